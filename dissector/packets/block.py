@@ -1,0 +1,97 @@
+"""What the packets stage hands on: blocks of arrays, one row for each TCP packet.
+
+A block holds the bytes of a stretch of capture and, for each TCP packet in it, the header fields
+that later stages need, as one array for each field. Arrays of one block have the same length n and
+keep the order of the capture. Packets that are not TCP are counted, and not in the arrays.
+
+The bytes stay where they were read: `payload` says where in `data` a packet's payload begins. The
+first `reserve` bytes of `data` are left free for the next stage, which puts there what it carries
+over from the block before, so that old and new bytes share one array and nothing is copied twice.
+The last `PAD` bytes are padding, so that a gather of up to eight bytes at any payload position stays
+inside the array.
+
+Addresses are two uint64, high and low, in network order; an IPv4 address is its IPv4-mapped IPv6
+address (RFC 4291, section 2.5.5.2): high 0, low 0x0000ffff_aabbccdd.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dissector.problems import Problem
+
+Bytes: TypeAlias = NDArray[np.uint8]
+Int64: TypeAlias = NDArray[np.int64]
+Int32: TypeAlias = NDArray[np.int32]
+UInt64: TypeAlias = NDArray[np.uint64]
+UInt32: TypeAlias = NDArray[np.uint32]
+UInt16: TypeAlias = NDArray[np.uint16]
+UInt8: TypeAlias = NDArray[np.uint8]
+
+PAD = 8
+"""Bytes of padding at the end of a block's data."""
+
+FIN, SYN, RST, PSH, ACK = 0x01, 0x02, 0x04, 0x08, 0x10
+"""TCP flags (RFC 9293, section 3.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PacketBlock:
+    """Tens of thousands of TCP packets, as arrays of shape (n,)."""
+
+    data: Bytes
+    """uint8; [reserve free bytes | bytes as read | PAD]."""
+    reserve: int
+    """How many bytes at the front of `data` are free for the next stage."""
+    capture: Int32
+    """Index of the packet's file in the source's `names`."""
+    number: Int64
+    """Packet number in its file, 1-based."""
+    time: Int64
+    """ns since 1970, UTC."""
+    src_high: UInt64
+    src_low: UInt64
+    dst_high: UInt64
+    dst_low: UInt64
+    src_port: UInt16
+    dst_port: UInt16
+    seq: UInt32
+    ack: UInt32
+    """Acknowledgement number; meaningful where `flags` has ACK."""
+    flags: UInt8
+    window: UInt16
+    """As on the wire, not scaled."""
+    payload: Int64
+    """Position in `data` of the first payload byte."""
+    captured: Int32
+    """Payload bytes that are in the capture."""
+    length: Int32
+    """Payload bytes that were on the wire; more than `captured` where the capture was cut short."""
+    packets_seen: int
+    """Packets of any kind in this stretch, TCP or not."""
+    bytes_read: int
+    """Bytes of input that this stretch took, for progress."""
+    problems: list[Problem] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+class PacketSource(Protocol):
+    """Files, a pipe or an interface: gives blocks in order of time."""
+
+    names: list[str]
+    """Names of the captures seen so far; `PacketBlock.capture` is an index into it. It grows."""
+
+    total_bytes: int | None
+    """Size of all input in bytes, the measure of `bytes_read`; None where it cannot be known."""
+
+    def read(self, reserve: int) -> PacketBlock | None:
+        """The next block, with `reserve` free bytes at the front; None at the end."""
+
+    def close(self) -> None:
+        """Give back files and buffers."""
