@@ -1,0 +1,449 @@
+"""The column walker: all messages of one layout at once, their fields as columns.
+
+It is handed the bodies of n messages of one API, version and direction, and goes through the layout
+once. A position for each message moves along: past a field of fixed width by an addition, past a
+string by a gather of lengths, past an array by a step for each index over the messages that still
+have an element there. The fields whose roles were asked for are kept, the others stepped over.
+
+Nothing is raised, whatever the bytes are. A position only ever grows, every gather is clipped to
+the end of its body, and whatever cannot be right (a negative length, a count of more elements than
+there are bytes) adds `POISON`. So one comparison at the end finds the messages that are not what
+their layout says: those whose position is not the end of their body. They are left out of all
+columns, and the explaining walker can say what is wrong with them.
+
+Elements of arrays are rows of a `Level`; level 0 holds the messages. A column names the row of each
+of its values, so that optional fields cost nothing, and the address, which orders what was walked
+index by index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dissector.packets.block import Int64
+from dissector.protocol.notation import Field, Layout
+from dissector.streams.bytespace import ByteSpace
+
+POISON = 1 << 40
+"""Added to the position of a message that cannot be right: farther than any body reaches."""
+
+GUESS_AFTER = 8
+"""Elements an array must still have for its elements to be tried all at once."""
+
+WIDTHS = {
+    "bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8,
+    "float64": 8, "uuid": 16,
+}  # fmt: skip
+"""Bytes of the types of fixed width."""
+
+DTYPES = {
+    "bool": "u1", "int8": "i1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4",
+    "int64": "i8", "float64": "f8",
+}  # fmt: skip
+"""NumPy's name of each numeric type; a uuid has none, and is kept as a range of bytes."""
+
+
+@dataclass(slots=True)
+class Level:
+    """The elements of one array, over all messages; without a parent, the messages themselves.
+
+    Arrays of shape (rows,). Rows stand in the order in which they were walked, which is not the
+    order on the wire where messages have several.
+    """
+
+    path: tuple[str, ...]
+    """Names of the arrays from the body down to this one."""
+    parent: Level | None
+    owner: Int64
+    """Row of the parent level that holds the element."""
+    ordinal: Int64
+    """Index of the element in its array."""
+    message: Int64
+    """Index of the message."""
+
+
+@dataclass(slots=True)
+class Column:
+    """One field of the layout that was asked for, with a value for each row that has it."""
+
+    field: Field
+    path: tuple[str, ...]
+    """Names from the body down to the field."""
+    level: Level
+    row: Int64
+    """Row of `level` of each value."""
+    at: Int64
+    """Address of the value: of the first content byte for strings, bytes, records and uuids."""
+    values: NDArray[np.generic] | None
+    """The numbers; None for strings, bytes, records and uuids."""
+    length: Int64 | None
+    """Content bytes of each string, bytes, records or uuid; -1 is null. None for numbers."""
+
+    @property
+    def message(self) -> Int64:
+        """Index of the message of each value."""
+        return self.level.message[self.row]
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """What one walk found: `good` of shape (n,), and the columns of the good messages."""
+
+    good: NDArray[np.bool_]
+    """Messages whose position ended exactly at the end of their body."""
+    columns: list[Column]
+
+    def by_role(self, role: str) -> Iterator[Column]:
+        """The columns whose field has this role."""
+        return (column for column in self.columns if role in column.field.roles)
+
+
+def walk(
+    layout: Layout, space: ByteSpace, start: Int64, end: Int64, roles: frozenset[str]
+) -> Walked:
+    """Walk the bodies [start, end) of n messages of one layout; keep the fields that have `roles`.
+
+    `start` and `end`: int64 addresses in `space`, shape (n,); the header is not part of a body.
+    """
+    walker = _Walker(layout.flexible, space, roles)
+    messages = np.arange(len(start), dtype=np.int64)
+    root = _Rows((), None)
+    root.add(messages, messages)
+    position = walker.struct(layout.fields, root, messages, start, end)
+    good = position == end
+    return Walked(good, walker.finish(good))
+
+
+@dataclass(slots=True)
+class _Rows:
+    """A level while it is walked: lists of chunks, one for each step."""
+
+    path: tuple[str, ...]
+    parent: _Rows | None
+    count: int = 0
+    owners: list[Int64] = field(default_factory=list)
+    ordinals: list[Int64] = field(default_factory=list)
+
+    def add(self, owner: Int64, ordinal: Int64) -> Int64:
+        """Append elements; their rows."""
+        rows = np.arange(self.count, self.count + len(owner), dtype=np.int64)
+        self.count += len(owner)
+        self.owners.append(owner)
+        self.ordinals.append(ordinal)
+        return rows
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A column while it is walked."""
+
+    of: Field
+    rows: _Rows
+    row: list[Int64] = field(default_factory=list)
+    at: list[Int64] = field(default_factory=list)
+    value: list[NDArray[np.generic]] = field(default_factory=list)
+
+
+class _Walker:
+    def __init__(self, flexible: bool, space: ByteSpace, roles: frozenset[str]) -> None:
+        self.flexible = flexible
+        self.space = space
+        self.roles = roles
+        self.kept: dict[tuple[str, ...], _Kept] = {}
+        self.levels: dict[tuple[str, ...], _Rows] = {}
+        self.rehearsing = False
+
+    def struct(
+        self, fields: tuple[Field, ...], rows: _Rows, row: Int64, at: Int64, end: Int64,
+        prefix: tuple[str, ...] = (),
+    ) -> Int64:  # fmt: skip
+        """Walk the fields of a struct for each of k rows; the positions behind it, shape (k,)."""
+        ahead = 0  # bytes of fixed width since `at`: one addition for a run of them
+        tagged = []
+        for each in fields:
+            if each.tag is not None:
+                tagged.append(each)
+                continue
+            width = 0 if each.is_array else WIDTHS.get(each.type, 0)
+            if width:
+                if self._wants(each):
+                    self._keep_fixed(each, rows, row, np.minimum(at + ahead, end), prefix)
+                ahead += width
+                continue
+            at = self.value(each, rows, row, at + ahead if ahead else at, end, prefix)
+            ahead = 0
+        if ahead:
+            at = at + ahead
+        return self._tagged_section(tagged, rows, row, at, end, prefix) if self.flexible else at
+
+    def value(
+        self, each: Field, rows: _Rows, row: Int64, at: Int64, end: Int64, prefix: tuple[str, ...]
+    ) -> Int64:
+        """Walk one field of any type."""
+        if each.is_array:
+            return self._array(each, rows, row, at, end, prefix)
+        if each.type == "struct":
+            return self._nested(each, rows, row, at, end, prefix)
+        if each.type in WIDTHS:
+            if self._wants(each):
+                self._keep_fixed(each, rows, row, np.minimum(at, end), prefix)
+            return at + WIDTHS[each.type]
+        length, at = self._length(at, end, each.nullable, short=each.type == "string")
+        if self._wants(each):
+            self._keep(each, rows, row, np.minimum(at, end), length, prefix)
+        return at + np.maximum(length, 0)
+
+    def finish(self, good: NDArray[np.bool_]) -> list[Column]:
+        """The columns of the good messages."""
+        levels: dict[tuple[str, ...], Level] = {}
+        columns = []
+        for path, kept in self.kept.items():
+            level = _finish_level(kept.rows, levels)
+            row, at = np.concatenate(kept.row), np.concatenate(kept.at)
+            value = np.concatenate(kept.value)
+            if not good.all():
+                keep = good[level.message[row]]
+                row, at, value = row[keep], at[keep], value[keep]
+            number = kept.of.type in DTYPES
+            columns.append(
+                Column(
+                    kept.of, path, level, row, at,
+                    value if number else None, None if number else value.astype(np.int64),
+                )
+            )  # fmt: skip
+        return columns
+
+    def _wants(self, each: Field) -> bool:
+        return not self.rehearsing and not self.roles.isdisjoint(each.roles)
+
+    def _keep_fixed(
+        self, each: Field, rows: _Rows, row: Int64, at: Int64, prefix: tuple[str, ...]
+    ) -> None:
+        value: NDArray[np.generic]
+        if each.type == "uuid":
+            value = np.full(len(at), WIDTHS["uuid"], np.int64)
+        else:
+            value = self.space.number(at, DTYPES[each.type])
+        self._keep(each, rows, row, at, value, prefix)
+
+    def _keep(
+        self, each: Field, rows: _Rows, row: Int64, at: Int64, value: NDArray[np.generic],
+        prefix: tuple[str, ...],
+    ) -> None:  # fmt: skip
+        path = (*prefix, each.name)
+        kept = self.kept.get(path)
+        if kept is None:
+            kept = self.kept[path] = _Kept(each, rows)
+        kept.row.append(row)
+        kept.at.append(at)
+        kept.value.append(value)
+
+    def _unsigned_varint(self, at: Int64, end: Int64) -> tuple[Int64, Int64]:
+        """The unsigned varint (KIP-482, at most five bytes) at each position, and what follows."""
+        byte = self.space.u8(np.minimum(at, end))
+        value = (byte & 0x7F).astype(np.int64)
+        at = at + 1
+        more = np.flatnonzero(byte & 0x80)
+        for shift in (7, 14, 21, 28):
+            if not len(more):
+                return value, at
+            byte = self.space.u8(np.minimum(at[more], end[more]))
+            value[more] |= (byte & 0x7F).astype(np.int64) << shift
+            at[more] += 1
+            more = more[(byte & 0x80) != 0]
+        at[more] += POISON
+        return value, at
+
+    def _length(self, at: Int64, end: Int64, nullable: bool, *, short: bool) -> tuple[Int64, Int64]:
+        """A length or count (-1: null) at each position, never more than the bytes that follow."""
+        length: Int64
+        if self.flexible:
+            length, at = self._unsigned_varint(at, end)
+            length -= 1
+        else:
+            width = 2 if short else 4
+            length = self.space.number(np.minimum(at, end), f"i{width}").astype(np.int64)
+            at = at + width
+        wrong = (length > end - at) | (length < (-1 if nullable else 0))
+        if wrong.any():
+            length[wrong] = 0
+            at = at + wrong * POISON
+        return length, at
+
+    def _nested(
+        self, each: Field, rows: _Rows, row: Int64, at: Int64, end: Int64, prefix: tuple[str, ...]
+    ) -> Int64:
+        path = (*prefix, each.name)
+        if not each.nullable:
+            return self.struct(each.fields, rows, row, at, end, path)
+        marker = self.space.number(np.minimum(at, end), "i1")
+        at = at + 1 + ((marker != -1) & (marker != 1)) * POISON
+        here = np.flatnonzero(marker == 1)
+        if len(here):
+            at[here] = self.struct(each.fields, rows, row[here], at[here], end[here], path)
+        return at
+
+    def _tagged_section(
+        self, tagged: list[Field], rows: _Rows, row: Int64, at: Int64, end: Int64,
+        prefix: tuple[str, ...],
+    ) -> Int64:  # fmt: skip
+        """Tagged fields (KIP-482): known ones must fill their size, others are skipped."""
+        left, at = self._unsigned_varint(at, end)
+        known = {each.tag: each for each in tagged}
+        some = np.flatnonzero((left > 0) & (at <= end))
+        while len(some):
+            tag, here = self._unsigned_varint(at[some], end[some])
+            size, here = self._unsigned_varint(here, end[some])
+            here += (size > end[some] - here) * POISON
+            behind = here + size
+            for number in np.unique(tag):
+                each = known.get(int(number))
+                if each is None:
+                    continue
+                mine = np.flatnonzero((tag == number) & (here <= end[some]))
+                stop = self.value(each, rows, row[some[mine]], here[mine], behind[mine], prefix)
+                behind[mine] += (stop != behind[mine]) * POISON
+            at[some] = behind
+            left[some] -= 1
+            some = some[(left[some] > 0) & (behind <= end[some])]
+        at += (left > 0) * POISON
+        return at
+
+    def _array(
+        self, each: Field, rows: _Rows, row: Int64, at: Int64, end: Int64, prefix: tuple[str, ...]
+    ) -> Int64:
+        count, at = self._length(at, end, each.nullable, short=False)
+        if not count.any():
+            return at
+        path = (*prefix, each.name)
+        inside = self._level(path, rows)
+        stride = self._stride(each)
+        if stride:
+            too_many = count * stride > end - at
+            if too_many.any():
+                at = at + too_many * POISON
+                count = np.where(too_many, 0, count)
+            if self._no_tags(each, at, count, stride):
+                if self._wants(each) or any(map(self._wants, each.fields)):
+                    first, size = np.zeros_like(count), np.full_like(count, stride)
+                    self._elements(each, inside, row, at, end, first, count, size, path)
+                return at + count * stride
+        return self._element_by_element(each, inside, row, at, end, count, path)
+
+    def _stride(self, each: Field) -> int:
+        """Bytes of an element where all have the same, supposing no tagged fields; else 0."""
+        if each.type != "struct":
+            return WIDTHS.get(each.type, 0)
+        widths = [
+            0 if inner.is_array else WIDTHS.get(inner.type, 0)
+            for inner in each.fields
+            if inner.tag is None
+        ]
+        return sum(widths) + self.flexible if all(widths) else 0
+
+    def _no_tags(self, each: Field, at: Int64, count: Int64, stride: int) -> bool:
+        """Whether the tagged section of every element, its last byte, is empty."""
+        if not self.flexible or each.type != "struct":
+            return True
+        first = np.repeat(at - stride * (np.cumsum(count) - count), count)
+        last = first + stride * np.arange(1, len(first) + 1) - 1
+        return not self.space.u8(last).any()
+
+    def _elements(
+        self, each: Field, inside: _Rows, row: Int64, at: Int64, end: Int64, index: Int64,
+        count: Int64, size: Int64, path: tuple[str, ...],
+    ) -> Int64:  # fmt: skip
+        """Walk `count` elements for each of k rows, from `index` on, supposing `size` bytes each.
+
+        An element may use all that is left of its body, so that one that is longer is seen as such.
+        Returns the position behind each element, in order of row and index.
+        """
+        owner = np.repeat(np.arange(len(count)), count)
+        ordinal = np.arange(len(owner), dtype=np.int64) - (np.cumsum(count) - count)[owner]
+        here: Int64 = at[owner] + ordinal * size[owner]
+        rows = ordinal if self.rehearsing else inside.add(row[owner], index[owner] + ordinal)
+        return self._element(each, inside, rows, here, end[owner], path)
+
+    def _element(
+        self, each: Field, inside: _Rows, row: Int64, at: Int64, end: Int64, path: tuple[str, ...]
+    ) -> Int64:
+        """Walk one element for each row of the array's level."""
+        if each.type == "struct":
+            return self.struct(each.fields, inside, row, at, end, path)
+        plain = Field(path[-1], each.type, roles=each.roles)
+        return self.value(plain, inside, row, at, end, path[:-1])
+
+    def _element_by_element(
+        self, each: Field, inside: _Rows, row: Int64, at: Int64, end: Int64, count: Int64,
+        path: tuple[str, ...],
+    ) -> Int64:  # fmt: skip
+        """A step per index over the rows that still have an element; long arrays in strides."""
+        at = at.copy()
+        index = np.zeros(len(count), np.int64)
+        live = np.flatnonzero(count > 0)
+        wait, patience = 1, 1  # steps until the next guess; patience doubles with each that fails
+        while len(live):
+            before = at[live]
+            rows = live if self.rehearsing else inside.add(row[live], index[live])
+            after: Int64 = self._element(each, inside, rows, before, end[live], path)
+            at[live] = after
+            index[live] += 1
+            more = (index[live] < count[live]) & (after <= end[live])
+            live, size = live[more], (after - before)[more]
+            wait -= 1
+            if wait <= 0 and len(live) and int((count[live] - index[live]).max()) >= GUESS_AFTER:
+                left = count[live] - index[live]
+                taken = self._same_again(
+                    each, inside, row[live], at[live], end[live], index[live], left, size, path
+                )
+                at[live] += taken * size
+                index[live] += taken
+                patience = 1 if int(taken.max()) >= GUESS_AFTER else min(2 * patience, 1 << 10)
+                wait = patience
+                live = live[index[live] < count[live]]
+        at += (index < count) * POISON
+        return at
+
+    def _same_again(
+        self, each: Field, inside: _Rows, row: Int64, at: Int64, end: Int64, index: Int64,
+        left: Int64, size: Int64, path: tuple[str, ...],
+    ) -> Int64:  # fmt: skip
+        """Suppose that the next elements are as long as the last one; walk all that truly are.
+
+        A rehearsal walks them without keeping anything; then each row takes its elements up to the
+        first that ended elsewhere. Returns how many each row took, shape (k,).
+        """
+        fit = np.minimum(left, (end - at) // np.maximum(size, 1))
+        rehearsing, self.rehearsing = self.rehearsing, True
+        stop = self._elements(each, inside, row, at, end, index, fit, size, path)
+        self.rehearsing = rehearsing
+        owner = np.repeat(np.arange(len(fit)), fit)
+        ordinal = np.arange(len(owner)) - (np.cumsum(fit) - fit)[owner]
+        wrong = stop != at[owner] + (ordinal + 1) * size[owner]
+        taken: Int64 = fit.copy()
+        np.minimum.at(taken, owner[wrong], ordinal[wrong])
+        if not self.rehearsing and taken.any():
+            self._elements(each, inside, row, at, end, index, taken, size, path)
+        return taken
+
+    def _level(self, path: tuple[str, ...], parent: _Rows) -> _Rows:
+        level = self.levels.get(path)
+        if level is None:
+            level = self.levels[path] = _Rows(path, parent)
+        return level
+
+
+def _finish_level(rows: _Rows, done: dict[tuple[str, ...], Level]) -> Level:
+    level = done.get(rows.path)
+    if level is not None:
+        return level
+    parent = None if rows.parent is None else _finish_level(rows.parent, done)
+    owner = np.concatenate(rows.owners)
+    message = owner if parent is None else parent.message[owner]
+    level = Level(rows.path, parent, owner, np.concatenate(rows.ordinals), message)
+    done[rows.path] = level
+    return level
