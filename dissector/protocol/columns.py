@@ -192,7 +192,7 @@ class _Walker:
             if self._wants(each):
                 self._keep_fixed(each, rows, row, np.minimum(at, end), prefix)
             return at + WIDTHS[each.type]
-        length, at = self._length(at, end, each.nullable, short=each.type == "string")
+        length, at = self._length(at, end, short=each.type == "string")
         if self._wants(each):
             self._keep(each, rows, row, np.minimum(at, end), length, prefix)
         return at + np.maximum(length, 0)
@@ -268,7 +268,7 @@ class _Walker:
             width = 2 if short else 4
             length = self.space.number(np.minimum(at, end), f"i{width}").astype(np.int64)
             at = at + width
-        wrong = (length > end - at) | (length < (-1 if nullable else 0))
+        wrong = (length > end - at) | (length < -1)
         if wrong.any():
             length[wrong] = 0
             at = at + wrong * POISON
@@ -281,8 +281,8 @@ class _Walker:
         if not each.nullable:
             return self.struct(each.fields, rows, row, at, end, path)
         marker = self.space.number(np.minimum(at, end), "i1")
-        at = at + 1 + ((marker != -1) & (marker != 1)) * POISON
-        here = np.flatnonzero(marker == 1)
+        at = at + 1
+        here = np.flatnonzero((marker >= 0) & (at <= end))
         if len(here):
             at[here] = self.struct(each.fields, rows, row[here], at[here], end[here], path)
         return at
@@ -316,7 +316,8 @@ class _Walker:
     def _array(
         self, each: Field, rows: _Rows, row: Int64, at: Int64, end: Int64, prefix: tuple[str, ...]
     ) -> Int64:
-        count, at = self._length(at, end, each.nullable, short=False)
+        count, at = self._length(at, end, short=False)
+        count = np.maximum(count, 0)
         if not count.any():
             return at
         path = (*prefix, each.name)
@@ -364,7 +365,7 @@ class _Walker:
         """
         owner = np.repeat(np.arange(len(count)), count)
         ordinal = np.arange(len(owner), dtype=np.int64) - (np.cumsum(count) - count)[owner]
-        here: Int64 = at[owner] + ordinal * size[owner]
+        here = at[owner] + (ordinal * size[owner]).astype(np.int64)
         rows = ordinal if self.rehearsing else inside.add(row[owner], index[owner] + ordinal)
         return self._element(each, inside, rows, here, end[owner], path)
 

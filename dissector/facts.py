@@ -1,0 +1,259 @@
+"""Facts: what the tables want to know of message bodies, by role, over all layouts of a block.
+
+The messages of one direction are grouped by API and version, each group is walked once, and the
+columns of all groups are put together by the role of their field: a throttle time is a throttle
+time, wherever an API keeps it. Nothing here knows an API by its number; what a field means is said
+on the definition pages.
+
+Messages lie in several spaces (in one packet, in pieces, kept from an earlier block), so a message is
+a triple of the index of its space, its start and its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dissector.errors import UnknownVersion
+from dissector.packets.block import Int64
+from dissector.protocol import catalog
+from dissector.protocol.columns import Column, Level, Walked, walk
+from dissector.protocol.notation import Direction
+from dissector.streams.bytespace import ByteSpace, FlatSpace
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """n messages of one direction; arrays of shape (n,)."""
+
+    direction: Direction
+    api_key: Int64
+    version: Int64
+    spaces: Sequence[ByteSpace]
+    space: Int64
+    """Index into `spaces`."""
+    start: Int64
+    """Address of the body: what follows the header."""
+    end: Int64
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The messages of one layout in one space, walked."""
+
+    space: ByteSpace
+    messages: Int64
+    """Index of each message of the group among all of the block."""
+    walked: Walked
+
+    def message(self, column: Column) -> Int64:
+        """Index among all messages of the block, of each value."""
+        return self.messages[column.message]
+
+    def beside(self, column: Column, role: str) -> tuple[Column, Int64] | None:
+        """The nearest field of a role around each value of `column`.
+
+        That is, in the same array element or in one that encloses it. Returns its column and for
+        each value of `column` the index of its value there, -1 where there is none.
+        """
+        best: tuple[Column, Int64] | None = None
+        for candidate in self.walked.by_role(role):
+            rows = _rows_in(column, candidate.level)
+            deeper = best is None or len(candidate.level.path) > len(best[0].level.path)
+            if rows is None or not deeper:
+                continue
+            index = np.full(len(candidate.level.owner), -1, np.int64)
+            index[candidate.row] = np.arange(len(candidate.row))
+            best = candidate, index[rows]
+        return best
+
+    def numbers_beside(self, column: Column, role: str, select: Int64) -> pa.Array:
+        """The nearest number of a role for the selected values; null where there is none."""
+        found = self.beside(column, role)
+        if found is None or found[0].values is None:
+            return pa.nulls(len(select), pa.int64())
+        index = found[1][select]
+        value = found[0].values[np.maximum(index, 0)].astype(np.int64)
+        return pa.array(value, mask=index < 0)
+
+    def texts_beside(self, column: Column, role: str, select: Int64) -> pa.Array:
+        """The nearest text of a role for the selected values; null where there is none."""
+        found = self.beside(column, role)
+        if found is None:
+            return pa.nulls(len(select), pa.string())
+        other, index = found[0], found[1][select]
+        assert other.length is not None
+        length = np.where(index < 0, -1, other.length[index])
+        return texts([self.space], np.zeros(len(index), np.int64), other.at[index], length)
+
+    def uuids_beside(self, column: Column, role: str, select: Int64) -> pa.Array:
+        """The nearest uuid of a role for the selected values, as 16 bytes; null where none or zero."""
+        found = self.beside(column, role)
+        if found is None:
+            return pa.nulls(len(select), pa.binary())
+        other, index = found[0], found[1][select]
+        return uuids([self.space], np.zeros(len(index), np.int64), other.at[index], index >= 0)
+
+    def paths(self, column: Column, select: Int64) -> pa.Array:
+        """Where each selected value stands, as ``topics[2].partitions[0].error_code``."""
+        ordinals: dict[tuple[str, ...], Int64] = {}
+        level: Level | None = column.level
+        rows = column.row[select]
+        while level is not None and level.parent is not None:
+            ordinals[level.path] = level.ordinal[rows]
+            rows, level = level.owner[rows], level.parent
+        parts: list[pa.Array | str] = []
+        text = ""
+        for depth, name in enumerate(column.path, 1):
+            text += ("." if depth > 1 else "") + name
+            ordinal = ordinals.get(column.path[:depth])
+            if ordinal is not None:
+                parts += [text + "[", pc.cast(pa.array(ordinal), pa.string())]
+                text = "]"
+        if not parts:
+            return pa.array([text] * len(select), pa.string())
+        return pc.binary_join_element_wise(*parts, text, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All groups of one direction in a block."""
+
+    messages: Messages
+    good: Bools
+    """Shape (n,): the definition fits the body exactly."""
+    groups: list[Group] = field(default_factory=list)
+
+    def columns(self, role: str) -> Iterator[tuple[Group, Column]]:
+        """Every column of a role, with its group."""
+        for group in self.groups:
+            for column in group.walked.by_role(role):
+                yield group, column
+
+    def numbers(self, role: str) -> tuple[Int64, Bools]:
+        """The first number of a role in each message, and whether there is one; shapes (n,)."""
+        value = np.zeros(len(self.messages), np.int64)
+        known = np.zeros(len(self.messages), np.bool_)
+        for group, column in self.columns(role):
+            assert column.values is not None
+            message, values = group.message(column), column.values.astype(np.int64)
+            if column.level.parent is not None:
+                last_first = np.argsort(-column.at)
+                message, values = message[last_first], values[last_first]
+            value[message] = values
+            known[message] = True
+        return value, known
+
+    def texts(self, role: str) -> pa.Array:
+        """The first text of a role in each message; null where there is none. Shape (n,)."""
+        at = np.zeros(len(self.messages), np.int64)
+        length = np.full(len(self.messages), -1, np.int64)
+        for group, column in self.columns(role):
+            assert column.length is not None
+            last_first = np.argsort(-column.at)
+            message = group.message(column)[last_first]
+            at[message] = column.at[last_first]
+            length[message] = column.length[last_first]
+        return texts(self.messages.spaces, self.messages.space, at, length)
+
+    def count(self, role: str) -> Int64:
+        """How many values of a role each message has; shape (n,)."""
+        total = np.zeros(len(self.messages), np.int64)
+        for group, column in self.columns(role):
+            total += np.bincount(group.message(column), minlength=len(total))
+        return total
+
+
+def gather(messages: Messages, roles: frozenset[str]) -> Facts:
+    """Walk all messages, group by group, and keep the fields that have one of `roles`.
+
+    Messages whose API or version the definitions do not know are not good, and in no group.
+    """
+    good = np.zeros(len(messages), np.bool_)
+    facts = Facts(messages, good)
+    kind = (messages.api_key << 24) | (messages.version << 8) | messages.space
+    order = np.argsort(kind, kind="stable")
+    borders = np.flatnonzero(np.diff(kind[order])) + 1
+    for members in np.split(order, borders) if len(order) else ():
+        first = int(members[0])
+        try:
+            layout = catalog.layout(
+                int(messages.api_key[first]), messages.direction, int(messages.version[first])
+            )
+        except UnknownVersion:
+            continue
+        space = messages.spaces[int(messages.space[first])]
+        walked = walk(layout, space, messages.start[members], messages.end[members], roles)
+        good[members] = walked.good
+        facts.groups.append(Group(space, members.astype(np.int64), walked))
+    return facts
+
+
+def texts(spaces: Sequence[ByteSpace], space: Int64, at: Int64, length: Int64) -> pa.Array:
+    """UTF-8 text of n ranges, each in one of `spaces`; null where the length is -1.
+
+    A dictionary array, so that each distinct text is made once. Bytes that are not UTF-8 shown
+    as ``\\xNN``.
+    """
+    binary = _binaries(spaces, space, at, np.maximum(length, 0))
+    encoded = binary.dictionary_encode()
+    words = [word.decode("utf-8", "backslashreplace") for word in encoded.dictionary.to_pylist()]
+    codes = pa.array(encoded.indices.to_numpy(), mask=length < 0)
+    return pa.DictionaryArray.from_arrays(codes, pa.array(words, pa.string()))
+
+
+def uuids(spaces: Sequence[ByteSpace], space: Int64, at: Int64, known: Bools) -> pa.Array:
+    """16 bytes each; null where not known, or zero, which is Kafka's way to say none."""
+    binary = _binaries(spaces, space, at, np.where(known, 16, 0))
+    return pc.if_else(pc.is_in(binary, pa.array([b"", bytes(16)])), None, binary)
+
+
+def _binaries(spaces: Sequence[ByteSpace], space: Int64, at: Int64, length: Int64) -> pa.Array:
+    """The bytes of n ranges as a binary array, in the order of the ranges."""
+    present = [index for index in range(len(spaces)) if (space == index).any()]
+    if len(present) == 1:
+        return _binary(spaces[present[0]], at, length)
+    parts, where = [], []
+    for index in present:
+        members = np.flatnonzero(space == index)
+        parts.append(_binary(spaces[index], at[members], length[members]))
+        where.append(members)
+    if not parts:
+        return pa.array([], pa.binary())
+    return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(where))))
+
+
+def _binary(space: ByteSpace, at: Int64, length: Int64) -> pa.Array:
+    data, offsets = space.take(at, length)
+    return pa.BinaryArray.from_buffers(
+        pa.binary(),
+        len(at),
+        [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)],
+    )
+
+
+def _rows_in(column: Column, target: Level) -> Int64 | None:
+    """Row of `target` that encloses each value of `column`; None where it does not enclose them."""
+    level, row = column.level, column.row
+    while level is not target:
+        if level.parent is None:
+            return None
+        level, row = level.parent, level.owner[row]
+    return row
+
+
+def flat(parts: Sequence[bytes]) -> tuple[FlatSpace, Int64]:
+    """A space over copies of `parts`, one after the other, and the n + 1 borders between them."""
+    borders = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum([len(part) for part in parts], out=borders[1:])
+    return FlatSpace.of(b"".join(parts)), borders
