@@ -5,8 +5,8 @@ columns of all groups are put together by the role of their field: a throttle ti
 time, wherever an API keeps it. Nothing here knows an API by its number; what a field means is said
 on the definition pages.
 
-Messages lie in several spaces (in one packet, in pieces, kept from an earlier block), so a message is
-a triple of the index of its space, its start and its end.
+Messages lie in several spaces (in one packet, in pieces, kept from an earlier block), so a message
+is a triple of the index of its space, its start and its end.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Group:
         return texts([self.space], np.zeros(len(index), np.int64), other.at[index], length)
 
     def uuids_beside(self, column: Column, role: str, select: Int64) -> pa.Array:
-        """The nearest uuid of a role for the selected values, as 16 bytes; null where none or zero."""
+        """The nearest uuid of a role for the selected values, 16 bytes; null where none or zero."""
         found = self.beside(column, role)
         if found is None:
             return pa.nulls(len(select), pa.binary())

@@ -258,7 +258,7 @@ class _Walker:
         at[more] += POISON
         return value, at
 
-    def _length(self, at: Int64, end: Int64, nullable: bool, *, short: bool) -> tuple[Int64, Int64]:
+    def _length(self, at: Int64, end: Int64, *, short: bool) -> tuple[Int64, Int64]:
         """A length or count (-1: null) at each position, never more than the bytes that follow."""
         length: Int64
         if self.flexible:
