@@ -1,0 +1,122 @@
+"""Brokers and clients, each from its own registry by its own client, kept in one cache folder.
+
+Every function returns the folder that holds the thing, and fetches only what is not there yet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+HERE = Path(__file__).parent
+CACHE = (
+    Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kafka-dissector" / "recorder"
+)
+
+KAFKA_4 = "4.4.0"
+KAFKA_3 = "3.9.2"
+
+POM = """<project><modelVersion>4.0.0</modelVersion>
+<groupId>recorder</groupId><artifactId>{name}</artifactId><version>1</version>
+<dependencies>{dependencies}</dependencies></project>
+"""
+# kafka-tools-api 4.4.0 is named by kafka_2.13's pom but is not on Maven Central; the broker runs
+# without it.
+DEPENDENCY = """<dependency>
+<groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version>
+<exclusions><exclusion>
+<groupId>org.apache.kafka</groupId><artifactId>kafka-tools-api</artifactId>
+</exclusion></exclusions></dependency>
+"""
+COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+
+
+class MissingToolError(RuntimeError):
+    """A program that the recorder needs is not on this machine."""
+
+
+def require(*tools: str) -> None:
+    """Raise `MissingToolError`, naming all of `tools` that are not on PATH."""
+    missing = [tool for tool in tools if shutil.which(tool) is None]
+    if missing:
+        raise MissingToolError(f"to record you need {', '.join(missing)} on this machine's PATH")
+
+
+def maven(*coordinates: str) -> str:
+    """Class path of `coordinates` (group:artifact:version) with all they depend on."""
+
+    def fetch(target: Path) -> None:
+        require("java", "mvn")
+        listed = "".join(DEPENDENCY.format(*coordinate.split(":")) for coordinate in coordinates)
+        (target / "pom.xml").write_text(POM.format(name="x", dependencies=listed))
+        run(["mvn", "-q", "-B", COPY, f"-DoutputDirectory={target}"], target)
+
+    return f"{kept('maven', coordinates, fetch)}/*"
+
+
+def pip(*requirements: str) -> Path:
+    """A folder for PYTHONPATH with `requirements`."""
+
+    def fetch(target: Path) -> None:
+        command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(target)]
+        run([*command, *requirements], target)
+
+    return kept("pip", requirements, fetch)
+
+
+def npm(*packages: str) -> Path:
+    """A folder whose node_modules has `packages`."""
+
+    def fetch(target: Path) -> None:
+        require("node", "npm")
+        run(["npm", "install", "--silent", "--prefix", str(target), *packages], target)
+
+    return kept("npm", packages, fetch)
+
+
+def go(program: Path) -> Path:
+    """The binary of the Go module in folder `program`, built."""
+    sources = [path.read_text() for path in sorted(program.iterdir())]
+
+    def fetch(target: Path) -> None:
+        require("go")
+        run(["go", "build", "-o", str(target / program.name), "."], program)
+
+    return kept("go", [program.name, *sources], fetch) / program.name
+
+
+def broker(version: str) -> str:
+    """Class path of a Kafka broker, with a logger to write the request log."""
+    core = f"org.apache.kafka:kafka_2.13:{version}"
+    if version.startswith("3."):
+        return maven(core, "org.slf4j:slf4j-reload4j:1.7.36")
+    return maven(core, "org.apache.logging.log4j:log4j-slf4j-impl:2.25.5")
+
+
+def client(version: str) -> str:
+    """Class path of the Java clients of one release."""
+    return maven(f"org.apache.kafka:kafka-clients:{version}", "org.slf4j:slf4j-nop:1.7.36")
+
+
+def kept(kind: str, what: Sequence[str], fetch: Callable[[Path], None]) -> Path:
+    """The cache folder for `what`; filled by `fetch` the first time, whole or not at all."""
+    target = CACHE / kind / hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
+    if not target.exists():
+        unfinished = target.with_suffix(".part")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        fetch(unfinished)
+        unfinished.rename(target)
+    return target
+
+
+def run(command: Sequence[str], folder: Path) -> None:
+    """Run `command` in `folder`; its output is shown only when it fails."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")

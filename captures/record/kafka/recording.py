@@ -1,0 +1,182 @@
+"""One recording: a network of its own, tcpdump on it, every process that took part, and the end.
+
+    with Recording("kafka-4-clients", "what it shows") as recording:
+        ...start brokers and clients, let them talk...
+
+Entering moves this process into a new network namespace, so fetch what you need before. Leaving
+ends every process by its own id, stops tcpdump, and writes the capture, its truth and its row in
+the ledger; after an exception it writes nothing and says where the logs are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import zstandard
+
+from captures.record.kafka import artifacts, ledger, truth
+
+CAPTURES = artifacts.HERE.parents[1]
+CLONE_NEWNET = 0x40000000
+LARGEST = 400_000
+"""Bytes of a capture as committed."""
+
+
+class Recording:
+    """A capture in the making; more than one where more than one tap is set."""
+
+    def __init__(self, name: str, about: str) -> None:
+        self.name = name
+        self.about = about
+        self.work = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+        self.software: list[str] = []
+        self._about: dict[Path, str] = {}
+        self._derived: list[tuple[Path, Path, Sequence[str]]] = []
+        self._events: list[truth.Row] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        artifacts.require("tcpdump", "ip", "java")
+        enter_new_network()
+        return self
+
+    def tap(
+        self,
+        name: str | None = None,
+        about: str | None = None,
+        *,
+        interface: str = "lo",
+        snaplen: int = 262_144,
+        select: str = "tcp",
+    ) -> Path:
+        """Capture on `interface` from now on; `Cluster` does it where nothing else did.
+
+        The capture is NAME.pcap, NAME being the recording's own unless it is given.
+        """
+        target = self.work / f"{name or self.name}.pcap"
+        self._about[target] = about or self.about
+        options = ["--time-stamp-precision=nano", "--immediate-mode", "-U", "-n", "-B", "16384"]
+        where = ["-i", interface, "-s", str(snaplen), "-w", str(target), select]
+        self.start(f"tcpdump-{target.stem}", ["tcpdump", *options, *where])
+        log = f"tcpdump-{target.stem}"
+        wait_for(lambda: "listening on" in self.log(log), "tcpdump listens", 10)
+        return target
+
+    def derive(self, source: Path, name: str, about: str, *command: str) -> None:
+        """Make one more capture in the end, by `command SOURCE TARGET`; `name` has its suffix."""
+        target = self.work / name
+        self._about[target] = about
+        self._derived.append((source, target, command))
+
+    @property
+    def tapped(self) -> bool:
+        """Whether a capture has begun."""
+        return bool(self._about)
+
+    def log(self, name: str) -> str:
+        """What the process `name` has printed so far."""
+        return (self.work / f"{name}.log").read_text(errors="replace")
+
+    def start(
+        self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a process whose output goes to NAME.log, and which ends with the recording."""
+        with (self.work / f"{name}.log").open("ab") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.work,
+                env={**os.environ, **(env or {})},
+            )
+        self._processes.append(process)
+        return process
+
+    def run(
+        self,
+        name: str,
+        command: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        seconds: float = 120,
+    ) -> str:
+        """Run a process to its end; its output. RuntimeError where it fails."""
+        process = self.start(name, command, env)
+        code = process.wait(seconds)
+        if code:
+            raise RuntimeError(f"{name} ended with {code}:\n{self.log(name)[-4000:]}")
+        return self.log(name)
+
+    def note(self, event: str, **facts: truth.Value) -> None:
+        """Put what the recorder itself did, and when, into the truth."""
+        self._events.append({"source": "recorder", "time": time.time_ns(), "event": event, **facts})
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        time.sleep(0.5)  # the last FINs
+        for process in reversed(self._processes):
+            end(process)
+        if error is not None:
+            error.add_note(f"the logs are in {self.work}")
+            return
+        for source, target, command in self._derived:
+            subprocess.run([*command, str(source), str(target)], check=True)
+        rows = [*truth.of_logs(self.work), *self._events]
+        for capture, about in self._about.items():
+            self._write(capture, about, rows)
+        shutil.rmtree(self.work)
+
+    def _write(self, capture: Path, about: str, rows: list[truth.Row]) -> None:
+        target = CAPTURES / f"{capture.name}.zst"
+        squeezed = zstandard.ZstdCompressor(level=19).compress(capture.read_bytes())
+        if len(squeezed) > LARGEST:
+            raise RuntimeError(f"{capture} is larger than {LARGEST} bytes: {len(squeezed)}")
+        target.write_bytes(squeezed)
+        truth.write(CAPTURES / f"{capture.stem}.truth.jsonl.zst", rows)
+        clients = sorted({row["software"] for row in rows if "software" in row})
+        ledger.enter(target, about, [*self.software, *clients])
+        print(f"{target.name}: {len(squeezed):,} bytes, {len(rows):,} facts")
+
+
+def enter_new_network() -> None:
+    """Move this process into a network namespace in which only loopback is up."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNET):
+        raise PermissionError(ctypes.get_errno(), "a network namespace: record as root")
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    # getaddrinfo with AI_ADDRCONFIG, as in librdkafka, wants one address that is not 127.0.0.1.
+    subprocess.run(["ip", "address", "add", "192.0.2.1/32", "dev", "lo"], check=True)
+
+
+def end(process: subprocess.Popen[bytes], seconds: float = 30) -> None:
+    """End one process: asked first, then made to."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)
+
+
+def wait_for(holds: Callable[[], bool], what: str, seconds: float) -> None:
+    """Wait until `holds`; TimeoutError where it does not within `seconds`."""
+    last = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > last:
+            raise TimeoutError(f"not within {seconds} s: {what}")
+        time.sleep(0.05)

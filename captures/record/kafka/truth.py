@@ -1,0 +1,162 @@
+"""What the broker and the client say of the same requests: the facts that captures are tested by.
+
+One JSON object a line. `source` says who speaks:
+
+broker     One line of Kafka's request log: a request that was answered, or, with acks=0, done with.
+           time (ns, when the log line was written: the response had been sent), broker and client
+           (address:port), api_key, api, version, correlation_id, client_id, software,
+           total_ms = queue_ms + local_ms + remote_ms + throttle_ms + response_queue_ms + send_ms,
+           throttle_time_ms (in the response), errors (every code that is not 0, in the order of the
+           response), record_bytes (of all record sets), and acks, max_wait_ms, group_id, member_id,
+           transactional_id where the request has them. What is null, empty or absent has no key.
+librdkafka One line of its protocol log, request or response: time, client_id, broker (as it names
+           it), api, version, correlation_id, request_bytes or response_bytes (with the 4-byte
+           length), rtt_ms.
+recorder   What happened to a node, and when.
+
+The broker logs no SaslHandshake, SaslAuthenticate, nor the ApiVersions before them; nor a request
+that it never finished, nor one that it could not parse.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+Value = str | int | float | bool
+Row = dict[str, Any]
+
+CONNECTION = re.compile(r"(.+:\d+)-(.+:\d+)-\d+-\d+")
+STEPS = {
+    "total_ms": "totalTimeMs",
+    "queue_ms": "requestQueueTimeMs",
+    "local_ms": "localTimeMs",
+    "remote_ms": "remoteTimeMs",
+    "throttle_ms": "throttleTimeMs",
+    "response_queue_ms": "responseQueueTimeMs",
+    "send_ms": "sendTimeMs",
+}
+TOLD = {
+    "acks": "acks",
+    "max_wait_ms": "maxWaitMs",
+    "group_id": "groupId",
+    "member_id": "memberId",
+    "transactional_id": "transactionalId",
+}
+RDKAFKA = re.compile(
+    r"^%7\|(?P<seconds>\d+)\.(?P<ms>\d+)\|(?P<event>SEND|RECV)\|(?P<client>[^|]*)\| "
+    r"\[thrd:[^\]]*\]: (?P<broker>\S+): "
+    r"(?:Sent|Received) (?P<api>\w+?)(?P<kind>Request|Response) \(v(?P<version>\d+), "
+    r"(?P<bytes>\d+) bytes(?: @ \d+)?, CorrId (?P<correlation>\d+)(?:, rtt (?P<rtt>[\d.]+)ms)?"
+)
+
+
+def of_logs(work: Path) -> list[Row]:
+    """All facts of one recording's folder, in order of time."""
+    rows = [row for path in work.glob("*/request.log") for row in of_broker(path)]
+    rows += [row for path in work.glob("*.log") for row in of_librdkafka(path)]
+    return sorted(rows, key=lambda row: row["time"])
+
+
+def of_broker(path: Path) -> Iterator[Row]:
+    """The facts of one node's request log."""
+    for line in path.read_text().splitlines():
+        when, found, text = line.partition(" Completed request:")
+        if found:
+            time = datetime.fromisoformat(when).replace(tzinfo=UTC)
+            yield {"source": "broker", "time": nanoseconds(time)} | of_request(json.loads(text))
+
+
+def of_request(said: dict[str, Any]) -> Row:
+    """The facts of one line of the request log."""
+    header, request, response = said["requestHeader"], said["request"], said["response"]
+    endpoints = CONNECTION.fullmatch(said["connection"])
+    assert endpoints is not None, said["connection"]
+    codes = (value for key, value in walk(response) if key == "errorCode" or key == "error")
+    row: Row = {
+        "broker": endpoints[1],
+        "client": endpoints[2],
+        "api_key": header["requestApiKey"],
+        "api": header["requestApiKeyName"],
+        "version": header["requestApiVersion"],
+        "correlation_id": header["correlationId"],
+        "client_id": header["clientId"],
+        "software": software(said.get("clientInformation", {})),
+        **{name: said[key] for name, key in STEPS.items()},
+        "throttle_time_ms": (response or {}).get("throttleTimeMs"),
+        "errors": [code for code in codes if code],
+        "record_bytes": records(request) + records(response) or None,
+        **{name: request.get(key) for name, key in TOLD.items()},
+    }
+    return {key: value for key, value in row.items() if value is not None and value != []}
+
+
+def software(told: dict[str, str]) -> str | None:
+    """Name and version, once ApiVersions has told them."""
+    return None if told.get("softwareName", "unknown") == "unknown" else " ".join(told.values())
+
+
+def records(message: object) -> int:
+    """Bytes of all record sets in a message."""
+    return sum(value for key, value in walk(message) if key == "recordsSizeInBytes")
+
+
+def of_librdkafka(path: Path) -> Iterator[Row]:
+    """The facts of one client's log, where librdkafka ran with debug=protocol."""
+    for line in path.read_text(errors="replace").splitlines():
+        if found := RDKAFKA.match(line):
+            row: Row = {
+                "source": "librdkafka",
+                "time": int(found["seconds"]) * 10**9 + int(found["ms"].ljust(9, "0")),
+                "client_id": found["client"].partition("#")[0],
+                "broker": found["broker"],
+                "api": found["api"],
+                "version": int(found["version"]),
+                "correlation_id": int(found["correlation"]),
+                **sizes(found["kind"], int(found["bytes"])),
+            }
+            yield row | ({"rtt_ms": float(found["rtt"])} if found["rtt"] else {})
+
+
+def sizes(kind: str, told: int) -> Row:
+    """Bytes on the wire: librdkafka counts a response without its length and correlation id."""
+    return {"request_bytes": told} if kind == "Request" else {"response_bytes": told + 8}
+
+
+def walk(tree: object) -> Iterator[tuple[str, Any]]:
+    """Every key and plain value in a JSON tree, in order."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            if isinstance(value, dict | list):
+                yield from walk(value)
+            else:
+                yield key, value
+    elif isinstance(tree, list):
+        for item in tree:
+            yield from walk(item)
+
+
+def nanoseconds(time: datetime) -> int:
+    """ns since 1970, exact."""
+    return int(time.timestamp()) * 10**9 + time.microsecond * 1000
+
+
+def write(path: Path, rows: Iterable[Row]) -> None:
+    """Write facts, in order of time."""
+    lines = (
+        json.dumps(row, separators=(",", ":")) for row in sorted(rows, key=lambda r: r["time"])
+    )
+    text = "".join(f"{line}\n" for line in lines)
+    path.write_bytes(zstandard.ZstdCompressor(level=19).compress(text.encode()))
+
+
+def read(path: Path) -> list[Row]:
+    """The facts of one capture."""
+    text = zstandard.ZstdDecompressor().decompress(path.read_bytes()).decode()
+    return [json.loads(line) for line in text.splitlines()]
