@@ -5,18 +5,42 @@ struct:
 
     api 0 Produce   versions 0-13   flexible 9+
     # 3: transactional_id; records are v2 batches from here on
+
     request
       transactional_id   string?   3+     @transactional_id
       acks               int16            @acks
       topic_data         []
         name             string    0-12   @topic
+        topic_id         uuid      13+    @topic_id
         partition_data   []
           index          int32            @partition
           records        records?
 
-Columns: name, type, versions (none: all), roles. `?` nullable (`?3+`: from version 3 on), `[]` array
-of struct, `{}` struct, `[int32]` array of a primitive, `tag 0` a tagged field, `#` a comment. What is
-encoded compactly, and where tagged sections stand, follows from `flexible`.
+    response
+      ...
+
+The header line gives the API's key, its name, its versions, and the versions that are flexible, or
+``none``. A section follows Kafka's rule for headers (request 1, response 0, one more in a flexible
+version) unless its line says otherwise: ``response   header 0``, or for some versions only,
+``request   header 0   0``.
+
+A field line has columns: name, type, versions, tag, roles. They are told apart by what they are,
+not by where they stand; aligning them is for the reader.
+
+- type: bool, int8, int16, uint16, int32, uint32, int64, float64, uuid, string, bytes, records;
+  ``{}`` a struct; ``[]`` an array of structs; ``[int32]`` an array of anything else. ``?``
+  nullable, ``?3+`` nullable in these versions only.
+- versions: ``3``, ``3+``, ``0-2``; none: all those of what it stands in. A field whose type or
+  order depends on the version stands on two lines, with versions apart.
+- ``tag 0``: a tagged field, with its number (KIP-482). It follows the others on the wire.
+- ``@topic``: roles; `roles` has what each means.
+- ``#`` to the end of the line: a comment.
+
+What is encoded compactly, and where tagged sections stand, follows from ``flexible``.
+
+Structures that travel inside messages and records have pages too, several to a page: a header line
+``structure OffsetCommitValue   versions 0-4   flexible 4+``, and the fields below it. One that is
+told by a number has ``type 3`` at the end of that line.
 
 `Layout` is one version of one direction: the fields that it has, in wire order, everything that
 depends on the version decided. It is all that the walkers read.
@@ -24,8 +48,10 @@ depends on the version decided. It is all that the walkers read.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Protocol
 
 
 class Direction(IntEnum):
@@ -42,7 +68,7 @@ class Field:
     name: str
     """snake_case, as in Kafka's protocol guide."""
     type: str
-    """bool, int8, int16, uint16, int32, uint32, int64, float64, uuid, string, bytes, records, struct."""
+    """``struct``, or one of the types of the notation."""
     is_array: bool = False
     """An array of `type`."""
     nullable: bool = False
@@ -67,3 +93,115 @@ class Layout:
     """Compact lengths and tagged sections (KIP-482)."""
     header_version: int
     fields: tuple[Field, ...]
+
+    def __hash__(self) -> int:
+        # What names it is enough, and hashing the tree at every look-up is not free.
+        return hash((self.api_key, self.direction, self.version))
+
+
+@dataclass(frozen=True, slots=True)
+class StructureLayout:
+    """One version of a structure that travels inside a message or a record."""
+
+    name: str
+    version: int
+    flexible: bool
+    fields: tuple[Field, ...]
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.version))
+
+
+class Definition(Hashable, Protocol):
+    """What a walker needs of a `Layout` or a `StructureLayout`."""
+
+    @property
+    def flexible(self) -> bool:
+        """Compact lengths and tagged sections."""
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """In wire order, tagged ones last."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldLine:
+    """One line of a page: a field in all the versions that the line is for."""
+
+    name: str
+    type: str
+    is_array: bool
+    versions: range
+    nullable: range
+    """Versions in which it may be null."""
+    tag: int | None
+    roles: tuple[str, ...]
+    lines: tuple[FieldLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The lines of one direction of an API, or of a structure."""
+
+    name: str
+    lines: tuple[FieldLine, ...]
+    header: int | None = None
+    """Header version where Kafka's rule does not hold."""
+    header_versions: range = range(0)
+    """Versions in which `header` replaces the rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is known of one API."""
+
+    api_key: int
+    api: str
+    versions: range
+    flexible: range
+    sections: tuple[Section, Section]
+    """By direction."""
+
+    def layout(self, direction: Direction, version: int) -> Layout:
+        """One version of one direction; `version` is one of `versions`."""
+        section = self.sections[direction]
+        flexible = version in self.flexible
+        header = (0 if direction is Direction.RESPONSE else 1) + flexible
+        if section.header is not None and version in section.header_versions:
+            header = section.header
+        fields = _fields(section.lines, version)
+        return Layout(self.api_key, self.api, direction, version, flexible, header, fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """What is known of one structure."""
+
+    name: str
+    versions: range
+    flexible: range
+    type: int | None
+    """The number that tells it from others of its kind; None where it has none."""
+    lines: tuple[FieldLine, ...]
+
+    def layout(self, version: int) -> StructureLayout:
+        """One version; `version` is one of `versions`."""
+        fields = _fields(self.lines, version)
+        return StructureLayout(self.name, version, version in self.flexible, fields)
+
+
+def _fields(lines: Sequence[FieldLine], version: int) -> tuple[Field, ...]:
+    here = [line for line in lines if version in line.versions]
+    here.sort(key=lambda line: -1 if line.tag is None else line.tag)
+    return tuple(
+        Field(
+            line.name,
+            line.type,
+            line.is_array,
+            version in line.nullable,
+            line.tag,
+            line.roles,
+            _fields(line.lines, version),
+        )
+        for line in here
+    )

@@ -1,0 +1,131 @@
+"""The catalog: every API, version, structure and error code, found by its number or name.
+
+Pages are package data, read through importlib.resources so that they are found inside a zip file
+too. Which APIs there are is told by the names of the files; a page is read and parsed when somebody
+asks for it, and kept. Nothing here knows the wire.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from types import MappingProxyType
+
+from dissector.errors import DefinitionError, UnknownVersion
+from dissector.protocol.notation import Direction, Layout, Page
+from dissector.protocol.parser import parse_header, parse_page
+
+_CODE = re.compile(r"-?\d+")
+_FLAGS: tuple[list[str], ...] = ([], ["retriable"])
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorCode:
+    """One of Kafka's error codes."""
+
+    code: int
+    name: str
+    retriable: bool
+    """Whether the same request may succeed when it is sent again."""
+
+
+def _definitions() -> Traversable:
+    return files("dissector.protocol").joinpath("definitions")
+
+
+@cache
+def _pages() -> Mapping[int, tuple[str, Traversable]]:
+    """File name and file of each API's page, by key."""
+    pages = {}
+    for file in _definitions().iterdir():
+        key, _, name = file.name.partition("_")
+        if key.isdecimal() and name.endswith(".txt"):
+            pages[int(key)] = (file.name, file)
+    return dict(sorted(pages.items()))
+
+
+@cache
+def apis() -> Mapping[int, str]:
+    """The name of every API, by key, in order of key."""
+    return MappingProxyType(
+        {key: name.partition("_")[2][: -len(".txt")] for key, (name, _) in _pages().items()}
+    )
+
+
+def api_name(api_key: int) -> str | None:
+    """The API's name; None where no API has this key."""
+    return apis().get(api_key)
+
+
+@cache
+def versions(api_key: int) -> range:
+    """The versions of an API, both directions. Raises UnknownVersion for an unknown key."""
+    name, text = _text(api_key)
+    return parse_header(text, name)[2]
+
+
+@cache
+def layout(api_key: int, direction: Direction, version: int) -> Layout:
+    """One version of one direction. Raises UnknownVersion, which names the newest that is known."""
+    known = versions(api_key)
+    if version not in known:
+        raise UnknownVersion(
+            f"{apis()[api_key]} has no version {version} here: the newest known is {known[-1]}",
+            offset=2,
+            path="header.api_version",
+        )
+    return _page(api_key).layout(direction, version)
+
+
+@cache
+def _page(api_key: int) -> Page:
+    name, text = _text(api_key)
+    page = parse_page(text, name)
+    if (page.api_key, page.api) != (api_key, apis()[api_key]):
+        raise DefinitionError("the file is named after another API", page=name, line=1)
+    return page
+
+
+def _text(api_key: int) -> tuple[str, str]:
+    if api_key not in _pages():
+        newest = max(_pages())
+        raise UnknownVersion(
+            f"no API has key {api_key} here: the newest known is {newest}",
+            offset=0,
+            path="header.api_key",
+        )
+    name, file = _pages()[api_key]
+    return name, file.read_text(encoding="utf-8")
+
+
+@cache
+def error_codes() -> Mapping[int, ErrorCode]:
+    """Every error code, by number."""
+    page = "errors.txt"
+    codes = {}
+    text = _definitions().joinpath(page).read_text(encoding="utf-8")
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        if len(words) not in (2, 3) or not _CODE.fullmatch(words[0]) or words[2:] not in _FLAGS:
+            raise DefinitionError("a line is: CODE NAME retriable", page=page, line=number)
+        code = int(words[0])
+        codes[code] = ErrorCode(code, words[1], len(words) == 3)
+    return MappingProxyType(codes)
+
+
+def error_name(code: int) -> str | None:
+    """The error's name, NONE for 0; None where no error has this code."""
+    error = error_codes().get(code)
+    return error.name if error else None
+
+
+def is_retriable(code: int) -> bool | None:
+    """Whether sending the request again may help; None where no error has this code."""
+    error = error_codes().get(code)
+    return error.retriable if error else None

@@ -1,0 +1,108 @@
+"""Bodies as nested dicts.
+
+A definition becomes a reader once, made of smaller readers; reading a body then takes no look at
+the definition. A reader knows positions only: where it fails, `explain` reads the bytes again and
+says in which field.
+
+In a body: field names as in Kafka's protocol guide; a field that the version does not have, a
+tagged field that is not on the wire, and one that the version does not know are not there; a uuid
+is Kafka's 22-character text; null is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from dissector.errors import DecodeError
+from dissector.protocol.explain import explain
+from dissector.protocol.notation import Definition, Field
+from dissector.protocol.wire import Reader, count, present, scalar, unsigned_varint
+
+
+def decode(layout: Definition, data: bytes, start: int = 0) -> dict[str, Any]:
+    """The bytes from `start` to the end. Raises DecodeError, with path and offset."""
+    try:
+        body, end = _reader(layout)(data, start)
+    except DecodeError as error:
+        fault = error
+    else:
+        if end == len(data):
+            return body  # type: ignore[no-any-return]
+        fault = DecodeError(f"{len(data) - end} bytes are left over", offset=end)
+    raise explain(layout, data, start).error or fault
+
+
+@cache
+def _reader(layout: Definition) -> Reader:
+    return _struct(layout.fields, layout.flexible)
+
+
+def _struct(fields: tuple[Field, ...], flexible: bool) -> Reader:
+    plain = [(item.name, _field(item, flexible)) for item in fields if item.tag is None]
+    tagged = {
+        item.tag: (item.name, _field(item, flexible)) for item in fields if item.tag is not None
+    }
+
+    def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
+        body = {}
+        for name, value in plain:
+            body[name], at = value(data, at)
+        if flexible:
+            at = _tags(body, tagged, data, at)
+        return body, at
+
+    return read
+
+
+def _tags(
+    body: dict[str, Any], known: Mapping[int, tuple[str, Reader]], data: bytes, at: int
+) -> int:
+    """Read a tagged section into `body`; the position behind it."""
+    number, at = unsigned_varint(data, at)
+    for _ in range(number):
+        tag, at = unsigned_varint(data, at)
+        size, at = unsigned_varint(data, at)
+        end = at + size
+        if tag in known:
+            name, value = known[tag]
+            body[name], at = value(data, at)
+            if at != end:
+                raise DecodeError("a tagged field does not fill its size", offset=at)
+        elif end > len(data):
+            raise DecodeError("a tagged field is cut", offset=at)
+        at = end
+    return at
+
+
+def _field(item: Field, flexible: bool) -> Reader:
+    if item.type != "struct":
+        value = scalar(item.type, flexible, item.nullable and not item.is_array)
+    elif item.nullable and not item.is_array:
+        value = _nullable(_struct(item.fields, flexible))
+    else:
+        value = _struct(item.fields, flexible)
+    return _array(value, count(flexible, item.nullable)) if item.is_array else value
+
+
+def _nullable(value: Reader) -> Reader:
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        here, at = present(data, at)
+        return value(data, at) if here else (None, at)
+
+    return read
+
+
+def _array(value: Reader, number: Reader) -> Reader:
+    def read(data: bytes, at: int) -> tuple[list[Any] | None, int]:
+        left, at = number(data, at)
+        if left is None:
+            return None, at
+        items = []
+        for _ in range(left):
+            item, at = value(data, at)
+            items.append(item)
+        return items, at
+
+    return read

@@ -1,0 +1,147 @@
+"""Whole frames: header and body, as one `Message` or as an explanation.
+
+A frame is what follows the 4-byte size. A request tells its API and version; a response tells
+neither, and whoever has the request says what they are.
+
+Request header 0 is API key, version and correlation id; 1 adds the client id, which stays plain in
+flexible versions because a broker must be able to read it whatever the version (KIP-482); 2 adds a
+tagged section. Response header 0 is the correlation id, 1 adds a tagged section. Which of them a
+version has is said on the API's page.
+
+One response is not of the version that was asked for: a broker that does not know the version of an
+ApiVersions request answers in version 0, with error 35, so that a client can read it (KIP-511). The
+two are told apart by their length, which a version 0 body determines to the byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from dissector.errors import DecodeError
+from dissector.protocol.catalog import layout
+from dissector.protocol.decode import decode
+from dissector.protocol.explain import Explanation, Walk
+from dissector.protocol.notation import Direction, Field, Layout
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+API_VERSIONS: Final = 18
+UNSUPPORTED_VERSION: Final = 35
+
+_REQUEST_HEADER: Final = (
+    Field("api_key", "int16"),
+    Field("api_version", "int16"),
+    Field("correlation_id", "int32"),
+)
+_CLIENT_ID: Final = Field("client_id", "string", nullable=True)
+_RESPONSE_HEADER: Final = (Field("correlation_id", "int32"),)
+_PREFIX: Final = "header."
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One request or response."""
+
+    direction: Direction
+    api_key: int
+    api: str
+    """Name of the API."""
+    api_version: int
+    """The version in which the body is written."""
+    correlation_id: int
+    client_id: str | None
+    """None in a response, and where the client gave none."""
+    body: dict[str, Any]
+    """Field names as in Kafka's protocol guide; see `decode`."""
+
+
+def decode_request(frame: Buffer) -> Message:
+    """A request. Raises UnknownVersion, or DecodeError with path and offset."""
+    data = bytes(frame)
+    walk = Walk(data)
+    found = _request_header(walk)
+    return _message(found, walk, data)
+
+
+def decode_response(frame: Buffer, api_key: int, api_version: int) -> Message:
+    """The response to a request of that API and version.
+
+    Raises UnknownVersion, or DecodeError with path and offset.
+    """
+    data = bytes(frame)
+    walk = Walk(data)
+    found = _response_header(walk, api_key, api_version)
+    return _message(found, walk, data)
+
+
+def explain_request(frame: Buffer) -> Explanation:
+    """Every field of a request, the header's first, as ``header.client_id``. Never raises."""
+    walk = Walk(bytes(frame))
+    try:
+        _body(walk, _request_header(walk))
+    except DecodeError as error:
+        return Explanation(walk.events, error, walk.at)
+    return Explanation(walk.events, None, walk.at)
+
+
+def explain_response(frame: Buffer, api_key: int, api_version: int) -> Explanation:
+    """Every field of a response, the header's first. Never raises."""
+    walk = Walk(bytes(frame))
+    try:
+        _body(walk, _response_header(walk, api_key, api_version))
+    except DecodeError as error:
+        return Explanation(walk.events, error, walk.at)
+    return Explanation(walk.events, None, walk.at)
+
+
+def is_fallback(frame: Buffer) -> bool:
+    """Whether an ApiVersions response is in version 0 because its broker knew no better (KIP-511).
+
+    Error 35, and exactly as long as a version 0 body with that many APIs: correlation id, error
+    code, count, then six bytes each.
+    """
+    count = int.from_bytes(frame[6:10], "big", signed=True)
+    error_code = int.from_bytes(frame[4:6], "big", signed=True)
+    return error_code == UNSUPPORTED_VERSION and len(frame) == 10 + 6 * count
+
+
+def _request_header(walk: Walk) -> Layout:
+    """Read the header of a request; the layout of its body."""
+    walk.fields(_REQUEST_HEADER, False, _PREFIX)
+    api_key, api_version = walk.events[0].value, walk.events[1].value
+    found = layout(api_key, Direction.REQUEST, api_version)
+    if found.header_version >= 1:
+        walk.fields((_CLIENT_ID,), False, _PREFIX)
+    if found.header_version >= 2:
+        walk.tags({}, _PREFIX)
+    return found
+
+
+def _response_header(walk: Walk, api_key: int, api_version: int) -> Layout:
+    """Read the header of a response; the layout of its body."""
+    if api_key == API_VERSIONS and is_fallback(walk.data):
+        api_version = 0
+    found = layout(api_key, Direction.RESPONSE, api_version)
+    walk.fields(_RESPONSE_HEADER, False, _PREFIX)
+    if found.header_version >= 1:
+        walk.tags({}, _PREFIX)
+    return found
+
+
+def _body(walk: Walk, found: Layout) -> None:
+    walk.fields(found.fields, found.flexible)
+    walk.finish()
+
+
+def _message(found: Layout, walk: Walk, data: bytes) -> Message:
+    header = {event.name: event.value for event in walk.events}
+    return Message(
+        found.direction,
+        found.api_key,
+        found.api,
+        found.version,
+        header["correlation_id"],
+        header.get("client_id"),
+        decode(found, data, walk.at),
+    )

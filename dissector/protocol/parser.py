@@ -1,0 +1,239 @@
+"""The parser of the notation, which `notation` describes.
+
+A page is read from top to bottom, a line at a time; indentation is the only thing that spans lines.
+Whatever does not follow the notation, or could not be on the wire, raises DefinitionError with the
+page and the line: a page is right as a whole, or not used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dissector.errors import DefinitionError
+from dissector.protocol.notation import FieldLine, Page, Section, Structure
+from dissector.protocol.roles import ROLES
+
+_FIXED: Final = frozenset(
+    {"bool", "int8", "int16", "uint16", "int32", "uint32", "int64", "float64", "uuid"}
+)
+_NULLABLE: Final = frozenset({"string", "bytes", "records", "struct"})
+
+
+def parse_page(text: str, name: str) -> Page:
+    """The page of one API. `name` is for errors. Raises DefinitionError."""
+    return _Parser(text, name).page()
+
+
+def parse_structures(text: str, name: str) -> tuple[Structure, ...]:
+    """All structures of a page. `name` is for errors. Raises DefinitionError."""
+    return _Parser(text, name).structures()
+
+
+def parse_header(text: str, name: str) -> tuple[int, str, range]:
+    """Key, name and versions of an API from its page, without the rest. Raises DefinitionError."""
+    key, api, versions, _ = _Parser(text.split("\n", 1)[0], name).api()
+    return key, api, versions
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    number: int
+    depth: int
+    words: list[str]
+
+
+_VERSIONS = re.compile(r"(\d+)(?:-(\d+)|(\+))?")
+_TYPE = re.compile(r"(\[\]|\{\}|\[[a-z0-9]+\]|[a-z0-9]+)(?:(\?)(\d[-+\d]*)?)?")
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class _Parser:
+    """Reads one page from top to bottom; `at` is the line that comes next."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.name = name
+        self.lines = list(self._split(text))
+        self.at = 0
+        self.newest = 0
+        self.flexible = range(0)
+
+    def _split(self, text: str) -> Sequence[_Line]:
+        lines = []
+        for number, raw in enumerate(text.splitlines(), 1):
+            body = raw.partition("#")[0].rstrip()
+            if not body:
+                continue
+            spaces = len(body) - len(body.lstrip(" "))
+            line = _Line(number, spaces // 2, body.split())
+            if spaces % 2 or body[spaces] == "\t":
+                raise self._error("indentation is two spaces a level", line)
+            lines.append(line)
+        return lines
+
+    def _error(self, detail: str, line: _Line | None = None) -> DefinitionError:
+        """What is wrong, in `line` or in the line that comes next."""
+        if line is None and self.lines:
+            line = self.lines[min(self.at, len(self.lines) - 1)]
+        return DefinitionError(detail, page=self.name, line=line.number if line else 1)
+
+    def _next(self) -> _Line | None:
+        return self.lines[self.at] if self.at < len(self.lines) else None
+
+    # header lines
+
+    def page(self) -> Page:
+        key, api, versions, flexible = self.api()
+        sections = self._section("request", versions), self._section("response", versions)
+        if self._next():
+            raise self._error("nothing follows the response")
+        return Page(key, api, versions, flexible, sections)
+
+    def structures(self) -> tuple[Structure, ...]:
+        found = []
+        while self._next():
+            found.append(self._structure())
+        return tuple(found)
+
+    def api(self) -> tuple[int, str, range, range]:
+        """The header line of an API: key, name, versions, flexible versions."""
+        line = self._next()
+        match line.words if line and line.depth == 0 else []:
+            case ["api", key, api, "versions", versions, "flexible", flexible] if key.isdecimal():
+                self._header(versions, flexible)
+                return int(key), api, self.versions, self.flexible
+            case _:
+                raise self._error("a page begins: api KEY NAME versions A-B flexible A+")
+
+    def _structure(self) -> Structure:
+        line = self._next()
+        match line.words if line and line.depth == 0 else []:
+            case ["structure", name, "versions", versions, "flexible", flexible, *rest]:
+                kind = self._structure_type(rest)
+                self._header(versions, flexible)
+                lines = self._fields(1, self.versions)
+                return Structure(name, self.versions, self.flexible, kind, lines)
+            case _:
+                raise self._error("a structure begins: structure NAME versions A-B flexible A+")
+
+    def _structure_type(self, words: list[str]) -> int | None:
+        match words:
+            case []:
+                return None
+            case ["type", number] if number.isdecimal():
+                return int(number)
+            case _:
+                raise self._error("after the flexible versions: type NUMBER")
+
+    def _header(self, versions: str, flexible: str) -> None:
+        match = _VERSIONS.fullmatch(versions)
+        if not match or match[3]:
+            raise self._error(f"versions {versions}: a header has A or A-B")
+        self.newest = int(match[2] or match[1])
+        self.versions = self._versions(versions, range(self.newest + 1))
+        self.flexible = range(0)
+        if flexible != "none":
+            self.flexible = self._versions(flexible, self.versions)
+        self.at += 1
+
+    def _section(self, name: str, versions: range) -> Section:
+        line = self._next()
+        if line is None or line.depth or line.words[0] != name:
+            raise self._error(f"here stands the section {name}")
+        header, where = None, versions
+        match line.words[1:]:
+            case []:
+                where = range(0)
+            case ["header", number, *rest] if number.isdecimal() and len(rest) < 2:
+                header = int(number)
+                if rest:
+                    where = self._versions(rest[0], versions)
+            case _:
+                raise self._error(f"after {name}: nothing, or header NUMBER and its versions")
+        self.at += 1
+        return Section(name, self._fields(1, versions), header, where)
+
+    def _versions(self, word: str, within: range) -> range:
+        """``3``, ``3+`` or ``0-2`` as a range, all of it inside `within`."""
+        match = _VERSIONS.fullmatch(word)
+        if not match:
+            raise self._error(f"{word}: versions are A, A+ or A-B")
+        first = int(match[1])
+        last = self.newest if match[3] else int(match[2] or first)
+        if match[3] and within and first in within:
+            last = within[-1]
+        if last < first or first not in within or last not in within:
+            whole = f"{within[0]}-{within[-1]}" if within else "none"
+            raise self._error(f"versions {word} are not all among {whole}")
+        return range(first, last + 1)
+
+    # field lines
+
+    def _fields(self, depth: int, within: range) -> tuple[FieldLine, ...]:
+        """The lines of one level, and all that is below them."""
+        found: list[FieldLine] = []
+        while (line := self._next()) and line.depth >= depth:
+            if line.depth > depth:
+                raise self._error("indented without a struct above it")
+            field = self._field(line, within)
+            for other in found:
+                if _share(field.versions, other.versions) and (
+                    field.name == other.name or (field.tag is not None and field.tag == other.tag)
+                ):
+                    raise self._error(
+                        f"{field.name}: its name or tag is taken in these versions", line
+                    )
+            found.append(field)
+        return tuple(found)
+
+    def _field(self, line: _Line, within: range) -> FieldLine:
+        if len(line.words) < 2:
+            raise self._error("a field has a name and a type")
+        name, form, *rest = line.words
+        if not _NAME.fullmatch(name):
+            raise self._error(f"{name}: names are snake_case")
+        versions = within
+        if rest and rest[0][0].isdecimal():
+            versions = self._versions(rest.pop(0), within)
+        kind, is_array, nullable = self._type(form, versions)
+        tag = None
+        if rest and rest[0] == "tag":
+            if len(rest) < 2 or not rest[1].isdecimal():
+                raise self._error("tag has a number")
+            tag, rest = int(rest[1]), rest[2:]
+            if not all(version in self.flexible for version in versions):
+                raise self._error("only flexible versions have tagged fields")
+        for role in rest:
+            if not role.startswith("@"):
+                raise self._error(f"{role}: after the type come versions, tag and @roles")
+            if role[1:] not in ROLES:
+                raise self._error(f"{role}: no such role")
+        self.at += 1
+        lines = self._fields(line.depth + 1, versions) if kind == "struct" else ()
+        if kind == "struct" and not lines:
+            raise self._error(f"{name}: a struct without fields", line)
+        roles = tuple(role[1:] for role in rest)
+        return FieldLine(name, kind, is_array, versions, nullable, tag, roles, lines)
+
+    def _type(self, form: str, versions: range) -> tuple[str, bool, range]:
+        """Type, whether an array of it, and the versions in which it may be null."""
+        match = _TYPE.fullmatch(form)
+        if not match:
+            raise self._error(f"{form}: no such type")
+        base = match[1]
+        is_array = base[0] == "["
+        kind = "struct" if base in ("[]", "{}") else base.strip("[]")
+        if kind not in _FIXED | _NULLABLE or base.strip("[]") == "struct":
+            raise self._error(f"{form}: no such type")
+        if not match[2]:
+            return kind, is_array, range(0)
+        if not is_array and kind not in _NULLABLE:
+            raise self._error(f"{form}: {kind} has no null")
+        nullable = self._versions(match[3], versions) if match[3] else versions
+        return kind, is_array, nullable
+
+
+def _share(one: range, other: range) -> bool:
+    return bool(one and other and one[0] <= other[-1] and other[0] <= one[-1])

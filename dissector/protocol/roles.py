@@ -1,0 +1,65 @@
+"""Roles: what the tables make of a field, whatever each API happens to call it.
+
+The same fact has many names in the protocol: a topic is `topic`, `name`, `topic_name`, one of
+`topic_names`. A page gives the field a role, and whoever fills a table asks for the role. A field
+may have several. The parser rejects a role that is not in `ROLES`, so a typing error in a page is
+an error and not an empty column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+ROLES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # of a message
+        "throttle_time_ms": "how long the client is to wait, because of a quota",
+        "acks": "how many replicas are to have the records before the broker answers; 0: no answer",
+        "max_wait_ms": "how long the broker may hold a fetch back",
+        "min_bytes": "how many bytes a fetch waits for",
+        "group_id": "name of a group; a message may name several",
+        "member_id": "member of a group that speaks or is spoken of",
+        "generation": "generation of a classic group, or epoch of a member (KIP-848)",
+        "transactional_id": "name of a transactional producer",
+        "software_name": "name of the client library (KIP-511)",
+        "software_version": "version of the client library (KIP-511)",
+        "sasl_mechanism": "SASL mechanism that the client asks for",
+        "coordinator_key": "group, transactional id or share partition whose coordinator is sought",
+        "coordinator_type": "what the coordinator key is: 0 group, 1 transaction, 2 share",
+        # of topics and partitions
+        "topic": "name of a topic",
+        "topic_id": "id of a topic (KIP-516)",
+        "partition": "index of a partition",
+        "records": "record batches or message sets",
+        "leader": "broker id of a partition's leader",
+        "leader_epoch": "epoch of a partition's leader",
+        "replicas": "broker ids of a partition's replicas",
+        "isr": "broker ids of the replicas that are in sync",
+        # of errors
+        "error_code": "error code; 0 is none",
+        "error_message": "what the broker says about the error code beside it",
+        # of brokers
+        "broker_id": "id of the broker whose endpoint stands beside it",
+        "host": "host of a broker's endpoint",
+        "port": "port of a broker's endpoint",
+        # of configurations
+        "config_name": "name of a configuration",
+        "config_value": "its value, which may be secret",
+        "is_sensitive": "whether the broker takes the value beside it for secret",
+        # of bytes that are not to be shown
+        "secret": "credential: SASL token, salted password, HMAC",
+        # of bytes and strings that hold a structure of Kafka's own
+        "protocol_type": "what kind of group the bytes beside it belong to: consumer, connect",
+        "protocol_name": "assignor that the bytes beside it were made for",
+        "consumer_subscription": "what a member asks for: ConsumerProtocolSubscription, mostly",
+        "consumer_assignment": "what a member is given: ConsumerProtocolAssignment, mostly",
+        "principal": "who sent a forwarded request; DefaultPrincipalData",
+        "envelope_request": "forwarded request, with its header (KIP-590)",
+        "envelope_response": "answer to a forwarded request, with its header (KIP-590)",
+        "telemetry": "OTLP metrics (KIP-714)",
+        "compression": "codec of the telemetry beside it",
+    }
+)
+"""Each role and what it means."""
