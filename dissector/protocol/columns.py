@@ -118,6 +118,12 @@ def walk(
     return Walked(good, walker.finish(good))
 
 
+def skip_tags(space: ByteSpace, at: Int64, end: Int64) -> Int64:
+    """The addresses behind the tagged sections, such as a header's, that begin at `at`."""
+    nobody = np.arange(len(at), dtype=np.int64)
+    return _Walker(True, space, frozenset()).struct((), _Rows((), None), nobody, at, end)
+
+
 @dataclass(slots=True)
 class _Rows:
     """A level while it is walked: lists of chunks, one for each step."""
@@ -282,7 +288,7 @@ class _Walker:
             return self.struct(each.fields, rows, row, at, end, path)
         marker = self.space.number(np.minimum(at, end), "i1")
         at = at + 1
-        here = np.flatnonzero((marker >= 0) & (at <= end))
+        here = np.flatnonzero((marker.astype(np.int64) >= 0) & (at <= end))
         if len(here):
             at[here] = self.struct(each.fields, rows, row[here], at[here], end[here], path)
         return at

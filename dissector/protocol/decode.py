@@ -18,7 +18,7 @@ from typing import Any
 from dissector.errors import DecodeError
 from dissector.protocol.explain import explain
 from dissector.protocol.notation import Definition, Field
-from dissector.protocol.wire import Reader, count, present, scalar, unsigned_varint
+from dissector.protocol.wire import Reader, count, numbers, present, scalar, unsigned_varint
 
 
 def decode(layout: Definition, data: bytes, start: int = 0) -> dict[str, Any]:
@@ -77,13 +77,17 @@ def _tags(
 
 
 def _field(item: Field, flexible: bool) -> Reader:
+    if not item.is_array:
+        return _value(item, flexible, item.nullable)
+    number = count(flexible, item.nullable)
+    return numbers(item.type, number) or _array(_value(item, flexible, False), number)
+
+
+def _value(item: Field, flexible: bool, nullable: bool) -> Reader:
     if item.type != "struct":
-        value = scalar(item.type, flexible, item.nullable and not item.is_array)
-    elif item.nullable and not item.is_array:
-        value = _nullable(_struct(item.fields, flexible))
-    else:
-        value = _struct(item.fields, flexible)
-    return _array(value, count(flexible, item.nullable)) if item.is_array else value
+        return scalar(item.type, flexible, nullable)
+    value = _struct(item.fields, flexible)
+    return _nullable(value) if nullable else value
 
 
 def _nullable(value: Reader) -> Reader:

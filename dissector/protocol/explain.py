@@ -13,7 +13,7 @@ Depth is that of the definition, never of the data, and no step is taken without
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dissector.errors import DecodeError
@@ -184,5 +184,7 @@ class Walk:
 
     def _close(self, slot: int) -> None:
         """Give an array or struct its length, now that what is in it has been read."""
-        event = self.events[slot]
-        self.events[slot] = replace(event, length=self.at - event.offset)
+        e = self.events[slot]
+        self.events[slot] = Explained(
+            e.path, e.name, e.type, e.value, e.offset, self.at - e.offset, e.depth, e.roles
+        )

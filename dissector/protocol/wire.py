@@ -67,6 +67,8 @@ def _uuid(data: bytes, at: int) -> tuple[str, int]:
 
 def unsigned_varint(data: bytes, at: int) -> tuple[int, int]:
     """Seven bits a byte, the lowest first; at most five bytes."""
+    if at < len(data) and data[at] < 0x80:  # most are one byte
+        return data[at], at + 1
     value = 0
     for index, shift in enumerate(range(0, 35, 7), at):
         if index >= len(data):
@@ -150,6 +152,25 @@ def count(flexible: bool, nullable: bool) -> Reader:
             detail = f"{number} elements are announced and {left} bytes are left"
             raise DecodeError(detail, offset=start)
         return number, at
+
+    return read
+
+
+def numbers(type: str, number: Reader) -> Reader | None:
+    """The reader of a whole array of numbers, given that of its count; None for other types."""
+    if type not in _NUMBERS:
+        return None
+    format = _NUMBERS[type][1]
+    width = struct.calcsize(format)
+
+    def read(data: bytes, start: int) -> tuple[list[Any] | None, int]:
+        size, at = number(data, start)
+        if size is None:
+            return None, at
+        end = at + size * width
+        if end > len(data):
+            raise DecodeError(_short(size * width, data, at), offset=at)
+        return list(struct.unpack_from(f">{size}{format}", data, at)), end
 
     return read
 

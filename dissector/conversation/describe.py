@@ -1,0 +1,110 @@
+"""Describe: what a request says, as columns of one table, so that it can wait for its response.
+
+The columns of a description (n rows; null where the request does not say):
+
+    key, connection, correlation_id, api_key, version, capture, packet, time, end_time, bytes: int64
+    ordinal: int64, number among the connection's requests that want a response, from 1; else 0
+    in_flight: int64, known once the block's responses are matched
+    known, decoded, is_token: bool, see `dialogue.Side`
+    client_id, group_id, member_id, transactional_id: string
+    acks, max_wait_ms, partition_count, record_count, record_bytes: int64
+    topics: list<string>
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dissector.conversation.facts import Facts
+from dissector.packets.block import Int64
+from dissector.conversation.topic_names import TopicNames
+
+if TYPE_CHECKING:
+    from dissector.conversation.dialogue import Side
+
+
+def describe(
+    side: Side, key: Int64, client_id: pa.Array, ordinal: Int64, names: TopicNames
+) -> pa.Table:
+    """The table of a block's requests."""
+    head, facts = side.heads, side.facts
+    columns: dict[str, pa.Array | NDArray[np.generic]] = {
+        "key": key,
+        "connection": head.connection,
+        "correlation_id": head.correlation_id,
+        "api_key": side.messages.api_key,
+        "version": side.messages.version,
+        "capture": head.capture,
+        "packet": head.packet,
+        "time": head.time,
+        "end_time": head.end_time,
+        "bytes": head.bytes,
+        "ordinal": ordinal,
+        "in_flight": np.zeros(len(head), np.int64),
+        "known": side.known,
+        "decoded": side.decoded,
+        "is_token": side.is_token,
+        "client_id": client_id.cast(pa.string()),
+    }
+    for role in ("group_id", "member_id", "transactional_id"):
+        columns[role] = facts.texts(role).cast(pa.string())
+    for role in ("acks", "max_wait_ms"):
+        value, known = facts.numbers(role)
+        columns[role] = pa.array(value, mask=~known)
+    columns |= partitions(facts, names)
+    return pa.table({name: pa.array(column) for name, column in columns.items()})
+
+
+def partitions(facts: Facts, names: TopicNames) -> dict[str, pa.Array]:
+    """Of which topics and partitions messages speak: topics, partition_count, record_*."""
+    count = facts.count("partition")
+    size = np.zeros(len(facts.messages), np.int64)
+    has = np.zeros(len(facts.messages), np.bool_)
+    for group, column in facts.columns("records"):
+        assert column.length is not None
+        message = group.message(column)
+        has[message] = True
+        np.add.at(size, message, np.maximum(column.length, 0))
+    return {
+        "topics": topic_lists(facts, names),
+        "partition_count": pa.array(count, mask=count == 0),
+        "record_count": pa.nulls(len(count), pa.int64()),
+        "record_bytes": pa.array(size, mask=~has),
+    }
+
+
+def topic_lists(facts: Facts, names: TopicNames) -> pa.Array:
+    """The distinct topics of each message, in order; null where it names none. list<string>."""
+    messages, addresses, words = [], [], []
+    for role in ("topic", "topic_id"):
+        for group, column in facts.columns(role):
+            every = np.arange(len(column.row), dtype=np.int64)
+            if role == "topic":
+                text = group.texts_beside(column, role, every).cast(pa.string())
+            else:
+                text = names.resolve(group.uuids_beside(column, role, every))
+            messages.append(group.message(column))
+            addresses.append(column.at)
+            words.append(text)
+    count = len(facts.messages)
+    if not words:
+        return pa.nulls(count, pa.list_(pa.string()))
+    encoded = pa.concat_arrays(words).dictionary_encode()
+    valid = np.flatnonzero(np.asarray(encoded.indices.is_valid()))
+    code = pc.fill_null(encoded.indices, 0).to_numpy()[valid].astype(np.int64)
+    message = np.concatenate(messages)[valid]
+    order = np.lexsort((np.concatenate(addresses)[valid], message))
+    _, first = np.unique((message << 32 | code)[order], return_index=True)
+    chosen = order[np.sort(first)]
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum(np.bincount(message[chosen], minlength=count), out=offsets[1:])
+    lists = pa.ListArray.from_arrays(
+        pa.array(offsets), encoded.dictionary.take(pa.array(code[chosen]))
+    )
+    empty = pa.array(offsets[1:] == offsets[:-1])
+    return pc.if_else(empty, pa.scalar(None, lists.type), lists)

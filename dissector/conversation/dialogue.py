@@ -1,0 +1,272 @@
+"""The conversation: requests and responses become exchanges.
+
+A response does not say what it answers: its API and version are those of the request that has its
+correlation id, so the two are joined by their headers before any body of a response is read. What a
+request says is read at once, all bodies of a block together, and kept in columns until its response
+comes: in a later block, or never.
+
+Nothing waits for ever. A request is unanswered when its connection has ended, or after
+`REQUEST_WAIT`; a response has no request in the capture when none has come within `RESPONSE_WAIT`
+(a request can come later than its response where reassembly waited for a lost packet).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dissector.conversation import facts, matching
+from dissector.conversation.describe import describe
+from dissector.conversation.facts import Facts, Messages
+from dissector.conversation.heads import (
+    EMPTY,
+    Heads,
+    heads,
+    request_heads,
+    response_bodies,
+    spaces_of,
+)
+from dissector.packets.block import Int64
+from dissector.protocol.notation import Direction
+from dissector.conversation.sasl import SaslTokens
+from dissector.streams.bytespace import ByteSpace
+from dissector.streams.frames import FrameBlock
+from dissector.conversation.topic_names import TopicNames
+
+REQUEST_WAIT = 900 * 10**9
+"""ns of capture time. A JoinGroup may wait for max.poll.interval.ms, whose default is 300 s."""
+
+RESPONSE_WAIT = 5 * 10**9
+"""ns of capture time; longer than reassembly waits for a byte that was acknowledged."""
+
+WAITING_BYTES = 64 << 20
+"""Bytes of responses that may wait for their request; beyond, the oldest are given out."""
+
+REQUEST_ROLES = frozenset(
+    {"acks", "max_wait_ms", "group_id", "member_id", "transactional_id", "topic", "topic_id",
+     "partition", "records", "software_name", "software_version", "sasl_mechanism"}
+)  # fmt: skip
+RESPONSE_ROLES = frozenset(
+    {"throttle_time_ms", "error_code", "error_message", "member_id", "topic", "topic_id",
+     "partition", "records", "host", "port", "leader", "leader_epoch", "replicas", "isr"}
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Messages of one direction, in all detail; arrays of shape (n,)."""
+
+    heads: Heads
+    messages: Messages
+    facts: Facts
+    known: NDArray[np.bool_]
+    """The header is there, and the definitions know the API and version."""
+    is_token: NDArray[np.bool_]
+    """A SASL token, which has no header."""
+
+    @property
+    def decoded(self) -> NDArray[np.bool_]:
+        """The definitions know the version, and fit the message to its last byte."""
+        return self.facts.good & self.heads.whole
+
+    def frame(self, index: int) -> bytes:
+        """The bytes of a message, header included, as far as they are there."""
+        start, end = int(self.heads.start[index]), int(self.heads.end[index])
+        return self.messages.spaces[int(self.heads.space[index])].bytes(start, end - start)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a block of frames brought.
+
+    `requests` has a row for each request at hand: those that still waited, then the block's own.
+    The index arrays count its rows.
+    """
+
+    requests: pa.Table
+    """Columns: see `describe`."""
+    new: int
+    """First row of the block's own requests."""
+    request: Side
+    """The block's own requests."""
+    response: Side
+    """Responses that found their request."""
+    answered: Int64
+    """Row of the request of each response, ascending."""
+    silent: Int64
+    """Requests that want no response."""
+    unanswered: Int64
+    """Requests that will not be answered any more."""
+    orphans: Heads
+    """Responses whose request is not in the capture."""
+
+
+@dataclass(slots=True)
+class _PerConnection:
+    """What is remembered of each connection; int64 arrays that grow with the connections."""
+
+    sent: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Requests that want a response."""
+    answered: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Ordinal of the latest one that was answered; the first is 1."""
+
+    def grow(self, count: int) -> None:
+        missing = np.zeros(max(count - len(self.sent), 0), np.int64)
+        self.sent = np.concatenate([self.sent, missing])
+        self.answered = np.concatenate([self.answered, missing])
+
+
+class Conversation:
+    """Joins the frames of all connections into exchanges, block by block."""
+
+    def __init__(self, names: TopicNames) -> None:
+        self._names = names
+        self._pending: pa.Table | None = None
+        self._waiting = EMPTY
+        self._waiting_frames: list[bytes] = []
+        self._connections = _PerConnection()
+        self._tokens = SaslTokens()
+
+    def feed(
+        self, frames: FrameBlock, now: int, ended: NDArray[np.bool_], *, last: bool = False
+    ) -> Turn:
+        """Read one block.
+
+        `now`: latest time of the block, ns. `ended`: for each connection, whether a FIN or RST was
+        seen. `last`: nothing follows, so nothing waits any longer.
+        """
+        self._connections.grow(len(ended))
+        spaces = spaces_of(frames)
+        request = self._requests(frames, spaces)
+        responses = heads(frames, spaces, np.flatnonzero(~frames.is_request))
+        responses = self._with_waiting(responses, spaces)
+        table, new = self._table, self._new
+        key, wants = _ints(table, "key"), np.flatnonzero(_ints(table, "ordinal") > 0)
+        end_time = _ints(table, "end_time")
+        response_key = self._response_keys(responses, key[wants])
+        one, other = matching.match(key[wants], end_time[wants], response_key, responses.time)
+        answered, found = wants[one], responses[other]
+        table = self._with_in_flight(table, new, answered, found)
+        unmatched = np.ones(len(responses), np.bool_)
+        unmatched[other] = False
+        orphans = self._keep_waiting(responses[np.flatnonzero(unmatched)], spaces, now, last)
+        left = np.setdiff1d(wants, answered, assume_unique=True)
+        gone = ended[_ints(table, "connection")[left]] & (end_time[left] < now - RESPONSE_WAIT)
+        gone |= (end_time[left] < now - REQUEST_WAIT) | last
+        self._pending = table.take(pa.array(left[~gone])).combine_chunks()
+        return Turn(
+            table,
+            new,
+            request,
+            self._responses(found, table, answered, spaces),
+            answered,
+            np.flatnonzero((_ints(table, "ordinal") <= 0) & (np.arange(len(table)) >= new)),
+            left[gone],
+            orphans,
+        )
+
+    def _requests(self, frames: FrameBlock, spaces: Sequence[ByteSpace]) -> Side:
+        """Read the block's requests; put them into a table behind those that still wait."""
+        head = heads(frames, spaces, np.flatnonzero(frames.is_request))
+        header = request_heads(head, spaces)
+        tokens, token_keys = self._tokens.requests(
+            head.connection, header.api_key, header.version, header.known
+        )
+        is_token = np.zeros(len(head), np.bool_)
+        is_token[tokens] = True
+        messages = Messages(
+            Direction.REQUEST, np.where(is_token, -1, header.api_key), header.version, spaces,
+            head.space, header.body, head.end,
+        )  # fmt: skip
+        found = facts.gather(messages, REQUEST_ROLES)
+        side = Side(head, messages, found, header.known & ~is_token, is_token)
+        key = matching.keys(head.connection, head.correlation_id)
+        key[tokens] = token_keys
+        client = facts.texts(spaces, head.space, header.client_id, header.client_id_length)
+        table = describe(side, key, client, self._ordinals(side), self._names)
+        pending = self._pending if self._pending is not None else table.slice(0, 0)
+        self._new = len(pending)
+        self._table = pa.concat_tables([pending, table]).combine_chunks()
+        return side
+
+    def _ordinals(self, side: Side) -> Int64:
+        """Number each request among those of its connection that want a response; else 0."""
+        acks, known = side.facts.numbers("acks")
+        wants = ~(known & (acks == 0))
+        connection = side.heads.connection
+        count = np.cumsum(wants)
+        first = np.searchsorted(connection, connection)  # stream order: sorted by connection
+        before = count[first] - wants[first] if len(first) else count
+        ordinal = count - before + self._connections.sent[connection]
+        np.maximum.at(self._connections.sent, connection, ordinal)
+        return np.where(wants, ordinal, 0)
+
+    def _with_waiting(self, responses: Heads, spaces: list[ByteSpace]) -> Heads:
+        """The responses that still waited, in a space of their own, then the block's."""
+        if not self._waiting_frames:
+            return responses
+        space, borders = facts.flat(self._waiting_frames)
+        spaces.append(space)
+        index = np.full(len(self._waiting), len(spaces) - 1)
+        return replace(self._waiting, space=index, start=borders[:-1], end=borders[1:]) + responses
+
+    def _response_keys(self, responses: Heads, request_keys: Int64) -> Int64:
+        key = matching.keys(responses.connection, responses.correlation_id)
+        tokens, token_keys = self._tokens.responses(
+            responses.connection, key, responses.bytes - 4, request_keys
+        )
+        key[tokens] = token_keys
+        return key
+
+    def _with_in_flight(self, table: pa.Table, new: int, answered: Int64, found: Heads) -> pa.Table:
+        """The table with `in_flight` of its new rows."""
+        connection, ordinal = _ints(table, "connection"), _ints(table, "ordinal")
+        flying = matching.in_flight(
+            connection[new:], ordinal[new:], _ints(table, "time")[new:],
+            found.connection, ordinal[answered], found.time, self._connections.answered,
+        )  # fmt: skip
+        np.maximum.at(self._connections.answered, found.connection, ordinal[answered])
+        column = _ints(table, "in_flight").copy()
+        column[new:] = flying
+        where = table.schema.get_field_index("in_flight")
+        return table.set_column(where, "in_flight", pa.array(column))
+
+    def _responses(
+        self, head: Heads, table: pa.Table, answered: Int64, spaces: Sequence[ByteSpace]
+    ) -> Side:
+        """Read the bodies of the responses that found their request."""
+        api_key, version = _ints(table, "api_key")[answered], _ints(table, "version")[answered]
+        is_token = table["is_token"].to_numpy()[answered]
+        version, body = response_bodies(head, spaces, api_key, version)
+        messages = Messages(
+            Direction.RESPONSE, np.where(is_token, -1, api_key), version, spaces, head.space, body,
+            head.end,
+        )  # fmt: skip
+        known = table["known"].to_numpy()[answered]
+        return Side(head, messages, facts.gather(messages, RESPONSE_ROLES), known, is_token)
+
+    def _keep_waiting(
+        self, unmatched: Heads, spaces: Sequence[ByteSpace], now: int, last: bool
+    ) -> Heads:
+        """Keep what may still find its request; return what will not."""
+        old = (unmatched.time < now - RESPONSE_WAIT) | last
+        size = np.where(old, 0, unmatched.end - unmatched.start)
+        old |= np.cumsum(size[::-1])[::-1] > WAITING_BYTES
+        keep = unmatched[np.flatnonzero(~old)]
+        self._waiting = keep
+        self._waiting_frames = [
+            spaces[space].bytes(start, end - start)
+            for space, start, end in zip(
+                keep.space.tolist(), keep.start.tolist(), keep.end.tolist(), strict=True
+            )
+        ]
+        return unmatched[np.flatnonzero(old)]
+
+
+def _ints(table: pa.Table, name: str) -> Int64:
+    column: Int64 = table[name].to_numpy()
+    return column

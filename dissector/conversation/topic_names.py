@@ -1,0 +1,75 @@
+"""Topic names by id (KIP-516).
+
+From Fetch v13 and Produce v13 on, messages name topics by their id alone. Every response that tells
+a topic's name and id together teaches it, whichever API it is, and it may come later than the
+message that needs it. Until then an id stands for itself, as Kafka's 22 characters of base64url, and is
+remembered as missing, so that whoever can wait knows what to replace.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dissector.conversation.facts import Facts
+
+
+class TopicNames:
+    """What is known of topics' names; grows while the capture is read."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        """Name by id, as text."""
+        self.missing: set[str] = set()
+        """Ids that were given out in place of a name."""
+
+    def learn(self, responses: Facts) -> None:
+        """Take what responses tell of names and ids that stand side by side."""
+        for group, column in responses.columns("topic_id"):
+            every = column.row.argsort()
+            ids = group.uuids_beside(column, "topic_id", every)
+            names = group.texts_beside(column, "topic", every)
+            both = pa.table({"id": ids, "name": names.cast(pa.string())}).drop_null()
+            for row in both.group_by(["id", "name"]).aggregate([]).to_pylist():
+                self.names[uuid_text(row["id"])] = row["name"]
+
+    def resolve(self, ids: pa.Array) -> pa.Array:
+        """The name of each id (16 bytes or null), or the id as text; a string array."""
+        encoded = ids.dictionary_encode()
+        words = []
+        for each in encoded.dictionary.to_pylist():
+            text = uuid_text(each)
+            if text not in self.names:
+                self.missing.add(text)
+            words.append(self.names.get(text, text))
+        if not words:
+            return pa.nulls(len(ids), pa.string())
+        return pa.array(words, pa.string()).take(encoded.indices)
+
+    def lacks(self, column: pa.Array | pa.ChunkedArray) -> bool:
+        """Whether a column of topics, plain or list, holds an id in place of a name."""
+        if not self.missing:
+            return False
+        words = pc.list_flatten(column) if pa.types.is_list(column.type) else column
+        return bool(pc.any(pc.is_in(words, self._missing())).as_py())
+
+    def complete(self, column: pa.Array) -> pa.Array:
+        """The same column with every id replaced whose name has become known since."""
+        if pa.types.is_list(column.type):
+            words = self.complete(column.values)
+            return pa.ListArray.from_arrays(column.offsets, words, mask=column.is_null())
+        late = sorted(self.missing & self.names.keys())
+        if not late:
+            return column
+        where = pc.index_in(column, pa.array(late, pa.string()))
+        return pc.coalesce(pa.array([self.names[each] for each in late]).take(where), column)
+
+    def _missing(self) -> pa.Array:
+        return pa.array(sorted(self.missing), pa.string())
+
+
+def uuid_text(raw: bytes) -> str:
+    """A uuid as Kafka shows it: base64url of its 16 bytes, without padding."""
+    return urlsafe_b64encode(raw)[:22].decode()
