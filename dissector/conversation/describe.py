@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dissector.conversation.facts import Facts
-from dissector.packets.block import Int64
 from dissector.conversation.topic_names import TopicNames
+from dissector.packets.block import Int64
 
 if TYPE_CHECKING:
     from dissector.conversation.dialogue import Side

@@ -30,12 +30,12 @@ from dissector.conversation.heads import (
     response_bodies,
     spaces_of,
 )
+from dissector.conversation.sasl import SaslTokens
+from dissector.conversation.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.protocol.notation import Direction
-from dissector.conversation.sasl import SaslTokens
 from dissector.streams.bytespace import ByteSpace
 from dissector.streams.frames import FrameBlock
-from dissector.conversation.topic_names import TopicNames
 
 REQUEST_WAIT = 900 * 10**9
 """ns of capture time. A JoinGroup may wait for max.poll.interval.ms, whose default is 300 s."""
@@ -70,8 +70,8 @@ class Side:
 
     @property
     def decoded(self) -> NDArray[np.bool_]:
-        """The definitions know the version, and fit the message to its last byte."""
-        return self.facts.good & self.heads.whole
+        """Nothing contradicts the definitions; of a message that is cut, as far as it is there."""
+        return self.is_token | (self.known & (self.facts.good | ~self.heads.whole))
 
     def frame(self, index: int) -> bytes:
         """The bytes of a message, header included, as far as they are there."""

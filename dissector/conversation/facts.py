@@ -104,6 +104,21 @@ class Group:
         other, index = found[0], found[1][select]
         return uuids([self.space], np.zeros(len(index), np.int64), other.at[index], index >= 0)
 
+    def lists_within(self, column: Column, role: str) -> pa.Array:
+        """For each value of `column`, the numbers of an array of that role in the same element."""
+        counts = np.zeros(len(column.level.owner), np.int64)
+        numbers = np.zeros(0, np.int64)
+        for other in self.walked.by_role(role):
+            if other.level.parent is column.level and other.values is not None:
+                owner = other.level.owner[other.row]
+                order = np.lexsort((other.level.ordinal[other.row], owner))
+                numbers = other.values[order].astype(np.int64)
+                counts = np.bincount(owner, minlength=len(counts))
+        offsets = np.zeros(len(counts) + 1, np.int32)
+        np.cumsum(counts, out=offsets[1:])
+        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(numbers, pa.int32()))
+        return lists.take(pa.array(column.row))
+
     def paths(self, column: Column, select: Int64) -> pa.Array:
         """Where each selected value stands, as ``topics[2].partitions[0].error_code``."""
         ordinals: dict[tuple[str, ...], Int64] = {}

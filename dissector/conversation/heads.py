@@ -65,7 +65,8 @@ class Heads:
     @property
     def whole(self) -> NDArray[np.bool_]:
         """Frames of which no byte is missing."""
-        return np.equal(self.end - self.start, self.bytes - 4)
+        whole: NDArray[np.bool_] = self.end - self.start == self.bytes - 4
+        return whole
 
 
 EMPTY = Heads(*(np.zeros(0, np.int64) for _ in fields(Heads)))

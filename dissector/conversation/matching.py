@@ -97,4 +97,5 @@ def in_flight(
     done = np.maximum.accumulate(highest[order] + lift) - lift
     result = np.empty(len(who), np.int64)
     result[order] = done
-    return np.maximum(ordinal - result[len(answered_connection) :], 1)
+    waiting: Int64 = np.maximum(ordinal - result[len(answered_connection) :], 1)
+    return waiting

@@ -2,8 +2,8 @@
 
 From Fetch v13 and Produce v13 on, messages name topics by their id alone. Every response that tells
 a topic's name and id together teaches it, whichever API it is, and it may come later than the
-message that needs it. Until then an id stands for itself, as Kafka's 22 characters of base64url, and is
-remembered as missing, so that whoever can wait knows what to replace.
+message that needs it. Until then an id stands for itself, as Kafka's 22 characters of base64url,
+and is remembered as missing, so that whoever can wait knows what to replace.
 """
 
 from __future__ import annotations

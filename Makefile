@@ -1,0 +1,30 @@
+# Every target works on a fresh clone: it makes the environment first, and needs nothing before it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test bench lint clean
+demo: $(READY)
+	$(BIN)/kafka-dissector summary captures/mock-groups.pcap
+
+test: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/pytest
+
+lint: $(READY)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(READY)
+	$(BIN)/python -m bench
+
+$(READY): pyproject.toml requirements.txt
+	./setup.sh $(PYTHON) $(VENV)
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

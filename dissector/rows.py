@@ -1,0 +1,333 @@
+"""Rows: what a turn of the conversation adds to each table.
+
+Each function takes a `Turn` and gives a record batch in the schema that `tables` declares. Rows of
+one batch are in order of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dissector.conversation.describe import partitions
+from dissector.conversation.dialogue import Turn
+from dissector.conversation.facts import Facts, Group
+from dissector.conversation.topic_names import TopicNames, uuid_text
+from dissector.packets.block import Int64
+from dissector.problems import Problem
+from dissector.protocol import catalog
+from dissector.protocol.columns import Column
+from dissector.tables import ERRORS, EXCHANGES, PROBLEMS, TOPICS, Table
+
+SASL_TOKEN = "SaslToken"
+"""What stands for the API of a token that has no header."""
+
+STATUS = pa.array(["answered", "no_reply_expected", "unanswered", "request_missing", "undecoded"])
+ANSWERED, NO_REPLY_EXPECTED, UNANSWERED, REQUEST_MISSING, UNDECODED = range(5)
+
+
+class Endpoints(Protocol):
+    """Gives the ends of connections as text."""
+
+    def columns(self, connection: Int64) -> dict[str, pa.Array]:
+        """client_ip, client_port, broker_ip, broker_port of each of n connections."""
+
+
+def exchanges(
+    turn: Turn, names: TopicNames, endpoints: Endpoints, captures: Sequence[str]
+) -> pa.RecordBatch:
+    """A row for each exchange that came to its end in this turn."""
+    requests = np.concatenate([turn.answered, turn.silent, turn.unanswered])
+    orphans = len(turn.orphans)
+    asked = pa.array(np.concatenate([requests, np.zeros(orphans, np.int64)]))
+    missing = np.arange(len(asked)) >= len(requests)
+    asked = pa.array(asked.to_numpy(), mask=missing)
+    request = turn.requests.take(asked).combine_chunks()
+    response = _responses(turn, names)
+    reply = np.arange(len(asked)) - np.where(missing, len(requests) - len(turn.answered), 0)
+    unheard = (np.arange(len(asked)) >= len(turn.answered)) & ~missing
+    response = response.take(pa.array(reply, mask=unheard))
+    connection = pc.coalesce(request["connection"], response["connection"])
+    first = pc.coalesce(request["time"], response["time"])
+    latency = pc.subtract(response["time"], request["end_time"])
+    topics = pc.coalesce(request["topics"], response["topics"])
+    capture = pc.coalesce(request["capture"], response["capture"])
+    member = pc.if_else(pc.equal(request["member_id"], ""), None, request["member_id"])
+    columns = {
+        "capture": pa.array(captures, pa.string()).take(capture),
+        "connection_id": connection,
+        **endpoints.columns(connection.to_numpy()),
+        "api_key": _api_key(request),
+        "api": _api(request),
+        "api_version": pc.if_else(request["is_token"], None, request["version"]),
+        "correlation_id": _correlation(request, response),
+        "client_id": request["client_id"],
+        "status": STATUS.take(pa.array(_status(turn, request, response))),
+        "request_time": request["time"],
+        "request_end_time": request["end_time"],
+        "response_time": response["time"],
+        "response_end_time": response["end_time"],
+        "latency_ms": pc.divide(pc.cast(latency, pa.float64()), 1e6),
+        "request_packet": request["packet"],
+        "response_packet": response["packet"],
+        "request_bytes": request["bytes"],
+        "response_bytes": response["bytes"],
+        "in_flight": request["in_flight"],
+        "throttle_time_ms": response["throttle_time_ms"],
+        "error_code": response["error_code"],
+        "error": _error_names(response["error_code"]),
+        "error_count": response["error_count"],
+        "acks": request["acks"],
+        "max_wait_ms": request["max_wait_ms"],
+        "topics": names.complete(_one_chunk(topics)),
+        "partition_count": pc.coalesce(request["partition_count"], response["partition_count"]),
+        "record_count": pc.coalesce(request["record_count"], response["record_count"]),
+        "record_bytes": pc.coalesce(request["record_bytes"], response["record_bytes"]),
+        "group_id": request["group_id"],
+        "member_id": pc.coalesce(member, response["member_id"]),
+        "transactional_id": request["transactional_id"],
+    }
+    order = np.argsort(first.to_numpy(), kind="stable")
+    return batch(EXCHANGES, columns, order)
+
+
+def errors(turn: Turn, names: TopicNames, endpoints: Endpoints) -> pa.RecordBatch:
+    """A row for each error code that is not 0 in the responses of this turn."""
+    parts = []
+    for group, column, select in _codes(turn.response.facts):
+        topic = group.texts_beside(column, "topic", select).cast(pa.string())
+        topic_id = group.uuids_beside(column, "topic_id", select)
+        parts.append(
+            pa.table(
+                {
+                    "message": group.message(column)[select],
+                    "at": column.at[select],
+                    "path": group.paths(column, select),
+                    "topic": pc.coalesce(topic, names.resolve(topic_id)),
+                    "partition": group.numbers_beside(column, "partition", select),
+                    "error_code": pa.array(_values(column)[select]),
+                    "error_message": group.texts_beside(column, "error_message", select).cast(
+                        pa.string()
+                    ),
+                }
+            )
+        )
+    if not parts:
+        return batch(ERRORS, {name: pa.nulls(0) for name in ERRORS.schema.names})
+    table = pa.concat_tables(parts).sort_by([("message", "ascending"), ("at", "ascending")])
+    message = table["message"].to_numpy()
+    request = turn.requests.take(pa.array(turn.answered[message]))
+    code = table["error_code"]
+    columns = {
+        "connection_id": request["connection"],
+        "correlation_id": request["correlation_id"],
+        "time": pa.array(turn.response.heads.time[message]),
+        **endpoints.columns(request["connection"].to_numpy()),
+        "client_id": request["client_id"],
+        "api": _api(request),
+        "api_version": request["version"],
+        "path": table["path"],
+        "topic": names.complete(_one_chunk(table["topic"])),
+        "partition": table["partition"],
+        "error_code": code,
+        "error": _error_names(code),
+        "retriable": _by_code(code, catalog.is_retriable, pa.bool_()),
+        "error_message": table["error_message"],
+    }
+    return batch(ERRORS, columns, np.argsort(turn.response.heads.time[message], kind="stable"))
+
+
+class Topics:
+    """Rows of the topics table: each partition when first told, and whenever told otherwise."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, str] = {}
+
+    def rows(self, turn: Turn) -> pa.RecordBatch:
+        """What this turn's responses tell that was not known."""
+        parts = []
+        for group, column in turn.response.facts.columns("leader"):
+            if not any(group.walked.by_role("replicas")):
+                continue  # a Produce or Fetch response that names a new leader, and no more
+            every = np.arange(len(column.row), dtype=np.int64)
+            topic_id = group.uuids_beside(column, "topic_id", every).dictionary_encode()
+            words = [uuid_text(each) for each in topic_id.dictionary.to_pylist()]
+            parts.append(
+                pa.table(
+                    {
+                        "at": column.at,
+                        "topic": group.texts_beside(column, "topic", every).cast(pa.string()),
+                        "topic_id": pa.array(words, pa.string()).take(topic_id.indices),
+                        "partition": group.numbers_beside(column, "partition", every),
+                        "leader": pa.array(_values(column)),
+                        "leader_epoch": group.numbers_beside(column, "leader_epoch", every),
+                        "replicas": group.lists_within(column, "replicas"),
+                        "isr": group.lists_within(column, "isr"),
+                        "time": turn.response.heads.time[group.message(column)],
+                    }
+                )
+            )
+        if not parts:
+            return batch(TOPICS, {name: pa.nulls(0) for name in TOPICS.schema.names})
+        table = pa.concat_tables(parts).sort_by([("time", "ascending"), ("at", "ascending")])
+        return batch(TOPICS, table.take(pa.array(self._news(table))).to_pydict())
+
+    def _news(self, table: pa.Table) -> Int64:
+        """Rows that tell something else than the row before them of the same partition."""
+        who = _joined(table["topic"], table["topic_id"], table["partition"])
+        lists = [
+            pc.binary_join(_one_chunk(table[name]).cast(pa.list_(pa.string())), ",")
+            for name in ("replicas", "isr")
+        ]
+        told = _joined(who, table["leader"], table["leader_epoch"], *lists)
+        partition = who.dictionary_encode().indices.to_numpy()
+        state = told.dictionary_encode().indices.to_numpy()
+        order = np.argsort(partition, kind="stable")
+        same = (np.diff(partition[order]) == 0) & (np.diff(state[order]) == 0)
+        news = []
+        for index in order[np.concatenate([[True], ~same])].tolist():
+            key, value = who[index].as_py(), told[index].as_py()
+            if self._told.get(key) != value:
+                self._told[key] = value
+                news.append(index)
+        return np.array(sorted(news), np.int64)
+
+
+def problems(found: Sequence[Problem]) -> pa.RecordBatch:
+    """A row for each problem."""
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([getattr(each, column.name) for each in found], column.type)
+            for column in PROBLEMS.columns
+        ],
+        schema=PROBLEMS.schema,
+    )
+
+
+def batch(
+    table: Table, columns: Mapping[str, Any], order: NDArray[np.integer] | None = None
+) -> pa.RecordBatch:
+    """The columns as `table` declares them: its order, its types; rows in `order`."""
+    arrays = []
+    for column in table.columns:
+        array = columns[column.name]
+        array = _one_chunk(array) if isinstance(array, pa.Array | pa.ChunkedArray) else array
+        array = pa.array(array) if not isinstance(array, pa.Array) else array
+        arrays.append(array if array.type == column.type else array.cast(column.type))
+    rows = pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+    return rows if order is None else rows.take(pa.array(order))
+
+
+def _responses(turn: Turn, names: TopicNames) -> pa.Table:
+    """What the responses say, those that answer first, then the orphans."""
+    side = turn.response
+    heads = side.heads + turn.orphans
+    total, count = len(heads), len(side.heads)
+    message, code = _sorted_codes(side.facts)
+    first, index = np.unique(message, return_index=True)
+    error_code = np.zeros(count, np.int64)
+    error_code[first] = code[index]
+    throttle, throttled = side.facts.numbers("throttle_time_ms")
+    columns = {
+        "error_code": pa.array(error_code, mask=~side.facts.good),
+        "error_count": pa.array(np.bincount(message, minlength=count), mask=~side.facts.good),
+        "throttle_time_ms": pa.array(throttle, mask=~throttled),
+        "decoded": pa.array(side.decoded),
+        "member_id": side.facts.texts("member_id").cast(pa.string()),
+        **partitions(side.facts, names),
+    }
+    rest = total - count
+    return pa.table(
+        {
+            "connection": heads.connection,
+            "correlation_id": heads.correlation_id,
+            "capture": heads.capture,
+            "packet": heads.packet,
+            "time": heads.time,
+            "end_time": heads.end_time,
+            "bytes": heads.bytes,
+            **{
+                name: pa.concat_arrays([column, pa.nulls(rest, column.type)])
+                for name, column in columns.items()
+            },
+        }
+    )
+
+
+def _codes(facts: Facts) -> Iterator[tuple[Group, Column, Int64]]:
+    """The error codes that are not 0: for each column of them, which of its values."""
+    for group, column in facts.columns("error_code"):
+        select = np.flatnonzero(_values(column))
+        if len(select):
+            yield group, column, select
+
+
+def _sorted_codes(facts: Facts) -> tuple[Int64, Int64]:
+    """Message and error code of every code that is not 0, in order of message and address."""
+    message, at, code = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for group, column, select in _codes(facts):
+        message.append(group.message(column)[select])
+        at.append(column.at[select])
+        code.append(_values(column)[select])
+    who = np.concatenate(message)
+    order = np.lexsort((np.concatenate(at), who))
+    return who[order], np.concatenate(code)[order]
+
+
+def _values(column: Column) -> Int64:
+    assert column.values is not None
+    return column.values.astype(np.int64)
+
+
+def _status(turn: Turn, request: pa.Table, response: pa.Table) -> Int64:
+    counts = [len(turn.answered), len(turn.silent), len(turn.unanswered), len(turn.orphans)]
+    status = np.repeat([ANSWERED, NO_REPLY_EXPECTED, UNANSWERED, REQUEST_MISSING], counts)
+    good = pc.and_(pc.fill_null(request["decoded"], True), pc.fill_null(response["decoded"], True))
+    status[~np.asarray(good)] = UNDECODED
+    return status
+
+
+def _api_key(request: pa.Table) -> pa.ChunkedArray:
+    return pc.if_else(request["is_token"], None, request["api_key"])
+
+
+def _api(request: pa.Table) -> pa.ChunkedArray:
+    """Name of each request's API; null where no API has that key, or the request is missing."""
+    name = _by_code(request["api_key"], catalog.api_name, pa.string())
+    return pc.if_else(request["is_token"], SASL_TOKEN, name)
+
+
+def _correlation(request: pa.Table, response: pa.Table) -> pa.ChunkedArray:
+    both = pc.coalesce(request["correlation_id"], response["correlation_id"])
+    return pc.if_else(pc.fill_null(request["is_token"], False), None, both)
+
+
+def _error_names(code: pa.ChunkedArray) -> pa.ChunkedArray:
+    return _by_code(code, catalog.error_name, pa.string())
+
+
+def _by_code(code: Any, meaning: Callable[[int], object], type: pa.DataType) -> Any:
+    """What each code means: one call for each code that occurs."""
+    encoded = _one_chunk(code).dictionary_encode()
+    meanings = pa.array([meaning(each) for each in encoded.dictionary.to_pylist()], type)
+    return meanings.take(encoded.indices)
+
+
+def _joined(*columns: Any) -> pa.Array:
+    parts = [_one_chunk(column).cast(pa.string()) for column in columns]
+    return pc.binary_join_element_wise(*parts, "/", null_handling="replace")
+
+
+def _one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    return (
+        column.chunk(0)
+        if column.num_chunks == 1
+        else pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
+    )

@@ -1,0 +1,23 @@
+#!/bin/sh
+# Make the environment: a virtual environment with the pinned packages and this project in it.
+# Where Python or its venv module is missing and the machine lets us, Debian's packages bring them.
+set -eu
+python=$1
+venv=$2
+
+usable() { "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+if ! usable "$python"; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3 python3-venv
+    python=python3
+  fi
+  usable "$python" || {
+    echo "Python 3.11 or newer, with its venv module, is needed (Debian: python3-venv)." >&2
+    exit 1
+  }
+fi
+[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+"$venv/bin/python" -m pip install -q --disable-pip-version-check -r requirements.txt
+"$venv/bin/python" -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
