@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,11 +26,30 @@ from typing import Self
 import zstandard
 
 from captures.record.kafka import artifacts, ledger, truth
+from captures.record.ledger import Entry
 
 CAPTURES = artifacts.HERE.parents[1]
 CLONE_NEWNET = 0x40000000
 LARGEST = 400_000
 """Bytes of a capture as committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tap:
+    """One capture of a recording."""
+
+    path: Path
+    about: str
+    interface: str
+    command: Sequence[str] = ()
+    """What makes it of another one; its last argument, the path, is not in it."""
+
+    def counted(self) -> tuple[str, int]:
+        """Link type and number of packets, as capinfos tells them."""
+        command = ["capinfos", "-T", "-r", "-E", "-c", str(self.path)]
+        told = subprocess.run(command, capture_output=True, text=True, check=True)
+        _, link, packets = told.stdout.rstrip("\n").split("\t")
+        return link, int(packets)
 
 
 class Recording:
@@ -40,13 +60,12 @@ class Recording:
         self.about = about
         self.work = Path(tempfile.mkdtemp(prefix=f"{name}-"))
         self.software: list[str] = []
-        self._about: dict[Path, str] = {}
-        self._derived: list[tuple[Path, Path, Sequence[str]]] = []
+        self._taps: list[Tap] = []
         self._events: list[truth.Row] = []
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
-        artifacts.require("tcpdump", "ip", "java")
+        artifacts.require("tcpdump", "ip", "java", "capinfos")
         enter_new_network()
         return self
 
@@ -64,24 +83,23 @@ class Recording:
         The capture is NAME.pcap, NAME being the recording's own unless it is given.
         """
         target = self.work / f"{name or self.name}.pcap"
-        self._about[target] = about or self.about
+        self._taps.append(Tap(target, about or self.about, interface))
         options = ["--time-stamp-precision=nano", "--immediate-mode", "-U", "-n", "-B", "16384"]
         where = ["-i", interface, "-s", str(snaplen), "-w", str(target), select]
-        self.start(f"tcpdump-{target.stem}", ["tcpdump", *options, *where])
         log = f"tcpdump-{target.stem}"
+        self.start(log, ["tcpdump", *options, *where])
         wait_for(lambda: "listening on" in self.log(log), "tcpdump listens", 10)
         return target
 
     def derive(self, source: Path, name: str, about: str, *command: str) -> None:
         """Make one more capture in the end, by `command SOURCE TARGET`; `name` has its suffix."""
-        target = self.work / name
-        self._about[target] = about
-        self._derived.append((source, target, command))
+        interface = next(tap.interface for tap in self._taps if tap.path == source)
+        self._taps.append(Tap(self.work / name, about, interface, [*command, str(source)]))
 
     @property
     def tapped(self) -> bool:
         """Whether a capture has begun."""
-        return bool(self._about)
+        return bool(self._taps)
 
     def log(self, name: str) -> str:
         """What the process `name` has printed so far."""
@@ -133,23 +151,35 @@ class Recording:
         if error is not None:
             error.add_note(f"the logs are in {self.work}")
             return
-        for source, target, command in self._derived:
-            subprocess.run([*command, str(source), str(target)], check=True)
         rows = [*truth.of_logs(self.work), *self._events]
-        for capture, about in self._about.items():
-            self._write(capture, about, rows)
+        for tap in self._taps:
+            if tap.command:
+                subprocess.run([*tap.command, str(tap.path)], check=True)
+            elif "\n0 packets dropped" not in self.log(f"tcpdump-{tap.path.stem}"):
+                raise RuntimeError(f"tcpdump lost packets:\n{self.log(f'tcpdump-{tap.path.stem}')}")
+            self._keep(tap, rows)
         shutil.rmtree(self.work)
 
-    def _write(self, capture: Path, about: str, rows: list[truth.Row]) -> None:
-        target = CAPTURES / f"{capture.name}.zst"
-        squeezed = zstandard.ZstdCompressor(level=19).compress(capture.read_bytes())
+    def _keep(self, tap: Tap, rows: list[truth.Row]) -> None:
+        squeezed = zstandard.ZstdCompressor(level=19).compress(tap.path.read_bytes())
         if len(squeezed) > LARGEST:
-            raise RuntimeError(f"{capture} is larger than {LARGEST} bytes: {len(squeezed)}")
+            raise RuntimeError(f"{tap.path} is larger than {LARGEST} bytes: {len(squeezed)}")
+        target = CAPTURES / f"{tap.path.name}.zst"
         target.write_bytes(squeezed)
-        truth.write(CAPTURES / f"{capture.stem}.truth.jsonl.zst", rows)
-        clients = sorted({row["software"] for row in rows if "software" in row})
-        ledger.enter(target, about, [*self.software, *clients])
-        print(f"{target.name}: {len(squeezed):,} bytes, {len(rows):,} facts")
+        truth.write(CAPTURES / f"{tap.path.stem}.truth.jsonl.zst", rows)
+        link, packets = tap.counted()
+        entry = Entry(
+            capture=target.name,
+            about=tap.about,
+            broker=", ".join(self.software),
+            clients=", ".join(sorted({row["software"] for row in rows if "software" in row})),
+            tool=f"tcpdump, {time.strftime('%Y-%m-%d', time.gmtime())}",
+            link=f"{tap.interface}, {link}, {tap.path.suffix[1:]} in ns",
+            packets=packets,
+            requests=sum(row["source"] == "broker" for row in rows),
+        )
+        ledger.enter(entry)
+        print(f"{entry.line()}{len(squeezed):,} bytes, {len(rows):,} facts")
 
 
 def enter_new_network() -> None:

@@ -1,0 +1,74 @@
+"""The decoders against kafka-clients' own classes, on a random message of every version.
+
+The vectors are made by `captures/record/kafka/messages.py`; nothing in them is our own output.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dissector import Message, decode_request, decode_response
+
+VECTORS = Path(__file__).parents[1] / "data" / "kafka_clients_vectors.jsonl.gz"
+
+# Kafka renames a field in all versions at once; our pages keep the name that a version was
+# published with. KRaft is one word in the names of a Java Schema, two in the snake_case of isKRaft…
+NAMES = {
+    "TxnOffsetCommit": {"generation_id_or_member_epoch": "generation_id"},
+    "Vote": {
+        "replica_epoch": "candidate_epoch",
+        "replica_id": "candidate_id",
+        "replica_directory_id": "candidate_directory_id",
+    },
+    "ListConfigResources": {
+        "config_resources": "client_metrics_resources",
+        "resource_name": "name",
+    },
+    "StreamsGroupHeartbeat": {"acceptable_recovery_lag_legacy": "acceptable_recovery_lag"},
+    "UpdateRaftVoter": {"kraft_version_feature": "k_raft_version_feature"},
+    "LeaderAndIsr": {"is_kraft_controller": "is_k_raft_controller"},
+    "StopReplica": {"is_kraft_controller": "is_k_raft_controller"},
+    "UpdateMetadata": {"is_kraft_controller": "is_k_raft_controller"},
+}
+
+
+def load() -> list[dict[str, Any]]:
+    with gzip.open(VECTORS, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def plain(value: Any, names: dict[str, str]) -> Any:
+    """A decoded body, or an expected one, in the same terms."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"hex": bytes(value).hex()}
+    if isinstance(value, dict):
+        return {names.get(key, key): plain(item, names) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item, names) for item in value]
+    return value
+
+
+def decode(vector: dict[str, Any]) -> Message:
+    frame = bytes.fromhex(vector["frame"])
+    if vector["direction"] == "request":
+        return decode_request(frame)
+    return decode_response(frame, vector["api_key"], vector["version"])
+
+
+@pytest.mark.parametrize(
+    "vector", load(), ids=lambda v: f"{v['api']}-{v['direction']}-{v['version']}"
+)
+def test_message_of_kafkas_own_classes(vector: dict[str, Any]) -> None:
+    message = decode(vector)
+    names = NAMES.get(vector["api"], {})
+    expected = vector["expect"]
+
+    assert (message.api_key, message.api_version) == (vector["api_key"], vector["version"])
+    assert message.correlation_id == expected["correlation_id"]
+    assert message.client_id == expected.get("client_id")
+    assert plain(message.body, names) == plain(expected["body"], names)
