@@ -198,7 +198,7 @@ class _Walker:
             if self._wants(each):
                 self._keep_fixed(each, rows, row, np.minimum(at, end), prefix)
             return at + WIDTHS[each.type]
-        length, at = self._length(at, end, short=each.type == "string")
+        length, at = self._length(at, end, each.nullable, short=each.type == "string")
         if self._wants(each):
             self._keep(each, rows, row, np.minimum(at, end), length, prefix)
         return at + np.maximum(length, 0)
@@ -264,7 +264,7 @@ class _Walker:
         at[more] += POISON
         return value, at
 
-    def _length(self, at: Int64, end: Int64, *, short: bool) -> tuple[Int64, Int64]:
+    def _length(self, at: Int64, end: Int64, nullable: bool, *, short: bool) -> tuple[Int64, Int64]:
         """A length or count (-1: null) at each position, never more than the bytes that follow."""
         length: Int64
         if self.flexible:
@@ -274,7 +274,7 @@ class _Walker:
             width = 2 if short else 4
             length = self.space.number(np.minimum(at, end), f"i{width}").astype(np.int64)
             at = at + width
-        wrong = (length > end - at) | (length < -1)
+        wrong = (length > end - at) | (length < (-1 if nullable else 0))
         if wrong.any():
             length[wrong] = 0
             at = at + wrong * POISON
@@ -287,8 +287,8 @@ class _Walker:
         if not each.nullable:
             return self.struct(each.fields, rows, row, at, end, path)
         marker = self.space.number(np.minimum(at, end), "i1")
-        at = at + 1
-        here = np.flatnonzero((marker.astype(np.int64) >= 0) & (at <= end))
+        at = at + 1 + ((marker != -1) & (marker != 1)) * POISON
+        here = np.flatnonzero((marker == 1) & (at <= end))
         if len(here):
             at[here] = self.struct(each.fields, rows, row[here], at[here], end[here], path)
         return at
@@ -322,7 +322,7 @@ class _Walker:
     def _array(
         self, each: Field, rows: _Rows, row: Int64, at: Int64, end: Int64, prefix: tuple[str, ...]
     ) -> Int64:
-        count, at = self._length(at, end, short=False)
+        count, at = self._length(at, end, each.nullable, short=False)
         count = np.maximum(count, 0)
         if not count.any():
             return at
