@@ -1,0 +1,104 @@
+"""What holds for every layout and message: nothing but DecodeError, and no byte unexplained."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocol_writer import write
+
+from dissector.errors import DecodeError
+from dissector.protocol.catalog import apis, layout, versions
+from dissector.protocol.decode import decode
+from dissector.protocol.explain import Explained, explain
+from dissector.protocol.notation import Direction, Layout
+
+LAYOUTS = [
+    layout(key, direction, version)
+    for key in apis()
+    for direction in Direction
+    for version in versions(key)
+]
+
+
+def name(which: Layout) -> str:
+    return f"{which.api}-{which.direction.name.lower()}-{which.version}"
+
+
+def body(which: Layout, size: int = 400) -> bytes:
+    """A random body, the same at every run, of at most about that size."""
+    pick = random.Random(name(which))
+    return min((write(which, pick) for _ in range(6)), key=lambda data: abs(len(data) - size))
+
+
+@pytest.mark.parametrize("which", LAYOUTS, ids=name)
+def test_every_byte_is_explained(which: Layout) -> None:
+    data = body(which)
+    decode(which, data)
+    explanation = explain(which, data)
+    assert explanation.error is None
+    assert contiguous(explanation.events, 0, 0) == (len(explanation.events), len(data))
+
+
+def contiguous(events: list[Explained], index: int, depth: int) -> tuple[int, int]:
+    """Follow the events of one depth, each beginning where the one before ends."""
+    end = None
+    while index < len(events) and events[index].depth >= depth:
+        event = events[index]
+        assert event.depth == depth
+        assert end is None or event.offset == end
+        end = event.offset + event.length
+        index += 1
+        if index < len(events) and events[index].depth > depth:
+            assert event.offset <= events[index].offset
+            index, inner = contiguous(events, index, depth + 1)
+            assert inner == end
+    return index, end or 0
+
+
+@pytest.mark.parametrize("which", LAYOUTS, ids=name)
+def test_cut_at_any_byte(which: Layout) -> None:
+    data = body(which, 60)
+    for size in range(len(data)):
+        with pytest.raises(DecodeError) as caught:
+            decode(which, data[:size])
+        assert caught.value.path
+        assert caught.value.offset <= size
+
+
+@pytest.mark.parametrize("which", LAYOUTS, ids=name)
+def test_bytes_left_over(which: Layout) -> None:
+    data = body(which)
+    with pytest.raises(DecodeError, match="2 bytes are left over") as caught:
+        decode(which, data + b"\0\0")
+    assert caught.value.offset == len(data)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from(LAYOUTS), st.binary(max_size=200))
+def test_any_bytes(which: Layout, data: bytes) -> None:
+    agree(which, data)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from(LAYOUTS), st.data())
+def test_any_byte_changed(which: Layout, data: st.DataObject) -> None:
+    changed = bytearray(body(which) or b"\0")
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(changed) - 1))
+        changed[at] = data.draw(st.integers(0, 255))
+    agree(which, bytes(changed))
+
+
+def agree(which: Layout, data: bytes) -> None:
+    """Either both walkers read it, or both say where it is wrong."""
+    explanation = explain(which, data)
+    if explanation.error is None:
+        decode(which, data)
+    else:
+        with pytest.raises(DecodeError) as caught:
+            decode(which, data)
+        assert str(caught.value) == str(explanation.error)
+        assert 0 <= caught.value.offset <= len(data)
