@@ -12,7 +12,7 @@ Depth is that of the definition, never of the data, and no step is taken without
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -64,24 +64,32 @@ class Explanation:
 def explain(layout: Definition, data: bytes, start: int = 0, end: int | None = None) -> Explanation:
     """Every field of the bytes from `start` to `end`, which hold nothing else. Never raises."""
     walk = Walk(data if end is None else data[:end], start)
-    try:
+
+    def body() -> None:
         walk.fields(layout.fields, layout.flexible)
         walk.finish()
-    except DecodeError as error:
-        return Explanation(walk.events, error, walk.at)
-    return Explanation(walk.events, None, walk.at)
+
+    return walk.explanation(body)
 
 
 class Walk:
     """A walk over bytes that several definitions may share: a header, then its body.
 
-    `events` grows, `at` moves on. Each method raises DecodeError, with path and offset.
+    `events` grows, `at` moves on. The methods raise DecodeError, with path and offset.
     """
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data = data
         self.at = at
         self.events: list[Explained] = []
+
+    def explanation(self, steps: Callable[[], None]) -> Explanation:
+        """What the steps, which are calls of this walk's methods, come to."""
+        try:
+            steps()
+        except DecodeError as error:
+            return Explanation(self.events, error, self.at)
+        return Explanation(self.events, None, self.at)
 
     def fields(
         self, fields: Sequence[Field], flexible: bool, prefix: str = "", depth: int = 0

@@ -18,7 +18,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from dissector.errors import DecodeError
 from dissector.protocol.catalog import layout
 from dissector.protocol.decode import decode
 from dissector.protocol.explain import Explanation, Walk
@@ -78,21 +77,13 @@ def decode_response(frame: Buffer, api_key: int, api_version: int) -> Message:
 def explain_request(frame: Buffer) -> Explanation:
     """Every field of a request, the header's first, as ``header.client_id``. Never raises."""
     walk = Walk(bytes(frame))
-    try:
-        _body(walk, _request_header(walk))
-    except DecodeError as error:
-        return Explanation(walk.events, error, walk.at)
-    return Explanation(walk.events, None, walk.at)
+    return walk.explanation(lambda: _body(walk, _request_header(walk)))
 
 
 def explain_response(frame: Buffer, api_key: int, api_version: int) -> Explanation:
     """Every field of a response, the header's first. Never raises."""
     walk = Walk(bytes(frame))
-    try:
-        _body(walk, _response_header(walk, api_key, api_version))
-    except DecodeError as error:
-        return Explanation(walk.events, error, walk.at)
-    return Explanation(walk.events, None, walk.at)
+    return walk.explanation(lambda: _body(walk, _response_header(walk, api_key, api_version)))
 
 
 def is_fallback(frame: Buffer) -> bool:
