@@ -1,0 +1,16 @@
+"""From capture files, pipes and interfaces to blocks of TCP packets.
+
+block      what this room hands on: `PacketBlock`, `PacketSource`
+files      `open_packets`: many files as one capture, in order of time
+layers     link, network and transport headers, read for all packets of a block at once
+records    the chain of records that a capture file is, followed through damage
+pcap       that chain in pcap files
+pcapng     that chain in pcapng files
+paths      files, folders, patterns; what is a capture and what is not
+inputs     bytes of files and pipes, decompressed
+"""
+
+from dissector.packets.block import PacketBlock, PacketSource
+from dissector.packets.files import FileSource, open_packets
+
+__all__ = ["FileSource", "PacketBlock", "PacketSource", "open_packets"]

@@ -1,0 +1,212 @@
+"""Bytes of a file or a pipe, decompressed where they are compressed.
+
+A `ByteInput` gives bytes as they come. A file fills whatever it is asked to fill; a pipe is waited
+for only until it pauses, since someone may be watching what comes out at the other end: the bytes
+that are there are handed on after PAUSE seconds without a new one, and LINGER seconds after the
+first at the latest.
+
+gzip (RFC 1952), zstd (RFC 8878) and lz4 frames are known by their first bytes, whatever the file is
+called, and may stand one after the other. A compressed stream that is damaged or cut ends where its
+bytes stop making sense; `damage` then says so, and what came before it is good.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import stat
+import time
+import zlib
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import lz4.frame
+import zstandard
+
+PAUSE = 0.02
+"""Seconds without a new byte after which a pipe's bytes are handed on."""
+LINGER = 0.1
+"""Seconds after which they are handed on however fast more of them come."""
+
+
+class Decompressor(Protocol):
+    """The shape that bz2, lzma and lz4 share."""
+
+    @property
+    def eof(self) -> bool:
+        """The end of a stream was reached."""
+
+    @property
+    def unused_data(self) -> bytes | None:
+        """What came after that end."""
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        """About `max_length` bytes; more may be waiting where they are not fewer."""
+
+
+class _Gzip:
+    """zlib's decompressor in that shape."""
+
+    def __init__(self) -> None:
+        self._zlib = zlib.decompressobj(wbits=31)
+
+    @property
+    def eof(self) -> bool:
+        return self._zlib.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._zlib.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._zlib.decompress(self._zlib.unconsumed_tail + data, max_length)
+
+
+class _Zstd:
+    """zstandard's decompressor in that shape. It knows no limit: so feed it little at a time."""
+
+    def __init__(self) -> None:
+        self._zstd = zstandard.ZstdDecompressor().decompressobj()
+
+    @property
+    def eof(self) -> bool:
+        return self._zstd.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._zstd.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._zstd.decompress(data) if data else b""
+
+
+class Codec(NamedTuple):
+    """One kind of compressed stream."""
+
+    name: str
+    magic: bytes
+    new: Callable[[], Decompressor]
+    chunk: int
+    """Compressed bytes to decompress at a time."""
+
+
+CODECS = (
+    Codec("gzip", b"\x1f\x8b", _Gzip, 1 << 16),
+    # Four bytes of zstd may stand for 128 KiB: what 2 KiB may grow to still fits into memory.
+    Codec("zstd", b"\x28\xb5\x2f\xfd", _Zstd, 1 << 11),
+    Codec("lz4", b"\x04\x22\x4d\x18", lz4.frame.LZ4FrameDecompressor, 1 << 16),
+)
+
+
+class ByteInput:
+    """A file, a pipe, or (as ``-``) standard input, from front to back.
+
+    Raises OSError where it cannot be opened. From then on nothing raises: what goes wrong ends the
+    input, and `damage` tells it.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = io.FileIO(0, closefd=False) if path == "-" else io.FileIO(path)
+        status = os.fstat(self._file.fileno())
+        self.is_stream = not stat.S_ISREG(status.st_mode)
+        """A pipe or a device: it can be read once only, and its size is not known."""
+        self.size = status.st_size
+        """Bytes of the file, compressed where it is."""
+        self.consumed = 0
+        """How many of them were read so far."""
+        self.damage: str | None = None
+        """What went wrong, in one sentence; known at the end."""
+        self._waiting = b""  # read from the file, and not yet looked at
+        self._pending = memoryview(b"")  # decompressed, and not yet given
+        while len(self._waiting) < 4 and (more := self._read(4 - len(self._waiting))):
+            self._waiting += more
+        self._codec = next((c for c in CODECS if self._waiting.startswith(c.magic)), None)
+        self._stream = self._codec.new() if self._codec else None
+        self._full = False  # the decompressor may have more to give without more to read
+
+    def close(self) -> None:
+        """Give back the file."""
+        self._file.close()
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes, waited for; fewer only at the end."""
+        taken = bytearray(size)
+        got = 0
+        while got < size and (step := self._readinto(memoryview(taken)[got:])) != 0:
+            got += step or 0
+        return bytes(taken[:got])
+
+    def fill(self, view: memoryview) -> tuple[int, bool]:
+        """Fill `view`, of a pipe with what comes until it pauses: how many bytes, and whether
+        the input ended."""
+        got = 0
+        deadline = None
+        while got < len(view):
+            if got and self.is_stream:
+                deadline = deadline or time.monotonic() + LINGER
+                patience = min(PAUSE, deadline - time.monotonic())
+                if patience < 0 or not select.select([self._file], [], [], patience)[0]:
+                    return got, False
+            step = self._readinto(view[got:])
+            if step == 0:
+                return got, True
+            got += step or 0
+        return got, False
+
+    def _readinto(self, view: memoryview) -> int | None:
+        """Read once: bytes put into `view`; 0 at the end; None where nothing came out of a read."""
+        if not self._pending:
+            if self._stream:
+                plain = self._decompress(min(len(view), 1 << 18))
+                if not plain:
+                    return 0 if plain is None else None
+                self._pending = memoryview(plain)
+            elif self._waiting:
+                self._pending, self._waiting = memoryview(self._waiting), b""
+            else:
+                return self._readinto_raw(view)
+        size = min(len(view), len(self._pending))
+        view[:size] = self._pending[:size]
+        self._pending = self._pending[size:]
+        return size
+
+    def _decompress(self, limit: int) -> bytes | None:
+        """What the next bytes of the file decompress to, maybe nothing; None at the end."""
+        assert self._codec
+        assert self._stream
+        chunk, self._waiting = self._waiting, b""
+        if not chunk and not self._full:
+            chunk = self._read(self._codec.chunk)
+            if not chunk:
+                if not self._stream.eof:
+                    self.damage = self.damage or f"the {self._codec.name} stream is cut short"
+                return None
+        if self._stream.eof:
+            chunk = chunk.lstrip(b"\0")  # archives pad with zeros
+            if not chunk:
+                return b""
+            self._stream = self._codec.new()
+        try:
+            plain = self._stream.decompress(chunk, limit)
+        except (zlib.error, zstandard.ZstdError, RuntimeError) as error:
+            self.damage = f"the {self._codec.name} stream is damaged: {error}"
+            return None
+        self._full = len(plain) >= limit and not self._stream.eof
+        self._waiting = self._stream.unused_data or b""
+        return plain
+
+    def _read(self, size: int) -> bytes:
+        """One read from the file; no bytes at the end."""
+        buffer = bytearray(size)
+        return bytes(buffer[: self._readinto_raw(memoryview(buffer))])
+
+    def _readinto_raw(self, view: memoryview) -> int:
+        try:
+            while (step := self._file.readinto(view)) is None:
+                select.select([self._file], [], [])  # somebody made this pipe non-blocking
+        except OSError as error:
+            self.damage = f"reading failed: {error.strerror or error}"
+            return 0
+        self.consumed += step
+        return step

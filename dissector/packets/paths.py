@@ -1,0 +1,96 @@
+"""Which captures a list of paths means, and how each is opened.
+
+A path is a file, a pipe, ``-`` for standard input, a pattern (`glob`, with ``**``), or a folder, of
+which all captures are taken, however deep. What is a capture is told by its first bytes, never by
+its name. A file that was named and is none is an error; in a folder it is none of our business.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dissector.errors import CaptureError
+from dissector.packets.inputs import ByteInput
+from dissector.packets.pcap import Pcap
+from dissector.packets.pcapng import Pcapng
+from dissector.packets.records import CaptureReader
+
+STANDARD_INPUT = "-"
+
+
+def find(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """The files that `paths` mean, each once; those of a pattern or a folder in order of name.
+
+    What cannot be read is among them: opening it says why.
+    """
+    found: dict[str, str] = {}
+    for path in paths:
+        for named in _matches(os.fspath(path)):
+            for file in _below(named) if Path(named).is_dir() else [named]:
+                found.setdefault(file if file == STANDARD_INPUT else os.path.realpath(file), file)
+    return list(found.values())
+
+
+def _matches(path: str) -> list[str]:
+    """What a path names; itself where it is no pattern, or nothing matches."""
+    if path == STANDARD_INPUT or os.path.lexists(path):
+        return [path]
+    return sorted(glob.glob(path, recursive=True)) or [path]  # noqa: PTH207 - may be absolute
+
+
+def _below(folder: str) -> Iterator[str]:
+    """All captures in a folder and in those below it, and files that cannot be looked into."""
+    for parent, folders, files in os.walk(folder):
+        folders.sort()
+        for file in sorted(files):
+            path = Path(parent, file)
+            if path.is_file() and _may_be_capture(str(path)):
+                yield str(path)
+
+
+def _may_be_capture(path: str) -> bool:
+    try:
+        source = ByteInput(path)
+    except OSError:
+        return True
+    head = source.take(4)
+    source.close()
+    return Pcap.recognises(head) or Pcapng.recognises(head) or source.damage is not None
+
+
+def open_reader(path: str, secrets: list[bytes]) -> CaptureReader:
+    """A reader of the capture at `path`. TLS secrets in it are added to `secrets`.
+
+    Raises CaptureError where there is no capture, and says what there is.
+    """
+    name = "standard input" if path == STANDARD_INPUT else path
+    try:
+        source = ByteInput(path)
+    except OSError as error:
+        raise CaptureError(f"{name}: {error.strerror or error}") from error
+    try:
+        return _recognise(path, source, secrets)
+    except CaptureError as error:
+        source.close()
+        raise CaptureError(f"{name} {error}") from error
+
+
+def _recognise(path: str, source: ByteInput, secrets: list[bytes]) -> CaptureReader:
+    """The reader for what the first bytes say; errors lack their subject, which is the file."""
+    head = source.take(Pcap.HEADER_BYTES)
+    if Pcap.recognises(head) and len(head) == Pcap.HEADER_BYTES:
+        return CaptureReader(path, source, Pcap(head), offset=len(head))
+    if Pcapng.recognises(head) and Pcapng.can_begin(head):
+        return CaptureReader(path, source, Pcapng(secrets), offset=0, head=head)
+    if source.damage:
+        raise CaptureError(f"cannot be read: {source.damage}")
+    if not head:
+        raise CaptureError("is empty" + (" inside its compression" if source.consumed else ""))
+    if not Pcap.recognises(head) and not Pcapng.recognises(head):
+        raise CaptureError("is no capture: it is neither pcap nor pcapng")
+    if len(head) < Pcap.HEADER_BYTES:
+        raise CaptureError("is no capture: it ends within its file header")
+    raise CaptureError("is no capture: its pcapng section header is damaged")

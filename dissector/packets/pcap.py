@@ -1,0 +1,142 @@
+"""pcap files, after draft-ietf-opsawg-pcap: a file header, and a record for each packet.
+
+    file header    magic, version, version, -, -, snaplen, link type     24 bytes
+    record         seconds, fraction, captured, length                   16 bytes, then the packet
+
+The magic tells the byte order of the machine that wrote the file, the unit of `fraction`, and for
+Alexey Kuznetzov's old patch of libpcap, that 8 more bytes follow each record header.
+
+A record says nothing that proves it one, so the chain is followed as long as it is possible, and
+taken up again after damage only where it is likely: see `_possible` and `_likely`.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import repeat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dissector.packets.block import Bytes, Int64
+from dissector.packets.records import (
+    CHAIN_LIMIT,
+    PACKET_LIMIT,
+    Columns,
+    Scan,
+    first_false,
+    gather,
+)
+
+_SECOND = 1_000_000_000
+_NEAR = 30 * 86400
+"""Seconds between two packets that are taken for neighbours when searching behind damage."""
+
+_KINDS = {  # magic: (ns in the unit of a fraction, bytes of a record header)
+    0xA1B2C3D4: (1000, 16),
+    0xA1B23C4D: (1, 16),
+    0xA1B2CD34: (1000, 24),
+}
+_MAGICS = {
+    struct.pack(order + "I", magic): (order, *kind)
+    for magic, kind in _KINDS.items()
+    for order in "<>"
+}
+
+
+class Pcap:
+    """The `Format` of one pcap file; `header` is its first HEADER_BYTES bytes."""
+
+    HEADER_BYTES = 24
+
+    def __init__(self, header: bytes) -> None:
+        self._order, self._unit, self._record_bytes = _MAGICS[header[:4]]
+        # The upper half of the link type tells of frame check sequences.
+        self.link = struct.unpack_from(self._order + "I", header, 20)[0] & 0xFFFF
+        u4 = self._order + "u4"
+        self._record = np.dtype(
+            [("seconds", u4), ("fraction", u4), ("captured", u4), ("length", u4)]
+        )
+        self._seconds: int | None = None  # of the last packet
+
+    @staticmethod
+    def recognises(head: bytes) -> bool:
+        """Whether a file that begins with these bytes, at least four, is a pcap file."""
+        return head[:4] in _MAGICS
+
+    def scan(self, data: Bytes, begin: int, end: int) -> Scan:
+        at = self._chain(data, begin, end)
+        record = gather(data, at, self._record)
+        captured = record["captured"].astype(np.int64)
+        following = at + captured + self._record_bytes
+        whole = first_false(self._possible(record) & (following <= end))
+        stop, search = begin, None
+        if whole:
+            stop = int(following[whole - 1])
+            self._seconds = int(record["seconds"][whole - 1])
+        if whole < len(at) and not self._possible(record[whole : whole + 1])[0]:
+            # The length that led here may be wrong itself: then the next record begins sooner.
+            search = int(at[whole - 1]) + self._record_bytes if whole else stop + 1
+        record = record[:whole]
+        columns = Columns(
+            start=at[:whole] + self._record_bytes,
+            captured=captured[:whole],
+            length=record["length"].astype(np.int64),
+            time=record["seconds"].astype(np.int64) * _SECOND
+            + record["fraction"].astype(np.int64) * self._unit,
+            link=np.full(whole, self.link, np.int32),
+        )
+        return Scan(columns, stop, search)
+
+    def search(self, data: Bytes, begin: int, end: int, *, final: bool) -> int | None:
+        window = 1 << 12
+        last = end - self._record_bytes  # where the last record header may begin
+        while begin <= last:
+            until = min(begin + window, last + 1)
+            likely = self._likely(gather(data, slice(begin, until), self._record))
+            at = begin + np.flatnonzero(likely)
+            captured = gather(data, at, self._record)["captured"].astype(np.int64)
+            following = at + captured + self._record_bytes
+            checkable = following <= last
+            next_record = gather(data, np.where(checkable, following, begin), self._record)
+            unknown = (following == end) if final else ~checkable
+            found = at[np.where(checkable, self._likely(next_record), unknown)]
+            if len(found):
+                return int(found[0])
+            begin, window = until, window * 2
+        return None
+
+    def _chain(self, data: Bytes, at: int, end: int) -> Int64:
+        """Positions of all record headers, each where the one before it says; not checked."""
+        # A header that is cut is not in the view, and unpacking it fails: that ends the chain.
+        view = data.data[: max(end - self._record_bytes + 12, 0)]
+        unpack = struct.Struct(self._order + "I").unpack_from
+        headers: list[int] = []
+        append = headers.append
+        step = self._record_bytes
+        at += 8
+        try:
+            for _ in repeat(None, CHAIN_LIMIT):
+                (captured,) = unpack(view, at)
+                append(at)
+                at += captured + step
+        except struct.error:
+            pass
+        return np.array(headers, np.int64) - 8
+
+    def _possible(self, record: NDArray[np.void]) -> NDArray[np.bool_]:
+        """Which can be records at all: no longer than packets are, and not zeros."""
+        captured = record["captured"]
+        possible: NDArray[np.bool_] = (captured <= PACKET_LIMIT) & (
+            (captured | record["length"]) > 0
+        )
+        return possible
+
+    def _likely(self, record: NDArray[np.void]) -> NDArray[np.bool_]:
+        """Which are records, where nothing else points to them; one in 10^11 random ones is."""
+        captured, length = record["captured"], record["length"]
+        likely: NDArray[np.bool_] = (captured > 0) & (captured <= length) & (length <= PACKET_LIMIT)
+        likely &= record["fraction"] < _SECOND // self._unit
+        if self._seconds is not None:
+            likely &= np.abs(record["seconds"].astype(np.int64) - self._seconds) <= _NEAR
+        return likely

@@ -1,0 +1,297 @@
+"""pcapng files, after draft-ietf-opsawg-pcapng: a chain of blocks.
+
+    block               type, size, body, size                      size counts all of it
+    section header      type 0x0A0D0D0A; byte order 0x1A2B3C4D      begins a section
+    interface           link type, -, snaplen, options              numbered from 0 in its section
+    enhanced packet     interface, time, captured, length, packet
+    packet (obsolete)   the same, but for an interface of 16 bits and a drop count of 16
+    simple packet       length, packet                              of interface 0, without a time
+    secrets             kind, size, text
+
+Blocks of all other types are stepped over. The byte order is the section's; the unit and the origin
+of times are the interface's. The size at a block's end must be the size at its front: that is what
+tells a block from damage. A simple packet has the time of the packet before it.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import repeat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dissector.packets.block import Bytes, Int64, UInt64
+from dissector.packets.records import (
+    CHAIN_LIMIT,
+    PACKET_LIMIT,
+    Columns,
+    Scan,
+    first_false,
+    gather,
+)
+from dissector.problems import Problem
+
+SECTION = 0x0A0D0D0A
+INTERFACE, OBSOLETE, SIMPLE, ENHANCED, SECRETS = 1, 2, 3, 6, 10
+TLS_KEY_LOG = 0x544C534B
+
+BLOCK_LIMIT = 1 << 24
+"""Bytes of one block; Wireshark's limit too."""
+INTERFACE_LIMIT = 1 << 16
+"""Interfaces of one section."""
+SECRETS_LIMIT = 1 << 26
+"""Bytes of TLS secrets that are kept of one file."""
+LATEST = (1 << 62) - 1
+"""ns; 2116. A later time is taken for damage, and for this one."""
+
+_SECOND = 1_000_000_000
+_ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
+_RESOLUTION, _OFFSET = 9, 14  # options of an interface
+_MICROSECONDS = 6
+
+
+class Pcapng:
+    """The `Format` of one pcapng file. Secrets that the file carries are added to `secrets`."""
+
+    def __init__(self, secrets: list[bytes]) -> None:
+        self._secrets = secrets
+        self._secrets_left = SECRETS_LIMIT
+        self._time = 0  # of the last packet
+        self._begin_section("<")
+
+    @staticmethod
+    def recognises(head: bytes) -> bool:
+        """Whether a file that begins with these bytes, at least four, is a pcapng file."""
+        return head[:4] == SECTION.to_bytes(4, "big")
+
+    @staticmethod
+    def can_begin(head: bytes) -> bool:
+        """Whether the section header that begins with these bytes tells its byte order."""
+        return head[8:12] in _ORDERS
+
+    def _begin_section(self, order: str) -> None:
+        u4 = order + "u4"
+        self._order = order
+        self._u4 = np.dtype([("value", u4)])
+        self._head = np.dtype([("kind", u4), ("size", u4)])
+        self._simple = np.dtype([("kind", u4), ("size", u4), ("length", u4)])
+        self._enhanced = np.dtype(
+            [(name, u4) for name in ("kind", "size", "interface", "high", "low")]
+            + [("captured", u4), ("length", u4)]
+        )
+        # One more than there are: what a packet finds that names an interface beyond them.
+        self._links = [-1]
+        self._resolutions = [_MICROSECONDS]
+        self._offsets = [0]
+        self._snaplen = 0  # of interface 0; 0 for none
+
+    def scan(self, data: Bytes, begin: int, end: int) -> Scan:
+        nothing = Columns.join([])
+        start = begin
+        if data[begin : min(begin + 4, end)].tobytes() == SECTION.to_bytes(4, "big"):
+            order = _ORDERS.get(data[begin + 8 : begin + 12].tobytes())
+            if begin + 12 > end:
+                return Scan(nothing, begin)
+            size = struct.unpack_from(f"{order or '<'}I", data.data, begin + 4)[0]
+            if not order or not 28 <= size <= BLOCK_LIMIT:
+                return Scan(nothing, begin, search=begin + 4)
+            if begin + size > end:
+                return Scan(nothing, begin)
+            self._begin_section(order)
+            start = begin + size
+
+        at = self._chain(data, start, end)
+        head = gather(data, at, self._head)
+        size = head["size"].astype(np.int64)
+        possible = (size >= 12) & (size % 4 == 0) & (size <= BLOCK_LIMIT)
+        inside = at + size <= end
+        closing = gather(data, np.where(possible & inside, at + size - 4, begin), self._u4)
+        sound = possible & inside & (closing["value"] == size)
+        # Where only the closing size is damaged, the next block still stands where it should.
+        whole = first_false(sound | np.append(possible[:-1] & sound[1:], False))
+        stop = int(at[whole - 1] + size[whole - 1]) if whole else start
+        broken = whole < len(at) and (not possible[whole] or inside[whole])
+        columns, problems = self._read(data, at[:whole], head["kind"][:whole], size[:whole])
+        return Scan(columns, stop, stop + 1 if broken else None, problems)
+
+    def search(self, data: Bytes, begin: int, end: int, *, final: bool) -> int | None:
+        window = 1 << 12
+        last = end - 12
+        while begin <= last:
+            until = min(begin + window, last + 1)
+            head = gather(data, slice(begin, until), self._head)
+            kind, size = head["kind"], head["size"]
+            likely = ((kind - 1 < SECRETS) | (kind == SECTION)) & (size % 4 == 0) & (size >= 12)
+            likely &= size <= BLOCK_LIMIT
+            at = begin + np.flatnonzero(likely)
+            size = size[likely].astype(np.int64)
+            inside = at + size <= end
+            closing = gather(data, np.where(inside, at + size - 4, begin), self._u4)["value"]
+            unknown = (size < 2 * PACKET_LIMIT) & (not final)
+            found = at[np.where(inside, closing == size, unknown)]
+            if len(found):
+                return int(found[0])
+            begin, window = until, window * 2
+        return None
+
+    def _chain(self, data: Bytes, at: int, end: int) -> Int64:
+        """Positions of all blocks up to the next section, each where the one before it ends."""
+        view = data.data[:end]
+        unpack = struct.Struct(self._order + "II").unpack_from
+        blocks: list[int] = []
+        append = blocks.append
+        try:
+            for _ in repeat(None, CHAIN_LIMIT):
+                kind, size = unpack(view, at)
+                if kind == SECTION:
+                    break
+                append(at)
+                at += size
+                if size < 12:
+                    break
+        except struct.error:
+            pass
+        return np.array(blocks, np.int64)
+
+    def _read(
+        self, data: Bytes, at: Int64, kind: NDArray[np.uint32], size: Int64
+    ) -> tuple[Columns, list[Problem]]:
+        """What the blocks hold: packets as columns; interfaces and secrets are remembered."""
+        for block in np.flatnonzero((kind == INTERFACE) & (size >= 20)):
+            self._add_interface(data[at[block] : at[block] + size[block]].tobytes())
+        for block in np.flatnonzero((kind == SECRETS) & (size >= 20)):
+            self._add_secrets(data[at[block] : at[block] + size[block]].tobytes())
+
+        detailed = (kind == ENHANCED) | (kind == OBSOLETE)
+        simple = (kind == SIMPLE) & (size >= 16)
+        short = detailed & (size < 32)
+        detailed &= ~short
+        columns, problems = self._read_enhanced(data, at[detailed], size[detailed])
+        if simple.any():
+            parts = [columns, self._read_simple(data, at[simple], size[simple])]
+            columns = self._in_order(Columns.join(parts), len(columns.start))
+        if len(columns.time):
+            self._time = int(columns.time[-1])
+        if short.any():
+            problems.append(_problem("bad_packet", short.sum(), "shorter than their own header"))
+        return columns, problems
+
+    def _read_enhanced(self, data: Bytes, at: Int64, size: Int64) -> tuple[Columns, list[Problem]]:
+        """Enhanced and obsolete packet blocks."""
+        block = gather(data, at, self._enhanced)
+        interface = block["interface"].astype(np.int64)
+        obsolete = block["kind"] == OBSOLETE
+        if obsolete.any():  # half of that field counts drops
+            half = interface >> 16 if self._order == ">" else interface & 0xFFFF
+            interface = np.where(obsolete, half, interface)
+        known = len(self._links) - 1
+        interface = np.minimum(interface, known)
+        ticks = (block["high"].astype(np.uint64) << np.uint64(32)) | block["low"]
+        captured = block["captured"].astype(np.int64)
+        time = self._nanoseconds(ticks, interface)
+        problems = [
+            _problem(kind, count, detail)
+            for kind, count, detail in (
+                (
+                    "unknown_interface",
+                    (interface == known).sum(),
+                    "of an interface never described",
+                ),
+                ("bad_packet", (captured > size - 32).sum(), "longer than the block they are in"),
+                ("bad_time", (time >= LATEST).sum(), "from a time that cannot be"),
+            )
+            if count
+        ]
+        columns = Columns(
+            start=at + 28,
+            captured=np.minimum(captured, size - 32),
+            length=block["length"].astype(np.int64),
+            time=time,
+            link=np.array(self._links, np.int32)[interface],
+        )
+        return columns, problems
+
+    def _read_simple(self, data: Bytes, at: Int64, size: Int64) -> Columns:
+        """Simple packet blocks, their times not filled in."""
+        length = gather(data, at, self._simple)["length"].astype(np.int64)
+        captured = np.minimum(np.minimum(length, self._snaplen or PACKET_LIMIT), size - 16)
+        link = np.full(len(at), self._links[0], np.int32)
+        return Columns(at + 12, captured, length, np.zeros(len(at), np.int64), link)
+
+    def _in_order(self, columns: Columns, timed: int) -> Columns:
+        """In order of the file, the first `timed` giving their times to those behind them."""
+        order = np.argsort(columns.start)
+        giver = np.maximum.accumulate(np.where(order < timed, np.arange(len(order)), -1))
+        time = np.where(giver < 0, self._time, columns.time[order][giver])
+        return Columns(
+            columns.start[order],
+            columns.captured[order],
+            columns.length[order],
+            time,
+            columns.link[order],
+        )
+
+    def _add_interface(self, block: bytes) -> None:
+        if len(self._links) > INTERFACE_LIMIT:
+            return
+        link, snaplen = struct.unpack_from(self._order + "HxxI", block, 8)
+        if len(self._links) == 1:
+            self._snaplen = snaplen
+        resolution, offset = _MICROSECONDS, 0
+        at, end = 16, len(block) - 4
+        while at + 4 <= end:
+            code, size = struct.unpack_from(self._order + "HH", block, at)
+            value = block[at + 4 : min(at + 4 + size, end)]
+            if code == _RESOLUTION and len(value) == 1:
+                resolution = value[0]
+            elif code == _OFFSET and len(value) == 8:
+                offset = struct.unpack(self._order + "q", value)[0] * _SECOND
+            elif code == 0:
+                break
+            at += 4 + (size + 3) // 4 * 4
+        self._links.insert(-1, link)
+        self._resolutions.insert(-1, resolution)
+        self._offsets.insert(-1, max(min(offset, LATEST), -LATEST))
+
+    def _add_secrets(self, block: bytes) -> None:
+        kind, size = struct.unpack_from(self._order + "II", block, 8)
+        text = block[16 : min(16 + size, len(block) - 4)]
+        if kind == TLS_KEY_LOG and len(text) <= self._secrets_left:
+            self._secrets_left -= len(text)
+            self._secrets.append(text)
+
+    def _nanoseconds(self, ticks: UInt64, interface: Int64) -> Int64:
+        """Times in the unit and from the origin of each packet's interface, as ns since 1970."""
+        resolutions = np.array(self._resolutions)[interface]
+        time = np.zeros(len(ticks), np.int64)
+        for resolution in np.unique(resolutions):
+            rows = resolutions == resolution
+            time[rows] = nanoseconds(ticks[rows], int(resolution))
+        time += np.array(self._offsets)[interface]
+        return time
+
+
+def nanoseconds(ticks: UInt64, resolution: int) -> Int64:
+    """Ticks as ns, at most LATEST. `resolution` is if_tsresol: a negative power of ten, or, with
+    the highest bit set, of two."""
+    power = resolution & 0x7F
+    if resolution & 0x80:
+        # 34 bits of a fraction are finer than a nanosecond, and fit when multiplied by 10^9.
+        shift = max(power - 34, 0)
+        seconds = ticks >> np.uint64(power) if power < 64 else np.zeros_like(ticks)
+        fraction = ticks - (seconds << np.uint64(power)) if power < 64 else ticks
+        fraction = fraction >> np.uint64(shift) if shift < 64 else np.zeros_like(ticks)
+        part = (fraction * np.uint64(_SECOND)) >> np.uint64(power - shift)
+        ns = np.minimum(seconds, LATEST // _SECOND) * np.uint64(_SECOND) + part
+    elif power <= 9:
+        unit = 10 ** (9 - power)
+        ns = np.minimum(ticks, LATEST // unit) * np.uint64(unit)
+    else:
+        unit = 10 ** (power - 9)
+        ns = ticks // np.uint64(unit) if unit < 1 << 64 else np.zeros_like(ticks)
+    return np.minimum(ns, LATEST).astype(np.int64)
+
+
+def _problem(kind: str, count: int, what: str) -> Problem:
+    return Problem("packets", kind, f"{count} packets {what}")

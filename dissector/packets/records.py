@@ -1,0 +1,254 @@
+"""Captured packets as arrays, before any header in them is read, and the reader that finds them.
+
+A capture file is a chain: each packet's record says how long it is, and so where the next one
+begins. `CaptureReader` reads the file in pieces into arrays laid out as a block's data, and lets a
+`Format` follow the chain through each. The record that a piece cuts in two is put in front of the
+next one; it is all that is ever copied.
+
+A chain breaks where a record says what no record can say. Then the format searches on for the next
+place where records follow one another, and the bytes between become one `Problem`. The search ends
+after SEARCH_BYTES without a find, and a file may break DAMAGE_LIMIT times: so the worst file takes
+a time in proportion to its length. Where the chain is whole but the file ends within a record, the
+file was truncated, and that is a `Problem` too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dissector.packets.block import PAD, Bytes, Int32, Int64
+from dissector.packets.inputs import ByteInput
+from dissector.problems import Problem
+
+PACKET_LIMIT = 1 << 18
+"""Bytes of one packet; libpcap's MAXIMUM_SNAPLEN, which no writer passes."""
+CHAIN_LIMIT = 1 << 14
+"""Records to follow before they are checked; a chain that went astray costs no more than these."""
+SEARCH_BYTES = 1 << 24
+"""How far to search for the next sound record before the rest of a file is given up."""
+SEARCH_OVERLAP = 64
+"""Bytes of one piece to search again with the next; no format's record header is longer."""
+DAMAGE_LIMIT = 1000
+"""How many damaged places a file may have before the rest of it is given up."""
+
+
+def gather(data: Bytes, at: Int64 | slice, layout: np.dtype[np.void]) -> NDArray[np.void]:
+    """The structures of `layout` that begin at each position; each must lie inside `data`."""
+    size = layout.itemsize
+    count = max(len(data) - size + 1, 0)
+    # Opaque items, since NumPy copies those in one move each, and fields one by one.
+    every: NDArray[np.void] = np.ndarray((count,), f"V{size}", data, strides=(1,))
+    return every[at].view(layout)
+
+
+def first_false(mask: NDArray[np.bool_]) -> int:
+    """Index of the first False; the length where there is none."""
+    return len(mask) if mask.all() else int(mask.argmin())
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Packets in the order of the file, as arrays of shape (n,)."""
+
+    start: Int64
+    """Position in the data of the first captured byte."""
+    captured: Int64
+    """Bytes that are in the capture."""
+    length: Int64
+    """Bytes that were on the wire."""
+    time: Int64
+    """ns since 1970, UTC."""
+    link: Int32
+    """Link type, as registered at tcpdump.org; -1 where it is not known."""
+
+    @classmethod
+    def join(cls, parts: list[Columns]) -> Columns:
+        """The packets of all parts, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        joined = (
+            np.concatenate([np.empty(0, dtype), *(getattr(part, name) for part in parts)])
+            for name, dtype in _DTYPES.items()
+        )
+        return cls(*joined)
+
+
+_DTYPES = {"start": "i8", "captured": "i8", "length": "i8", "time": "i8", "link": "i4"}
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """How far one pass over a buffer came, and the whole packets that it found."""
+
+    columns: Columns
+    stop: int
+    """Position behind the last whole record; where the bytes that are missing would go on."""
+    search: int | None = None
+    """Where the chain is broken at `stop`: the first position at which the search may begin."""
+    problems: list[Problem] = field(default_factory=list)
+
+
+class Format(Protocol):
+    """One capture file format, with what it knows of the file so far."""
+
+    def scan(self, data: Bytes, begin: int, end: int) -> Scan:
+        """Follow the chain from `begin` through data[begin:end]."""
+
+    def search(self, data: Bytes, begin: int, end: int, *, final: bool) -> int | None:
+        """The first position from `begin` on at which a chain of records seems to begin.
+
+        `final`: no bytes follow data[:end], so that a record must end inside it.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The captured packets of a stretch of one file."""
+
+    data: Bytes
+    """uint8; [reserve free bytes | bytes as read | PAD]."""
+    reserve: int
+    columns: Columns
+    number: Int64
+    """Packet number in the file, 1-based; shape (n,)."""
+    bytes_read: int
+    """Bytes of input that this stretch took."""
+    problems: list[Problem]
+
+
+class CaptureReader:
+    """Reads one capture, stretch by stretch. `head`: its first bytes, that are not records yet."""
+
+    def __init__(
+        self, name: str, source: ByteInput, form: Format, *, offset: int, head: bytes = b""
+    ) -> None:
+        self.name = name
+        self.size = None if source.is_stream else source.size
+        """Bytes of the file, compressed where it is; None for a pipe, which can be read once."""
+        self._input = source
+        self._format = form
+        self._carry = head
+        self._offset = offset  # in the decompressed file, of the first byte of `_carry`
+        self._consumed = 0
+        self._packets = 0
+        self._damages = 0
+        self._lost_at: int | None = None  # offset in the file at which the chain broke
+        self._ended = False
+
+    def close(self) -> None:
+        """Give back the file."""
+        self._input.close()
+        self._ended = True
+
+    def read(self, reserve: int, room: int) -> Records | None:
+        """The packets in the next `room` bytes of the file, or more of them; None at the end.
+
+        A pipe is waited for only until it has brought a whole packet.
+        """
+        while not self._ended:
+            records = self._read_once(reserve, room)
+            if len(records.number) or records.problems or self._ended:
+                return records
+        return None
+
+    def _read_once(self, reserve: int, room: int) -> Records:
+        fresh = reserve + len(self._carry)
+        data: Bytes = np.empty(fresh + room + PAD, np.uint8)
+        data[reserve:fresh] = np.frombuffer(self._carry, np.uint8)
+        got, final = self._input.fill(data.data[fresh : fresh + room])
+        end = fresh + got
+        if got < room // 2:  # a short piece must not keep a large array alive
+            large, data = data, np.empty(end + PAD, np.uint8)
+            data[reserve:end] = large[reserve:end]
+        data = data[: end + PAD]
+        data[end:] = 0
+
+        base = self._offset - reserve
+        columns, problems, stop = self._scan(data, reserve, end, final)
+        if final or self._is_hopeless(base + end):
+            problems += self._last_words(base + stop, base + end, final)
+            self.close()
+        self._carry = data[stop:end].tobytes()
+        self._offset = base + stop
+        number = np.arange(1, len(columns.start) + 1) + self._packets
+        self._packets += len(number)
+        consumed, self._consumed = self._consumed, self._input.consumed
+        problems = [replace(problem, capture=self.name) for problem in problems]
+        return Records(data, reserve, columns, number, self._consumed - consumed, problems)
+
+    def _scan(
+        self, data: Bytes, begin: int, end: int, final: bool
+    ) -> tuple[Columns, list[Problem], int]:
+        """All whole packets of data[begin:end], what was wrong, and where to go on."""
+        parts: list[Columns] = []
+        problems: list[Problem] = []
+        base = self._offset - begin
+        at = search = begin
+        while True:
+            if self._lost_at is not None:
+                found = self._format.search(data, search, end, final=final)
+                if found is None or self._damages == DAMAGE_LIMIT:
+                    # A record may begin in the last bytes, and be known as one by the next.
+                    at = max(at, end - SEARCH_OVERLAP)
+                    return Columns.join(parts), problems, at
+                if parts:
+                    _clip_last(parts[-1], found)
+                problems.append(self._resume(base + found))
+                at = found
+            scan = self._format.scan(data, at, end)
+            problems += scan.problems
+            if len(scan.columns.start):
+                parts.append(scan.columns)
+            search = at + 1 if scan.search is None else scan.search
+            if scan.search is not None:
+                self._lost_at = base + scan.stop
+            elif scan.stop == at:
+                # At the end of a file, a record that reaches beyond it is either the last one,
+                # cut short, or one of which the length is damaged, with others after it.
+                if not final or self._format.search(data, search, end, final=True) is None:
+                    return Columns.join(parts), problems, at
+                self._lost_at = base + at
+            at = scan.stop
+
+    def _resume(self, offset: int) -> Problem:
+        """The chain goes on at `offset`."""
+        assert self._lost_at is not None
+        lost_at, self._lost_at = self._lost_at, None
+        self._damages += 1
+        return Problem(
+            "packets",
+            "damaged_file",
+            f"no packet begins at byte {lost_at}; reading went on at byte {offset}",
+            offset=lost_at,
+            bytes=max(offset - lost_at, 0),
+        )
+
+    def _is_hopeless(self, offset: int) -> bool:
+        """The chain broke too often, or too far before `offset`, to go on."""
+        return self._lost_at is not None and (
+            self._damages == DAMAGE_LIMIT or offset - self._lost_at > SEARCH_BYTES
+        )
+
+    def _last_words(self, stop: int, end: int, final: bool) -> list[Problem]:
+        """What to say of the bytes of the file behind the last whole packet, at `stop`."""
+        problems = []
+        begin = stop if self._lost_at is None else self._lost_at
+        size = end - begin if final else None
+        if self._lost_at is not None:
+            detail = f"no packet begins at byte {begin}, nor was one found after it"
+            problems.append(Problem("packets", "damaged_file", detail, offset=begin, bytes=size))
+        elif size:
+            detail = f"the file ends within the packet that begins at byte {begin}"
+            problems.append(Problem("packets", "truncated_file", detail, offset=begin, bytes=size))
+        if self._input.damage:
+            problems.append(Problem("packets", "damaged_stream", self._input.damage, offset=end))
+        return problems
+
+
+def _clip_last(columns: Columns, end: int) -> None:
+    """A record was found at `end`: if it lies in the last packet, that one's length was damaged."""
+    columns.captured[-1] = min(columns.captured[-1], end - columns.start[-1])
