@@ -42,18 +42,10 @@ def exchanges(
     turn: Turn, names: TopicNames, endpoints: Endpoints, captures: Sequence[str]
 ) -> pa.RecordBatch:
     """A row for each exchange that came to its end in this turn."""
-    requests = np.concatenate([turn.answered, turn.silent, turn.unanswered])
-    orphans = len(turn.orphans)
-    asked = pa.array(np.concatenate([requests, np.zeros(orphans, np.int64)]))
-    missing = np.arange(len(asked)) >= len(requests)
-    asked = pa.array(asked.to_numpy(), mask=missing)
-    request = turn.requests.take(asked).combine_chunks()
-    response = _responses(turn, names)
-    reply = np.arange(len(asked)) - np.where(missing, len(requests) - len(turn.answered), 0)
-    unheard = (np.arange(len(asked)) >= len(turn.answered)) & ~missing
-    response = response.take(pa.array(reply, mask=unheard))
+    asked, replied, kind = _ended(turn)
+    request = turn.requests.take(pa.array(asked, mask=asked < 0)).combine_chunks()
+    response = _responses(turn, names).take(pa.array(replied, mask=replied < 0))
     connection = pc.coalesce(request["connection"], response["connection"])
-    first = pc.coalesce(request["time"], response["time"])
     latency = pc.subtract(response["time"], request["end_time"])
     topics = pc.coalesce(request["topics"], response["topics"])
     capture = pc.coalesce(request["capture"], response["capture"])
@@ -67,7 +59,7 @@ def exchanges(
         "api_version": pc.if_else(request["is_token"], None, request["version"]),
         "correlation_id": _correlation(request, response),
         "client_id": request["client_id"],
-        "status": STATUS.take(pa.array(_status(turn, request, response))),
+        "status": STATUS.take(pa.array(_status(kind, request, response))),
         "request_time": request["time"],
         "request_end_time": request["end_time"],
         "response_time": response["time"],
@@ -92,8 +84,32 @@ def exchanges(
         "member_id": pc.coalesce(member, response["member_id"]),
         "transactional_id": request["transactional_id"],
     }
-    order = np.argsort(first.to_numpy(), kind="stable")
-    return batch(EXCHANGES, columns, order)
+    rows = batch(EXCHANGES, columns)
+    if "frame" not in request.column_names:
+        return rows
+    replies = [turn.response.frame(index) for index in range(len(turn.answered))]
+    replies += [turn.orphan_frame(index) for index in range(len(turn.orphans))]
+    frames = pa.array(replies, pa.large_binary()).take(pa.array(replied, mask=replied < 0))
+    rows = rows.append_column("request_frame", _one_chunk(request["frame"]))
+    return rows.append_column("response_frame", frames)
+
+
+def _ended(turn: Turn) -> tuple[Int64, Int64, Int64]:
+    """The exchanges that came to their end, in order of their first byte.
+
+    Row of each one's request, index of its response (orphans come behind the others), -1 where
+    there is none; and its status, unless it turns out undecoded.
+    """
+    answers, orphans = len(turn.answered), len(turn.orphans)
+    none = np.full(orphans, -1)
+    asked = np.concatenate([turn.answered, turn.silent, turn.unanswered, none])
+    unheard = np.full(len(turn.silent) + len(turn.unanswered), -1)
+    replied = np.concatenate([np.arange(answers), unheard, answers + np.arange(orphans)])
+    counts = [answers, len(turn.silent), len(turn.unanswered), orphans]
+    kind = np.repeat([ANSWERED, NO_REPLY_EXPECTED, UNANSWERED, REQUEST_MISSING], counts)
+    sent = turn.requests["time"].to_numpy()[asked[: len(asked) - orphans]]
+    order = np.argsort(np.concatenate([sent, turn.orphans.time]), kind="stable")
+    return asked[order], replied[order], kind[order]
 
 
 def errors(turn: Turn, names: TopicNames, endpoints: Endpoints) -> pa.RecordBatch:
@@ -188,9 +204,10 @@ class Topics:
         partition = who.dictionary_encode().indices.to_numpy()
         state = told.dictionary_encode().indices.to_numpy()
         order = np.argsort(partition, kind="stable")
-        same = (np.diff(partition[order]) == 0) & (np.diff(state[order]) == 0)
+        changed = np.ones(len(order), np.bool_)
+        changed[1:] = (np.diff(partition[order]) != 0) | (np.diff(state[order]) != 0)
         news = []
-        for index in order[np.concatenate([[True], ~same])].tolist():
+        for index in order[changed].tolist():
             key, value = who[index].as_py(), told[index].as_py()
             if self._told.get(key) != value:
                 self._told[key] = value
@@ -284,12 +301,9 @@ def _values(column: Column) -> Int64:
     return column.values.astype(np.int64)
 
 
-def _status(turn: Turn, request: pa.Table, response: pa.Table) -> Int64:
-    counts = [len(turn.answered), len(turn.silent), len(turn.unanswered), len(turn.orphans)]
-    status = np.repeat([ANSWERED, NO_REPLY_EXPECTED, UNANSWERED, REQUEST_MISSING], counts)
+def _status(kind: Int64, request: pa.Table, response: pa.Table) -> Int64:
     good = pc.and_(pc.fill_null(request["decoded"], True), pc.fill_null(response["decoded"], True))
-    status[~np.asarray(good)] = UNDECODED
-    return status
+    return np.where(np.asarray(good), kind, UNDECODED)
 
 
 def _api_key(request: pa.Table) -> pa.ChunkedArray:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dissector.conversation.facts import Facts
 from dissector.conversation.topic_names import TopicNames
 from dissector.packets.block import Int64
+from dissector.records.batches import read_batches
 
 if TYPE_CHECKING:
     from dissector.conversation.dialogue import Side
@@ -64,16 +65,21 @@ def partitions(facts: Facts, names: TopicNames) -> dict[str, pa.Array]:
     """Of which topics and partitions messages speak: topics, partition_count, record_*."""
     count = facts.count("partition")
     size = np.zeros(len(facts.messages), np.int64)
+    records = np.zeros(len(facts.messages), np.int64)
     has = np.zeros(len(facts.messages), np.bool_)
+    told = np.ones(len(facts.messages), np.bool_)  # a compressed message set tells no count
     for group, column in facts.columns("records"):
         assert column.length is not None
         message = group.message(column)
+        batches = read_batches(group.space, column.at, column.length, verify=False)
         has[message] = True
         np.add.at(size, message, np.maximum(column.length, 0))
+        np.add.at(records, message[batches.field], np.maximum(batches.record_count, 0))
+        told[message[batches.field[batches.record_count < 0]]] = False
     return {
         "topics": topic_lists(facts, names),
         "partition_count": pa.array(count, mask=count == 0),
-        "record_count": pa.nulls(len(count), pa.int64()),
+        "record_count": pa.array(records, mask=~has | ~told),
         "record_bytes": pa.array(size, mask=~has),
     }
 

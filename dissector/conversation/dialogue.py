@@ -75,8 +75,12 @@ class Side:
 
     def frame(self, index: int) -> bytes:
         """The bytes of a message, header included, as far as they are there."""
-        start, end = int(self.heads.start[index]), int(self.heads.end[index])
-        return self.messages.spaces[int(self.heads.space[index])].bytes(start, end - start)
+        return self.frame_of(self.heads, index)
+
+    def frame_of(self, heads: Heads, index: int) -> bytes:
+        """The same for any heads of the turn."""
+        start, end = int(heads.start[index]), int(heads.end[index])
+        return self.messages.spaces[int(heads.space[index])].bytes(start, end - start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,10 @@ class Turn:
     orphans: Heads
     """Responses whose request is not in the capture."""
 
+    def orphan_frame(self, index: int) -> bytes:
+        """The bytes of an orphan."""
+        return self.response.frame_of(self.orphans, index)
+
 
 @dataclass(slots=True)
 class _PerConnection:
@@ -123,8 +131,10 @@ class _PerConnection:
 class Conversation:
     """Joins the frames of all connections into exchanges, block by block."""
 
-    def __init__(self, names: TopicNames) -> None:
+    def __init__(self, names: TopicNames, *, keep_frames: bool = False) -> None:
+        """`keep_frames`: keep the bytes of requests too, in a column `frame` of their table."""
         self._names = names
+        self._keep_frames = keep_frames
         self._pending: pa.Table | None = None
         self._waiting = EMPTY
         self._waiting_frames: list[bytes] = []
@@ -188,6 +198,9 @@ class Conversation:
         key[tokens] = token_keys
         client = facts.texts(spaces, head.space, header.client_id, header.client_id_length)
         table = describe(side, key, client, self._ordinals(side), self._names)
+        if self._keep_frames:
+            frame = [side.frame(index) for index in range(len(head))]
+            table = table.append_column("frame", pa.array(frame, pa.large_binary()))
         pending = self._pending if self._pending is not None else table.slice(0, 0)
         self._new = len(pending)
         self._table = pa.concat_tables([pending, table]).combine_chunks()

@@ -1,0 +1,156 @@
+"""A capture, opened: all stages in a row, from files to tables.
+
+`Capture` drives the stages block by block: packets, streams, conversation, rows. Rows of a table
+come out while the capture goes in, but for those that wait in a `Spool` for the name of a topic.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from dissector import rows
+from dissector.connections import Connections
+from dissector.conversation.dialogue import Conversation, Turn
+from dissector.conversation.topic_names import TopicNames
+from dissector.errors import DissectorError
+from dissector.exchange import Exchange, as_exchanges
+from dissector.faults import faults
+from dissector.packets import open_packets
+from dissector.packets.block import PacketSource
+from dissector.spool import Spool
+from dissector.streams import Streams
+from dissector.streams.frames import FrameBlock
+from dissector.tables import TABLES
+
+DEFAULT_PORTS = (9092,)
+Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Progress: TypeAlias = Callable[[int, int | None], None]
+"""Called with the bytes read so far, and with all there are where that is known."""
+
+
+def open_capture(
+    paths: Paths,
+    *,
+    ports: Collection[int] = DEFAULT_PORTS,
+    hold: bool = True,
+    progress: Progress | None = None,
+) -> Capture:
+    """Open files, globs, folders, or ``-`` for standard input, as one capture in order of time.
+
+    `ports`: where brokers listen, for connections whose beginning is not in the capture.
+    `hold`: let rows whose topics are named by id wait until the capture has told all names.
+    Raises CaptureError when nothing of the input can be read as a capture.
+    """
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
+    return Capture(open_packets(paths), ports=ports, hold=hold, progress=progress)
+
+
+class Capture:
+    """One pass over a capture: use one of `stream`, `tables` and `exchanges`, once."""
+
+    def __init__(
+        self,
+        source: PacketSource,
+        *,
+        ports: Collection[int] = DEFAULT_PORTS,
+        hold: bool = True,
+        progress: Progress | None = None,
+    ) -> None:
+        self._source = source
+        self._streams = Streams(ports=ports)
+        self._connections = Connections(self._streams.connections)
+        self._names = TopicNames()
+        self._hold = hold
+        self._progress = progress or (lambda read, total: None)
+        self.packets = 0
+        """Packets of any kind that were read so far."""
+        self.bytes = 0
+        """Bytes of input that were read so far."""
+
+    def tables(self, tables: Collection[str] | None = None) -> dict[str, pa.Table]:
+        """The tables asked for (None: all but `records`), whole. Raises as `stream` does."""
+        wanted = _known(tables)
+        batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in wanted}
+        for name, batch in self.stream(wanted):
+            batches[name].append(batch)
+        return {name: pa.Table.from_batches(batches[name], TABLES[name].schema) for name in wanted}
+
+    def stream(self, tables: Collection[str] | None = None) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Name and rows of the tables asked for, as they come, in bounded memory.
+
+        None: all but `records`. Rows of one table are about in order of time. Raises DissectorError
+        for a table that does not exist.
+        """
+        wanted = _known(tables)
+        spools = {name: Spool(self._names) for name in wanted}
+        for name, batch in self._rows(wanted):
+            if not len(batch):
+                continue
+            waiting = spools[name].put(batch) if self._hold else (batch,)
+            yield from ((name, each) for each in waiting)
+        for name, spool in spools.items():
+            yield from ((name, each) for each in spool.drain())
+
+    def exchanges(self) -> Iterator[Exchange]:
+        """Every exchange, one by one, with the bytes of its messages."""
+        conversation = Conversation(self._names, keep_frames=True)
+        for turn, _ in self._turns(conversation):
+            batch = rows.exchanges(turn, self._names, self._connections, self._source.names)
+            yield from as_exchanges(batch)
+
+    def _rows(self, wanted: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The rows of each turn, then of the connections."""
+        names, ends, captures = self._names, self._connections, self._source.names
+        topics = rows.Topics()
+        for turn, problems in self._turns(Conversation(names)):
+            if "exchanges" in wanted:
+                yield "exchanges", rows.exchanges(turn, names, ends, captures)
+            if "errors" in wanted:
+                yield "errors", rows.errors(turn, names, ends)
+            if "topics" in wanted:
+                yield "topics", topics.rows(turn)
+            if "problems" in wanted:
+                yield "problems", rows.problems([*problems, *faults(turn, captures)])
+        if "connections" in wanted:
+            yield "connections", self._connections.rows()
+
+    def _turns(self, conversation: Conversation) -> Iterator[tuple[Turn, list]]:
+        """Drive the stages: a turn for each block, and a last one for what still waited."""
+        now = 0
+        try:
+            while (block := self._source.read(self._streams.reserve)) is not None:
+                self.packets += block.packets_seen
+                self.bytes += block.bytes_read
+                if len(block):
+                    now = max(now, int(block.time.max()))
+                frames = self._streams.feed(block)
+                turn = self._turn(conversation, frames, now, last=False)
+                self._progress(self.bytes, self._source.total_bytes)
+                yield turn, [*block.problems, *frames.problems]
+            frames = self._streams.finish()
+            yield self._turn(conversation, frames, now, last=True), frames.problems
+        finally:
+            self._source.close()
+
+    def _turn(
+        self, conversation: Conversation, frames: FrameBlock, now: int, *, last: bool
+    ) -> Turn:
+        turn = conversation.feed(frames, now, self._connections.ended(), last=last)
+        self._names.learn(turn.response.facts)
+        for high, low, port in self._connections.learn(turn):
+            self._streams.learn_broker(high, low, port)
+        return turn
+
+
+def _known(tables: Collection[str] | None) -> list[str]:
+    if tables is None:
+        return [name for name in TABLES if name != "records"]
+    unknown = [name for name in tables if name not in TABLES]
+    if unknown:
+        raise DissectorError(f"no table is called {unknown[0]}: there are {', '.join(TABLES)}")
+    return list(tables)

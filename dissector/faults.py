@@ -1,0 +1,59 @@
+"""Faults: messages that the definitions do not know, or do not fit, as problems.
+
+The column walker only tells that a message is not what its layout says. The explaining walker reads
+those few again, and names the field and the offset where they part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dissector.conversation.dialogue import Side, Turn
+from dissector.errors import DecodeError, UnknownVersion
+from dissector.problems import Problem
+from dissector.protocol import catalog
+from dissector.protocol.message import explain_request, explain_response
+from dissector.protocol.notation import Direction
+
+
+def faults(turn: Turn, captures: Sequence[str]) -> list[Problem]:
+    """A problem for each message of this turn that could not be decoded."""
+    return [
+        problem for side in (turn.request, turn.response) for problem in _faults(side, captures)
+    ]
+
+
+def _faults(side: Side, captures: Sequence[str]) -> Iterator[Problem]:
+    heads = side.heads
+    for index in np.flatnonzero(~side.decoded).tolist():
+        kind, fault = _fault(side, index)
+        yield Problem(
+            stage="protocol",
+            kind=kind,
+            detail=str(fault),
+            time=int(heads.time[index]),
+            capture=captures[int(heads.capture[index])],
+            packet=int(heads.packet[index]),
+            connection_id=int(heads.connection[index]),
+            offset=fault.offset,
+            bytes=int(heads.bytes[index]),
+        )
+
+
+def _fault(side: Side, index: int) -> tuple[str, DecodeError]:
+    messages, frame = side.messages, side.frame(index)
+    api_key, version = int(messages.api_key[index]), int(messages.version[index])
+    if messages.direction == Direction.REQUEST:
+        explanation = explain_request(frame)
+    else:
+        explanation = explain_response(frame, api_key, version)
+    fault = explanation.error
+    if fault is None:  # the header alone contradicts itself
+        fault = DecodeError("the header does not fit its message", offset=0)
+    if isinstance(fault, UnknownVersion):
+        return "unknown_version", fault
+    name = catalog.api_name(api_key) or f"API {api_key}"
+    what = f"{name} v{version} {messages.direction.name.lower()}: {fault.detail}"
+    return "malformed", DecodeError(what, offset=fault.offset, path=fault.path)
