@@ -1,43 +1,55 @@
 """Clients, each in its own language, started as a user would start them.
 
-A client program takes the bootstrap servers and then what the scenario gives it.
+A `Program` is a command, to which a scenario adds the bootstrap servers and what else it gives,
+and what the command needs in its environment. To make one fetches what it needs: do it before
+recording.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
+from captures.record.kafka import artifacts
 from captures.record.kafka.artifacts import HERE
 from captures.record.kafka.recording import Recording
+
+Program = tuple[list[str], dict[str, str]]
 
 JVM = ["java", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC"]
 
 
-def java(
-    recording: Recording, classpath: str, program: str, *arguments: str, name: str | None = None
-) -> str:
-    """Run java/PROGRAM.java to its end; what it printed."""
-    return recording.run(name or program, java_command(classpath, program, *arguments))
+def in_java(classpath: str, program: str) -> Program:
+    """java/PROGRAM.java, compiled as it starts."""
+    return [*JVM, "-cp", classpath, str(HERE / "java" / f"{program}.java")], {}
 
 
-def java_start(
-    recording: Recording, classpath: str, program: str, *arguments: str, name: str | None = None
-) -> subprocess.Popen[bytes]:
-    """Start java/PROGRAM.java, and leave it running."""
-    return recording.start(name or program, java_command(classpath, program, *arguments))
+def in_python(program: str, packages: Path | None = None) -> Program:
+    """python/PROGRAM.py, with the folder `packages` first on its path."""
+    command = [sys.executable, str(HERE / "python" / f"{program}.py")]
+    return command, {"PYTHONPATH": str(packages)} if packages else {}
 
 
-def java_command(classpath: str, program: str, *arguments: str) -> list[str]:
-    return [*JVM, "-cp", classpath, str(HERE / "java" / f"{program}.java"), *arguments]
+def in_node(packages: Path, program: str) -> Program:
+    """node/PROGRAM.cjs."""
+    modules = {"NODE_PATH": str(packages / "node_modules")}
+    return ["node", str(HERE / "node" / f"{program}.cjs")], modules
+
+
+def in_go(program: str) -> Program:
+    """go/PROGRAM, built."""
+    return [str(artifacts.go(HERE / "go" / program))], {}
+
+
+def java(recording: Recording, classpath: str, program: str, *arguments: str) -> str:
+    """Run a Java program to its end; what it printed."""
+    command, _ = in_java(classpath, program)
+    return recording.run(program, [*command, *arguments])
 
 
 def python(
     recording: Recording, program: str, *arguments: str, packages: Path | None = None
 ) -> str:
-    """Run python/PROGRAM.py to its end, `packages` first on its path; what it printed."""
-    command = [sys.executable, str(HERE / "python" / f"{program}.py"), *arguments]
-    path = {"PYTHONPATH": str(packages)} if packages else {}
-    return recording.run(program, command, {**os.environ, **path})
+    """Run a Python program to its end; what it printed."""
+    command, env = in_python(program, packages)
+    return recording.run(program, [*command, *arguments], env)

@@ -211,6 +211,7 @@ class Cluster:
                 "advertised.listeners": clients,
                 "listener.security.protocol.map": protocols,
                 "inter.broker.listener.name": "CLIENTS",
+                "zookeeper.connect": f"{self._host}:2181",
             }
         listeners = {"broker": clients, "controller": controllers}
         voters = (other for other in self.nodes.values() if "controller" in other.roles)
@@ -226,3 +227,35 @@ class Cluster:
                 f"{self._host}:{other.controller_port}" for other in voters
             ),
         }
+
+
+class ZooKeeper:
+    """A context: one ZooKeeper on port 2181, as the brokers up to 3.9 could have it."""
+
+    def __init__(self, recording: Recording, classpath: str) -> None:
+        self._recording = recording
+        self._classpath = classpath
+
+    def __enter__(self) -> Self:
+        work = self._recording.work
+        settings = work / "zookeeper.properties"
+        lines = [f"dataDir={work / 'zookeeper'}", "clientPort=2181", "admin.enableServer=false"]
+        settings.write_text("\n".join(lines))
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        logger = [
+            f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}",
+            "-Drequest.log=/dev/null",
+        ]
+        command = [*JVM, *logger, "-cp", self._classpath, main, str(settings)]
+        self._process = self._recording.start("zookeeper", command)
+        log = self._recording.work / "zookeeper.log"
+        wait_for(lambda: "binding to port" in log.read_text(), "ZooKeeper starts", 30)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        end(self._process)

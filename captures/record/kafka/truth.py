@@ -32,7 +32,7 @@ import zstandard
 Value = str | int | float | bool
 Row = dict[str, Any]
 
-CONNECTION = re.compile(r"(.+:\d+)-(.+:\d+)-\d+-\d+")
+CONNECTION = re.compile(r"(.+:\d+)-(.+:\d+?)(?:-\d+)+")
 STEPS = {
     "total_ms": "totalTimeMs",
     "queue_ms": "requestQueueTimeMs",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 SCENARIOS: dict[str, Callable[[], None]] = {}
 
@@ -11,3 +12,8 @@ def scenario(record: Callable[[], None]) -> Callable[[], None]:
     """Make `record` a scenario; kafka_4_java is recorded as kafka-4-java."""
     SCENARIOS[record.__name__.replace("_", "-")] = record
     return record
+
+
+def each(record: Callable[[str], None], *names: str) -> None:
+    """Make `record` one scenario for each name, which it is called with."""
+    SCENARIOS.update({name: partial(record, name) for name in names})
