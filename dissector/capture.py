@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from dissector import rows
+from dissector import record_rows, rows
 from dissector.connections import Connections
 from dissector.conversation.dialogue import Conversation, Turn
 from dissector.conversation.topic_names import TopicNames
@@ -21,6 +21,7 @@ from dissector.exchange import Exchange, as_exchanges
 from dissector.faults import faults
 from dissector.packets import open_packets
 from dissector.packets.block import PacketSource
+from dissector.problems import Problem
 from dissector.spool import Spool
 from dissector.streams import Streams
 from dissector.streams.frames import FrameBlock
@@ -106,7 +107,7 @@ class Capture:
     def _rows(self, wanted: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The rows of each turn, then of the connections."""
         names, ends, captures = self._names, self._connections, self._source.names
-        topics = rows.Topics()
+        topics, batches = rows.Topics(), record_rows.BatchRows(names)
         for turn, problems in self._turns(Conversation(names)):
             if "exchanges" in wanted:
                 yield "exchanges", rows.exchanges(turn, names, ends, captures)
@@ -114,12 +115,19 @@ class Capture:
                 yield "errors", rows.errors(turn, names, ends)
             if "topics" in wanted:
                 yield "topics", topics.rows(turn)
+            found = record_rows.carried(turn) if {"batches", "records"} & {*wanted} else []
+            problems += record_rows.batch_problems(found)
+            if "batches" in wanted:
+                yield "batches", batches.rows(turn, found)
+            if "records" in wanted:
+                for each in record_rows.record_rows(turn, found, names, problems):
+                    yield "records", each
             if "problems" in wanted:
                 yield "problems", rows.problems([*problems, *faults(turn, captures)])
         if "connections" in wanted:
             yield "connections", self._connections.rows()
 
-    def _turns(self, conversation: Conversation) -> Iterator[tuple[Turn, list]]:
+    def _turns(self, conversation: Conversation) -> Iterator[tuple[Turn, list[Problem]]]:
         """Drive the stages: a turn for each block, and a last one for what still waited."""
         now = 0
         try:
@@ -141,7 +149,8 @@ class Capture:
         self, conversation: Conversation, frames: FrameBlock, now: int, *, last: bool
     ) -> Turn:
         turn = conversation.feed(frames, now, self._connections.ended(), last=last)
-        self._names.learn(turn.response.facts)
+        for side in (turn.request, turn.response):
+            self._names.learn(side.facts)
         for high, low, port in self._connections.learn(turn):
             self._streams.learn_broker(high, low, port)
         return turn

@@ -6,14 +6,14 @@ one batch are in order of time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from dissector.arrow import batch, by_code, joined, no_rows, one_chunk
 from dissector.conversation.describe import partitions
 from dissector.conversation.dialogue import Turn
 from dissector.conversation.facts import Facts, Group
@@ -22,7 +22,7 @@ from dissector.packets.block import Int64
 from dissector.problems import Problem
 from dissector.protocol import catalog
 from dissector.protocol.columns import Column
-from dissector.tables import ERRORS, EXCHANGES, PROBLEMS, TOPICS, Table
+from dissector.tables import ERRORS, EXCHANGES, PROBLEMS, TOPICS
 
 SASL_TOKEN = "SaslToken"
 """What stands for the API of a token that has no header."""
@@ -55,7 +55,7 @@ def exchanges(
         "connection_id": connection,
         **endpoints.columns(connection.to_numpy()),
         "api_key": _api_key(request),
-        "api": _api(request),
+        "api": api_of(request),
         "api_version": pc.if_else(request["is_token"], None, request["version"]),
         "correlation_id": _correlation(request, response),
         "client_id": request["client_id"],
@@ -76,7 +76,7 @@ def exchanges(
         "error_count": response["error_count"],
         "acks": request["acks"],
         "max_wait_ms": request["max_wait_ms"],
-        "topics": names.complete(_one_chunk(topics)),
+        "topics": names.complete(one_chunk(topics)),
         "partition_count": pc.coalesce(request["partition_count"], response["partition_count"]),
         "record_count": pc.coalesce(request["record_count"], response["record_count"]),
         "record_bytes": pc.coalesce(request["record_bytes"], response["record_bytes"]),
@@ -90,7 +90,7 @@ def exchanges(
     replies = [turn.response.frame(index) for index in range(len(turn.answered))]
     replies += [turn.orphan_frame(index) for index in range(len(turn.orphans))]
     frames = pa.array(replies, pa.large_binary()).take(pa.array(replied, mask=replied < 0))
-    rows = rows.append_column("request_frame", _one_chunk(request["frame"]))
+    rows = rows.append_column("request_frame", one_chunk(request["frame"]))
     return rows.append_column("response_frame", frames)
 
 
@@ -121,6 +121,7 @@ def errors(turn: Turn, names: TopicNames, endpoints: Endpoints) -> pa.RecordBatc
         parts.append(
             pa.table(
                 {
+                    "time": turn.response.heads.time[group.message(column)[select]],
                     "message": group.message(column)[select],
                     "at": column.at[select],
                     "path": group.paths(column, select),
@@ -134,28 +135,30 @@ def errors(turn: Turn, names: TopicNames, endpoints: Endpoints) -> pa.RecordBatc
             )
         )
     if not parts:
-        return batch(ERRORS, {name: pa.nulls(0) for name in ERRORS.schema.names})
-    table = pa.concat_tables(parts).sort_by([("message", "ascending"), ("at", "ascending")])
+        return no_rows(ERRORS)
+    table = pa.concat_tables(parts).sort_by(
+        [("time", "ascending"), ("message", "ascending"), ("at", "ascending")]
+    )
     message = table["message"].to_numpy()
     request = turn.requests.take(pa.array(turn.answered[message]))
     code = table["error_code"]
     columns = {
         "connection_id": request["connection"],
         "correlation_id": request["correlation_id"],
-        "time": pa.array(turn.response.heads.time[message]),
+        "time": table["time"],
         **endpoints.columns(request["connection"].to_numpy()),
         "client_id": request["client_id"],
-        "api": _api(request),
+        "api": api_of(request),
         "api_version": request["version"],
         "path": table["path"],
-        "topic": names.complete(_one_chunk(table["topic"])),
+        "topic": names.complete(one_chunk(table["topic"])),
         "partition": table["partition"],
         "error_code": code,
         "error": _error_names(code),
-        "retriable": _by_code(code, catalog.is_retriable, pa.bool_()),
+        "retriable": by_code(code, catalog.is_retriable, pa.bool_()),
         "error_message": table["error_message"],
     }
-    return batch(ERRORS, columns, np.argsort(turn.response.heads.time[message], kind="stable"))
+    return batch(ERRORS, columns)
 
 
 class Topics:
@@ -189,18 +192,18 @@ class Topics:
                 )
             )
         if not parts:
-            return batch(TOPICS, {name: pa.nulls(0) for name in TOPICS.schema.names})
+            return no_rows(TOPICS)
         table = pa.concat_tables(parts).sort_by([("time", "ascending"), ("at", "ascending")])
         return batch(TOPICS, table.take(pa.array(self._news(table))).to_pydict())
 
     def _news(self, table: pa.Table) -> Int64:
         """Rows that tell something else than the row before them of the same partition."""
-        who = _joined(table["topic"], table["topic_id"], table["partition"])
+        who = joined(table["topic"], table["topic_id"], table["partition"])
         lists = [
-            pc.binary_join(_one_chunk(table[name]).cast(pa.list_(pa.string())), ",")
+            pc.binary_join(one_chunk(table[name]).cast(pa.list_(pa.string())), ",")
             for name in ("replicas", "isr")
         ]
-        told = _joined(who, table["leader"], table["leader_epoch"], *lists)
+        told = joined(who, table["leader"], table["leader_epoch"], *lists)
         partition = who.dictionary_encode().indices.to_numpy()
         state = told.dictionary_encode().indices.to_numpy()
         order = np.argsort(partition, kind="stable")
@@ -224,20 +227,6 @@ def problems(found: Sequence[Problem]) -> pa.RecordBatch:
         ],
         schema=PROBLEMS.schema,
     )
-
-
-def batch(
-    table: Table, columns: Mapping[str, Any], order: NDArray[np.integer] | None = None
-) -> pa.RecordBatch:
-    """The columns as `table` declares them: its order, its types; rows in `order`."""
-    arrays = []
-    for column in table.columns:
-        array = columns[column.name]
-        array = _one_chunk(array) if isinstance(array, pa.Array | pa.ChunkedArray) else array
-        array = pa.array(array) if not isinstance(array, pa.Array) else array
-        arrays.append(array if array.type == column.type else array.cast(column.type))
-    rows = pa.RecordBatch.from_arrays(arrays, schema=table.schema)
-    return rows if order is None else rows.take(pa.array(order))
 
 
 def _responses(turn: Turn, names: TopicNames) -> pa.Table:
@@ -310,9 +299,9 @@ def _api_key(request: pa.Table) -> pa.ChunkedArray:
     return pc.if_else(request["is_token"], None, request["api_key"])
 
 
-def _api(request: pa.Table) -> pa.ChunkedArray:
+def api_of(request: pa.Table) -> pa.ChunkedArray:
     """Name of each request's API; null where no API has that key, or the request is missing."""
-    name = _by_code(request["api_key"], catalog.api_name, pa.string())
+    name = by_code(request["api_key"], catalog.api_name, pa.string())
     return pc.if_else(request["is_token"], SASL_TOKEN, name)
 
 
@@ -322,26 +311,4 @@ def _correlation(request: pa.Table, response: pa.Table) -> pa.ChunkedArray:
 
 
 def _error_names(code: pa.ChunkedArray) -> pa.ChunkedArray:
-    return _by_code(code, catalog.error_name, pa.string())
-
-
-def _by_code(code: Any, meaning: Callable[[int], object], type: pa.DataType) -> Any:
-    """What each code means: one call for each code that occurs."""
-    encoded = _one_chunk(code).dictionary_encode()
-    meanings = pa.array([meaning(each) for each in encoded.dictionary.to_pylist()], type)
-    return meanings.take(encoded.indices)
-
-
-def _joined(*columns: Any) -> pa.Array:
-    parts = [_one_chunk(column).cast(pa.string()) for column in columns]
-    return pc.binary_join_element_wise(*parts, "/", null_handling="replace")
-
-
-def _one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(column, pa.Array):
-        return column
-    return (
-        column.chunk(0)
-        if column.num_chunks == 1
-        else pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
-    )
+    return by_code(code, catalog.error_name, pa.string())

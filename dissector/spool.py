@@ -1,8 +1,8 @@
 """The spool: rows that wait for the names of topics.
 
 A message may name its topic by an id whose name the capture tells later. From the first such row
-on, the rows of its table go into a temporary file, in order, and come back at the end with the names
-that are known by then. So memory does not grow with the wait.
+on, the rows of its table go into a temporary file, in order, and come back at the end with the
+names that are known by then. So memory does not grow with the wait.
 """
 
 from __future__ import annotations

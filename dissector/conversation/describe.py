@@ -2,6 +2,7 @@
 
 The columns of a description (n rows; null where the request does not say):
 
+    id: int64, running number of the request
     key, connection, correlation_id, api_key, version, capture, packet, time, end_time, bytes: int64
     ordinal: int64, number among the connection's requests that want a response, from 1; else 0
     in_flight: int64, known once the block's responses are matched

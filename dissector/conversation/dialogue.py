@@ -135,6 +135,7 @@ class Conversation:
         """`keep_frames`: keep the bytes of requests too, in a column `frame` of their table."""
         self._names = names
         self._keep_frames = keep_frames
+        self._count = 0
         self._pending: pa.Table | None = None
         self._waiting = EMPTY
         self._waiting_frames: list[bytes] = []
@@ -198,6 +199,8 @@ class Conversation:
         key[tokens] = token_keys
         client = facts.texts(spaces, head.space, header.client_id, header.client_id_length)
         table = describe(side, key, client, self._ordinals(side), self._names)
+        table = table.append_column("id", pa.array(self._count + np.arange(len(head))))
+        self._count += len(head)
         if self._keep_frames:
             frame = [side.frame(index) for index in range(len(head))]
             table = table.append_column("frame", pa.array(frame, pa.large_binary()))

@@ -1,8 +1,8 @@
 """Topic names by id (KIP-516).
 
-From Fetch v13 and Produce v13 on, messages name topics by their id alone. Every response that tells
-a topic's name and id together teaches it, whichever API it is, and it may come later than the
-message that needs it. Until then an id stands for itself, as Kafka's 22 characters of base64url,
+From Fetch v13 and Produce v13 on, messages name topics by their id alone. Every message that tells
+a topic's name and id together teaches it, whichever API it is, and it may come later than the one
+that needs it. Until then an id stands for itself, as Kafka's 22 characters of base64url,
 and is remembered as missing, so that whoever can wait knows what to replace.
 """
 
@@ -25,9 +25,9 @@ class TopicNames:
         self.missing: set[str] = set()
         """Ids that were given out in place of a name."""
 
-    def learn(self, responses: Facts) -> None:
-        """Take what responses tell of names and ids that stand side by side."""
-        for group, column in responses.columns("topic_id"):
+    def learn(self, facts: Facts) -> None:
+        """Take what messages tell of names and ids that stand side by side."""
+        for group, column in facts.columns("topic_id"):
             every = column.row.argsort()
             ids = group.uuids_beside(column, "topic_id", every)
             names = group.texts_beside(column, "topic", every)

@@ -1,0 +1,237 @@
+"""Rows of the tables `batches` and `records`.
+
+Record batches travel in Produce requests and in the responses of Fetch and its kin: wherever a page
+gives a field the role `records`. Batch headers are read for `batches`; records only for `records`,
+since that means to decompress.
+
+The row of a produced batch tells what the broker answered for its partition, so it waits for the
+response; what waits is a few numbers, not the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dissector.arrow import batch as as_table
+from dissector.arrow import by_code, ints, no_rows, one_chunk
+from dissector.conversation.dialogue import Side, Turn
+from dissector.conversation.facts import Group
+from dissector.conversation.topic_names import TopicNames, uuid_text
+from dissector.packets.block import Int64
+from dissector.problems import Problem
+from dissector.protocol.columns import Column
+from dissector.records.arrow import records_table
+from dissector.records.batches import read_batches
+from dissector.records.headers import CODECS, TIMESTAMP_TYPES, Batches
+from dissector.records.records import read_records
+from dissector.rows import api_of
+from dissector.tables import BATCHES, RECORDS
+
+NS_PER_MS = 10**6
+MAX_MS = (1 << 63) // NS_PER_MS - 1
+"""Times beyond, in the year 2262, do not fit into ns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """The batches in one column of `records` fields."""
+
+    side: Side
+    row: Int64
+    """Row of `Turn.requests` of each message of the side."""
+    group: Group
+    column: Column
+    batches: Batches
+
+    @property
+    def message(self) -> Int64:
+        """Message of the side that carries each batch."""
+        return self.group.message(self.column)[self.batches.field]
+
+
+def carried(turn: Turn) -> list[Carried]:
+    """All batches of a turn: those produced, then those fetched."""
+    found = []
+    asked = turn.new + np.arange(len(turn.request.heads))
+    for side, row in ((turn.request, asked), (turn.response, turn.answered)):
+        for group, column in side.facts.columns("records"):
+            assert column.length is not None
+            batches = read_batches(group.space, column.at, column.length)
+            found.append(Carried(side, row, group, column, batches))
+    return found
+
+
+class BatchRows:
+    """Rows of `batches`."""
+
+    def __init__(self, names: TopicNames) -> None:
+        self._names = names
+        self._waiting: pa.Table | None = None
+
+    def rows(self, turn: Turn, found: Sequence[Carried]) -> pa.RecordBatch:
+        """The batches whose row is complete with this turn."""
+        tables = [self._describe(turn, each) for each in found if len(each.batches)]
+        if self._waiting is not None:
+            tables.insert(0, self._waiting)
+        if not tables:
+            return no_rows(BATCHES)
+        table = pa.concat_tables(tables).combine_chunks()
+        over = np.concatenate([turn.answered, turn.silent, turn.unanswered])
+        ended = pa.array(ints(turn.requests, "id")[over])
+        waits = pc.and_(table["produced"], pc.invert(pc.is_in(table["request"], ended)))
+        self._waiting = table.filter(waits)
+        done = table.filter(pc.invert(waits)).sort_by("time").combine_chunks()
+        columns = {name: done[name] for name in done.column_names}
+        columns["error_code"] = pc.coalesce(done["error_code"], _answers(turn, done))
+        columns["topic"] = self._names.complete(one_chunk(done["topic"]))
+        return as_table(BATCHES, columns)
+
+    def _describe(self, turn: Turn, each: Carried) -> pa.Table:
+        """The columns of `batches`, with `produced`, and `request`, the id of the request."""
+        batches = each.batches
+        columns = context(turn, each, self._names)
+        produced = each.side is turn.request
+        count = len(batches)
+        return pa.table(
+            {
+                **columns,
+                "request": turn.requests["id"].take(pa.array(each.row[each.message])),
+                "produced": pa.array(np.full(count, produced)),
+                "base_offset": pa.array(batches.base_offset, mask=batches.base_offset < 0),
+                "last_offset": pa.array(batches.last_offset, mask=batches.last_offset < 0),
+                "record_count": pa.array(batches.record_count, mask=batches.record_count < 0),
+                "magic": batches.magic,
+                "codec": _words(CODECS, batches.codec),
+                "timestamp_type": _words(TIMESTAMP_TYPES, batches.timestamp_type),
+                "base_timestamp": milliseconds(batches.base_timestamp),
+                "max_timestamp": milliseconds(batches.max_timestamp),
+                "leader_epoch": pa.array(batches.leader_epoch, mask=batches.leader_epoch < 0),
+                "producer_id": pa.array(batches.producer_id, mask=batches.producer_id < 0),
+                "producer_epoch": pa.array(batches.producer_epoch, mask=batches.producer_epoch < 0),
+                "base_sequence": pa.array(batches.base_sequence, mask=batches.base_sequence < 0),
+                "is_transactional": batches.is_transactional,
+                "is_control": batches.is_control,
+                "bytes": batches.size,
+                "uncompressed_bytes": pa.array(
+                    batches.size, mask=(batches.codec != 0) | batches.truncated
+                ),
+                "crc_ok": pa.array(batches.crc_ok == 1, mask=batches.crc_ok < 0),
+                "truncated": batches.truncated,
+                "error_code": pa.nulls(count, pa.int64())
+                if produced
+                else each.group.numbers_beside(each.column, "error_code", batches.field),
+            }
+        )
+
+
+def record_rows(
+    turn: Turn, found: Sequence[Carried], names: TopicNames, problems: list[Problem]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of `records`, some thousands at a time; what could not be read goes into `problems`."""
+    for each in found:
+        if not len(each.batches):
+            continue
+        around = context(turn, each, names)
+        near = pa.table({name: around[name] for name in around if name in RECORDS.schema.names})
+        for part in read_records(each.group.space, each.batches):
+            problems += [
+                _placed(problem, each, int(each.message[index])) for index, problem in part.problems
+            ]
+            rows = records_table(part, each.batches)
+            of_batch = near.take(rows.column("batch"))
+            columns = {name: of_batch[name] for name in near.column_names}
+            columns |= {name: rows.column(name) for name in rows.schema.names}
+            columns["timestamp"] = milliseconds(rows.column("timestamp").to_numpy())
+            columns["decoded"] = pa.nulls(len(rows), pa.string())
+            yield as_table(RECORDS, columns)
+
+
+def batch_problems(found: Sequence[Carried]) -> list[Problem]:
+    """What of the `records` fields could not be read as batches."""
+    return [
+        _placed(problem, each, int(each.group.message(each.column)[field]))
+        for each in found
+        for field, problem in each.batches.problems
+    ]
+
+
+def context(turn: Turn, each: Carried, names: TopicNames) -> dict[str, Any]:
+    """What the message around each batch tells: columns of `batches` by those names."""
+    field, message = each.batches.field, each.message
+    request = turn.requests.take(pa.array(each.row[message]))
+    topic_id = each.group.uuids_beside(each.column, "topic_id", field)
+    topic = each.group.texts_beside(each.column, "topic", field).cast(pa.string())
+    return {
+        "connection_id": request["connection"],
+        "correlation_id": request["correlation_id"],
+        "time": each.side.heads.time[message],
+        "api": api_of(request),
+        "client_id": request["client_id"],
+        "topic": pc.coalesce(topic, names.resolve(topic_id)),
+        "topic_id": by_code(topic_id, uuid_text, pa.string()),
+        "partition": each.group.numbers_beside(each.column, "partition", field),
+    }
+
+
+def milliseconds(value: Int64) -> pa.Array:
+    """Kafka's ms as the tables' ns; null for -1, which is none, and for what ns cannot hold."""
+    none = (value < 0) | (value > MAX_MS)
+    return pa.array(np.where(none, 0, value) * NS_PER_MS, mask=none)
+
+
+def _answers(turn: Turn, done: pa.Table) -> pa.Array:
+    """What was answered for the partition of each batch; null where nothing was, or unclear."""
+    told = _told(turn)
+    code = np.zeros(len(done), np.int64)
+    request = ints(done, "request")
+    failed = np.flatnonzero(np.isin(request, [key[0] for key in told]))
+    if len(failed):
+        some = done.take(pa.array(failed))
+        topics = pc.coalesce(some["topic_id"], some["topic"]).to_pylist()
+        partitions = some["partition"].to_pylist()
+        rows = zip(request[failed].tolist(), topics, partitions, strict=True)
+        code[failed] = [told.get(key, 0) for key in rows]
+    heard = ints(turn.requests, "id")[turn.answered[turn.response.facts.good]]
+    return pa.array(code, mask=~np.isin(request, heard))
+
+
+def _told(turn: Turn) -> dict[tuple[int, str, int], int]:
+    """Error codes that are not 0, by id of the request, topic or its id, and partition."""
+    told: dict[tuple[int, str, int], int] = {}
+    ids = ints(turn.requests, "id")[turn.answered]
+    for group, column in turn.response.facts.columns("error_code"):
+        assert column.values is not None
+        select = np.flatnonzero(column.values)
+        topic_id = by_code(group.uuids_beside(column, "topic_id", select), uuid_text, pa.string())
+        topic = group.texts_beside(column, "topic", select).cast(pa.string())
+        keys = zip(
+            ids[group.message(column)[select]].tolist(),
+            pc.coalesce(topic_id, topic).to_pylist(),
+            group.numbers_beside(column, "partition", select).to_pylist(),
+            strict=True,
+        )
+        told.update(zip(keys, column.values[select].tolist(), strict=True))
+    return told
+
+
+def _words(words: Sequence[str], index: NDArray[np.integer]) -> pa.Array:
+    """A word for each index; null where there is none."""
+    none = (index < 0) | (index >= len(words))
+    return pa.array(words).take(pa.array(np.where(none, 0, index), mask=none))
+
+
+def _placed(problem: Problem, each: Carried, message: int) -> Problem:
+    heads = each.side.heads
+    return replace(
+        problem,
+        time=int(heads.time[message]),
+        packet=int(heads.packet[message]),
+        connection_id=int(heads.connection[message]),
+    )
