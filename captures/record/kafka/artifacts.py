@@ -19,6 +19,8 @@ CACHE = (
 )
 
 KAFKA_4 = "4.4.0"
+KAFKA_STREAMS = "4.3.1"
+"""Kafka Streams 4.4.0 is not on Maven Central."""
 KAFKA_3 = "3.9.2"
 
 POM = """<project><modelVersion>4.0.0</modelVersion>

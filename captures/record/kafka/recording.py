@@ -135,6 +135,11 @@ class Recording:
             raise RuntimeError(f"{name} ended with {code}:\n{self.log(name)[-4000:]}")
         return self.log(name)
 
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill a client, which then says no good-bye."""
+        process.kill()
+        process.wait(10)
+
     def note(self, event: str, **facts: truth.Value) -> None:
         """Put what the recorder itself did, and when, into the truth."""
         self._events.append({"source": "recorder", "time": time.time_ns(), "event": event, **facts})
