@@ -41,13 +41,14 @@ def standard_error_to(path: Path) -> Iterator[None]:
 def logging_to(path: Path, *loggers: str) -> Iterator[None]:
     """Append what `loggers` say, debug included, to `path`."""
 
-    def name_client(record: logging.LogRecord) -> bool:
+    def complete(record: logging.LogRecord) -> bool:
         record.client = CLIENT.get()
+        record.exc_info = None  # a traceback tells where this machine keeps its packages
         return True
 
     handler = logging.FileHandler(path)
     handler.setFormatter(logging.Formatter(FORMAT))
-    handler.addFilter(name_client)
+    handler.addFilter(complete)
     for name in loggers:
         logging.getLogger(name).setLevel(logging.DEBUG)
         logging.getLogger(name).addHandler(handler)

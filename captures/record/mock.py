@@ -70,9 +70,7 @@ class MockCluster:
             raise RuntimeError(reason.value.decode())
         self._cluster = self._library.rd_kafka_mock_cluster_new(self._owner, brokers)
         self.bootstrap: str = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
-        self.software = (
-            f"librdkafka {confluent_kafka.libversion()[0]} mock cluster, {brokers} brokers"
-        )
+        self.software = f"librdkafka {confluent_kafka.libversion()[0]} mock cluster of {brokers}"
 
     def _call(self, name: str, *arguments: object) -> None:
         """One C call on the cluster; RuntimeError where it answers with an error code."""

@@ -27,8 +27,8 @@ librdkafka     "Sent … (v7, N bytes": N is the whole request with its 4-byte l
                (v7, N bytes": N leaves out the length and the correlation id, 8 bytes in all. The
                request is logged after its last byte was sent, the response after its last was read,
                rtt is between the two. Times are in ms, cut; rtt in hundredths. A retry is a new
-               request with a new correlation id, which counts on over reconnects: "Connected (#n)"
-               numbers a broker's connections.
+               request with a new correlation id, which counts on over reconnects: a connection
+               begins with "Connected (#n)".
 kafka-python   "sent N bytes", "received N bytes" count socket bytes, so sizes are known where one
                request alone was under way. The name of a connection has the client's port. The
                request is logged before it is sent; rtt begins before it is encoded, and ends before
@@ -43,7 +43,7 @@ import argparse
 import json
 import re
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -95,7 +95,7 @@ LIBRDKAFKA_NAMES = {"ApiVersion": "ApiVersions"}
 def of_librdkafka(lines: Iterable[str]) -> Iterator[Fact]:
     """The facts of a log with ``debug=broker,protocol``."""
     address: dict[tuple[str, str], str] = {}
-    number: dict[tuple[str, str], str] = {}
+    made: Counter[tuple[str, str]] = Counter()
     waiting: dict[tuple[str, str, int], Fact] = {}
     for line in lines:
         if not (found := LIBRDKAFKA.match(line)):
@@ -107,7 +107,7 @@ def of_librdkafka(lines: Iterable[str]) -> Iterator[Fact]:
         if connecting := CONNECTING.match(text):
             address[here] = connecting["address"]
         elif text.startswith("Connected (#"):
-            number[here] = text[len("Connected (") : -1]
+            made[here] += 1
         elif message := MESSAGE.match(text):
             key = (client, thread, int(message["correlation"]))
             time = nanoseconds(found["time"])
@@ -115,7 +115,7 @@ def of_librdkafka(lines: Iterable[str]) -> Iterator[Fact]:
                 waiting[key] = Fact(
                     source="librdkafka",
                     client_id=client.rpartition("#")[0],
-                    connection=f"{client} {thread} {number[here]}",
+                    connection=f"{client} {thread} #{made[here]}",
                     client_port=None,
                     broker=address[here],
                     api=LIBRDKAFKA_NAMES.get(message["api"], message["api"]),

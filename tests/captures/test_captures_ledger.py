@@ -1,0 +1,84 @@
+"""Every capture has its row in the ledger and its truth beside it; the rows say what is there."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import dpkt
+import pytest
+from truth import CAPTURES, CLIENTS, ROOT, facts, ledger, told_by_clients, unpacked
+
+LARGEST, ALL_TOGETHER = 400_000, 20_000_000
+LEDGER = ledger()
+FILES = sorted(path for path in CAPTURES.iterdir() if path.is_file() and path.name != "README.md")
+PLACES = re.compile(rb"/(?:home|root|Users|tmp|work|var)/")
+"""Where a recording machine keeps its things; no capture and no log needs to know."""
+
+
+def test_every_capture_has_a_row_and_every_row_a_capture() -> None:
+    captures = {path.name for path in FILES if re.search(r"\.pcap(ng)?\b", path.name)}
+    assert {row.capture for row in LEDGER.values()} == captures
+
+
+def test_every_file_belongs_to_a_capture() -> None:
+    assert {path.name.partition(".")[0] for path in FILES} == set(LEDGER)
+
+
+@pytest.mark.parametrize("name", LEDGER)
+def test_truth_parses_and_has_as_many_requests_as_the_ledger_says(name: str) -> None:
+    lines = unpacked(CAPTURES / f"{name}.truth.jsonl.zst").decode().splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert rows
+    assert all({"source", "time"} <= row.keys() for row in rows)
+    if name in told_by_clients():
+        assert len(facts(name)) == LEDGER[name].requests
+        assert {fact.source for fact in facts(name)} <= set(CLIENTS)
+
+
+def test_truth_is_what_the_logs_say() -> None:
+    check = [sys.executable, "-m", "captures.record.truth", "--check"]
+    run = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.count(": agrees") == len(told_by_clients()) > 0
+
+
+@pytest.mark.parametrize("name", LEDGER)
+def test_packets_are_as_many_as_the_ledger_says(name: str) -> None:
+    assert sum(1 for _ in packets(LEDGER[name].path)) == LEDGER[name].packets
+
+
+def packets(path: Path) -> dpkt.pcap.UniversalReader:
+    """The packets of a capture, as dpkt reads them."""
+    data = path.read_bytes()
+    if path.suffix == ".zst":
+        data = unpacked(path)
+    elif path.suffix == ".gz":
+        data = gzip.decompress(data)
+    return dpkt.pcap.UniversalReader(io.BytesIO(data))
+
+
+def test_captures_stay_small() -> None:
+    sizes = {path.name: path.stat().st_size for path in FILES}
+    assert {name: size for name, size in sizes.items() if size > LARGEST} == {}
+    assert sum(sizes.values()) <= ALL_TOGETHER
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_nothing_of_the_recording_machine_is_kept(path: Path) -> None:
+    data = unpacked(path) if path.suffix == ".zst" else path.read_bytes()
+    assert PLACES.search(gzip.decompress(data) if path.suffix == ".gz" else data) is None
+
+
+def test_formats_and_links_of_all_kinds_are_there() -> None:
+    text = (CAPTURES / "README.md").read_text()
+    for kind in ("pcap in µs", "pcap in ns", "pcapng in ns", "LINUX_SLL,", "LINUX_SLL2"):
+        assert kind in text
+    assert {"", ".gz", ".zst"} <= {
+        re.sub(r".*\.pcap(ng)?", "", row.capture) for row in LEDGER.values()
+    }

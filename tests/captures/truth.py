@@ -1,0 +1,97 @@
+"""What clients said of their own requests, as typed rows: see captures/record/truth.py.
+
+Also what the ledger, captures/README.md, says of every capture.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import zstandard
+
+ROOT = Path(__file__).parents[2]
+CAPTURES = ROOT / "captures"
+CLIENTS = ("aiokafka", "kafka-python", "librdkafka")
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One request, and its response where the client read one; None where its log can't tell."""
+
+    source: str
+    client_id: str
+    broker: str
+    api: str
+    version: int
+    correlation_id: int
+    time: int
+    connection: str | None = None
+    client_port: int | None = None
+    request_bytes: int | None = None
+    response_time: int | None = None
+    response_bytes: int | None = None
+    rtt_ms: float | None = None
+
+    @property
+    def broker_port(self) -> int:
+        """Port of the broker."""
+        return int(self.broker.rpartition(":")[2])
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One row of the ledger."""
+
+    capture: str
+    packets: int
+    requests: int
+
+    @property
+    def name(self) -> str:
+        """The capture's name, without suffixes."""
+        return self.capture.partition(".")[0]
+
+    @property
+    def path(self) -> Path:
+        """The capture itself."""
+        return CAPTURES / self.capture
+
+
+def ledger() -> dict[str, LedgerRow]:
+    """All rows of all tables of captures, by name."""
+    rows = {}
+    for line in (CAPTURES / "README.md").read_text().splitlines():
+        if line.startswith("| `") and ".pcap" in line.split("|")[1]:
+            cells = [cell.strip(" `") for cell in line.split("|")[1:-1]]
+            if "NAME" not in cells[0]:
+                row = LedgerRow(cells[0], int(cells[-2]), int(cells[-1]))
+                rows[row.name] = row
+    return rows
+
+
+def told_by_clients() -> list[str]:
+    """Names of the captures whose truth is drawn from their clients' logs."""
+    return sorted({path.name.partition(".")[0] for path in CAPTURES.glob("*.log.zst")})
+
+
+def unpacked(path: Path) -> bytes:
+    """What a .zst file holds."""
+    return zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read()
+
+
+def facts(name: str) -> list[Fact]:
+    """All facts of one capture, in order of the log's time."""
+    text = unpacked(CAPTURES / f"{name}.truth.jsonl.zst").decode()
+    return [Fact(**json.loads(line)) for line in text.splitlines()]
+
+
+def by_connection(rows: Iterable[Fact]) -> list[list[Fact]]:
+    """The requests of each connection, in order; each alone where the log knows no connection."""
+    lanes: dict[object, list[Fact]] = defaultdict(list)
+    for number, row in enumerate(rows):
+        lanes[row.connection or number].append(row)
+    return list(lanes.values())
