@@ -1,0 +1,41 @@
+"""From tables to answers: pandas, the command line.
+
+load    a capture as pandas DataFrames, by table name
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["load"]
+
+
+def load(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    tables: str | Collection[str] | None = None,
+    **options: Any,
+) -> dict[str, pd.DataFrame]:
+    """A capture as DataFrames, by table name: ``load("x.pcap")["exchanges"]``.
+
+    `paths` and `options` are those of `dissector.open_capture`. `tables`: which; None: all but
+    `records`, which may be as large as the capture. A column has the same dtype whatever is in it:
+
+        times               datetime64[ns, UTC]
+        integers, booleans  Int64, Int32, …, boolean: pandas' nullable types, null is NA
+        numbers in ms       float64, null is NaN
+        text                str, as pandas has it by default; null is missing
+        bytes, lists        object: bytes, NumPy arrays; null is None
+
+    Raises CaptureError when nothing could be read, DissectorError for a table that does not exist.
+    """
+    import dissector
+    from analysis.frames import frame
+
+    wanted = [tables] if isinstance(tables, str) else tables
+    read = dissector.open_capture(paths, **options).tables(wanted)
+    return {name: frame(table) for name, table in read.items()}

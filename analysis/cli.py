@@ -1,0 +1,228 @@
+"""The command line: ``kafka-dissector COMMAND CAPTURE...``
+
+Exit status: 0; 1 when the input could not be read, or the output not be written; 2 when the command
+line is wrong; 130 after Ctrl-C, 141 when whoever reads the output has gone, as other Unix tools
+have it. Errors are one sentence on standard error.
+
+What is heavy (NumPy, Arrow, rich) is imported where a command needs it, so that ``--help`` is not
+slower than Python itself.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dissector.capture import Capture
+    from dissector.exchange import Exchange
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+INTERRUPTED: Final = 130
+READER_GONE: Final = 141
+
+# Named here again because the modules that know them import Arrow.
+TABLES: Final = ("exchanges", "errors", "batches", "records", "connections", "topics", "problems")
+FORMATS: Final = ("jsonl", "csv", "parquet", "arrow")
+BINARY: Final = ("parquet", "arrow")
+ONLY: Final = ("errors", "throttled", "unanswered", "undecoded", "request_missing")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        # A character that the terminal's encoding lacks is no reason to stop.
+        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+    try:
+        status = app.main(arguments, prog_name="kafka-dissector", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # What is still buffered goes nowhere, and Python does not complain of it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+    except OSError as error:
+        click.echo(f"Error: {error.filename or 'output'}: {error.strerror}", err=True)
+        return 1
+    return status or 0
+
+
+def on_capture(command: F) -> F:
+    """The arguments that all commands have."""
+    command = click.option(
+        "--port",
+        "ports",
+        type=click.IntRange(1, 65535),
+        multiple=True,
+        metavar="PORT",
+        help="Where brokers listen, for connections that began before the capture; may be "
+        "repeated.  [default: 9092]",
+    )(command)
+    return click.argument("captures", metavar="CAPTURE...", nargs=-1, required=True)(command)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="kafka-dissector", prog_name="kafka-dissector")
+def app() -> None:
+    """Kafka network traffic as tables.
+
+    CAPTURE is a pcap or pcapng file, compressed or not, a folder or pattern of them, or - for
+    standard input. Several are read as one.
+    """
+
+
+@app.command()
+@on_capture
+def summary(captures: tuple[str, ...], ports: tuple[int, ...]) -> None:
+    """Show what is in a capture, what is wrong first."""
+    from analysis.summary import TABLES, Summary
+    from analysis.summary_view import screen
+    from analysis.terminal import write
+
+    found = Summary()
+    with opened(captures, ports) as capture:
+        found.read(capture.stream(TABLES))
+    name = ", ".join(captures[:3]) + (f" and {len(captures) - 3} more" if captures[3:] else "")
+    write(screen(found, name, capture.packets, lambda rest: again(captures, ports, rest)))
+
+
+@app.command()
+@on_capture
+@click.option(
+    "--table", type=click.Choice(TABLES), default="exchanges", show_default=True, metavar="NAME",
+    help=f"Which table: {', '.join(TABLES)}.",
+)  # fmt: skip
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="jsonl", show_default=True,
+    help="How to write it.",
+)  # fmt: skip
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Write to a file, which takes this name when it is complete.",
+)  # fmt: skip
+def export(
+    captures: tuple[str, ...], ports: tuple[int, ...], table: str, form: str, output: Path | None
+) -> None:
+    """Write the rows of a table.
+
+    Rows come out while the capture is read. Times are ISO 8601 in UTC with nanoseconds, bytes are
+    base64; lists in csv are JSON.
+    """
+    to_terminal = output is None and sys.stdout.isatty()
+    if to_terminal and form in BINARY:
+        raise click.UsageError(f"{form} is not for a terminal: use -o FILE, or a pipe")
+    from analysis import export as write
+    from analysis.text import without_controls
+    from dissector.tables import TABLES
+
+    schema = TABLES[table].schema
+    with opened(captures, ports, show_progress=not to_terminal) as capture:
+        batches: Iterator[pa.RecordBatch] = (batch for _, batch in capture.stream([table]))
+        if to_terminal and form == "csv":
+            batches = map(without_controls, batches)
+        if output is None:
+            write.FORMATS[form](batches, schema, sys.stdout.buffer)
+            return
+        try:
+            with write.output(output) as sink:
+                write.FORMATS[form](batches, schema, sink)
+        except KeyboardInterrupt:
+            click.echo(f"{write.partial(output)} has the rows up to here.", err=True)
+            raise
+
+
+@app.command()
+@on_capture
+@click.option("--packet", type=int, help="Those of which a message begins in this packet.")
+@click.option("--correlation-id", type=int, help="Those with this correlation id.")
+@click.option("--connection", type=int, help="Those of this connection, by its connection_id.")
+@click.option("--only", type=click.Choice(ONLY), help="Those that are so.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=10, show_default=True, help="How many at most."
+)
+@click.option("--show-secrets", is_flag=True, help="Show credentials and configuration values.")
+def show(
+    captures: tuple[str, ...],
+    ports: tuple[int, ...],
+    packet: int | None,
+    correlation_id: int | None,
+    connection: int | None,
+    only: str | None,
+    limit: int,
+    show_secrets: bool,
+) -> None:
+    """Show exchanges as trees: offset, field, value.
+
+    The first ones of the capture, or of those that the options choose.
+    """
+    from analysis.show import tree
+    from analysis.terminal import write
+
+    def is_chosen(exchange: Exchange) -> bool:
+        return (
+            packet in (None, exchange.request_packet, exchange.response_packet)
+            and correlation_id in (None, exchange.correlation_id)
+            and connection in (None, exchange.connection_id)
+            and (only is None or _IS[only](exchange))
+        )
+
+    shown = 0
+    with opened(captures, ports, show_progress=not sys.stdout.isatty()) as capture:
+        for exchange in filter(is_chosen, capture.exchanges()):
+            if shown == limit:
+                click.echo(f"There are more than {limit}: --limit shows more.", err=True)
+                break
+            if shown:
+                click.echo()
+            write(tree(exchange, secrets=show_secrets))
+            shown += 1
+    if not shown:
+        click.echo("No exchange in this capture is so.", err=True)
+
+
+_IS: Final[dict[str, Callable[[Exchange], bool]]] = {
+    "errors": lambda exchange: bool(exchange.error_count),
+    "throttled": lambda exchange: bool(exchange.throttle_time_ms),
+    "unanswered": lambda exchange: exchange.status == "unanswered",
+    "undecoded": lambda exchange: exchange.status == "undecoded",
+    "request_missing": lambda exchange: exchange.status == "request_missing",
+}
+
+
+@contextmanager
+def opened(
+    captures: Sequence[str], ports: Sequence[int], *, show_progress: bool = True
+) -> Iterator[Capture]:
+    """The capture. What cannot be read becomes one sentence and exit status 1."""
+    import dissector
+    from analysis.terminal import progress
+
+    options: dict[str, Any] = {"ports": ports} if ports else {}
+    try:
+        with progress(show_progress) as show:
+            yield dissector.open_capture(captures, progress=show, **options)
+    except dissector.DissectorError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def again(captures: Sequence[str], ports: Sequence[int], rest: str) -> str:
+    """The command line that does something else with the same capture."""
+    verb, *options = rest.split()
+    repeatable = len(captures) <= 3 and "-" not in captures
+    names = shlex.join(captures) if repeatable else "CAPTURE..."
+    named = [word for port in ports for word in ("--port", str(port))]
+    return " ".join(["kafka-dissector", verb, names, *named, *options])

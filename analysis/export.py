@@ -1,0 +1,142 @@
+"""Export: the rows of one table as a stream of bytes, while the capture is read.
+
+A format is a function from record batches to a binary file. jsonl, csv and arrow pass on each batch
+as it comes; parquet gathers batches into row groups, and nothing holds more than one of those.
+jsonl and csv write times, bytes and lists as `text` says, null as ``null`` and as an empty field
+(an empty string in csv is ``""``).
+
+An output file appears whole or not at all: it is written beside its final name, with ``.partial``
+behind it, and renamed at the end. Whoever interrupts keeps the partial file, which can be read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import BinaryIO, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from analysis.text import TEXT, json_lines, plain_text, text_bytes
+
+Batches: TypeAlias = Iterable[pa.RecordBatch]
+Export: TypeAlias = Callable[[Batches, pa.Schema, BinaryIO], None]
+
+TEXT_BYTES: Final = 8 << 20
+"""Bytes of a batch, as Arrow counts them, that become text in one go; few, for the cache's sake."""
+
+GROUP_ROWS: Final = 1 << 17
+GROUP_BYTES: Final = 64 << 20
+"""A row group is written when it has as many rows, or bytes."""
+
+
+def jsonl(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
+    """A JSON object a line."""
+    for batch in batches:
+        for piece in _pieces(batch):
+            sink.write(text_bytes(json_lines(piece)))
+        sink.flush()
+
+
+def csv(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
+    """Comma-separated values with a header line (RFC 4180, with the newline of Unix)."""
+    as_is = [_is_plain(field.type) for field in schema]
+    fields = [f if plain else f.with_type(TEXT) for f, plain in zip(schema, as_is, strict=True)]
+    columns = pa.schema(fields)
+    with pa.csv.CSVWriter(pa.PythonFile(sink, "w"), columns) as writer:
+        for batch in batches:
+            for piece in _pieces(batch):
+                arrays = [
+                    column if plain else plain_text(column)
+                    for column, plain in zip(piece.columns, as_is, strict=True)
+                ]
+                writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=columns))
+
+
+def parquet(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
+    """Parquet, zstd; dictionaries for what repeats: not for times and 64-bit numbers."""
+    with pa.parquet.ParquetWriter(
+        sink, schema, compression="zstd", use_dictionary=_repeating(schema)
+    ) as writer:
+        for group in _groups(batches):
+            writer.write_table(group, row_group_size=GROUP_ROWS)
+
+
+def arrow(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
+    """Arrow's IPC stream."""
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+
+
+FORMATS: Final[Mapping[str, Export]] = MappingProxyType(
+    {"jsonl": jsonl, "csv": csv, "parquet": parquet, "arrow": arrow}
+)
+
+
+@contextmanager
+def output(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, which takes the name `path` when all has gone well.
+
+    A device or a pipe of that name is written to as it is. Raises OSError.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as sink:
+            yield sink
+        return
+    growing = partial(path)
+    try:
+        with growing.open("wb") as sink:
+            yield sink
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        growing.unlink(missing_ok=True)
+        raise
+    growing.replace(growing.with_suffix(""))
+
+
+def partial(path: Path) -> Path:
+    """The name that an output file has until it is complete; beside the file, not beside a link."""
+    return Path(os.path.realpath(path) + ".partial")
+
+
+def _is_plain(type: pa.DataType) -> bool:
+    """Whether Arrow writes values of this type as `plain_text` would."""
+    tests = (pa.types.is_string, pa.types.is_integer, pa.types.is_floating)
+    return any(test(type) for test in tests)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    rows = max(TEXT_BYTES * len(batch) // max(batch.nbytes, 1), 1)
+    for start in range(0, len(batch), rows):
+        yield batch.slice(start, rows)
+
+
+def _groups(batches: Batches) -> Iterator[pa.Table]:
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows, size = rows + len(batch), size + batch.nbytes
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _repeating(schema: pa.Schema) -> list[str]:
+    """Columns that gain from a dictionary, by the names that they have in Parquet."""
+    return [
+        f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
+        for field in schema
+        if pa.types.is_string(field.type)
+        or pa.types.is_list(field.type)
+        or (pa.types.is_integer(field.type) and field.type.bit_width < 64)
+    ]

@@ -1,0 +1,298 @@
+"""Summary: a capture at a glance, counted while it is read.
+
+What is counted is counted as columns: each batch is grouped by Arrow, and a `Tally` adds the groups
+of a batch to those of the batches before, so that memory grows with the kinds of things (APIs,
+clients, error codes, connections) and not with the things. Only latencies are kept one by one,
+because a quantile is exact or it is not: twelve bytes for each exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+TABLES: Final = ("exchanges", "errors", "connections", "problems")
+"""What a summary reads."""
+
+LONG_POLLS: Final = frozenset({"Fetch", "ShareFetch", "JoinGroup"})
+"""APIs whose requests may wait at the broker by design: for data, or for the rest of a group."""
+
+_KIND: Final = ("api_key", "api", "api_version")
+
+
+class Tally:
+    """Sums, minima and maxima of groups, over any number of batches.
+
+    A batch is a table with the key columns and the columns to aggregate; `total` has one row for
+    each combination of keys, in order of their first appearance.
+    """
+
+    def __init__(self, keys: Sequence[str], **how: str) -> None:
+        """`how`: for each column an aggregation that may be repeated: sum, min, max, first."""
+        self._keys = list(keys)
+        self._how = list(how.items())
+        self.total: pa.Table | None = None
+
+    def add(self, rows: pa.Table) -> None:
+        if self.total is not None:
+            rows = pa.concat_tables([self.total, rows.select(self.total.column_names)])
+        names = [*self._keys, *(name for name, _ in self._how)]
+        grouped = rows.group_by(self._keys, use_threads=False).aggregate(self._how)
+        columns = [*self._keys, *(f"{name}_{how}" for name, how in self._how)]
+        self.total = grouped.select(columns).rename_columns(names)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The groups; empty where nothing was added."""
+        return [] if self.total is None else self.total.to_pylist()
+
+
+@dataclass(frozen=True, slots=True)
+class ApiUse:
+    """Requests of one API in one version."""
+
+    api: str
+    version: int | None
+    count: int
+    errors: int
+    """Responses with an error code that is not 0."""
+    throttled: int
+    """Responses that tell a throttle time."""
+    p50_ms: float | None
+    """Quantiles of the latency, linear between the two nearest, as NumPy and SQL have them; None
+    where nothing was answered."""
+    p99_ms: float | None
+    max_ms: float | None
+
+
+@dataclass(slots=True)
+class Client:
+    """What goes by one client id and is one software."""
+
+    client_id: str | None
+    software: str | None
+    """Name and version, as the client says in ApiVersions (KIP-511)."""
+    addresses: list[str] = field(default_factory=list)
+    connections: int = 0
+    requests: int = 0
+    errors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Of all connections; times in ns, None where nothing was seen."""
+
+    first_time: int | None
+    last_time: int | None
+    packets: int
+    bytes: int
+    lost_bytes: int
+    lossy: int
+    """Connections that miss bytes."""
+    protocols: Mapping[str, int]
+    """Connections by protocol."""
+    unknown_ports: Sequence[int]
+    """Ports of the servers that speak something else, those with the most bytes first."""
+
+
+class Summary:
+    """Reads batches of `TABLES`; then the methods tell."""
+
+    def __init__(self) -> None:
+        self._kinds = Tally(_KIND, count="sum", errors="sum", throttled="sum")
+        self._clients = Tally(
+            ("connection_id", "client_id", "client_ip"), count="sum", errors="sum"
+        )
+        self._statuses = Tally(("status",), count="sum")
+        self._throttled = Tally(("client_id", "api"), count="sum", total="sum", longest="max")
+        self._errors = Tally(
+            ("error_code", "error", "api", "topic"), count="sum", first="min", last="max"
+        )
+        self._problems = Tally(("stage", "kind"), count="sum", bytes="sum", detail="first")
+        self._connections: list[pa.Table] = []
+        self._latencies: list[tuple[NDArray[np.uint32], NDArray[np.float64]]] = []
+
+    def read(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> None:
+        """Count all of them."""
+        for name, batch in batches:
+            if len(batch):
+                _READERS[name](self, pa.table(batch).append_column("count", _ones(len(batch))))
+
+    @property
+    def exchanges(self) -> int:
+        """How many there are."""
+        return sum(self.statuses().values())
+
+    def statuses(self) -> dict[str, int]:
+        """Exchanges by status."""
+        return {row["status"]: row["count"] for row in self._statuses.rows()}
+
+    def apis(self) -> list[ApiUse]:
+        """By API and version, the most frequent first; without those whose request is missing."""
+        rows = self._kinds.rows()
+        latencies = self._latencies_by_kind()
+        kinds = _kind_code(
+            *(pa.array([r[n] for r in rows], pa.int16()) for n in ("api_key", "api_version"))
+        )
+        uses = [
+            ApiUse(
+                row["api"] or f"API {row['api_key']}",
+                row["api_version"],
+                row["count"],
+                row["errors"],
+                row["throttled"],
+                *latencies.get(kind, (None, None, None)),
+            )
+            for row, kind in zip(rows, kinds.tolist(), strict=True)
+        ]
+        return sorted(uses, key=lambda use: (-use.count, use.api, use.version or 0))
+
+    def clients(self) -> list[Client]:
+        """By client id and software, those with the most requests first."""
+        software = self._software()
+        clients: dict[tuple[str | None, str | None], Client] = {}
+        for row in self._clients.rows():
+            key = (row["client_id"], software.get(row["connection_id"]))
+            client = clients.setdefault(key, Client(*key))
+            if row["client_ip"] not in client.addresses:
+                client.addresses.append(row["client_ip"])
+            client.connections += 1
+            client.requests += row["count"]
+            client.errors += row["errors"]
+        return sorted(clients.values(), key=lambda client: -client.requests)
+
+    def errors(self) -> list[dict[str, Any]]:
+        """error_code, error, api, topic, count, first and last (ns); the most frequent first."""
+        return sorted(self._errors.rows(), key=lambda row: -row["count"])
+
+    def throttled(self) -> list[dict[str, Any]]:
+        """client_id, api, count, total and longest in ms; the longest in total first."""
+        return sorted(self._throttled.rows(), key=lambda row: -row["total"])
+
+    def problems(self) -> list[dict[str, Any]]:
+        """stage, kind, count, bytes, and the detail of the first; the most frequent first."""
+        return sorted(self._problems.rows(), key=lambda row: -row["count"])
+
+    def totals(self) -> Totals:
+        """Over all connections."""
+        if not self._connections:
+            return Totals(None, None, 0, 0, 0, 0, {}, [])
+        table = pa.concat_tables(self._connections)
+        lost = pc.add(_known(table["client_lost_bytes"]), _known(table["broker_lost_bytes"]))
+        protocols = table.group_by("protocol", use_threads=False).aggregate([("count", "sum")])
+        return Totals(
+            _ns(pc.min(table["first_time"])),
+            _ns(pc.max(table["last_time"])),
+            _sum(table, "client_packets", "broker_packets"),
+            _sum(table, "client_bytes", "broker_bytes"),
+            pc.sum(lost).as_py() or 0,
+            pc.sum(pc.greater(lost, 0)).as_py() or 0,
+            dict(zip(*(protocols[n].to_pylist() for n in ("protocol", "count_sum")), strict=True)),
+            _ports(table.filter(pc.equal(table["protocol"], "unknown"))),
+        )
+
+    def _read_exchanges(self, rows: pa.Table) -> None:
+        throttle = _known(rows["throttle_time_ms"])
+        has_error = pc.greater(_known(rows["error_count"]), 0).cast(pa.int64())
+        rows = rows.append_column("errors", has_error)
+        rows = rows.append_column("throttled", pc.greater(throttle, 0).cast(pa.int64()))
+        self._statuses.add(rows.select(["status", "count"]))
+        rows = rows.filter(pc.not_equal(rows["status"], "request_missing"))
+        self._kinds.add(rows.select([*_KIND, "count", "errors", "throttled"]))
+        self._clients.add(
+            rows.select(["connection_id", "client_id", "client_ip", "count", "errors"])
+        )
+        self._add_latencies(rows)
+        slowed = rows.filter(rows["throttled"].cast(pa.bool_()))
+        if len(slowed):
+            time = slowed["throttle_time_ms"].cast(pa.int64())
+            slowed = slowed.append_column("total", time).append_column("longest", time)
+            self._throttled.add(slowed.select(["client_id", "api", "count", "total", "longest"]))
+
+    def _read_errors(self, rows: pa.Table) -> None:
+        time = rows["time"].cast(pa.int64())
+        rows = rows.append_column("first", time).append_column("last", time)
+        self._errors.add(
+            rows.select(["error_code", "error", "api", "topic", "count", "first", "last"])
+        )
+
+    def _read_connections(self, rows: pa.Table) -> None:
+        self._connections.append(rows.combine_chunks())
+
+    def _read_problems(self, rows: pa.Table) -> None:
+        self._problems.add(rows.select(["stage", "kind", "count", "bytes", "detail"]))
+
+    def _add_latencies(self, rows: pa.Table) -> None:
+        answered = rows.filter(rows["latency_ms"].is_valid())
+        kind = _kind_code(answered["api_key"], answered["api_version"])
+        self._latencies.append((kind, answered["latency_ms"].to_numpy()))
+
+    def _latencies_by_kind(self) -> dict[int, list[float]]:
+        if not self._latencies:
+            return {}
+        kind = np.concatenate([kind for kind, _ in self._latencies])
+        order = np.argsort(kind, kind="stable")
+        latency = np.concatenate([latency for _, latency in self._latencies])[order]
+        kinds, first = np.unique(kind[order], return_index=True)
+        parts = np.split(latency, first[1:]) if len(first) else []
+        quantiles = [np.quantile(part, (0.5, 0.99, 1)).tolist() for part in parts]
+        return dict(zip(kinds.tolist(), quantiles, strict=True))
+
+    def _software(self) -> dict[int, str]:
+        """Name and version of the software at the other end of each connection that tells it."""
+        found = {}
+        for table in self._connections:
+            told = table.filter(table["software_name"].is_valid())
+            for row in told.select(
+                ["connection_id", "software_name", "software_version"]
+            ).to_pylist():
+                words = (row["software_name"], row["software_version"])
+                found[row["connection_id"]] = " ".join(word for word in words if word)
+        return found
+
+
+_READERS: Final = {
+    "exchanges": Summary._read_exchanges,
+    "errors": Summary._read_errors,
+    "connections": Summary._read_connections,
+    "problems": Summary._read_problems,
+}
+
+
+def _kind_code(api_key: Any, version: Any) -> NDArray[np.uint32]:
+    """API key and version as one number; what is null counts as -1."""
+    key, version = (
+        np.asarray(pc.fill_null(each, -1)).astype(np.uint16).astype(np.uint32)
+        for each in (api_key, version)
+    )
+    code: NDArray[np.uint32] = key << np.uint32(16) | version
+    return code
+
+
+def _ones(count: int) -> pa.Array:
+    return pa.array(np.ones(count, np.int64))
+
+
+def _known(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.fill_null(column, 0)
+
+
+def _sum(table: pa.Table, *names: str) -> int:
+    return sum(pc.sum(table[name]).as_py() or 0 for name in names)
+
+
+def _ns(scalar: pa.Scalar) -> int | None:
+    return scalar.value if scalar.is_valid else None
+
+
+def _ports(connections: pa.Table) -> list[int]:
+    bytes = pc.add(_known(connections["client_bytes"]), _known(connections["broker_bytes"]))
+    table = pa.table({"port": connections["broker_port"], "bytes": bytes})
+    grouped = table.group_by("port").aggregate([("bytes", "sum")])
+    ports: list[int] = grouped.sort_by([("bytes_sum", "descending")])["port"].to_pylist()
+    return ports

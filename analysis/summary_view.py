@@ -1,0 +1,220 @@
+"""A summary on a screen: what is wrong first, each with the command that shows more of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeAlias, TypeVar
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from analysis.summary import LONG_POLLS, Summary, Totals
+from analysis.terminal import counted, duration_text, printable, size_text, table, time_text
+
+T = TypeVar("T")
+
+MOST: Final = 10
+"""Rows of one kind that are shown; how many there are beyond is said."""
+
+Command: TypeAlias = Callable[[str], str]
+"""Makes of ``export --table errors`` the command line that does this with the same capture."""
+
+
+def screen(summary: Summary, name: str, packets: int, command: Command) -> Iterator[RenderableType]:
+    """The parts of the screen, from the top."""
+    totals = summary.totals()
+    yield Text(printable(name), "bold")
+    yield from _span(summary, totals, packets)
+    if summary.exchanges:
+        wrong = list(_wrong(summary, totals, command))
+        good = Text("Nothing: no error, no throttling, every request answered.", "green")
+        yield from _section("What is wrong", wrong or [good])
+        yield from _section("Clients", _clients(summary))
+        yield from _section("Requests", _requests(summary))
+    else:
+        yield from _nothing(totals)
+    yield from _section("What could not be read", _unread(summary, totals, command))
+
+
+def _section(title: str, parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
+    """A heading and what stands under it; nothing where there is nothing."""
+    for index, part in enumerate(parts):
+        if not index:
+            yield Text(f"\n{title}", "bold")
+        yield _indented(part)
+
+
+def _span(summary: Summary, totals: Totals, packets: int) -> Iterator[RenderableType]:
+    if totals.first_time is not None and totals.last_time is not None:
+        yield Text(
+            f"{time_text(totals.first_time, 3)} to {time_text(totals.last_time, 3)} UTC, "
+            f"{duration_text(totals.last_time - totals.first_time)}"
+        )
+    connections = counted(sum(totals.protocols.values()), "connection")
+    if set(totals.protocols) - {"kafka"}:
+        kinds = (f"{count:,} {printable(kind)}" for kind, count in totals.protocols.items())
+        connections += f" ({', '.join(kinds)})"
+    exchanges = counted(summary.exchanges, "exchange")
+    yield Text(
+        f"{counted(packets, 'packet')}, {connections}, {size_text(totals.bytes)} of payload, "
+        f"{exchanges}"
+    )
+
+
+def _nothing(totals: Totals) -> Iterator[RenderableType]:
+    yield Text("\nNo Kafka request or response was found.", "bold")
+    if totals.unknown_ports:
+        ports = ", ".join(map(str, totals.unknown_ports[:MOST]))
+        yield Text(
+            f"Something else, or something not recognised, was spoken with port {ports}. "
+            "If a Kafka broker listens there, name the port: --port."
+        )
+
+
+def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[RenderableType]:
+    if errors := summary.errors():
+        yield _finding(counted(sum(row["count"] for row in errors), "error"), "in responses")
+        yield from map(_indented, _errors(summary))
+        yield _more(command("export --table errors --format csv"))
+    if throttled := summary.throttled():
+        longest = max(row["longest"] for row in throttled)
+        yield _finding(
+            counted(sum(row["count"] for row in throttled), "response"),
+            f"told the client to wait because of a quota, the longest {longest:,} ms",
+        )
+        yield from map(_indented, _throttled(summary))
+        yield _more(command("show --only throttled"))
+    statuses = summary.statuses()
+    for status, thing, what in (
+        ("unanswered", "request", "without an answer"),
+        ("undecoded", "exchange", "that could not be decoded"),
+        ("request_missing", "response", "to a request that is not in the capture"),
+    ):
+        if count := statuses.get(status, 0):
+            yield _finding(counted(count, thing), what)
+            yield _more(command(f"show --only {status}"))
+    if totals.lost_bytes:
+        lossy = counted(totals.lossy, "connection")
+        yield _finding(size_text(totals.lost_bytes), f"missing from the capture, in {lossy}")
+        yield _more(command("export --table connections --format csv"))
+
+
+def _errors(summary: Summary) -> Iterator[RenderableType]:
+    return _listed(
+        (">count", "error", "API", "topic", "first", "last"),
+        summary.errors(),
+        lambda row: (
+            f"{row['count']:,}",
+            Text(printable(row["error"] or f"error {row['error_code']}"), "red"),
+            _text(row["api"]),
+            _text(row["topic"]),
+            *(time_text(row[name], 3)[11:] for name in ("first", "last")),
+        ),
+    )
+
+
+def _throttled(summary: Summary) -> Iterator[RenderableType]:
+    return _listed(
+        (">count", "client id", "API", ">total ms", ">longest ms"),
+        summary.throttled(),
+        lambda row: (
+            f"{row['count']:,}",
+            _text(row["client_id"]),
+            _text(row["api"]),
+            f"{row['total']:,}",
+            f"{row['longest']:,}",
+        ),
+    )
+
+
+def _clients(summary: Summary) -> Iterator[RenderableType]:
+    yield from _listed(
+        ("client id", "software", "address", ">connections", ">requests", ">errors"),
+        summary.clients(),
+        lambda client: (
+            _text(client.client_id),
+            _text(client.software),
+            _text(_some(client.addresses)),
+            f"{client.connections:,}",
+            f"{client.requests:,}",
+            _bad(client.errors),
+        ),
+    )
+
+
+def _requests(summary: Summary) -> Iterator[RenderableType]:
+    apis = summary.apis()
+    yield table(
+        ("API", ">version", ">requests", ">errors", ">throttled", ">p50 ms", ">p99 ms", ">max ms"),
+        [
+            (
+                _text(use.api),
+                "" if use.version is None else str(use.version),
+                f"{use.count:,}",
+                _bad(use.errors),
+                _bad(use.throttled),
+                *(
+                    "" if ms is None else f"{ms:,.3f}"
+                    for ms in (use.p50_ms, use.p99_ms, use.max_ms)
+                ),
+            )
+            for use in apis
+        ],
+    )
+    polls = sorted({use.api for use in apis} & LONG_POLLS)
+    if polls:
+        yield Text(f"{' and '.join(polls)} may wait at the broker by design.", "dim")
+
+
+def _unread(summary: Summary, totals: Totals, command: Command) -> Iterator[RenderableType]:
+    if hidden := totals.protocols.get("tls", 0):
+        yield Text(f"{counted(hidden, 'connection')} encrypted with TLS")
+    if problems := summary.problems():
+        yield from _listed(
+            (">count", ">bytes", "stage", "kind", "the first of them"),
+            problems,
+            lambda row: (
+                f"{row['count']:,}",
+                "" if row["bytes"] is None else f"{row['bytes']:,}",
+                _text(row["stage"]),
+                _text(row["kind"]),
+                _text(row["detail"]),
+            ),
+        )
+        yield _more(command("export --table problems"))
+
+
+def _listed(
+    columns: Sequence[str], rows: Sequence[T], cells: Callable[[T], Sequence[str | Text]]
+) -> Iterator[RenderableType]:
+    """A table of the first `MOST` rows; how many there are beyond."""
+    yield table(columns, map(cells, rows[:MOST]))
+    if len(rows) > MOST:
+        yield Text(f"and {len(rows) - MOST:,} more", "dim")
+
+
+def _finding(count: str, what: str) -> Text:
+    return Text.assemble((count, "bold red"), f" {what}")
+
+
+def _more(command: str) -> RenderableType:
+    return _indented(Text.assemble(("more: ", "dim"), (command, "cyan")))
+
+
+def _indented(part: RenderableType) -> Padding:
+    return Padding(part, (0, 0, 0, 2), expand=False)
+
+
+def _text(value: str | None) -> Text:
+    """What came from the wire; a dash where nothing did."""
+    return Text("-", "dim") if value is None else Text(printable(value))
+
+
+def _bad(count: int) -> Text:
+    return Text(f"{count:,}", "red" if count else "dim")
+
+
+def _some(addresses: Sequence[str]) -> str:
+    more = f" and {len(addresses) - 3:,} more" if len(addresses) > 3 else ""
+    return ", ".join(addresses[:3]) + more

@@ -1,0 +1,134 @@
+"""What a person reads: text that is safe and fits, to a terminal or to a pipe.
+
+Client ids, topics and error messages come from the wire. `printable` makes every character that is
+not printed visible, so that none of them moves a cursor; and they reach rich as `Text`, which knows
+no markup. To a pipe goes plain text: no colour, no boxes, no lines broken or cut, no blanks at the
+end of a line.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+Progress: TypeAlias = Callable[[int, int | None], None]
+
+PIPE_WIDTH: Final = 10_000
+"""Columns of a line that goes to a pipe: no line is longer, and so none is broken."""
+
+SIZEABLE: Final = 16 << 20
+"""Bytes of input from which on progress is shown: less is read at once."""
+
+
+def printable(text: str) -> str:
+    """The text, with what does not print written as Python writes it: ``\\x1b``, ``\\u2028``."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def time_text(ns: int, digits: int = 9) -> str:
+    """A time, in ns since 1970, as ``2026-11-21 03:10:11.123456789``, in UTC."""
+    second, fraction = divmod(ns, 10**9)
+    whole = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return f"{whole}.{fraction:09d}"[: 20 + digits]
+
+
+def duration_text(ns: int) -> str:
+    """A duration as a person says it: ``14.301 s``, ``3 min 20 s``, ``26 h 5 min``."""
+    seconds = ns / 1e9
+    if seconds < 60:
+        return f"{seconds:.3f} s"
+    minutes, second = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {second} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def size_text(bytes: int) -> str:
+    """A size as ``415 bytes``, ``35.2 kB``, ``1.2 GB``; powers of 1,000."""
+    if bytes < 1000:
+        return counted(bytes, "byte")
+    size = float(bytes)
+    for unit in ("kB", "MB", "GB"):
+        size /= 1000
+        if size < 999.95:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1000:,.1f} TB"
+
+
+def counted(number: int, thing: str) -> str:
+    """``1 request``, ``2,000 requests``."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """A table without lines. A column whose name begins with ``>`` holds numbers."""
+    from rich.table import Table
+
+    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for column in columns:
+        if column.startswith(">"):
+            made.add_column(column[1:], justify="right", no_wrap=True)
+        else:
+            made.add_column(column, overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def write(parts: Iterable[RenderableType]) -> None:
+    """Write to standard output, as wide as the terminal is."""
+    from rich.console import Console
+
+    if sys.stdout.isatty():
+        _write(Console(markup=False, highlight=False, emoji=False), parts)
+        return
+    console = Console(
+        markup=False, highlight=False, emoji=False, width=PIPE_WIDTH, color_system=None
+    )
+    with console.capture() as captured:
+        _write(console, parts)
+    lines = captured.get().split("\n")[:-1]
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
+
+
+def _write(console: Console, parts: Iterable[RenderableType]) -> None:
+    for part in parts:
+        console.print(part)
+
+
+@contextmanager
+def progress(wanted: bool = True) -> Iterator[Progress | None]:
+    """Gives what shows progress on standard error, where that is a terminal; else None."""
+    if not (wanted and sys.stderr.isatty()):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+    bar = Progress(
+        BarColumn(), DownloadColumn(), TimeRemainingColumn(),
+        console=Console(stderr=True), transient=True,
+    )  # fmt: skip
+    task = bar.add_task("", total=None)
+
+    def show(read: int, total: int | None) -> None:
+        if total is None or total >= SIZEABLE:
+            bar.start()
+            bar.update(task, completed=read, total=total)
+
+    try:
+        yield show
+    finally:
+        bar.stop()

@@ -1,0 +1,150 @@
+"""Columns as text: what jsonl and csv are made of.
+
+A column becomes text in a few passes over whole Arrow buffers, and a row of text is one join of its
+columns; no value becomes a Python object. Times are ISO 8601, in UTC, with nanoseconds. Bytes are
+base64 (RFC 4648, section 4).
+
+Strings come from the wire and can hold anything. Beside what JSON demands (RFC 8259, section 7),
+the C1 controls and the other characters that end a line somewhere (DEL, NEL, U+2028, U+2029) are
+escaped, so that a row is one line to every reader, and no terminal takes orders from a client id.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+TEXT = pa.large_string()  # a column of base64 can pass the 2 GiB that the offsets of a string reach
+
+_CONTROLS = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029]))
+_SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
+_CONTROL_ESCAPES = {each: _SHORT.get(each, f"\\u{ord(each):04x}") for each in _CONTROLS}
+_ESCAPES = {"\\": "\\\\", '"': '\\"'} | _CONTROL_ESCAPES
+"""The backslash first: those that follow bring new ones."""
+
+_SUSPECT = np.zeros(256, np.bool_)
+_SUSPECT[[each.encode()[0] for each in _ESCAPES]] = True
+"""First bytes, in UTF-8, of what is escaped."""
+
+
+def json_lines(batch: pa.RecordBatch) -> pa.Array:
+    """A JSON object for each row, its newline included: large_string."""
+    pieces: list[pa.Array | pa.Scalar] = []
+    for index, name in enumerate(batch.schema.names):
+        key = json_text(pa.array([name]))[0].as_py()
+        pieces += [_literal(f"{',' if index else '{'}{key}:"), json_text(batch.column(index))]
+    return _joined(*pieces, _literal("}\n"))
+
+
+def json_text(array: pa.Array) -> pa.Array:
+    """Each value as JSON, ``null`` where null: large_string, without nulls."""
+    if pa.types.is_struct(array.type):
+        text = _object(array)
+    elif pa.types.is_list(array.type):
+        text = _list(array)
+    elif pa.types.is_floating(array.type):  # JSON has neither NaN nor infinity
+        text = pc.if_else(pc.is_finite(array), plain_text(array), None)
+    elif pa.types.is_integer(array.type) or pa.types.is_boolean(array.type):
+        text = plain_text(array)
+    else:
+        quote = _literal('"')
+        text = _joined(quote, escaped(plain_text(array)), quote)
+    return pc.coalesce(text, _literal("null"))
+
+
+def plain_text(array: pa.Array) -> pa.Array:
+    """Each value as bare text, null where null; what has values in it as JSON: large_string."""
+    if pa.types.is_timestamp(array.type):
+        naive = array.cast(pa.timestamp("ns"))  # in UTC anyway, and needs no database of zones
+        text = pc.utf8_replace_slice(naive.cast(TEXT), start=10, stop=11, replacement="T")
+        return _joined(text, _literal("Z"))
+    if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type):
+        return base64_text(array)
+    if pa.types.is_struct(array.type) or pa.types.is_list(array.type):
+        return pc.if_else(array.is_valid(), json_text(array), None)
+    return array.cast(TEXT)
+
+
+def base64_text(array: pa.Array) -> pa.Array:
+    """The bytes of each value in base64, null where null: large_string.
+
+    All values are encoded in one go: each is padded to whole groups of three bytes, and what the
+    padding became is then marked as such.
+    """
+    values = pc.fill_null(array.cast(pa.large_binary()), b"")
+    length = np.asarray(pc.binary_length(values))
+    missing = -length % 3
+    padding = pa.array([b"", b"\0", b"\0\0"], pa.large_binary()).take(pa.array(missing))
+    padded = pc.binary_join_element_wise(values, padding, pa.scalar(b"", pa.large_binary()))
+    encoded = np.frombuffer(binascii.b2a_base64(text_bytes(padded), newline=False), np.uint8).copy()
+    offsets = np.zeros(len(array) + 1, np.int64)
+    np.cumsum((length + missing) // 3 * 4, out=offsets[1:])
+    for mark in (1, 2):
+        encoded[offsets[1:][missing >= mark] - mark] = ord("=")
+    text = pa.Array.from_buffers(
+        TEXT, len(array), [None, pa.py_buffer(offsets), pa.py_buffer(encoded)]
+    )
+    return pc.if_else(array.is_valid(), text, None)
+
+
+def escaped(text: pa.Array, escapes: Mapping[str, str] = _ESCAPES) -> pa.Array:
+    """Large_string with every character that a JSON string cannot hold, or should not, escaped."""
+    held = np.frombuffer(text_bytes(text), np.uint8)
+    if not _SUSPECT[held].any():
+        return text
+    found = set(np.unique(held).tolist())
+    for each, escape in escapes.items():
+        if found.issuperset(each.encode()):
+            text = pc.replace_substring(text, each, escape)
+    return text
+
+
+def without_controls(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with the control characters of its strings escaped: for the eyes, not for data."""
+    columns = [
+        escaped(column.cast(TEXT), _CONTROL_ESCAPES).cast(column.type)
+        if pa.types.is_string(column.type)
+        else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def text_bytes(text: pa.Array) -> memoryview:
+    """The bytes of all values of a large_string or large_binary, one after the other; no copy."""
+    _, offsets, data = text.buffers()
+    border = np.frombuffer(offsets, np.int64)[[text.offset, text.offset + len(text)]]
+    return memoryview(data or b"")[border[0] : border[1]]
+
+
+def _object(array: pa.StructArray) -> pa.Array:
+    pieces: list[pa.Array | pa.Scalar] = []
+    for index, name in enumerate(array.type.names):
+        key = json_text(pa.array([name]))[0].as_py()
+        pieces += [
+            _literal(f"{',' if index else '{'}{key}:"),
+            json_text(pc.struct_field(array, index)),
+        ]
+    return pc.if_else(array.is_valid(), _joined(*pieces, _literal("}")), None)
+
+
+def _list(array: pa.ListArray) -> pa.Array:
+    elements = json_text(array.flatten())
+    offsets = np.zeros(len(array) + 1, np.int32)
+    np.cumsum(pc.fill_null(pc.list_value_length(array), 0), out=offsets[1:])
+    lists = pa.ListArray.from_arrays(pa.array(offsets), elements)
+    text = _joined(_literal("["), pc.binary_join(lists, _literal(",")), _literal("]"))
+    return pc.if_else(array.is_valid(), text, None)
+
+
+def _literal(text: str) -> pa.Scalar:
+    return pa.scalar(text, TEXT)
+
+
+def _joined(*pieces: pa.Array | pa.Scalar) -> pa.Array:
+    """The pieces of each row, one behind the other; null where one is null."""
+    return pc.binary_join_element_wise(*pieces, _literal(""))
