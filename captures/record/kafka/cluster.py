@@ -6,6 +6,7 @@ threads and internal topics are small: a capture needs one of everything, not ma
 
 from __future__ import annotations
 
+import base64
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -69,6 +70,11 @@ class Node:
         return 19091 + self.id
 
     @property
+    def directory(self) -> str:
+        """Id of its log directory."""
+        return base64.urlsafe_b64encode(b"dir-of-node-%04d" % self.id)[:22].decode()
+
+    @property
     def is_broker(self) -> bool:
         return self.roles != "controller"
 
@@ -84,7 +90,7 @@ class Cluster:
         nodes: Sequence[Node] = (Node(1),),
         settings: Mapping[str, str] | None = None,
         *,
-        format_with: Sequence[str] = ("--standalone",),
+        format_with: Sequence[str] = (),
         protocol: str = "PLAINTEXT",
         host: str = "127.0.0.1",
         jvm: Sequence[str] = (),
@@ -186,19 +192,23 @@ class Cluster:
         properties = folder / "properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         if node.roles:
-            command = [
-                *JVM,
-                "-cp",
-                self.classpath,
-                "kafka.tools.StorageTool",
-                "format",
-                "--cluster-id",
-                CLUSTER_ID,
-                "--config",
-                str(properties),
-                *self._format_with,
-            ]
-            self.recording.run(f"{node.name}-format", command)
+            command = [*JVM, "-cp", self.classpath, "kafka.tools.StorageTool", "format"]
+            known = ["--cluster-id", CLUSTER_ID, "--config", str(properties)]
+            given = [*self._voters(node), *self._format_with]
+            self.recording.run(f"{node.name}-format", [*command, *known, *given])
+
+    def _voters(self, node: Node) -> list[str]:
+        """What a node is told of the quorum when its disk is formatted."""
+        controllers = [other for other in self.nodes.values() if "controller" in other.roles]
+        if node not in controllers:
+            return ["--no-initial-controllers"]
+        if len(controllers) == 1:
+            return ["--standalone"]
+        listed = (
+            f"{other.id}@{self._host}:{other.controller_port}:{other.directory}"
+            for other in controllers
+        )
+        return ["--initial-controllers", ",".join(listed)]
 
     def _addresses(self, node: Node) -> dict[str, str]:
         clients = f"CLIENTS://{self._host}:{node.port}"
