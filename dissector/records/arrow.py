@@ -1,0 +1,144 @@
+"""Records as Arrow columns.
+
+Keys and values are `binary_view`: 16 bytes each, of which the first four are the length. Up to 12
+bytes stand in the view itself, zeros behind them; of a longer one the first four, then the number
+of a buffer and a position in it (Arrow's columnar format, "Variable-size Binary View Layout"). So
+the bytes of keys and values stay in the block, or in what was decompressed, and are not copied.
+Headers are short, and copied into ordinary columns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dissector.packets.block import PAD, Bytes, Int64
+from dissector.records.columns import Records, Spans
+from dissector.records.control import NOT_CONTROL, control_types, kind_of
+from dissector.records.headers import Batches
+from dissector.records.varints import words
+from dissector.streams.bytespace import ranges
+
+SCHEMA = pa.schema(
+    [
+        ("batch", pa.int64()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.int64()),
+        ("key", pa.binary_view()),
+        ("value", pa.binary_view()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("record_kind", pa.string()),
+    ]
+)
+"""batch: index of the batch; timestamp: ms since 1970, -1 for none; record_kind: of a control
+record."""
+
+_INLINE = 12
+_HALF = np.uint64(32)
+_FRONT_MASK = np.array([(1 << 8 * min(size, 8)) - 1 for size in range(_INLINE + 1)], np.uint64)
+_REST_MASK = np.array([(1 << 8 * max(size - 8, 0)) - 1 for size in range(_INLINE + 1)], np.uint64)
+"""What of the first 8 bytes, and of the next 4, belongs to an inline string, by its size."""
+
+
+def records_table(records: Records, batches: Batches) -> pa.RecordBatch:
+    """`records` with the columns of `SCHEMA`. `batches` are those that they were read from."""
+    parts, order = records.parts, records.order
+    count = _joined([part.headers.count for part in parts])
+    header_order = None
+    if order is not None:
+        header_order, _ = ranges((np.cumsum(count) - count)[order], count[order])
+        count = count[order]
+    rows = [part.row for part in parts]
+
+    def column(arrays: list[Int64]) -> pa.Array:
+        joined = _joined(arrays)
+        return pa.array(joined if order is None else joined[order])
+
+    headers = pa.StructArray.from_arrays(
+        [
+            _text(_views(rows, [part.headers.key for part in parts], header_order)),
+            _views(rows, [part.headers.value for part in parts], header_order).cast(pa.binary()),
+        ],
+        fields=list(SCHEMA.field("headers").type.value_type),
+    )
+    kinds = _joined([control_types(part, batches) for part in parts])
+    return pa.record_batch(
+        [
+            column([part.batch for part in parts]),
+            column([part.offset for part in parts]),
+            column([part.timestamp for part in parts]),
+            _views(rows, [part.key for part in parts], order),
+            _views(rows, [part.value for part in parts], order),
+            pa.ListArray.from_arrays(np.append(0, np.cumsum(count)).astype(np.int32), headers),
+            _kinds(kinds if order is None else kinds[order]),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def _joined(arrays: list[Int64]) -> Int64:
+    return arrays[0] if len(arrays) == 1 else np.concatenate([np.zeros(0, np.int64), *arrays])
+
+
+def _views(rows: list[Bytes], spans: list[Spans], order: Int64 | None) -> pa.Array:
+    """A binary_view of the spans of each row of bytes, one row's after the other's, in `order`."""
+    length = _joined([length for _, length in spans])
+    empty = np.zeros((0, 2), np.uint64)
+    parts = [
+        _view(row, number, *span)
+        for number, (row, span) in enumerate(zip(rows, spans, strict=True))
+    ]
+    views = parts[0] if len(parts) == 1 else np.concatenate([empty, *parts])
+    if order is not None:
+        length, views = length[order], views[order]
+    null = length < 0
+    validity = None
+    if null.any():
+        validity = pa.py_buffer(np.packbits(~null, bitorder="little"))
+    buffers = [validity, pa.py_buffer(views), *map(pa.py_buffer, rows)]
+    return pa.Array.from_buffers(pa.binary_view(), len(length), buffers)
+
+
+def _view(row: Bytes, number: int, at: Int64, length: Int64) -> NDArray[np.uint64]:
+    """The views of byte strings in the buffer of that number; shape (n, 2)."""
+    size = np.maximum(length, 0)
+    short = size <= _INLINE
+    if short.all():
+        return _inline(row, at, size)
+    views = np.empty((len(at), 2), np.uint64)
+    front = words(row, 8)[at]
+    np.bitwise_or(front << _HALF, size.view(np.uint64), out=views[:, 0])
+    np.bitwise_or(at.view(np.uint64) << _HALF, np.uint64(number), out=views[:, 1])
+    if short.any():
+        views[short] = _inline(row, at[short], size[short])
+    return views
+
+
+def _inline(row: Bytes, at: Int64, size: Int64) -> NDArray[np.uint64]:
+    """The views of byte strings of up to 12 bytes; shape (n, 2)."""
+    views = np.empty((len(at), 2), np.uint64)
+    front = words(row, 8)[at].astype(np.uint64, copy=False)
+    front &= _FRONT_MASK[size]
+    np.bitwise_or(front << _HALF, size.view(np.uint64), out=views[:, 0])
+    rest = words(row, 4)[np.minimum(at + 8, len(row) - PAD)].astype(np.uint64)
+    rest &= _REST_MASK[size]
+    rest <<= _HALF
+    np.bitwise_or(front >> _HALF, rest, out=views[:, 1])
+    return views
+
+
+def _text(views: pa.Array) -> pa.Array:
+    """As strings; bytes that are no UTF-8 become U+FFFD."""
+    try:
+        return views.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([key.decode(errors="replace") for key in views.to_pylist()], pa.string())
+
+
+def _kinds(types: Int64) -> pa.Array:
+    names = [kind_of(NOT_CONTROL), *map(kind_of, np.unique(types[types != NOT_CONTROL]).tolist())]
+    if len(names) == 1:
+        return pa.nulls(len(types), pa.string())
+    numbers = np.unique(np.append(types, NOT_CONTROL))
+    return pa.array(names, pa.string()).take(pa.array(np.searchsorted(numbers, types)))

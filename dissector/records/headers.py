@@ -1,0 +1,279 @@
+"""Batch headers as columns.
+
+A `records` field holds batches, one after the other (KIP-98; message sets before it). All formats
+agree on the first 17 bytes:
+
+    offset   type    magic 2                  magic 0 and 1
+         0   int64   base offset              offset of the message, or of a wrapper's last one
+         8   int32   bytes that follow        bytes that follow
+        12   int32   partition leader epoch   CRC-32 of all that follows it
+        16   int8    magic                    magic
+
+so the fields of a whole block are walked together, a batch of each field a step, without a look at
+what the batches are. What stands behind the magic is gathered for all batches of a format at once:
+
+    magic 2   17 crc (CRC-32C of all that follows it), 21 attributes, 23 last offset delta,
+              27 base timestamp, 35 max timestamp, 43 producer id, 51 producer epoch,
+              53 base sequence, 57 record count, 61 records
+    magic 1   17 attributes, 18 timestamp, 26 key and value, each behind an int32 length
+    magic 0   17 attributes, 18 key and value
+
+With magic 0 and 1 a row is an outermost message: one record, or a wrapper of a compressed set.
+
+Only headers are read; nothing is decompressed or copied. A broker fills a Fetch response up to the
+limit of bytes and cuts the last batch (KIP-74): such a rest is a row with `truncated`, or, where
+the 17 bytes are not all there, only counted. What is no batch ends its field's walk.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dissector.packets.block import Int32, Int64, UInt32
+from dissector.problems import Problem
+from dissector.streams.bytespace import ByteSpace
+
+OVERHEAD = 12
+"""Bytes of a batch that its own length does not count."""
+FRONT = 17
+"""Bytes that tell how long a batch is, and its format."""
+MIN_SIZE = (26, 34, 61)
+"""Size of an empty batch, by magic."""
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+"""Name of each compression, by the number in the attributes' low three bits."""
+TIMESTAMP_TYPES = ("create_time", "log_append_time")
+
+_TIMESTAMP_TYPE, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
+_ALONE = 16
+"""With fewer fields than this still going, a step for each batch is cheaper than arrays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batches:
+    """Batches of n `records` fields, as arrays of shape (rows,), by field, then by address.
+
+    -1 stands for what the header does not tell, or what is cut off.
+    """
+
+    field: Int64
+    """Index of the field that the batch is in."""
+    address: Int64
+    """Where it begins, in the space that was read."""
+    size: Int64
+    """Bytes, all of its header included, as its length says."""
+    readable: Int64
+    """How many of them are there."""
+    magic: NDArray[np.int8]
+    base_offset: Int64
+    """Offset of the first record; -1 for a wrapper, which tells its last one's."""
+    last_offset: Int64
+    record_count: Int32
+    """As the header says; 1 for a message that is not compressed, -1 for a wrapper."""
+    codec: NDArray[np.int8]
+    """Index into `CODECS`; up to 7, where there is no such codec."""
+    timestamp_type: NDArray[np.int8]
+    """0 create time, 1 log append time; -1 for magic 0."""
+    base_timestamp: Int64
+    """ms; what the records' deltas count from: with `has_delete_horizon` that horizon (KIP-534)."""
+    max_timestamp: Int64
+    """ms."""
+    leader_epoch: Int32
+    producer_id: Int64
+    producer_epoch: NDArray[np.int16]
+    base_sequence: Int32
+    is_transactional: NDArray[np.bool_]
+    is_control: NDArray[np.bool_]
+    has_delete_horizon: NDArray[np.bool_]
+    crc: UInt32
+    """As stored."""
+    crc_ok: NDArray[np.int8]
+    """1 the checksum holds, 0 it does not, -1 not checked, or cut."""
+    truncated: NDArray[np.bool_]
+    """Its end is not there: cut by the fetch limit, or missing in the capture."""
+    cut_headers: int = 0
+    """Fields that end within the first 17 bytes of a batch."""
+    problems: list[tuple[int, Problem]] = dataclasses.field(default_factory=list)
+    """What could not be read: index of the field, and the problem, with its offset in the field."""
+
+    def __len__(self) -> int:
+        return len(self.address)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Where the batches of some fields lie; arrays of shape (rows,), and what ended the walks."""
+
+    field: Int64
+    address: Int64
+    size: Int64
+    magic: NDArray[np.int8]
+    broken: list[tuple[int, int]]
+    """Field and address of what is no batch."""
+
+    def ordered(self) -> Chain:
+        """By field, then by address."""
+        order = np.lexsort((self.address, self.field))
+        return Chain(
+            self.field[order], self.address[order], self.size[order], self.magic[order], self.broken
+        )
+
+
+def walk(space: ByteSpace, start: Int64, stop: Int64) -> Chain:
+    """Follow the lengths through every field, from `start` to `stop`, all fields together."""
+    going, at = np.arange(len(start)), start.astype(np.int64)
+    steps = [(going[:0], at[:0], at[:0], np.zeros(0, np.uint8))]
+    broken: list[tuple[int, int]] = []
+    while len(going) >= _ALONE:
+        there = at + FRONT <= stop[going]
+        if not there.all():
+            going, at = going[there], at[there]
+        magic = space.u8(at + 16)
+        size = space.number(at + 8, "i4").astype(np.int64) + OVERHEAD
+        good = is_sane(magic, size)
+        if not good.all():
+            broken += zip(going[~good].tolist(), at[~good].tolist(), strict=True)
+            going, at, size, magic = going[good], at[good], size[good], magic[good]
+        steps.append((going, at, size, magic))
+        at = at + size
+    for index, begin in zip(going.tolist(), at.tolist(), strict=True):
+        places, sizes, magics, end = _walk_alone(space, begin, int(stop[index]))
+        alone = np.full(len(places), index), np.array(places, np.int64), np.array(sizes, np.int64)
+        steps.append((*alone, np.array(magics, np.uint8)))
+        if end is not None:
+            broken.append((index, end))
+    field, address, size, magic = (np.concatenate(column) for column in zip(*steps, strict=True))
+    return Chain(field, address, size, magic.astype(np.int8), broken).ordered()
+
+
+def is_sane(magic: NDArray[np.uint8], size: Int64) -> NDArray[np.bool_]:
+    """Whether a batch of this magic can have this size."""
+    known = magic < len(MIN_SIZE)
+    least = np.array(MIN_SIZE)[np.where(known, magic, 0)]
+    return known & np.asarray(size >= least, np.bool_)
+
+
+def _walk_alone(
+    space: ByteSpace, at: int, stop: int
+) -> tuple[list[int], list[int], list[int], int | None]:
+    """`walk` for one field: addresses, sizes, magics, and where it met what is no batch."""
+    places: list[int] = []
+    sizes: list[int] = []
+    magics: list[int] = []
+    while at + FRONT <= stop:
+        front = space.bytes(at, FRONT)
+        magic, size = front[16], int.from_bytes(front[8:12], signed=True) + OVERHEAD
+        if magic >= len(MIN_SIZE) or size < MIN_SIZE[magic]:
+            return places, sizes, magics, at
+        places.append(at)
+        sizes.append(size)
+        magics.append(magic)
+        at += size
+    return places, sizes, magics, None
+
+
+def no_batch(space: ByteSpace, at: int, until: int) -> Problem:
+    """What to say of bytes that are no batch. The offset is the address."""
+    stretch = np.frombuffer(space.bytes(at, until - at), np.uint8)
+    if not stretch.any():
+        kind, detail = "zero_bytes", "zeros where a batch should begin"
+    else:
+        magic, length = stretch[16], int.from_bytes(stretch[8:12].tobytes(), signed=True)
+        kind, detail = "no_batch", f"no batch begins here: magic {magic}, length {length}"
+    return Problem(stage="records", kind=kind, detail=detail, offset=at, bytes=until - at)
+
+
+def read_headers(space: ByteSpace, chain: Chain, stop: Int64) -> Batches:
+    """Every field of the headers; `stop[field]` is where the bytes of a field end."""
+    n = len(chain.address)
+    size = chain.size
+    readable = np.minimum(size, stop[chain.field] - chain.address)
+
+    def unknown(dtype: str) -> NDArray[Any]:
+        return np.full(n, -1, dtype)
+
+    def none() -> NDArray[np.bool_]:
+        return np.zeros(n, np.bool_)
+
+    offset = space.number(chain.address, "i8").astype(np.int64)
+    batches = Batches(
+        field=chain.field, address=chain.address, size=size, readable=readable, magic=chain.magic,
+        base_offset=offset.copy(), last_offset=offset, record_count=unknown("i4"),
+        codec=unknown("i1"), timestamp_type=unknown("i1"), base_timestamp=unknown("i8"),
+        max_timestamp=unknown("i8"), leader_epoch=unknown("i4"), producer_id=unknown("i8"),
+        producer_epoch=unknown("i2"), base_sequence=unknown("i4"), is_transactional=none(),
+        is_control=none(), has_delete_horizon=none(), crc=np.zeros(n, np.uint32),
+        crc_ok=unknown("i1"), truncated=readable < size,
+    )  # fmt: skip
+    newest = chain.magic == 2
+    batches.last_offset[newest & (readable < 27)] = -1
+    _read_messages(space, batches, np.flatnonzero(~newest))
+    _read_batches(space, batches, np.flatnonzero(newest))
+    return batches
+
+
+def _read_batches(space: ByteSpace, batches: Batches, rows: Int64) -> None:
+    """Magic 2."""
+    at, there = batches.address[rows], batches.readable[rows]
+    whole = bool((there >= MIN_SIZE[2]).all())
+
+    def put(column: NDArray[np.generic], offset: int, width: int) -> None:
+        """Into the rows whose field is not cut."""
+        dtype = f"{column.dtype.kind}{width}"
+        if whole:
+            column[rows] = space.number(at + offset, dtype)
+        else:
+            some = there >= offset + width
+            column[rows[some]] = space.number(at[some] + offset, dtype)
+
+    attributes = np.zeros(len(batches), np.int16)
+    delta = np.zeros(len(batches), np.int32)
+    put(batches.leader_epoch, 12, 4)
+    put(batches.crc, 17, 4)
+    put(attributes, 21, 2)
+    put(delta, 23, 4)
+    put(batches.base_timestamp, 27, 8)
+    put(batches.max_timestamp, 35, 8)
+    put(batches.producer_id, 43, 8)
+    put(batches.producer_epoch, 51, 2)
+    put(batches.base_sequence, 53, 4)
+    put(batches.record_count, 57, 4)
+    known = rows[there >= 23]
+    flags = attributes[known]
+    batches.codec[known] = flags & 7
+    batches.timestamp_type[known] = (flags & _TIMESTAMP_TYPE) != 0
+    batches.is_transactional[known] = (flags & _TRANSACTIONAL) != 0
+    batches.is_control[known] = (flags & _CONTROL) != 0
+    batches.has_delete_horizon[known] = (flags & _DELETE_HORIZON) != 0
+    known = rows[there >= 27]
+    batches.last_offset[known] += delta[known]
+
+
+def _read_messages(space: ByteSpace, batches: Batches, rows: Int64) -> None:
+    """Magic 0 and 1."""
+    batches.crc[rows] = space.number(batches.address[rows] + 12, "u4")
+    rows = rows[batches.readable[rows] > FRONT]
+    attributes = space.u8(batches.address[rows] + FRONT)
+    codec = (attributes & 7).astype(np.int8)
+    batches.codec[rows] = codec
+    batches.record_count[rows] = np.where(codec == 0, 1, -1)
+    batches.base_offset[rows[codec != 0]] = -1
+    timed = (batches.magic[rows] == 1) & (batches.readable[rows] >= FRONT + 9)
+    batches.timestamp_type[rows[timed]] = (attributes[timed] & _TIMESTAMP_TYPE) != 0
+    rows = rows[timed]
+    stamp = space.number(batches.address[rows] + 18, "i8")
+    batches.base_timestamp[rows] = batches.max_timestamp[rows] = stamp
+
+
+def take(batches: Batches, rows: Int64 | slice) -> Batches:
+    """Some rows, without the counts and problems."""
+    arrays = {
+        column.name: getattr(batches, column.name)[rows]
+        for column in fields(batches)
+        if column.name not in ("cut_headers", "problems")
+    }
+    return replace(batches, **arrays, cut_headers=0, problems=[])

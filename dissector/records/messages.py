@@ -1,0 +1,60 @@
+"""The fields of magic 0 and 1 messages, of all messages at once.
+
+    message   offset int64, size int32, crc uint32, magic int8, attributes int8,
+              [magic 1: timestamp int64], key length int32, key, value length int32, value
+
+A compressed message is a wrapper: its value decompresses to a set of messages. The offsets inside
+are absolute with magic 0; with magic 1 they count from 0, and the wrapper's own offset is that of
+its last message, once a broker has set it (KIP-31). With log append time the wrapper's timestamp is
+that of all its messages (KIP-32).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dissector.packets.block import Bytes, Int64
+from dissector.records.columns import Spans
+from dissector.streams.bytespace import FlatSpace
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Fields of n messages, as arrays of shape (n,); without meaning where `good` is False."""
+
+    offset: Int64
+    timestamp: Int64
+    """ms; -1 for magic 0."""
+    codec: Int64
+    key: Spans
+    value: Spans
+    good: NDArray[np.bool_]
+    """Whether key and value fill the message exactly."""
+
+
+def read_messages(data: Bytes, at: Int64, size: Int64, magic: NDArray[np.int8]) -> Messages:
+    """Read whole messages of at least the smallest size of their magic."""
+    space = FlatSpace(data)
+    end = at + size
+    timestamp = np.full(len(at), -1, np.int64)
+    timed = np.flatnonzero(magic == 1)
+    timestamp[timed] = space.number(at[timed] + 18, "i8")
+    key_length = space.number(at + np.where(magic == 1, 26, 18), "i4").astype(np.int64)
+    key_at = at + np.where(magic == 1, 30, 22)
+    # The value's length must begin within the message: a key that runs over is cut before it.
+    behind = np.minimum(key_at + np.maximum(key_length, 0), end - 4)
+    value_length = space.number(behind, "i4").astype(np.int64)
+    value_at = behind + 4
+    good = (key_length >= -1) & (key_at + np.maximum(key_length, 0) == behind)
+    good &= (value_length >= -1) & (value_at + np.maximum(value_length, 0) == end)
+    return Messages(
+        offset=space.number(at, "i8").astype(np.int64),
+        timestamp=timestamp,
+        codec=(space.u8(at + 17) & 7).astype(np.int64),
+        key=(key_at, key_length),
+        value=(value_at, value_length),
+        good=good,
+    )

@@ -1,0 +1,161 @@
+"""The records of batches, as columns: what the `records` table is made of.
+
+Batches are taken in groups of some ten thousand records. Those of a group that are compressed are
+decompressed into one row of bytes, the others stay where they are; then the records of all batches
+of a format are found (`chain`) and read (`fields`, `messages`) together. So memory is bounded
+whatever a capture holds: by a group's decompressed bytes, one batch more than `_GROUP_BYTES`, and
+by the columns of `_GROUP_RECORDS` records, or of 7 bytes each in a batch that lies about its count.
+
+A batch that was cut gives no records: the client did not read it either, and fetches it again. What
+is damaged in a batch costs what is damaged: records before it stay, and those behind it too, where
+the chain of lengths is sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dissector.errors import DecodeError
+from dissector.packets.block import PAD, Int64
+from dissector.records.codecs import Limits, decompress
+from dissector.records.columns import Problems, Records, Row
+from dissector.records.headers import MIN_SIZE, Batches
+from dissector.records.messages import read_messages
+from dissector.records.parts import (
+    add_problem,
+    read_batch_records,
+    read_message_records,
+    read_wrapped_records,
+)
+from dissector.records.slices import in_one_row
+from dissector.streams.bytespace import ByteSpace
+
+GROUP_RECORDS = 1 << 18
+GROUP_BYTES = 32 << 20
+_WRAPPED = 64
+"""Bytes of a compressed message that are guessed to hold a record."""
+
+
+def read_records(
+    space: ByteSpace,
+    batches: Batches,
+    select: Int64 | None = None,
+    limits: Limits | None = None,
+) -> Iterator[Records]:
+    """The records of all batches, or of those with the indexes `select`, some thousands at a time.
+
+    They come in the order of `batches`. Positions in them refer to the bytes under `space`, or to
+    decompressed ones, both of which they keep alive. Damage raises nothing: it is in `problems`.
+    """
+    limits = limits or Limits()
+    rows = np.arange(len(batches)) if select is None else np.sort(select)
+    rows = rows[~batches.truncated[rows]]
+    claimed = np.where(
+        batches.magic[rows] == 2,
+        np.clip(batches.record_count[rows], 0, batches.size[rows]),
+        1 + batches.size[rows] // _WRAPPED,
+    )
+    behind = np.cumsum(claimed)
+    at = 0
+    while at < len(rows):
+        goal = behind[at] - claimed[at] + GROUP_RECORDS
+        until = max(at + 1, int(np.searchsorted(behind, goal, side="right")))
+        group = rows[at:until]
+        problems: Problems = []
+        inflated, taken = _inflate(space, batches, group, limits, problems)
+        yield from _read_group(space, batches, group[:taken], inflated, problems)
+        at += taken
+
+
+def _inflate(
+    space: ByteSpace,
+    batches: Batches,
+    group: Int64,
+    limits: Limits,
+    problems: Problems,
+) -> tuple[Row, int]:
+    """What the group's compressed batches decompress to, and how far in the group that goes."""
+    compressed = group[batches.codec[group] != 0]
+    payload = _payloads(space, batches, compressed, problems)
+    memory = payload.data.data
+    chunks: list[bytes] = []
+    done: list[int] = []
+    offsets = [0]
+    taken = len(group)
+    for index, low, high in zip(
+        payload.batch.tolist(), payload.begin.tolist(), payload.end.tolist(), strict=True
+    ):
+        codec, magic = int(batches.codec[index]), int(batches.magic[index])
+        try:
+            some = decompress(codec, memory[low:high], limits, magic=magic)
+        except DecodeError as error:
+            add_problem(problems, batches, index, "decompression", error.detail)
+            continue
+        chunks += some
+        done.append(index)
+        offsets.append(offsets[-1] + sum(map(len, some)))
+        if offsets[-1] > GROUP_BYTES:
+            taken = int(np.searchsorted(group, index)) + 1
+            break
+    row = np.frombuffer(b"".join([*chunks, bytes(PAD)]), np.uint8)
+    borders = np.array(offsets, np.int64)
+    return Row(row, np.array(done, np.int64), borders[:-1], borders[1:]), taken
+
+
+def _payloads(space: ByteSpace, batches: Batches, compressed: Int64, problems: Problems) -> Row:
+    """The compressed bytes of batches: all behind a header, or the value of a message."""
+    size = batches.size[compressed]
+    data, at = in_one_row(space, batches.address[compressed], size)
+    magic = batches.magic[compressed]
+    row = Row(data, compressed, at + MIN_SIZE[2], at + size)
+    wrappers = np.flatnonzero(magic < 2)
+    if not len(wrappers):
+        return row
+    messages = read_messages(data, at[wrappers], size[wrappers], magic[wrappers])
+    value_at, value_length = messages.value
+    row.begin[wrappers], row.end[wrappers] = value_at, value_at + value_length
+    damaged = ~messages.good | (value_length < 0)
+    whole = np.ones(len(size), np.bool_)
+    whole[wrappers[damaged]] = False
+    for index in compressed[~whole].tolist():
+        detail = "key and value do not fill the message"
+        add_problem(problems, batches, index, "record_fields", detail)
+    return row.some(whole)
+
+
+def _read_group(
+    space: ByteSpace,
+    batches: Batches,
+    group: Int64,
+    inflated: Row,
+    problems: Problems,
+) -> Iterator[Records]:
+    plain = group[batches.codec[group] == 0]
+    data, begin = in_one_row(space, batches.address[plain], batches.size[plain])
+    newest = batches.magic[plain] == 2
+    end = begin + batches.size[plain]
+    begin = begin + np.where(newest, MIN_SIZE[2], 0)
+    row = Row(data, plain, begin, end)
+    inflated_newest = batches.magic[inflated.batch] == 2
+    readers = [
+        reader(some, batches, problems)
+        for some, reader in (
+            (row.some(newest), read_batch_records),
+            (row.some(~newest), read_message_records),
+            (inflated.some(inflated_newest), read_batch_records),
+            (inflated.some(~inflated_newest), read_wrapped_records),
+        )
+        if len(some.batch)
+    ]
+    if len(readers) == 1:
+        for columns in readers[0]:
+            yield Records((columns,), None, problems.copy())
+            problems.clear()
+        if problems:
+            yield Records((), None, problems)
+    elif readers or problems:
+        parts = tuple(columns for reader in readers for columns in reader)
+        owner = np.concatenate([np.zeros(0, np.int64), *(part.batch for part in parts)])
+        yield Records(parts, np.argsort(owner, kind="stable"), problems)
