@@ -109,8 +109,8 @@ class ByteInput:
     def __init__(self, path: str) -> None:
         self._file = io.FileIO(0, closefd=False) if path == "-" else io.FileIO(path)
         status = os.fstat(self._file.fileno())
-        self.is_stream = not stat.S_ISREG(status.st_mode)
-        """A pipe or a device: it can be read once only, and its size is not known."""
+        self.is_stream = path == "-" or not stat.S_ISREG(status.st_mode)
+        """It can be read once only, and its size is not known."""
         self.size = status.st_size
         """Bytes of the file, compressed where it is."""
         self.consumed = 0

@@ -169,12 +169,14 @@ class _Packets:
         self.dst_low: UInt64 = np.zeros(count, np.uint64)
 
     def header(self, rows: Rows, layout: np.dtype[np.void]) -> tuple[Rows, NDArray[np.void]]:
-        """The headers that begin where the packets stand; those of which one is cut fall out."""
+        """The headers that begin where the packets stand; packets that end within one fall out."""
         at = self.at[rows]
         whole = at + layout.itemsize <= self.end[rows]
         if not whole.all():
             rows = np.arange(len(self.kind))[rows]
-            self.kind[rows[~whole]] = Kind.CUT
+            was_sent = at + layout.itemsize <= self.wire_end[rows]
+            self.kind[rows[~whole & was_sent]] = Kind.CUT
+            self.kind[rows[~was_sent]] = Kind.MALFORMED
             rows, at = rows[whole], at[whole]
         return rows, gather(self.data, at, layout)
 
@@ -244,8 +246,8 @@ def _ipv4(packets: _Packets, rows: Rows) -> None:
     kind[((header["fragment"] & 0x3FFF) != 0) & (kind != Kind.OTHER)] = Kind.FRAGMENT
     kind[(version >> 4 != 4) | (size < 20) | ((total < size) & (total != 0))] = Kind.MALFORMED
     packets.kind[rows] = kind
-    packets.at[rows] = at + size
     _trim(packets, rows, np.where(total == 0, packets.wire_end[rows], at + total))
+    packets.at[rows] = at + size  # last: `at` is no copy where all packets are meant
     packets.src_low[rows] = header["src"] | _MAPPED
     packets.dst_low[rows] = header["dst"] | _MAPPED
 

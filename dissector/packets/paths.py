@@ -80,17 +80,21 @@ def open_reader(path: str, secrets: list[bytes]) -> CaptureReader:
 
 def _recognise(path: str, source: ByteInput, secrets: list[bytes]) -> CaptureReader:
     """The reader for what the first bytes say; errors lack their subject, which is the file."""
-    head = source.take(Pcap.HEADER_BYTES)
-    if Pcap.recognises(head) and len(head) == Pcap.HEADER_BYTES:
-        return CaptureReader(path, source, Pcap(head), offset=len(head))
-    if Pcapng.recognises(head) and Pcapng.can_begin(head):
-        return CaptureReader(path, source, Pcapng(secrets), offset=0, head=head)
+    head = source.take(4)
+    if Pcap.recognises(head):
+        head += source.take(Pcap.HEADER_BYTES - 4)
+        if len(head) == Pcap.HEADER_BYTES:
+            return CaptureReader(path, source, Pcap(head), offset=len(head))
+    elif Pcapng.recognises(head):
+        head += source.take(Pcapng.HEADER_BYTES - 4)
+        if len(head) == Pcapng.HEADER_BYTES and Pcapng.can_begin(head):
+            return CaptureReader(path, source, Pcapng(secrets), offset=0, head=head)
     if source.damage:
         raise CaptureError(f"cannot be read: {source.damage}")
     if not head:
         raise CaptureError("is empty" + (" inside its compression" if source.consumed else ""))
     if not Pcap.recognises(head) and not Pcapng.recognises(head):
         raise CaptureError("is no capture: it is neither pcap nor pcapng")
-    if len(head) < Pcap.HEADER_BYTES:
-        raise CaptureError("is no capture: it ends within its file header")
-    raise CaptureError("is no capture: its pcapng section header is damaged")
+    if Pcapng.recognises(head) and len(head) == Pcapng.HEADER_BYTES:
+        raise CaptureError("is no capture: its pcapng section header is damaged")
+    raise CaptureError("is no capture: it ends within its file header")

@@ -6,8 +6,8 @@
 The magic tells the byte order of the machine that wrote the file, the unit of `fraction`, and for
 Alexey Kuznetzov's old patch of libpcap, that 8 more bytes follow each record header.
 
-A record says nothing that proves it one, so the chain is followed as long as it is possible, and
-taken up again after damage only where it is likely: see `_possible` and `_likely`.
+A record says nothing that proves it one. So the chain is followed as long as records are possible,
+and taken up again behind damage only where they are likely: see `_possible` and `_likely`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from dissector.packets.records import (
 _SECOND = 1_000_000_000
 _NEAR = 30 * 86400
 """Seconds between two packets that are taken for neighbours when searching behind damage."""
+_ODD_LIMIT = 100
+"""How many unlikely records to look at twice in one file."""
 
 _KINDS = {  # magic: (ns in the unit of a fraction, bytes of a record header)
     0xA1B2C3D4: (1000, 16),
@@ -58,6 +60,7 @@ class Pcap:
             [("seconds", u4), ("fraction", u4), ("captured", u4), ("length", u4)]
         )
         self._seconds: int | None = None  # of the last packet
+        self._odd_left = _ODD_LIMIT
 
     @staticmethod
     def recognises(head: bytes) -> bool:
@@ -69,15 +72,15 @@ class Pcap:
         record = gather(data, at, self._record)
         captured = record["captured"].astype(np.int64)
         following = at + captured + self._record_bytes
-        whole = first_false(self._possible(record) & (following <= end))
-        stop, search = begin, None
-        if whole:
-            stop = int(following[whole - 1])
-            self._seconds = int(record["seconds"][whole - 1])
-        if whole < len(at) and not self._possible(record[whole : whole + 1])[0]:
-            # The length that led here may be wrong itself: then the next record begins sooner.
-            search = int(at[whole - 1]) + self._record_bytes if whole else stop + 1
+        possible = self._possible(record)
+        whole = first_false(possible & (following <= end))
+        astray = self._astray(data, at[:whole], record[:whole], end)
+        is_broken = astray < whole or not possible[whole : whole + 1].all()
+        whole = astray
         record = record[:whole]
+        if whole:
+            self._seconds = int(record["seconds"][-1])
+        stop = int(following[whole - 1]) if whole else begin
         columns = Columns(
             start=at[:whole] + self._record_bytes,
             captured=captured[:whole],
@@ -86,21 +89,25 @@ class Pcap:
             + record["fraction"].astype(np.int64) * self._unit,
             link=np.full(whole, self.link, np.int32),
         )
-        return Scan(columns, stop, search)
+        # The length that led to `stop` may be wrong itself: then the next record begins before it.
+        search = int(at[whole - 1]) + self._record_bytes if whole else stop + 1
+        return Scan(columns, stop, search, is_broken)
 
     def search(self, data: Bytes, begin: int, end: int, *, final: bool) -> int | None:
         window = 1 << 12
         last = end - self._record_bytes  # where the last record header may begin
         while begin <= last:
             until = min(begin + window, last + 1)
-            likely = self._likely(gather(data, slice(begin, until), self._record))
+            likely = self._likely(gather(data, slice(begin, until), self._record), self._seconds)
             at = begin + np.flatnonzero(likely)
-            captured = gather(data, at, self._record)["captured"].astype(np.int64)
-            following = at + captured + self._record_bytes
+            record = gather(data, at, self._record)
+            following = at + record["captured"] + self._record_bytes
             checkable = following <= last
             next_record = gather(data, np.where(checkable, following, begin), self._record)
-            unknown = (following == end) if final else ~checkable
-            found = at[np.where(checkable, self._likely(next_record), unknown)]
+            agrees = self._likely(next_record, record["seconds"].astype(np.int64))
+            # Without a time to compare with, one record alone proves nothing.
+            unknown = ((following == end) if final else ~checkable) & (self._seconds is not None)
+            found = at[np.where(checkable, agrees, unknown)]
             if len(found):
                 return int(found[0])
             begin, window = until, window * 2
@@ -124,19 +131,42 @@ class Pcap:
             pass
         return np.array(headers, np.int64) - 8
 
+    def _astray(self, data: Bytes, at: Int64, record: NDArray[np.void], end: int) -> int:
+        """How many of these records to believe.
+
+        One that is possible, and not likely, is either the work of an odd writer, or what stands
+        behind a packet whose length is damaged. If so, the true chain lies beside this one.
+        """
+        seconds = record["seconds"].astype(np.int64)
+        before = np.concatenate(
+            [seconds[:1] if self._seconds is None else [self._seconds], seconds]
+        )
+        for odd in np.flatnonzero(~self._likely(record, before[:-1])):
+            if not self._odd_left:
+                break
+            self._odd_left -= 1
+            self._seconds = int(before[odd])
+            begin = int(at[odd - 1]) + self._record_bytes if odd else int(at[odd]) + 1
+            found = self.search(data, begin, min(end, begin + 2 * PACKET_LIMIT), final=True)
+            if found is not None and found not in at[odd:]:
+                return int(odd)
+        return len(at)
+
     def _possible(self, record: NDArray[np.void]) -> NDArray[np.bool_]:
         """Which can be records at all: no longer than packets are, and not zeros."""
         captured = record["captured"]
-        possible: NDArray[np.bool_] = (captured <= PACKET_LIMIT) & (
-            (captured | record["length"]) > 0
-        )
+        is_zero = (record["seconds"] | captured | record["length"]) == 0
+        possible: NDArray[np.bool_] = (captured <= PACKET_LIMIT) & ~is_zero
         return possible
 
-    def _likely(self, record: NDArray[np.void]) -> NDArray[np.bool_]:
-        """Which are records, where nothing else points to them; one in 10^11 random ones is."""
+    def _likely(self, record: NDArray[np.void], seconds: Int64 | int | None) -> NDArray[np.bool_]:
+        """Which are records, where nothing else points to them; of random bytes one in 10^11 is.
+
+        `seconds`: the time of the packet before, where there is one.
+        """
         captured, length = record["captured"], record["length"]
         likely: NDArray[np.bool_] = (captured > 0) & (captured <= length) & (length <= PACKET_LIMIT)
         likely &= record["fraction"] < _SECOND // self._unit
-        if self._seconds is not None:
-            likely &= np.abs(record["seconds"].astype(np.int64) - self._seconds) <= _NEAR
+        if seconds is not None:
+            likely &= np.abs(record["seconds"].astype(np.int64) - seconds) <= _NEAR
         return likely

@@ -42,8 +42,8 @@ INTERFACE_LIMIT = 1 << 16
 """Interfaces of one section."""
 SECRETS_LIMIT = 1 << 26
 """Bytes of TLS secrets that are kept of one file."""
-LATEST = (1 << 62) - 1
-"""ns; 2116. A later time is taken for damage, and for this one."""
+LATEST = 4_611_686_018 * 10**9
+"""ns; in 2116, not quite 2^62. A later time is taken for damage, and for this one."""
 
 _SECOND = 1_000_000_000
 _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
@@ -53,6 +53,9 @@ _MICROSECONDS = 6
 
 class Pcapng:
     """The `Format` of one pcapng file. Secrets that the file carries are added to `secrets`."""
+
+    HEADER_BYTES = 28
+    """Of a section header without options."""
 
     def __init__(self, secrets: list[bytes]) -> None:
         self._secrets = secrets
@@ -92,12 +95,12 @@ class Pcapng:
         if data[begin : min(begin + 4, end)].tobytes() == SECTION.to_bytes(4, "big"):
             order = _ORDERS.get(data[begin + 8 : begin + 12].tobytes())
             if begin + 12 > end:
-                return Scan(nothing, begin)
+                return Scan(nothing, begin, begin + 4)
             size = struct.unpack_from(f"{order or '<'}I", data.data, begin + 4)[0]
             if not order or not 28 <= size <= BLOCK_LIMIT:
-                return Scan(nothing, begin, search=begin + 4)
+                return Scan(nothing, begin, begin + 4, is_broken=True)
             if begin + size > end:
-                return Scan(nothing, begin)
+                return Scan(nothing, begin, begin + 4)
             self._begin_section(order)
             start = begin + size
 
@@ -111,9 +114,9 @@ class Pcapng:
         # Where only the closing size is damaged, the next block still stands where it should.
         whole = first_false(sound | np.append(possible[:-1] & sound[1:], False))
         stop = int(at[whole - 1] + size[whole - 1]) if whole else start
-        broken = whole < len(at) and (not possible[whole] or inside[whole])
+        is_broken = whole < len(at) and (not possible[whole] or inside[whole])
         columns, problems = self._read(data, at[:whole], head["kind"][:whole], size[:whole])
-        return Scan(columns, stop, stop + 1 if broken else None, problems)
+        return Scan(columns, stop, stop + 1, bool(is_broken), problems)
 
     def search(self, data: Bytes, begin: int, end: int, *, final: bool) -> int | None:
         window = 1 << 12
@@ -158,7 +161,8 @@ class Pcapng:
         self, data: Bytes, at: Int64, kind: NDArray[np.uint32], size: Int64
     ) -> tuple[Columns, list[Problem]]:
         """What the blocks hold: packets as columns; interfaces and secrets are remembered."""
-        for block in np.flatnonzero((kind == INTERFACE) & (size >= 20)):
+        describes = (kind == INTERFACE) & (size >= 20)
+        for block in np.flatnonzero(describes):
             self._add_interface(data[at[block] : at[block] + size[block]].tobytes())
         for block in np.flatnonzero((kind == SECRETS) & (size >= 20)):
             self._add_secrets(data[at[block] : at[block] + size[block]].tobytes())
@@ -167,7 +171,9 @@ class Pcapng:
         simple = (kind == SIMPLE) & (size >= 16)
         short = detailed & (size < 32)
         detailed &= ~short
-        columns, problems = self._read_enhanced(data, at[detailed], size[detailed])
+        # An interface must be described before the packets that name it.
+        later = describes[::-1].cumsum()[::-1][detailed]
+        columns, problems = self._read_enhanced(data, at[detailed], size[detailed], later)
         if simple.any():
             parts = [columns, self._read_simple(data, at[simple], size[simple])]
             columns = self._in_order(Columns.join(parts), len(columns.start))
@@ -177,16 +183,18 @@ class Pcapng:
             problems.append(_problem("bad_packet", short.sum(), "shorter than their own header"))
         return columns, problems
 
-    def _read_enhanced(self, data: Bytes, at: Int64, size: Int64) -> tuple[Columns, list[Problem]]:
-        """Enhanced and obsolete packet blocks."""
+    def _read_enhanced(
+        self, data: Bytes, at: Int64, size: Int64, later: Int64
+    ) -> tuple[Columns, list[Problem]]:
+        """Enhanced and obsolete packet blocks; `later`: interfaces described behind each."""
         block = gather(data, at, self._enhanced)
         interface = block["interface"].astype(np.int64)
         obsolete = block["kind"] == OBSOLETE
         if obsolete.any():  # half of that field counts drops
             half = interface >> 16 if self._order == ">" else interface & 0xFFFF
             interface = np.where(obsolete, half, interface)
-        known = len(self._links) - 1
-        interface = np.minimum(interface, known)
+        unknown = len(self._links) - 1
+        interface = np.where(interface < unknown - later, interface, unknown)
         ticks = (block["high"].astype(np.uint64) << np.uint64(32)) | block["low"]
         captured = block["captured"].astype(np.int64)
         time = self._nanoseconds(ticks, interface)
@@ -195,7 +203,7 @@ class Pcapng:
             for kind, count, detail in (
                 (
                     "unknown_interface",
-                    (interface == known).sum(),
+                    (interface == unknown).sum(),
                     "of an interface never described",
                 ),
                 ("bad_packet", (captured > size - 32).sum(), "longer than the block they are in"),

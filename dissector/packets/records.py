@@ -87,8 +87,10 @@ class Scan:
     columns: Columns
     stop: int
     """Position behind the last whole record; where the bytes that are missing would go on."""
-    search: int | None = None
-    """Where the chain is broken at `stop`: the first position at which the search may begin."""
+    search: int
+    """If the chain is broken at `stop`: where to begin to search for its next record."""
+    is_broken: bool = False
+    """It is broken there; else bytes are missing."""
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -133,7 +135,7 @@ class CaptureReader:
         self._format = form
         self._carry = head
         self._offset = offset  # in the decompressed file, of the first byte of `_carry`
-        self._consumed = 0
+        self._consumed = 0  # bytes of input that were told of
         self._packets = 0
         self._damages = 0
         self._lost_at: int | None = None  # offset in the file at which the chain broke
@@ -152,6 +154,7 @@ class CaptureReader:
         while not self._ended:
             records = self._read_once(reserve, room)
             if len(records.number) or records.problems or self._ended:
+                self._consumed += records.bytes_read
                 return records
         return None
 
@@ -176,9 +179,10 @@ class CaptureReader:
         self._offset = base + stop
         number = np.arange(1, len(columns.start) + 1) + self._packets
         self._packets += len(number)
-        consumed, self._consumed = self._consumed, self._input.consumed
         problems = [replace(problem, capture=self.name) for problem in problems]
-        return Records(data, reserve, columns, number, self._consumed - consumed, problems)
+        return Records(
+            data, reserve, columns, number, self._input.consumed - self._consumed, problems
+        )
 
     def _scan(
         self, data: Bytes, begin: int, end: int, final: bool
@@ -203,8 +207,9 @@ class CaptureReader:
             problems += scan.problems
             if len(scan.columns.start):
                 parts.append(scan.columns)
-            search = at + 1 if scan.search is None else scan.search
-            if scan.search is not None:
+            if scan.stop > at or scan.is_broken:
+                search = scan.search
+            if scan.is_broken:
                 self._lost_at = base + scan.stop
             elif scan.stop == at:
                 # At the end of a file, a record that reaches beyond it is either the last one,

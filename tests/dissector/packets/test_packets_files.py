@@ -1,0 +1,196 @@
+"""Many files as one capture: which they are, in which order their packets come, what goes wrong."""
+
+import gzip
+import os
+import random
+import threading
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from packet_bytes import frame, ng_enhanced, ng_interface, ng_section, pcap, read, rows_of
+
+from dissector.errors import CaptureError
+from dissector.packets import PacketSource, open_packets
+
+ANY_FOLDER = [HealthCheck.function_scoped_fixture]
+START = 1_700_000_000 * 10**9
+
+
+def packets(first: int, last: int) -> list[bytes]:
+    return [frame(b"payload %d" % i, seq=i) for i in range(first, last)]
+
+
+def seqs(reading) -> list[int]:
+    return [row.seq for row in reading.rows]
+
+
+def test_rotated_files_come_in_order_of_time_not_of_name(tmp_path):
+    (tmp_path / "a").write_bytes(pcap(packets(20, 30), start=20))
+    (tmp_path / "b").write_bytes(pcap(packets(0, 10), start=0))
+    (tmp_path / "c").write_bytes(pcap(packets(10, 20), start=10))
+    reading = read(tmp_path / "a", tmp_path / "b", tmp_path / "c")
+    assert seqs(reading) == list(range(30))
+    assert reading.names == [str(tmp_path / name) for name in "abc"]
+    assert [row.capture for row in reading.rows] == [1] * 10 + [2] * 10 + [0] * 10
+    assert [row.number for row in reading.rows] == list(range(1, 11)) * 3
+    assert reading.bytes_read == sum(path.stat().st_size for path in tmp_path.iterdir())
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=ANY_FOLDER)
+@given(
+    owners=st.lists(st.integers(0, 4), min_size=1, max_size=120),
+    block_bytes=st.integers(64, 4000),
+    reserve=st.integers(0, 100),
+)
+def test_packets_split_over_files_come_back_in_order(tmp_path, owners, block_bytes, reserve):
+    paths = []
+    for owner in sorted(set(owners)):
+        content = ng_section() + ng_interface()
+        for i, other in enumerate(owners):
+            if other == owner:
+                content += ng_enhanced(frame(b"%d" % i, seq=i), 1000 + i)
+        paths.append(tmp_path / f"{owner}")
+        paths[-1].write_bytes(content)
+    reading = read(*paths, block_bytes=block_bytes, reserve=reserve)
+    assert seqs(reading) == list(range(len(owners)))
+    assert reading.payloads == [b"%d" % i for i in range(len(owners))]
+    assert reading.packets_seen == len(owners)
+    assert reading.bytes_read == sum(path.stat().st_size for path in paths)
+
+
+def test_large_files_that_overlap(tmp_path):
+    """So large that each is read in many blocks, also where the smallest block is what it is."""
+    owners = random.Random(1).choices(range(3), k=3000)
+    payload = bytes(200)
+    for owner in range(3):
+        content = ng_section() + ng_interface()
+        for i, other in enumerate(owners):
+            if other == owner:
+                content += ng_enhanced(frame(payload, seq=i), 1000 + i)
+        (tmp_path / f"{owner}").write_bytes(content)
+    reading = read(tmp_path, block_bytes=100_000)
+    assert seqs(reading) == list(range(3000))
+    assert reading.blocks > 5
+
+
+def test_packets_of_one_file_keep_their_order_though_times_do_not_ascend(tmp_path):
+    content = ng_section() + ng_interface()
+    times = [10, 30, 20, 25, 40]
+    for i, time in enumerate(times):
+        content += ng_enhanced(frame(seq=i), time)
+    (tmp_path / "a").write_bytes(content)
+    other = ng_section() + ng_interface() + ng_enhanced(frame(seq=90), 26)
+    (tmp_path / "b").write_bytes(other + ng_enhanced(frame(seq=91), 35))
+    reading = read(tmp_path)
+    assert seqs(reading) == [0, 90, 1, 2, 3, 91, 4]
+    assert [row.time for row in reading.rows if row.seq < 90] == [t * 1000 for t in times]
+
+
+def test_packets_of_one_time_come_in_order_of_files(tmp_path):
+    for name in "abc":
+        (tmp_path / name).write_bytes(pcap([frame(name.encode())] * 3, step=0))
+    reading = read(tmp_path)
+    assert reading.payloads == [b"a"] * 3 + [b"b"] * 3 + [b"c"] * 3
+
+
+def test_files_that_do_not_overlap_are_not_copied(tmp_path):
+    """A block handed on as it was read has the file's bytes in one row, record headers and all."""
+    contents = [pcap(packets(0, 50)), pcap(packets(50, 100), start=50)]
+    for name, content in zip("ab", contents, strict=True):
+        (tmp_path / name).write_bytes(content)
+    source = open_packets([tmp_path])
+    for content in contents:
+        block = source.read(10)
+        assert block is not None
+        assert content[24:] in block.data.tobytes()
+    source.close()
+
+
+def test_a_pipe_beside_files(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    feeder = threading.Thread(target=fifo.write_bytes, args=(pcap(packets(10, 20), start=10),))
+    feeder.start()
+    (tmp_path / "a").write_bytes(pcap(packets(0, 10)))
+    (tmp_path / "b").write_bytes(pcap(packets(20, 30), start=20))
+    source = open_packets([tmp_path / "b", fifo, tmp_path / "a"])
+    assert source.total_bytes is None
+    seen = []
+    while (block := source.read(0)) is not None:
+        seen += [row.seq for row in rows_of(block)]
+    feeder.join()
+    assert seen == list(range(30))
+
+
+def test_folders_patterns_and_names(tmp_path):
+    deep = tmp_path / "deep" / "er"
+    deep.mkdir(parents=True)
+    (deep / "z.txt").write_bytes(pcap(packets(0, 1)))
+    (deep / "y.gz").write_bytes(gzip.compress(pcap(packets(1, 2), start=1)))
+    (tmp_path / "README.md").write_text("No capture.")
+    (tmp_path / "notes.gz").write_bytes(gzip.compress(b"No capture."))
+    (tmp_path / "empty").touch()
+    (tmp_path / "x.pcap").write_bytes(ng_section() + ng_interface())
+    os.mkfifo(tmp_path / "nobody-writes")
+    names = [str(tmp_path / "x.pcap"), str(deep / "y.gz"), str(deep / "z.txt")]
+    for paths in ([tmp_path], [str(tmp_path / "**" / "*.*z*"), tmp_path, tmp_path / "x.pcap"]):
+        reading = read(*paths)
+        assert sorted(reading.names) == sorted(names)
+        assert seqs(reading) == [0, 1]
+        assert [p.capture for p in reading.problems] in ([], [str(tmp_path / "notes.gz")])
+
+
+def test_one_bad_file_among_good_ones_is_a_problem(tmp_path):
+    good = tmp_path / "good"
+    good.write_bytes(pcap(packets(0, 3)))
+    for name, content in {"none": b"No capture.", "empty": b"", "cut": pcap([])[:20]}.items():
+        (tmp_path / name).write_bytes(content)
+    bad = [tmp_path / name for name in ("none", "empty", "cut", "missing", "mis*sing")]
+    reading = read(good, *bad)
+    assert seqs(reading) == [0, 1, 2]
+    assert reading.names == [str(good)]
+    assert reading.kinds == ["unreadable_file"] * 5
+    assert [problem.capture for problem in reading.problems] == list(map(str, bad))
+    for problem, reason in zip(
+        reading.problems,
+        ("neither pcap nor pcapng", "is empty", "ends", "No such", "No such"),
+        strict=True,
+    ):
+        assert problem.stage == "packets"
+        assert reason in problem.detail
+        assert str(problem.capture) in problem.detail
+
+
+def test_nothing_to_read_is_an_error(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "README.md").write_text("No capture.")
+    text = tmp_path / "text"
+    text.write_text("No capture.")
+    with pytest.raises(CaptureError, match="no capture was found"):
+        open_packets([folder])
+    with pytest.raises(CaptureError, match="no capture was found"):
+        open_packets([])
+    with pytest.raises(CaptureError, match=r"missing: No such file.*text is no capture"):
+        open_packets([tmp_path / "missing", text])
+
+
+def test_a_file_that_goes_away_meanwhile(tmp_path):
+    for i, name in enumerate("ab"):
+        (tmp_path / name).write_bytes(pcap(packets(i, i + 1), start=i))
+    source = open_packets([tmp_path / "a", tmp_path / "b"])
+    (tmp_path / "b").unlink()
+    blocks = []
+    while (block := source.read(0)) is not None:
+        blocks.append(block)
+    assert [row.seq for block in blocks for row in rows_of(block)] == [0]
+    assert [p.kind for block in blocks for p in block.problems] == ["unreadable_file"]
+
+
+def test_a_source_is_what_the_contract_says(tmp_path):
+    (tmp_path / "a").write_bytes(pcap(packets(0, 1)))
+    source: PacketSource = open_packets([tmp_path / "a"])
+    assert source.total_bytes == (tmp_path / "a").stat().st_size
+    source.close()
+    assert source.read(0) is None

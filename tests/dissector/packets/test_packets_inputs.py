@@ -1,0 +1,256 @@
+"""Compressed and piped input: whole, in pieces, cut, damaged, one after the other."""
+
+import contextlib
+import gzip
+import itertools
+import os
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable
+
+import lz4.frame
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from packet_bytes import (
+    frame,
+    ng_enhanced,
+    ng_interface,
+    ng_section,
+    pcap,
+    read,
+    read_bytes,
+    rows_of,
+)
+
+from dissector.errors import CaptureError
+from dissector.packets import open_packets
+from dissector.packets.inputs import ByteInput
+
+PACKETS = [frame(os.urandom(40 + i % 60) + bytes(60), seq=i) for i in range(3000)]
+CONTENT = pcap(PACKETS)
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "zstd": zstandard.compress,
+    "lz4": lz4.frame.compress,
+}
+compressed = pytest.mark.parametrize("codec", list(COMPRESS))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    return read_bytes(tmp_path_factory.mktemp("plain"), CONTENT)
+
+
+@compressed
+def test_compressed_files_are_known_by_content(tmp_path, codec, plain):
+    content = COMPRESS[codec](CONTENT)
+    for block_bytes in (1 << 20, 5000):
+        reading = read_bytes(tmp_path, content, block_bytes=block_bytes)
+        assert reading.rows == plain.rows
+        assert reading.problems == []
+        assert reading.bytes_read == len(content)
+
+
+@compressed
+def test_streams_one_after_the_other_are_one(tmp_path, codec, plain):
+    cuts = [0, 1, 2, 30, 100_000, len(CONTENT)]
+    parts = [CONTENT[a:b] for a, b in itertools.pairwise(cuts)]
+    reading = read_bytes(tmp_path, b"".join(map(COMPRESS[codec], [*parts, b""])))
+    assert reading.rows == plain.rows
+    assert reading.problems == []
+
+
+@compressed
+def test_a_cut_stream_keeps_what_came_before(tmp_path, codec, plain):
+    whole = COMPRESS[codec](CONTENT)
+    content = whole[: len(whole) * 2 // 3]
+    reading = read_bytes(tmp_path, content)
+    assert 1000 < len(reading.rows) < 3000
+    assert reading.rows == plain.rows[: len(reading.rows)]
+    assert reading.kinds[-1] == "damaged_stream"
+    assert "cut short" in reading.problems[-1].detail
+    assert reading.bytes_read == len(content)
+
+
+@compressed
+def test_a_damaged_stream_keeps_what_came_before(tmp_path, codec, plain):
+    parts = [COMPRESS[codec](CONTENT[:200_000]), COMPRESS[codec](CONTENT[200_000:])]
+    damaged = bytearray(b"".join(parts))
+    damaged[len(parts[0]) + 2] ^= 0xFF  # in the magic or the flags of the second stream
+    reading = read_bytes(tmp_path, bytes(damaged))
+    assert reading.rows == plain.rows[: len(reading.rows)]
+    assert len(reading.rows) > 1000
+    assert "damaged_stream" in reading.kinds
+
+
+@compressed
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_altered_bytes_of_a_stream_never_raise(tmp_path, codec, data):
+    content = bytearray(COMPRESS[codec](CONTENT[:20_000]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(4, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path / "capture"
+    path.write_bytes(content)
+    with contextlib.suppress(CaptureError):
+        read(path)
+
+
+def test_zeros_behind_gzip_are_padding(tmp_path, plain):
+    reading = read_bytes(tmp_path, gzip.compress(CONTENT) + bytes(100_000))
+    assert reading.rows == plain.rows
+    assert reading.problems == []
+
+
+def test_junk_behind_gzip_is_told(tmp_path, plain):
+    reading = read_bytes(tmp_path, gzip.compress(CONTENT) + b"junk")
+    assert reading.rows == plain.rows
+    assert reading.kinds == ["damaged_stream"]
+
+
+@compressed
+def test_an_empty_stream(tmp_path, codec):
+    with pytest.raises(CaptureError, match="is empty"):
+        read_bytes(tmp_path, COMPRESS[codec](b""))
+
+
+@compressed
+@pytest.mark.parametrize("size", [4, 8])
+def test_a_stream_cut_within_its_header(tmp_path, codec, size):
+    with pytest.raises(CaptureError, match=f"the {codec} stream is cut short"):
+        read_bytes(tmp_path, COMPRESS[codec](CONTENT)[:size])
+
+
+@compressed
+def test_decompression_is_bounded_by_what_is_asked_for(tmp_path, codec):
+    """A gigabyte of zeros in a few kilobytes does not come at once."""
+    path = tmp_path / "bomb"
+    if codec == "gzip":
+        packer = zlib.compressobj(9, wbits=31)
+        content = b"".join(packer.compress(bytes(1 << 20)) for _ in range(256)) + packer.flush()
+    else:
+        content = COMPRESS[codec](bytes(1 << 28))
+    path.write_bytes(content)
+    source = ByteInput(str(path))
+    got, ended = source.fill(memoryview(bytearray(1000)))
+    assert (got, ended) == (1000, False)
+    assert len(source._pending) <= 1 << 26
+    source.close()
+
+
+class Pipe:
+    """A pipe on standard input of this process, for the time of a test."""
+
+    def __enter__(self) -> "Pipe":
+        self._saved = os.dup(0)
+        read_end, self._write_end = os.pipe()
+        os.dup2(read_end, 0)
+        os.close(read_end)
+        return self
+
+    def write(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._write_end, data) :]
+
+    def end(self) -> None:
+        os.close(self._write_end)
+
+    def __exit__(self, *_: object) -> None:
+        os.dup2(self._saved, 0)
+        os.close(self._saved)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pcap(PACKETS[:5]),
+        ng_section()
+        + ng_interface()
+        + b"".join(ng_enhanced(packet, i) for i, packet in enumerate(PACKETS[:5])),
+        gzip.compress(pcap(PACKETS[:5])),
+    ],
+)
+def test_byte_by_byte_through_a_pipe_equals_whole(tmp_path, content):
+    whole = read_bytes(tmp_path, content)
+    with Pipe() as pipe:
+
+        def feed() -> None:
+            for at in range(len(content)):
+                pipe.write(content[at : at + 1])
+                if at % 16 == 0:
+                    time.sleep(0.0005)
+            pipe.end()
+
+        feeder = threading.Thread(target=feed)
+        feeder.start()
+        reading = read("-")
+        feeder.join()
+    assert reading.rows == whole.rows
+    assert reading.problems == []
+    assert reading.names == ["-"]
+    assert reading.bytes_read == len(content)
+
+
+def test_packets_come_out_while_the_pipe_stays_open():
+    with Pipe() as pipe:
+        pipe.write(pcap(PACKETS[:3])[:-1])
+        source = open_packets(["-"])
+        assert source.total_bytes is None
+        block = source.read(0)
+        assert block is not None
+        assert [row.seq for row in rows_of(block)] == [0, 1]
+        pipe.end()
+        block = source.read(0)
+        assert block is not None
+        assert [problem.kind for problem in block.problems] == ["truncated_file"]
+        assert source.read(0) is None
+        source.close()
+
+
+@pytest.mark.parametrize("content", [b"", b"no capture", b"\x1f\x8b"])
+def test_a_pipe_that_brings_no_capture(content):
+    with Pipe() as pipe:
+        pipe.write(content)
+        pipe.end()
+        with pytest.raises(CaptureError, match="standard input"):
+            open_packets(["-"])
+
+
+def test_a_named_pipe(tmp_path, plain):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    feeder = threading.Thread(target=fifo.write_bytes, args=(CONTENT,))
+    feeder.start()
+    reading = read(fifo)
+    feeder.join()
+    assert [row.time for row in reading.rows] == [row.time for row in plain.rows]
+
+
+def test_standard_input_of_a_process(tmp_path):
+    """A file on standard input, and a writer that comes late and made the pipe non-blocking."""
+    path = tmp_path / "capture"
+    path.write_bytes(CONTENT)
+    program = (
+        "import os, sys\n"
+        "from dissector.packets import open_packets\n"
+        "os.set_blocking(0, False)\n"
+        "source, rows = open_packets(['-']), 0\n"
+        "while (block := source.read(0)) is not None: rows += len(block)\n"
+        "print(rows)"
+    )
+    with path.open("rb") as file:
+        command = [sys.executable, "-c", program]
+        out = subprocess.run(command, stdin=file, capture_output=True, check=True, timeout=60)
+        assert out.stdout == b"3000\n"
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        time.sleep(0.3)
+        output, _ = process.communicate(CONTENT, timeout=60)
+    assert output == b"3000\n"

@@ -1,0 +1,188 @@
+"""pcap files on literal bytes: variants, cuts, damage."""
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from packet_bytes import frame, pcap, pcap_header, pcap_record, read_bytes
+
+from dissector.errors import CaptureError
+from dissector.packets import records
+
+SECOND = 10**9
+ANY_FOLDER = [HealthCheck.function_scoped_fixture]
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize(("magic", "unit"), [(0xA1B2C3D4, 1000), (0xA1B23C4D, 1)])
+def test_byte_orders_and_units(tmp_path, order, magic, unit):
+    content = pcap_header(order=order, magic=magic)
+    content += pcap_record(frame(b"x"), seconds=5, fraction=123456, order=order)
+    row = read_bytes(tmp_path, content).rows[0]
+    assert row.time == 5 * SECOND + 123456 * unit
+    assert (row.number, row.payload) == (1, b"x")
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_kuznetzov_records_have_eight_more_bytes(tmp_path, order):
+    packets = [frame(b"one"), frame(b"two")]
+    content = pcap_header(order=order, magic=0xA1B2CD34)
+    for packet in packets:
+        head = struct.pack(order + "IIII", 5, 7, len(packet), len(packet))
+        content += head + bytes(8) + packet
+    reading = read_bytes(tmp_path, content)
+    assert reading.payloads == [b"one", b"two"]
+    assert reading.rows[0].time == 5 * SECOND + 7000
+
+
+def test_the_link_type_is_the_lower_half_of_its_field(tmp_path):
+    content = pcap_header(link=0x14000001) + pcap_record(frame(b"x"))
+    assert read_bytes(tmp_path, content).payloads == [b"x"]
+
+
+def test_the_latest_time_of_a_record(tmp_path):
+    content = pcap_header() + pcap_record(frame(), seconds=0xFFFFFFFF, fraction=999999)
+    assert read_bytes(tmp_path, content).rows[0].time == 0xFFFFFFFF * SECOND + 999999000
+
+
+@pytest.mark.parametrize("size", range(24))
+def test_a_cut_file_header(tmp_path, size):
+    with pytest.raises(CaptureError, match="empty" if not size else "no capture"):
+        read_bytes(tmp_path, pcap_header()[:size])
+
+
+def test_no_packets(tmp_path):
+    reading = read_bytes(tmp_path, pcap_header())
+    assert (reading.rows, reading.problems) == ([], [])
+
+
+PACKETS = [frame(bytes([65 + i]) * (i * 37 % 90), seq=i) for i in range(12)]
+CONTENT = pcap(PACKETS)
+ENDS = 24 + np.cumsum([16 + len(packet) for packet in PACKETS])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=ANY_FOLDER)
+@given(size=st.integers(24, len(CONTENT)), block_bytes=st.sampled_from([16, 100, 1 << 20]))
+def test_a_file_cut_anywhere_gives_every_whole_packet(tmp_path, size, block_bytes):
+    reading = read_bytes(tmp_path, CONTENT[:size], block_bytes=block_bytes)
+    whole = int((size >= ENDS).sum())
+    assert reading.numbers == list(range(1, whole + 1))
+    end = int(ENDS[whole - 1]) if whole else 24
+    assert reading.bytes_read == size
+    if size == end:
+        assert reading.problems == []
+    else:
+        (problem,) = reading.problems
+        assert (problem.kind, problem.offset) == ("truncated_file", end)
+        assert problem.bytes == size - end
+        assert problem.capture == reading.names[0]
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=ANY_FOLDER)
+@given(block_bytes=st.integers(1, 3000), reserve=st.integers(0, 300))
+def test_blocks_of_any_size_give_the_same_rows(tmp_path, block_bytes, reserve):
+    whole = read_bytes(tmp_path, CONTENT)
+    assert len(whole.rows) == 12
+    parts = read_bytes(tmp_path, CONTENT, block_bytes=block_bytes, reserve=reserve)
+    assert parts.rows == whole.rows
+
+
+def test_zeros_after_the_header(tmp_path):
+    reading = read_bytes(tmp_path, pcap_header() + bytes(100_000))
+    (problem,) = reading.problems
+    assert (problem.kind, problem.offset, problem.bytes) == ("damaged_file", 24, 100_000)
+
+
+def test_zeros_after_packets(tmp_path):
+    reading = read_bytes(tmp_path, CONTENT + bytes(5000))
+    assert len(reading.rows) == 12
+    (problem,) = reading.problems
+    assert (problem.kind, problem.offset) == ("damaged_file", len(CONTENT))
+    assert problem.bytes == 5000
+
+
+def test_zeros_between_packets(tmp_path):
+    """As a file has them that was written over a network drive, or by two at once."""
+    content = CONTENT + bytes(9001) + CONTENT[24:]
+    reading = read_bytes(tmp_path, content, block_bytes=4096)
+    assert len(reading.rows) == 24
+    (problem,) = reading.problems
+    assert (problem.kind, problem.offset) == ("damaged_file", len(CONTENT))
+    assert problem.bytes == 9001
+
+
+@pytest.mark.parametrize("length", [0xFFFFFFFF, 0x7FFFFFFF, (1 << 18) + 1])
+def test_an_absurd_length(tmp_path, length):
+    at = int(ENDS[3])
+    content = bytearray(CONTENT)
+    content[at + 8 : at + 12] = struct.pack("<I", length)
+    reading = read_bytes(tmp_path, bytes(content))
+    assert reading.payloads == [p[54:] for i, p in enumerate(PACKETS) if i != 4]
+    (problem,) = reading.problems
+    assert (problem.kind, problem.offset) == ("damaged_file", at)
+    assert problem.bytes == ENDS[4] - ENDS[3]
+
+
+@pytest.mark.parametrize("block_bytes", [1 << 20, 200])
+@pytest.mark.parametrize("wrong", [1, -1, 17, 40, 200, 700, 5000])
+def test_a_wrong_length_costs_one_packet(tmp_path, wrong, block_bytes):
+    """The chain goes astray behind the packet whose length is wrong, and the next one is found."""
+    damaged = 4
+    at = int(ENDS[damaged - 1])
+    content = bytearray(CONTENT)
+    content[at + 8 : at + 12] = struct.pack("<I", max(len(PACKETS[damaged]) + wrong, 0))
+    reading = read_bytes(tmp_path, bytes(content), block_bytes=block_bytes)
+    seqs = [row.seq for row in reading.rows]
+    assert [seq for seq in seqs if seq != damaged] == [i for i in range(12) if i != damaged]
+    assert "damaged_file" in reading.kinds
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=ANY_FOLDER)
+@given(at=st.integers(24, len(CONTENT) - 1), value=st.integers(0, 255))
+def test_one_altered_byte_costs_one_packet(tmp_path, at, value):
+    content = bytearray(CONTENT)
+    content[at] = value
+    reading = read_bytes(tmp_path, bytes(content))
+    hit = int((at >= ENDS).sum())
+    rows = {(row.time, row.seq, row.payload) for row in reading.rows}
+    assert {
+        (1_700_000_000 * SECOND + i * 1000, i, packet[54:])
+        for i, packet in enumerate(PACKETS)
+        if i != hit
+    } <= rows
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=ANY_FOLDER)
+@given(junk=st.binary(max_size=3000), block_bytes=st.sampled_from([64, 1 << 20]))
+def test_any_bytes_after_a_header(tmp_path, junk, block_bytes):
+    reading = read_bytes(tmp_path, pcap_header() + junk, block_bytes=block_bytes)
+    assert reading.bytes_read == 24 + len(junk)
+
+
+def test_a_file_is_given_up_where_it_is_damaged_too_often(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "DAMAGE_LIMIT", 3)
+    content = CONTENT + (bytes(100) + CONTENT[24:]) * 5
+    reading = read_bytes(tmp_path, content)
+    assert len(reading.rows) == 12 * 4
+    assert reading.kinds == ["damaged_file"] * 4
+
+
+def test_a_file_is_given_up_where_nothing_is_found_for_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "SEARCH_BYTES", 10_000)
+    content = CONTENT + bytes(50_000) + CONTENT[24:]
+    reading = read_bytes(tmp_path, content, block_bytes=1000)
+    assert len(reading.rows) == 12
+    (problem,) = reading.problems
+    assert (problem.kind, problem.offset) == ("damaged_file", len(CONTENT))
+
+
+def test_unlikely_records_are_read_where_the_chain_holds(tmp_path):
+    """Months between packets, times of 0, and writers that count a check sequence only once."""
+    content = pcap_header()
+    for i, packet in enumerate(PACKETS):
+        content += pcap_record(packet, seconds=i * 10_000_000, length=len(packet) - i % 3)
+    reading = read_bytes(tmp_path, content, block_bytes=300)
+    assert [row.seq for row in reading.rows] == list(range(12))
+    assert reading.problems == []
