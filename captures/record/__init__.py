@@ -1,6 +1,6 @@
 """Small real captures, with what the clients in them say of their own requests.
 
-    python -m captures.record SCENARIO...      (as root; --list names the scenarios)
+    python -m captures.record SCENARIO...      (as root; --help names the scenarios)
 
 A scenario is a short function that says which broker stands and what its clients do. `Recording`
 runs it in a network namespace of its own, so that a capture holds nobody else's packets and
