@@ -63,7 +63,7 @@ CONTENT = pcap(PACKETS)
 ENDS = 24 + np.cumsum([16 + len(packet) for packet in PACKETS])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=ANY_FOLDER)
+@settings(max_examples=75, deadline=None, suppress_health_check=ANY_FOLDER)
 @given(size=st.integers(24, len(CONTENT)), block_bytes=st.sampled_from([16, 100, 1 << 20]))
 def test_a_file_cut_anywhere_gives_every_whole_packet(tmp_path, size, block_bytes):
     reading = read_bytes(tmp_path, CONTENT[:size], block_bytes=block_bytes)
@@ -139,7 +139,7 @@ def test_a_wrong_length_costs_one_packet(tmp_path, wrong, block_bytes):
     assert "damaged_file" in reading.kinds
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=ANY_FOLDER)
+@settings(max_examples=100, deadline=None, suppress_health_check=ANY_FOLDER)
 @given(at=st.integers(24, len(CONTENT) - 1), value=st.integers(0, 255))
 def test_one_altered_byte_costs_one_packet(tmp_path, at, value):
     content = bytearray(CONTENT)
