@@ -192,10 +192,16 @@ class Cluster:
         properties = folder / "properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         if node.roles:
-            command = [*JVM, "-cp", self.classpath, "kafka.tools.StorageTool", "format"]
-            known = ["--cluster-id", CLUSTER_ID, "--config", str(properties)]
-            given = [*self._voters(node), *self._format_with]
-            self.recording.run(f"{node.name}-format", [*command, *known, *given])
+            self.format(node.id)
+
+    def format(self, number: int) -> None:
+        """Format the disk of a node that stands in a KRaft cluster."""
+        node = self.nodes[number]
+        command = [*JVM, "-cp", self.classpath, "kafka.tools.StorageTool", "format"]
+        properties = str(self._folder(number) / "properties")
+        known = ["--cluster-id", CLUSTER_ID, "--config", properties]
+        given = [*self._voters(node), *self._format_with]
+        self.recording.run(f"{node.name}-format", [*command, *known, *given])
 
     def _voters(self, node: Node) -> list[str]:
         """What a node is told of the quorum when its disk is formatted."""

@@ -61,6 +61,7 @@ class Recording:
         self.work = Path(tempfile.mkdtemp(prefix=f"{name}-"))
         self.software: list[str] = []
         self._taps: list[Tap] = []
+        self._attached: list[Path] = []
         self._events: list[truth.Row] = []
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -95,6 +96,11 @@ class Recording:
         """Make one more capture in the end, by `command SOURCE TARGET`; `name` has its suffix."""
         interface = next(tap.interface for tap in self._taps if tap.path == source)
         self._taps.append(Tap(self.work / name, about, interface, [*command, str(source)]))
+
+    def attach(self, suffix: str) -> Path:
+        """A file to be written while recording, and kept beside the capture as NAME.SUFFIX."""
+        self._attached.append(self.work / f"{self.name}.{suffix}")
+        return self._attached[-1]
 
     @property
     def tapped(self) -> bool:
@@ -163,6 +169,8 @@ class Recording:
             elif "\n0 packets dropped" not in self.log(f"tcpdump-{tap.path.stem}"):
                 raise RuntimeError(f"tcpdump lost packets:\n{self.log(f'tcpdump-{tap.path.stem}')}")
             self._keep(tap, rows)
+        for path in self._attached:
+            shutil.copy(path, CAPTURES / path.name)
         shutil.rmtree(self.work)
 
     def _keep(self, tap: Tap, rows: list[truth.Row]) -> None:

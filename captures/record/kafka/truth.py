@@ -9,6 +9,8 @@ broker     One line of Kafka's request log: a request that was answered, or, wit
            throttle_time_ms (in the response), errors (every code that is not 0, in the order of the
            response), record_bytes (of all record sets), and acks, max_wait_ms, group_id, member_id,
            transactional_id where the request has them. What is null, empty or absent has no key.
+envelope   The same of a request that came inside an Envelope (KIP-590), which itself is not logged:
+           correlation_id and client_id are those of the request inside.
 librdkafka One line of its protocol log, request or response: time, client_id, broker (as it names
            it), api, version, correlation_id, request_bytes or response_bytes (with the 4-byte
            length), rtt_ms.
@@ -70,7 +72,9 @@ def of_broker(path: Path) -> Iterator[Row]:
         when, found, text = line.partition(" Completed request:")
         if found:
             time = datetime.fromisoformat(when).replace(tzinfo=UTC)
-            yield {"source": "broker", "time": nanoseconds(time)} | of_request(json.loads(text))
+            said = json.loads(text)
+            source = "envelope" if said.get("isForwarded") else "broker"
+            yield {"source": source, "time": nanoseconds(time)} | of_request(said)
 
 
 def of_request(said: dict[str, Any]) -> Row:
