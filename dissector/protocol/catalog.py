@@ -16,8 +16,8 @@ from importlib.resources.abc import Traversable
 from types import MappingProxyType
 
 from dissector.errors import DefinitionError, UnknownVersion
-from dissector.protocol.notation import Direction, Layout, Page
-from dissector.protocol.parser import parse_header, parse_page
+from dissector.protocol.notation import Direction, Layout, Page, Structure, StructureLayout
+from dissector.protocol.parser import parse_header, parse_page, parse_structures
 
 _CODE = re.compile(r"-?\d+")
 _FLAGS: tuple[list[str], ...] = ([], ["retriable"])
@@ -100,6 +100,40 @@ def _text(api_key: int) -> tuple[str, str]:
         )
     name, file = _pages()[api_key]
     return name, file.read_text(encoding="utf-8")
+
+
+@cache
+def structures(page: str) -> Mapping[str, Structure]:
+    """The structures of one page, such as ``cluster_metadata``, by name, in the page's order."""
+    file = _definitions() / "structures" / f"{page}.txt"
+    return {each.name: each for each in parse_structures(file.read_text(encoding="utf-8"), page)}
+
+
+def structure(name: str) -> Structure:
+    """The structure of that name, of whatever page."""
+    return all_structures()[name]
+
+
+@cache
+def structure_layout(name: str, version: int) -> StructureLayout:
+    """One version of a structure. Raises UnknownVersion, which names the newest that is known."""
+    known = structure(name).versions
+    if version not in known:
+        raise UnknownVersion(
+            f"{name} has no version {version} here: the newest known is {known[-1]}", offset=0
+        )
+    return structure(name).layout(version)
+
+
+@cache
+def all_structures() -> Mapping[str, Structure]:
+    """Every structure of every page, by name."""
+    pages = sorted(file.name for file in (_definitions() / "structures").iterdir())
+    return {
+        name: found
+        for page in pages
+        for name, found in structures(page.removesuffix(".txt")).items()
+    }
 
 
 @cache

@@ -87,12 +87,12 @@ def _value(item: Field, flexible: bool, nullable: bool) -> Reader:
     if item.type != "struct":
         return scalar(item.type, flexible, nullable)
     value = _struct(item.fields, flexible)
-    return _nullable(value) if nullable else value
+    return _nullable(value, present(item.tag is not None)) if nullable else value
 
 
-def _nullable(value: Reader) -> Reader:
+def _nullable(value: Reader, mark: Reader) -> Reader:
     def read(data: bytes, at: int) -> tuple[Any, int]:
-        here, at = present(data, at)
+        here, at = mark(data, at)
         return value(data, at) if here else (None, at)
 
     return read

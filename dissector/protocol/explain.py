@@ -181,7 +181,7 @@ class Walk:
             value = self._read(scalar(item.type, flexible, nullable), path)
             self._event(path, name, item.type, value, start, depth, item.roles)
             return
-        here = not nullable or self._read(present, path)
+        here = not nullable or self._read(present(item.tag is not None), path)
         slot = len(self.events)
         self._event(path, name, "{}", len(item.fields) if here else None, start, depth, item.roles)
         if here:

@@ -40,7 +40,7 @@ What is encoded compactly, and where tagged sections stand, follows from ``flexi
 
 Structures that travel inside messages and records have pages too, several to a page: a header line
 ``structure OffsetCommitValue   versions 0-4   flexible 4+``, and the fields below it. One that is
-told by a number has ``type 3`` at the end of that line.
+told by a number has ``type 3``, or ``type 0-1``, at the end of that line.
 
 `Layout` is one version of one direction: the fields that it has, in wire order, everything that
 depends on the version decided. It is all that the walkers read.
@@ -180,8 +180,8 @@ class Structure:
     name: str
     versions: range
     flexible: range
-    type: int | None
-    """The number that tells it from others of its kind; None where it has none."""
+    types: range
+    """Numbers that tell it from others of its page; empty where it has none."""
     lines: tuple[FieldLine, ...]
 
     def layout(self, version: int) -> StructureLayout:

@@ -111,21 +111,20 @@ class _Parser:
         line = self._next()
         match line.words if line and line.depth == 0 else []:
             case ["structure", name, "versions", versions, "flexible", flexible, *rest]:
-                kind = self._structure_type(rest)
+                types = self._types(rest)
                 self._header(versions, flexible)
                 lines = self._fields(1, self.versions)
-                return Structure(name, self.versions, self.flexible, kind, lines)
+                return Structure(name, self.versions, self.flexible, types, lines)
             case _:
                 raise self._error("a structure begins: structure NAME versions A-B flexible A+")
 
-    def _structure_type(self, words: list[str]) -> int | None:
-        match words:
-            case []:
-                return None
-            case ["type", number] if number.isdecimal():
-                return int(number)
-            case _:
-                raise self._error("after the flexible versions: type NUMBER")
+    def _types(self, words: list[str]) -> range:
+        if not words:
+            return range(0)
+        match = _VERSIONS.fullmatch(words[-1])
+        if words[0] != "type" or len(words) != 2 or not match or match[3]:
+            raise self._error("after the flexible versions: type A or type A-B")
+        return range(int(match[1]), int(match[2] or match[1]) + 1)
 
     def _header(self, versions: str, flexible: str) -> None:
         match = _VERSIONS.fullmatch(versions)

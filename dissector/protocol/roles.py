@@ -55,6 +55,8 @@ ROLES: Final[Mapping[str, str]] = MappingProxyType(
         "protocol_name": "assignor that the bytes beside it were made for",
         "consumer_subscription": "what a member asks for: ConsumerProtocolSubscription, mostly",
         "consumer_assignment": "what a member is given: ConsumerProtocolAssignment, mostly",
+        "subscription_user_data": "what the assignor adds: of Streams SubscriptionInfo",
+        "assignment_user_data": "what the assignor adds: of Streams AssignmentInfo",
         "principal": "who sent a forwarded request; DefaultPrincipalData",
         "envelope_request": "forwarded request, with its header (KIP-590)",
         "envelope_response": "answer to a forwarded request, with its header (KIP-590)",

@@ -175,9 +175,18 @@ def numbers(type: str, number: Reader) -> Reader | None:
     return read
 
 
-def present(data: bytes, at: int) -> tuple[bool, int]:
-    """Whether a struct that may be null is there: 1, or -1 where it is null."""
-    value, end = _FIXED["int8"](data, at)
-    if value not in (-1, 1):
-        raise DecodeError(f"{value} where a struct is 1, or -1 for null", offset=at)
-    return value == 1, end
+def present(tagged: bool) -> Reader:
+    """The reader of what says whether a struct that may be null is there.
+
+    An int8, 1 or -1 where it is null; in a tagged field an unsigned varint, 1 or 0 (KIP-893).
+    """
+    read_mark = unsigned_varint if tagged else _FIXED["int8"]
+    null = 0 if tagged else -1
+
+    def read(data: bytes, at: int) -> tuple[bool, int]:
+        mark, end = read_mark(data, at)
+        if mark not in (1, null):
+            raise DecodeError(f"{mark} where a struct is 1, or {null} for null", offset=at)
+        return mark == 1, end
+
+    return read

@@ -63,7 +63,8 @@ def _field(each: Field, flexible: bool, pick: random.Random) -> bytes:
 def _value(each: Field, flexible: bool, pick: random.Random, nullable: bool, null: bool) -> bytes:
     match each.type:
         case "struct":
-            marker = struct.pack("b", -1 if null else 1) if nullable else b""
+            absent = b"\xff" if each.tag is None else b"\0"
+            marker = (absent if null else b"\1") if nullable else b""
             return marker + (b"" if null else _struct(each.fields, flexible, pick))
         case "bool":
             return pick.choice((b"\0", b"\1"))

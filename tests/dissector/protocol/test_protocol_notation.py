@@ -90,12 +90,13 @@ def test_structures() -> None:
     text = (
         "# several to a page\nstructure A versions 0-1 flexible 1+ type 3\n  a int8\n  b uuid 1\n"
     )
-    text += "structure B versions 2 flexible none\n"
+    text += "structure B versions 2 flexible none type 1-2\n"
     first, second = parse_structures(text, "structures")
-    assert (first.name, first.versions, first.type) == ("A", range(2), 3)
+    assert (first.name, first.versions, first.types) == ("A", range(2), range(3, 4))
     assert [each.name for each in first.layout(1).fields] == ["a", "b"]
     assert (first.layout(0).flexible, first.layout(1).flexible) == (False, True)
-    assert (second.versions, second.type, second.layout(2).fields) == (range(2, 3), None, ())
+    assert (second.versions, second.types) == (range(2, 3), range(1, 3))
+    assert second.layout(2).fields == ()
 
 
 HEADER = "api 1 A versions 2-5 flexible 4+\nrequest\n"
@@ -169,6 +170,8 @@ def test_malformed(text: str, line: int, detail: str) -> None:
         ("structure A versions 0", 1),
         ("structure A versions 0 flexible none type x", 1),
         ("structure A versions 0 flexible none kind 1", 1),
+        ("structure A versions 0 flexible none type 1+", 1),
+        ("structure A versions 0 flexible none type 1 2", 1),
         ("structure A versions 0 flexible none\n  a int8\nrequest", 3),
     ],
 )

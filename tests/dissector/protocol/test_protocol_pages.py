@@ -8,6 +8,7 @@ import pytest
 
 from dissector.errors import UnknownVersion
 from dissector.protocol.catalog import (
+    all_structures,
     api_name,
     apis,
     error_codes,
@@ -59,6 +60,12 @@ def test_every_role_is_used() -> None:
         for direction in Direction
         for version in versions(key)
         for each in every(layout(key, direction, version).fields)
+        for role in each.roles
+    } | {
+        role
+        for structure in all_structures().values()
+        for version in structure.versions
+        for each in every(structure.layout(version).fields)
         for role in each.roles
     }
     assert used == set(ROLES)

@@ -1,0 +1,206 @@
+"""Kafka's own structures: what travels as bytes inside messages and records.
+
+They are written down in the same notation, and read by the same walkers. What differs is how the
+bytes tell what they are:
+
+- a version comes first, an int16, in consumer and Connect protocols, principals and the values of
+  most records; where the structure's first field is itself `version`, that field is it;
+- the key of a record of a coordinator (`__consumer_offsets`, `__transaction_state`,
+  `__share_group_state`) begins with an int16 type, which says what key and value are;
+- a record of `__cluster_metadata` or `__remote_log_metadata` begins with three unsigned varints:
+  the version of this framing, the type, its version;
+- the key of a control record has a type, which says what the value is.
+
+A type or version that is not known raises UnknownVersion, bytes that are not what they say
+DecodeError: what to do with bytes that cannot be read is for the caller to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from dissector.errors import DecodeError, UnknownVersion
+from dissector.protocol.catalog import structure, structure_layout, structures
+from dissector.protocol.decode import decode
+from dissector.protocol.notation import Field, Structure
+from dissector.protocol.wire import scalar, unsigned_varint
+
+COORDINATOR_PAGES: Final = {
+    "__consumer_offsets": "consumer_offsets",
+    "__transaction_state": "transaction_state",
+    "__share_group_state": "share_group_state",
+}
+"""Page of each topic whose records have a key that tells the type."""
+
+METADATA_PAGES: Final = {
+    "__cluster_metadata": "cluster_metadata",
+    "__remote_log_metadata": "remote_log_metadata",
+}
+"""Page of each topic whose records have a value that tells type and version."""
+
+RECORD_TOPICS: Final = frozenset({*COORDINATOR_PAGES, *METADATA_PAGES})
+"""Topics whose records `decode_record` reads."""
+
+CONTROL_RECORDS: Final = "control_records"
+STREAMS_ASSIGNOR: Final = "stream"
+"""Name of the assignor of Kafka Streams: its user data are Streams' own."""
+
+_FRAMING: Final = 1
+_int16 = scalar("int16", False, False)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A structure that was read."""
+
+    name: str
+    """As in the pages: ``ConsumerProtocolSubscription``."""
+    version: int | None
+    """None of a coordinator's record that has no value."""
+    body: dict[str, Any]
+    """As `decode` gives it."""
+
+
+def decode_structure(name: str, version: int, data: bytes, start: int = 0) -> dict[str, Any]:
+    """The bytes from `start` to the end as one version of a structure."""
+    return decode(structure_layout(name, version), data, start)
+
+
+def decode_versioned(name: str, data: bytes) -> Decoded:
+    """A structure that tells its version first, or in its first field."""
+    first = structure(name).lines[0]
+    inside = first.name == "version"
+    version, end = scalar(first.type if inside else "int16", False, False)(data, 0)
+    return Decoded(name, version, decode_structure(name, version, data, 0 if inside else end))
+
+
+def decode_record(topic: str, key: bytes | None, value: bytes | None) -> Decoded:
+    """A record of one of `RECORD_TOPICS`, which is no control record.
+
+    A coordinator's record is named without Key or Value, and its body has `key` and `value`.
+    """
+    if topic in COORDINATOR_PAGES:
+        return _coordinator_record(COORDINATOR_PAGES[topic], key, value)
+    if value is None:
+        raise DecodeError("the record has no value", offset=0)
+    return decode_metadata_record(METADATA_PAGES[topic], value)
+
+
+def decode_metadata_record(page: str, value: bytes) -> Decoded:
+    """The value of a record of one of `METADATA_PAGES`, or of a KRaft snapshot."""
+    framing, at = unsigned_varint(value, 0)
+    if framing != _FRAMING:
+        raise UnknownVersion(f"{page} has no framing version {framing} here", offset=0)
+    kind, at = unsigned_varint(value, at)
+    version, at = unsigned_varint(value, at)
+    name = _of_type(page, kind)[0].name
+    return Decoded(name, version, decode_structure(name, version, value, at))
+
+
+def decode_control_record(key: bytes, value: bytes) -> Decoded:
+    """A record of a control batch: a transaction's marker, or one of KRaft's."""
+    _, at = _int16(key, 0)  # the key's version, which nothing depends on
+    kind, _ = _int16(key, at)
+    return decode_versioned(_of_type(CONTROL_RECORDS, kind)[0].name, value)
+
+
+def _coordinator_record(page: str, key: bytes | None, value: bytes | None) -> Decoded:
+    if key is None:
+        raise DecodeError("the record has no key", offset=0)
+    kind, at = _int16(key, 0)
+    key_structure, value_structure = _of_type(page, kind)
+    body: dict[str, Any] = {"key": decode_structure(key_structure.name, 0, key, at), "value": None}
+    version = None
+    if value is not None:
+        read = decode_versioned(value_structure.name, value)
+        version, body["value"] = read.version, read.body
+    return Decoded(key_structure.name.removesuffix("Key"), version, body)
+
+
+@cache
+def _of_type(page: str, kind: int) -> Sequence[Structure]:
+    """The structures of a page that a type tells, in the page's order: key before value."""
+    found = [each for each in structures(page).values() if kind in each.types]
+    if not found:
+        raise UnknownVersion(f"no type {kind} is known in {page}", offset=0)
+    return found
+
+
+def unfold(
+    fields: Sequence[Field],
+    body: Mapping[str, Any],
+    protocol_type: str | None = None,
+    protocol_name: str | None = None,
+) -> dict[str, Any]:
+    """A body, with the structures that it holds as bytes in the place of those bytes.
+
+    `fields` are those of the body's layout. A structure is a dict of `structure` (its name),
+    `version` and its own fields. Bytes that are none, or cannot be read, stay.
+
+    Which protocol a group speaks is told beside the bytes, or farther out, in most versions; where
+    it is not, those that are known are tried, and the bytes must fit one to the last.
+    """
+    for item in fields:
+        value = body.get(item.name)
+        if isinstance(value, str):
+            protocol_type = value if "protocol_type" in item.roles else protocol_type
+            protocol_name = value if "protocol_name" in item.roles else protocol_name
+    return {
+        item.name: _unfolded(item, body[item.name], protocol_type, protocol_name)
+        for item in fields
+        if item.name in body
+    }
+
+
+def _unfolded(item: Field, value: Any, protocol_type: str | None, protocol_name: str | None) -> Any:
+    if isinstance(value, list):
+        return [_unfolded(item, each, protocol_type, protocol_name) for each in value]
+    if isinstance(value, dict):
+        return unfold(item.fields, value, protocol_type, protocol_name)
+    if not isinstance(value, bytes) or not value:
+        return value
+    for role in item.roles:
+        for candidate in _EMBEDDED.get(role, ()):
+            if not candidate.fits(protocol_type, protocol_name):
+                continue
+            try:
+                read = decode_versioned(candidate.name, value)
+            except DecodeError:
+                continue
+            inner = structure_layout(read.name, read.version or 0).fields
+            found = unfold(inner, read.body, candidate.protocol_type, protocol_name)
+            return {"structure": read.name, "version": read.version, **found}
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A structure that bytes of a role may be, in groups of a protocol."""
+
+    name: str
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+
+    def fits(self, protocol_type: str | None, protocol_name: str | None) -> bool:
+        """Whether nothing that is known speaks against it."""
+        return (self.protocol_type in (None, protocol_type) or protocol_type is None) and (
+            self.protocol_name in (None, protocol_name) or protocol_name is None
+        )
+
+
+_EMBEDDED: Final[Mapping[str, Sequence[_Candidate]]] = {
+    "consumer_subscription": (
+        _Candidate("ConsumerProtocolSubscription", "consumer"),
+        _Candidate("ConnectSubscription", "connect"),
+    ),
+    "consumer_assignment": (
+        _Candidate("ConsumerProtocolAssignment", "consumer"),
+        _Candidate("ConnectAssignment", "connect"),
+    ),
+    "subscription_user_data": (_Candidate("SubscriptionInfo", "consumer", STREAMS_ASSIGNOR),),
+    "assignment_user_data": (_Candidate("AssignmentInfo", "consumer", STREAMS_ASSIGNOR),),
+    "principal": (_Candidate("DefaultPrincipalData"),),
+}
