@@ -1,0 +1,53 @@
+"""`python -m bench`: make the inputs, run everybody, say what came out."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from bench import report, suite
+from bench.suite import HERE, Options, Results
+
+SECTIONS = {
+    "bulk": lambda options, results: suite.compare(options, results, "bulk"),
+    "chatter": lambda options, results: suite.compare(options, results, "chatter"),
+    "tables": suite.tables,
+    "sizes": suite.sizes,
+    "start": suite.start,
+    "records": suite.records,
+}
+
+
+def say(what: str) -> None:
+    """Progress, on a terminal only."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{what}", end="", file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Measure the project and its peers, and write bench/RESULTS.md."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=main.__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="a fifth of it, two rounds; RESULTS.md stays"
+    )
+    parser.add_argument("--scale", type=float, help="size of the inputs, 1 is 1 GB of bulk")
+    parser.add_argument("--rounds", type=int, help="how often each program runs")
+    parser.add_argument(
+        "--only", nargs="+", choices=SECTIONS, help="these sections only; RESULTS.md stays"
+    )
+    chosen = parser.parse_args()
+    scale, rounds = (0.2, 2) if chosen.quick else (1.0, 5)
+    options = Options(chosen.scale or scale, chosen.rounds or rounds, say)
+    results = Results()
+    for name, measure in SECTIONS.items():
+        if name in (chosen.only or SECTIONS):
+            measure(options, results)
+    say("")
+    page = report.text(results)
+    print(page, end="")
+    if not chosen.quick and not chosen.only and options.scale >= 1:
+        (HERE / "RESULTS.md").write_text(page)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+"""The results as text: Markdown, which reads well on a terminal too.
+
+A ratio is of medians of the same rounds on the same file. A program that ran on a part is compared
+by packets a second.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from bench.measure import Series
+from bench.peers import FLOOR, OURS, PEERS, TSHARK
+from bench.suite import SIZES, TABLES, Large, Results
+
+MB = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One thing that the project wants to reach."""
+
+    about: str
+    mark: float
+    reached: float | None
+    """None where it was not measured."""
+    unit: str = "×"
+    at_most: bool = False
+    """Else at least."""
+
+    def row(self) -> list[str]:
+        """What was wanted, what was reached, and whether that is enough."""
+        wanted = f"{'≤' if self.at_most else '≥'} {self.mark:g} {self.unit}"
+        if self.reached is None:
+            return [self.about, wanted, "not measured", ""]
+        good = self.reached <= self.mark if self.at_most else self.reached >= self.mark
+        return [self.about, wanted, f"{self.reached:.3g} {self.unit}", "yes" if good else "no"]
+
+
+def text(results: Results) -> str:
+    """All results as one page."""
+    return "\n\n".join(_parts(results)) + "\n"
+
+
+def _parts(results: Results) -> Iterator[str]:
+    yield "# What was measured"
+    yield (
+        "Written by `make bench`: whole processes, one after the other in each round, on warm\n"
+        "files; medians. Nothing is asserted: another machine has other figures, but much the\n"
+        "same ratios."
+    )
+    yield "\n".join(f"- {line}" for line in machine())
+    if marks := [mark.row() for mark in _marks(results)]:
+        yield "## Marks"
+        yield table(["mark", "wanted", "reached", "enough"], marks)
+    for load in results.peers:
+        yield f"## {load.capitalize()}"
+        yield _content(results.inputs[load])
+        yield _peers(results, load)
+    if results.tables:
+        yield "## Each table, and the summary"
+        yield "Of chatter, and what it takes over `exchanges`."
+        yield _tables(results)
+    if results.sizes:
+        yield "## Size of the file, number of connections"
+        yield "`exchanges`; each input against the first of its kind."
+        yield _sizes(results)
+    if results.start:
+        yield "## Start"
+        yield table(
+            ["what", "ms", "least to most", "peak MB"],
+            [_start(name, series) for name, series in results.start.items()],
+        )
+    if results.records:
+        yield "## Records"
+        yield results.records
+
+
+def machine() -> Iterator[str]:
+    """What all this ran on, without a name of it."""
+    model = ""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    if (cpus := Path("/proc/cpuinfo")).exists():
+        lines = cpus.read_text().splitlines()
+        model = next((line.split(":")[1].strip() for line in lines if "model name" in line), "")
+    yield time.strftime("%Y-%m-%d", time.gmtime())
+    yield f"{os.cpu_count()} cores{', ' * bool(model)}{model}; {memory:.0f} GiB of memory"
+    versions = [f"{name} {metadata.version(name)}" for name in ("numpy", "pyarrow")]
+    yield ", ".join([f"Python {platform.python_version()}", *versions])
+    yield ", ".join(
+        f"{peer.name} {version}"
+        for peer in PEERS
+        if (version := peer.version()) and peer.name != OURS
+    )
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table, its columns aligned, all but the first to the right; rows may be short."""
+    filled = [[*row, *[""] * (len(header) - len(row))] for row in rows]
+    widths = [max(map(len, column)) for column in zip(header, *filled, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        first, *others = zip(cells, widths, strict=True)
+        padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+        return f"| {' | '.join(padded)} |"
+
+    rule = [f"{'-' * widths[0]}", *(f"{'-' * (width - 1)}:" for width in widths[1:])]
+    return "\n".join([line(header), line(rule), *map(line, filled)])
+
+
+def _content(large: Large) -> str:
+    return (
+        f"{large.bytes / MB:,.0f} MB, {large.packets:,} packets, {large.messages:,} messages, "
+        f"{large.connections:,} connections."
+    )
+
+
+def _peers(results: Results, load: str) -> str:
+    found = results.peers[load]
+    rows = []
+    for peer in PEERS:
+        series = found[peer.name]
+        if series.failure:
+            rows.append([f"{peer.name}: {series.failure}"])
+            continue
+        large = results.inputs[f"{load}-part" if peer.on_part else load]
+        rows.append(
+            [
+                f"{peer.name}: {peer.does}",
+                f"{series.wall:.2f}",
+                _range(series, 1, 2),
+                f"{series.cpu:.2f}",
+                f"{series.memory / MB:,.0f}",
+                f"{large.packets / series.wall:,.0f}",
+                f"{large.messages / series.wall:,.0f}",
+                f"{large.bytes / MB / series.wall:,.1f}",
+                _ratio(_pace(results, load, peer.name), _pace(results, load, FLOOR)),
+                _ratio(_pace(results, load, TSHARK), _pace(results, load, peer.name)),
+            ]
+        )
+    header = [
+        "program",
+        "s",
+        "least to most",
+        "CPU s",
+        "peak MB",
+        "packets/s",
+        "messages/s",
+        "MB/s",
+    ]
+    return table([*header, "time ÷ tcpdump's", "speed ÷ tshark's"], rows)
+
+
+def _pace(results: Results, load: str, program: str) -> float | None:
+    """Seconds a packet; None where it did not run."""
+    series = results.peers.get(load, {}).get(program)
+    if series is None or series.failure:
+        return None
+    on_part = any(peer.on_part for peer in PEERS if peer.name == program)
+    return series.wall / results.inputs[f"{load}-part" if on_part else load].packets
+
+
+def _tables(results: Results) -> str:
+    rows = []
+    first = results.tables[TABLES[0]]
+    for name, series in results.tables.items():
+        if series.failure:
+            rows.append([f"{name}: {series.failure}"])
+            continue
+        against = "" if first.failure else f"{series.wall / first.wall:.2f}"
+        memory = f"{series.memory / MB:,.0f}"
+        rows.append([name, f"{series.wall:.2f}", _range(series, 1, 2), memory, against])
+    return table(["table", "s", "least to most", "peak MB", "time ÷ exchanges'"], rows)
+
+
+def _sizes(results: Results) -> str:
+    rows = []
+    for name, series in results.sizes.items():
+        large = results.inputs[name]
+        cells = [name, f"{large.bytes / MB:,.0f}", f"{large.connections:,}", f"{large.messages:,}"]
+        if series.failure:
+            rows.append([f"{name}: {series.failure}", *cells[1:]])
+            continue
+        kind = name.split("-")[0]
+        first = next(each for each in results.sizes if each.startswith(kind))
+        base, base_series = results.inputs[first], results.sizes[first]
+        rows.append(
+            [
+                *cells,
+                f"{series.wall:.2f}",
+                f"{series.wall / large.packets * 1e9:,.0f}",
+                f"{series.memory / MB:,.0f}",
+                f"{large.bytes / base.bytes:.2f}",
+                _ratio(series.memory, None if base_series.failure else base_series.memory),
+            ]
+        )
+    header = ["input", "MB", "connections", "messages", "s", "ns a packet", "peak MB"]
+    return table([*header, "size ÷ first's", "memory ÷ first's"], rows)
+
+
+def _start(name: str, series: Series) -> list[str]:
+    if series.failure:
+        return [f"{name}: {series.failure}"]
+    memory = f"{series.memory / MB:,.0f}"
+    return [name, f"{series.wall * 1e3:.0f}", _range(series, 1e3, 0), memory]
+
+
+def _marks(results: Results) -> Iterator[Mark]:
+    """The marks that the loads at hand can speak of."""
+    faster = {load: (12, 40) if load == "bulk" else (10, 25) for load in results.peers}
+    for load, wanted in faster.items():
+        ours, tshark = _pace(results, load, OURS), _pace(results, load, TSHARK)
+        for mark in wanted:
+            reached = None if ours is None or tshark is None else tshark / ours
+            yield Mark(f"{load}: as fast as tshark", mark, reached)
+    if "bulk" in results.peers:
+        ours, floor = _pace(results, "bulk", OURS), _pace(results, "bulk", FLOOR)
+        reached = None if ours is None or floor is None else ours / floor
+        yield Mark("bulk: tcpdump's time", 6, reached, at_most=True)
+        yield Mark("bulk: the same, beyond start-up", 2, _beyond_start(results), at_most=True)
+    for load in SIZES:
+        once, twice = (results.sizes.get(f"{load}-{name}") for name in ("once", "twice"))
+        if once is None or twice is None:
+            continue
+        good = not once.failure and not twice.failure
+        memory = max(once.memory, twice.memory) / MB if good else None
+        yield Mark(f"{load}: peak memory", 400, memory, "MB", at_most=True)
+        growth = twice.memory / once.memory if good else None
+        yield Mark(f"{load}: peak memory for twice the file", 1.05, growth, at_most=True)
+    if f"{OURS} --help" in results.start:
+        series = results.start[f"{OURS} --help"]
+        reached = None if series.failure else series.wall * 1e3
+        yield Mark("--help", 150, reached, "ms", at_most=True)
+
+
+def _beyond_start(results: Results) -> float | None:
+    """Ours against tcpdump on bulk, from each what it takes for nearly nothing."""
+    pairs = (OURS, f"{OURS} export"), (FLOOR, f"{FLOOR} -w /dev/null")
+    times = []
+    for program, nothing in pairs:
+        whole, start = results.peers["bulk"][program], results.start.get(nothing)
+        if start is None or start.failure or whole.failure:
+            return None
+        times.append(whole.wall - start.wall)
+    return times[0] / times[1]
+
+
+def _ratio(value: float | None, base: float | None) -> str:
+    return "" if value is None or base is None else f"{value / base:,.3g}"
+
+
+def _range(series: Series, factor: float, digits: int) -> str:
+    walls = series.walls
+    return f"{walls[0] * factor:.{digits}f} to {walls[-1] * factor:.{digits}f}"

@@ -1,0 +1,171 @@
+"""What is measured: the sections of the results, in their order.
+
+Two loads decide. **Bulk** is large produce and fetch messages in packets of 1,500 bytes;
+**chatter** is small requests and responses, hundreds of thousands of them. Each section gives its
+series of runs, by input and program; `report` makes tables and marks of them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.measure import Say, Series, in_turn, warm
+from bench.peers import FLOOR, OURS, PEERS, PROGRAM, command, export
+
+HERE = Path(__file__).parent
+DATA = HERE / "data"
+OUTPUT = DATA / "out.parquet"
+CAPTURES = HERE.parent / "captures"
+RECORDINGS = {
+    "bulk": CAPTURES / "bulk-tansu.pcap.zst",
+    "chatter": CAPTURES / "chatter-mock.pcap.zst",
+}
+SIZES = {
+    "bulk": {"connections": 60, "bytes": 1_000_000_000},
+    "chatter": {"connections": 500, "messages": 500_000},
+}
+PARTS = {
+    "bulk": {"connections": 4, "bytes": 10_000_000},
+    "chatter": {"connections": 8, "messages": 5_000},
+}
+TABLES = ("exchanges", "errors", "connections", "topics", "problems", "batches", "records")
+TIMES = {"half": 0.5, "once": 1.0, "twice": 2.0}
+"""Sizes of a load, against that which the peers read."""
+CONNECTIONS = (50, 500, 5_000)
+OWN_ROUNDS = 3
+"""For what is only compared with itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Large:
+    """An input that lies ready."""
+
+    path: Path
+    packets: int
+    bytes: int
+    messages: int
+    connections: int
+    broker_ports: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How much is run."""
+
+    scale: float
+    rounds: int
+    say: Say
+
+
+@dataclass(slots=True)
+class Results:
+    """All that was measured, for `report`."""
+
+    inputs: dict[str, Large] = field(default_factory=dict)
+    """By name: bulk, chatter, bulk-twice, connections-50 and so on."""
+    peers: dict[str, dict[str, Series]] = field(default_factory=dict)
+    """By load and program."""
+    tables: dict[str, Series] = field(default_factory=dict)
+    """Chatter, by table."""
+    sizes: dict[str, Series] = field(default_factory=dict)
+    """By input."""
+    start: dict[str, Series] = field(default_factory=dict)
+    """What nearly no input takes, by what was run."""
+    records: str = ""
+    """What `bench.records` printed."""
+
+
+def make(options: Options, name: str, recording: str, sizes: Mapping[str, int]) -> Large:
+    """An input, made by another process so that this one stays small; warm."""
+    options.say(f"input {name}")
+    numbers = [word for key, size in sizes.items() for word in (f"--{key}", str(size))]
+    line = [sys.executable, "-m", "bench.inputs", name, str(RECORDINGS[recording]), *numbers]
+    content = json.loads(subprocess.run(line, check=True, capture_output=True).stdout)
+    path = DATA / f"{name}.pcap"
+    warm(path)
+    return Large(
+        path,
+        content["packets"],
+        content["bytes"],
+        content["messages"],
+        content["connections"],
+        tuple(content["broker_ports"]),
+    )
+
+
+def scaled(options: Options, sizes: Mapping[str, int], times: float = 1.0) -> dict[str, int]:
+    """Sizes of an input as asked for; `times` makes it longer, and leaves its connections."""
+    return {
+        key: round(size * options.scale * (1.0 if key == "connections" else times))
+        for key, size in sizes.items()
+    }
+
+
+def compare(options: Options, results: Results, load: str) -> None:
+    """All peers on one load."""
+    whole = make(options, load, load, scaled(options, SIZES[load]))
+    part = make(options, f"{load}-part", load, PARTS[load])
+    results.inputs |= {load: whole, f"{load}-part": part}
+    commands = {}
+    for peer in PEERS:
+        large = part if peer.on_part else whole
+        commands[peer.name] = command(peer.name, large.path, large.broker_ports, OUTPUT)
+    results.peers[load] = in_turn(commands, options.rounds, options.say)
+
+
+def tables(options: Options, results: Results) -> None:
+    """Each table of chatter, and the summary."""
+    chatter = results.inputs["chatter"].path
+    commands = {table: export(chatter, table, OUTPUT) for table in TABLES}
+    commands["summary"] = [PROGRAM, "summary", str(chatter)]
+    results.tables = in_turn(commands, OWN_ROUNDS, options.say)
+
+
+def sizes(options: Options, results: Results) -> None:
+    """Time and memory against the size of the file, and the number of connections."""
+    commands = {}
+    for load, size in SIZES.items():
+        for name, times in TIMES.items():
+            large = results.inputs[load]
+            if times != 1.0:
+                large = make(options, f"{load}-{name}", load, scaled(options, size, times))
+            results.inputs[f"{load}-{name}"] = large
+            commands[f"{load}-{name}"] = export(large.path, "exchanges", OUTPUT)
+    for connections in CONNECTIONS:
+        name = f"connections-{connections}"
+        # Short bodies, so that as many messages fit into the most connections.
+        size = {"connections": connections, "messages": 300_000, "longest": 60}
+        large = make(options, name, "chatter", size)
+        results.inputs[name] = large
+        commands[name] = export(large.path, "exchanges", OUTPUT)
+    results.sizes = in_turn(commands, OWN_ROUNDS, options.say)
+
+
+def start(options: Options, results: Results) -> None:
+    """What is left when there is nearly nothing to do."""
+    small = make(options, "small", "chatter", {"connections": 1, "messages": 1})
+    commands: dict[str, Sequence[str]] = {
+        "python -c pass": [sys.executable, "-c", "pass"],
+        "import numpy, pyarrow": [sys.executable, "-c", "import numpy, pyarrow"],
+        "import dissector": [sys.executable, "-c", "import dissector"],
+        "import analysis": [sys.executable, "-c", "import analysis"],
+        f"{OURS} --help": [PROGRAM, "--help"],
+        f"{OURS} export": command(OURS, small.path, small.broker_ports, OUTPUT),
+        f"{FLOOR} -w /dev/null": command(FLOOR, small.path, small.broker_ports, OUTPUT),
+    }
+    results.inputs["small"] = small
+    results.start = in_turn(commands, OWN_ROUNDS, options.say)
+
+
+def records(options: Options, results: Results) -> None:
+    """Record batches against aiokafka, inside one process."""
+    if importlib.util.find_spec("bench.records") is not None:
+        options.say("records")
+        line = [sys.executable, "-m", "bench.records"]
+        results.records = subprocess.run(line, capture_output=True, text=True).stdout.strip()

@@ -1,0 +1,261 @@
+"""A small recording, taken apart so that it can be repeated.
+
+A connection is cut into head, body and tail. The body begins with the first payload and ends at
+its last quiet moment: every request answered, both directions at the end of a frame. So it can
+follow itself any number of times in one connection, when sequence numbers, acknowledgements and
+correlation ids are moved on by what one body holds. The head opens the connection, the tail ends
+it.
+
+Only what such recordings are is read: pcap, gzip or zstd around it, Ethernet, IPv4, TCP; no lost
+packets.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+RECORD = 16
+"""Bytes of a pcap record header; offsets below count from its start."""
+IP = RECORD + 14
+UNITS = {b"\x4d\x3c\xb2\xa1": 1, b"\xd4\xc3\xb2\xa1": 1000}
+"""Magic of a little-endian pcap, and the ns of one unit of its times."""
+SYN = 0x02
+ID_OFFSET = (4, 8)
+"""Where in a message, from its size on, the correlation id stands: by broker, by client."""
+
+
+@dataclass(slots=True)
+class Segment:
+    """One packet of one connection."""
+
+    index: int
+    """In `Template.records`."""
+    from_client: bool
+    tcp: int
+    """Offset of the TCP header in the record."""
+    payload: int
+    """Offset of the payload in the record; its end is the IP packet's."""
+    end: int
+    seq: int
+    flags: int
+
+
+@dataclass(slots=True)
+class Conversation:
+    """One connection of the recording."""
+
+    broker_port: int
+    segments: list[Segment] = field(default_factory=list)
+    body: range = range(0)
+    """Which of `segments` are the body."""
+    body_bytes: tuple[int, int] = (0, 0)
+    """Payload of one body: by broker, by client."""
+    exchanges: int = 0
+    """Requests in one body, each with its response."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What is repeated. Arrays by packet have shape (n,), by mark (m,)."""
+
+    records: list[bytes]
+    """Every packet with its pcap record header, the time in ns."""
+    time: NDArray[np.int64]
+    """ns since 1970."""
+    from_client: NDArray[np.bool_]
+    tcp: NDArray[np.int64]
+    """Offset of the TCP header in the record."""
+    length: NDArray[np.int64]
+    """Bytes of the record."""
+    conversations: list[Conversation]
+    """Those that have a body."""
+    mark_start: NDArray[np.int64]
+    """n + 1 offsets: which marks are a packet's. A mark is one byte of a correlation id."""
+    mark_offset: NDArray[np.int64]
+    """Where in the record."""
+    mark_shift: NDArray[np.int64]
+    """How many bits of the id are below that byte."""
+    mark_id: NDArray[np.int64]
+    """The whole correlation id."""
+
+
+def read(path: Path, longest: int = 0) -> Template:
+    """A recording, taken apart; ValueError where it is not what can be repeated.
+
+    `longest`: the most exchanges that a body may have; nothing follows such a body. 0: no limit.
+    """
+    records, times = _packets(_unpacked(path))
+    conversations = _conversations(records)
+    marks: list[list[tuple[int, int, int]]] = [[] for _ in records]
+    for conversation in conversations:
+        _find_body(conversation, records, marks, longest)
+    conversations = [conversation for conversation in conversations if conversation.body]
+    if not conversations:
+        raise ValueError(f"{path.name}: no connection has a body that can be repeated")
+    from_client = np.zeros(len(records), bool)
+    tcp = np.zeros(len(records), np.int64)
+    for conversation in conversations:
+        for segment in conversation.segments:
+            from_client[segment.index] = segment.from_client
+            tcp[segment.index] = segment.tcp
+    flat = np.array([mark for each in marks for mark in each], np.int64).reshape(-1, 3)
+    return Template(
+        records=records,
+        time=np.array(times, np.int64),
+        from_client=from_client,
+        tcp=tcp,
+        length=np.array([len(record) for record in records], np.int64),
+        conversations=conversations,
+        mark_start=np.cumsum([0, *(len(each) for each in marks)], dtype=np.int64),
+        mark_offset=flat[:, 0].copy(),
+        mark_shift=flat[:, 1].copy(),
+        mark_id=flat[:, 2].copy(),
+    )
+
+
+def _unpacked(path: Path) -> bytes:
+    data = path.read_bytes()
+    if data[:2] == b"\x1f\x8b":
+        return gzip.decompress(data)
+    if data[:4] == b"\x28\xb5\x2f\xfd":
+        return zstandard.ZstdDecompressor().decompressobj().decompress(data)
+    return data
+
+
+def _packets(data: bytes) -> tuple[list[bytes], list[int]]:
+    """Records of whole TCP packets over IPv4, and their times in ns."""
+    unit = UNITS.get(data[:4])
+    if unit is None or struct.unpack_from("<I", data, 20)[0] != 1:
+        raise ValueError("only little-endian pcap with Ethernet can be repeated")
+    records, times = [], []
+    at = 24
+    while at + RECORD <= len(data):
+        seconds, fraction, captured, length = struct.unpack_from("<IIII", data, at)
+        frame = data[at + RECORD : at + RECORD + captured]
+        at += RECORD + captured
+        if frame[12:14] == b"\x08\x00" and frame[14] >> 4 == 4 and frame[23] == 6:
+            if captured < length:
+                raise ValueError("a packet is cut short")
+            times.append(seconds * 10**9 + fraction * unit)
+            header = struct.pack("<IIII", seconds, fraction * unit, captured, length)
+            records.append(header + frame)
+    return records, times
+
+
+def _conversations(records: list[bytes]) -> list[Conversation]:
+    """Connections that begin in the recording, each with its segments."""
+    found: list[Conversation] = []
+    current: dict[frozenset[bytes], tuple[Conversation, bytes]] = {}
+    for index, record in enumerate(records):
+        tcp = IP + (record[IP] & 15) * 4
+        source = record[IP + 12 : IP + 16] + record[tcp : tcp + 2]
+        target = record[IP + 16 : IP + 20] + record[tcp + 2 : tcp + 4]
+        key = frozenset((source, target))
+        flags = record[tcp + 13]
+        if flags & 0x12 == SYN and (
+            key not in current or current[key][0].segments[-1].flags != SYN
+        ):
+            conversation = Conversation(int.from_bytes(target[4:], "big"))
+            current[key] = conversation, source
+            found.append(conversation)
+        if key not in current:
+            continue
+        conversation, client = current[key]
+        payload = tcp + (record[tcp + 12] >> 4) * 4
+        end = IP + int.from_bytes(record[IP + 2 : IP + 4], "big")
+        seq = int.from_bytes(record[tcp + 4 : tcp + 8], "big")
+        segment = Segment(index, source == client, tcp, payload, end, seq, flags)
+        conversation.segments.append(segment)
+    return found
+
+
+def _find_body(
+    conversation: Conversation,
+    records: list[bytes],
+    marks: list[list[tuple[int, int, int]]],
+    longest: int,
+) -> None:
+    """Find the body, and mark the correlation ids of the whole conversation."""
+    segments = conversation.segments
+    streams = (bytearray(), bytearray())
+    base: dict[bool, int] = {}
+    waiting: dict[int, None] = {}
+    framed = [0, 0]
+    exchanges = 0
+    first = None
+    for number, segment in enumerate(segments):
+        side = segment.from_client
+        start = (segment.seq + (segment.flags & SYN > 0)) & 0xFFFFFFFF
+        base.setdefault(side, start)
+        payload = records[segment.index][segment.payload : segment.end]
+        if not payload:
+            continue
+        first = number if first is None else first
+        at = (start - base[side]) & 0xFFFFFFFF
+        stream = streams[side]
+        if at > len(stream):
+            return  # a hole: leave this connection out
+        stream[at : at + len(payload)] = payload
+        exchanges += _follow_frames(stream, side, framed, waiting)
+        quiet = not waiting and framed == [len(streams[0]), len(streams[1])]
+        if quiet and exchanges <= (longest or exchanges):
+            conversation.body = range(first, number + 1)
+            conversation.body_bytes = len(streams[0]), len(streams[1])
+            conversation.exchanges = exchanges
+    if longest:
+        del segments[conversation.body.stop :]
+    for side in (False, True):
+        _mark(segments, side, base.get(side, 0), bytes(streams[side]), marks)
+
+
+def _follow_frames(
+    stream: bytearray, side: bool, framed: list[int], waiting: dict[int, None]
+) -> int:
+    """Go on from frame to frame as far as they are whole; how many requests were answered."""
+    answered = 0
+    while framed[side] + 4 <= len(stream):
+        at = framed[side]
+        end = at + 4 + int.from_bytes(stream[at : at + 4], "big")
+        if end > len(stream):
+            break
+        identity = at + ID_OFFSET[side]
+        correlation_id = int.from_bytes(stream[identity : identity + 4], "big")
+        if side:
+            waiting[correlation_id] = None
+        elif correlation_id in waiting:
+            del waiting[correlation_id]
+            answered += 1
+        framed[side] = end
+    return answered
+
+
+def _mark(
+    segments: list[Segment],
+    side: bool,
+    base: int,
+    stream: bytes,
+    marks: list[list[tuple[int, int, int]]],
+) -> None:
+    """Note which bytes of which packets of one direction are a correlation id."""
+    ids: dict[int, tuple[int, int]] = {}
+    at = 0
+    while (identity := at + ID_OFFSET[side]) + 4 <= len(stream):
+        correlation_id = int.from_bytes(stream[identity : identity + 4], "big")
+        for byte in range(4):
+            ids[identity + byte] = (24 - 8 * byte, correlation_id)
+        at += 4 + int.from_bytes(stream[at : at + 4], "big")
+    places = np.array(sorted(ids), np.int64)
+    for segment in segments:
+        if segment.from_client is not side or segment.end <= segment.payload:
+            continue
+        start = (segment.seq + (segment.flags & SYN > 0) - base) & 0xFFFFFFFF
+        low, high = np.searchsorted(places, [start, start + segment.end - segment.payload])
+        for place in places[low:high].tolist():
+            marks[segment.index].append((segment.payload + place - start, *ids[place]))

@@ -1,0 +1,42 @@
+"""Processes run in turn, and whoever fails says why."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from bench.measure import in_turn
+from bench.report import table
+
+FAIL = "import sys; sys.exit('no such luck')"
+
+
+def test_programs_run_in_turn_and_failures_are_told(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    write = f"import pathlib, sys; pathlib.Path({str(log)!r}).open('a').write(sys.argv[1])"
+    commands = {
+        "a": [sys.executable, "-c", write, "a"],
+        "fails": [sys.executable, "-c", FAIL],
+        "missing": [str(tmp_path / "missing")],
+        "b": [sys.executable, "-c", write, "b"],
+    }
+    found = in_turn(commands, 3, lambda said: None)
+    assert log.read_text() == "ababab"
+    assert {name: series.failure for name, series in found.items()} == {
+        "a": "",
+        "fails": "no such luck",
+        "missing": "missing is not installed",
+        "b": "",
+    }
+    assert len(found["a"].runs) == 3
+    assert len(found["fails"].runs) == 1
+    assert found["a"].memory > 1_000_000
+
+
+def test_a_table_is_aligned_and_short_rows_are_filled() -> None:
+    assert table(["what", "s"], [["a", "10.0"], ["longer"]]).splitlines() == [
+        "| what   |    s |",
+        "| ------ | ---: |",
+        "| a      | 10.0 |",
+        "| longer |      |",
+    ]
