@@ -30,6 +30,16 @@ ROUNDING_MS = {"librdkafka": 0.005, "kafka-python": 0.0005, "aiokafka": 0.0015}
 """Half of the log's last digit; aiokafka's is the difference of two times in µs."""
 SCHEDULING_MS = 10.0
 """What a client may lose between a packet and its clock, on two busy cores."""
+BENT = {
+    ("ApiVersions", 3),  # error 35 with a body of neither v0 nor v3
+    ("ApiVersions", 4),
+    ("Metadata", 13),  # a byte too many at the end; kio, too, leaves it over
+    ("Produce", 5),  # log_start_offset is missing
+    ("ShareGroupHeartbeat", 1),  # a byte too many at the end
+}
+"""Responses of the mock cluster that no definition of Kafka's describes: read by hand."""
+BENT_WITH_AN_ERROR = {("FindCoordinator", 2), ("JoinGroup", 5), ("SyncGroup", 3)}
+"""Where it sends null for what can't be null."""
 Row = dict[str, Any]
 Pair = tuple[Fact, Row]
 
@@ -116,7 +126,9 @@ def test_sizes_exactly(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_status(name: str) -> None:
     for fact, row in pairs(name):
-        if fact.response_time is not None:
+        if "-mock" in name and (fact.api, fact.version) in BENT | BENT_WITH_AN_ERROR:
+            assert row["status"] in ("undecoded", "answered"), fact
+        elif fact.response_time is not None:
             assert row["status"] == "answered", fact
         elif fact.api == "Produce" and fact.client_id == "acks-0":
             # Both brokers answer nevertheless, and that is on the wire.
@@ -152,18 +164,6 @@ def test_times(name: str) -> None:
         if fact.response_time is not None:
             assert row["response_end_time"] < fact.response_time + cut, fact
             assert row["request_end_time"] <= row["response_time"] <= row["response_end_time"]
-
-
-BENT = {
-    ("ApiVersions", 3),  # error 35 with a body of neither v0 nor v3
-    ("ApiVersions", 4),
-    ("Metadata", 13),  # a byte too many at the end; kio, too, leaves it over
-    ("Produce", 5),  # log_start_offset is missing
-    ("ShareGroupHeartbeat", 1),  # a byte too many at the end
-}
-"""Responses of the mock cluster that no definition of Kafka's describes: read by hand."""
-BENT_WITH_AN_ERROR = {("FindCoordinator", 2), ("JoinGroup", 5), ("SyncGroup", 3)}
-"""Where it sends null for what can't be null."""
 
 
 @pytest.mark.parametrize("name", NAMES)
