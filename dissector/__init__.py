@@ -1,9 +1,14 @@
 """Kafka network traffic as tables.
 
 decode_request, decode_response    one frame to a `Message`
+open_capture                       files to a `Capture`: exchanges one by one, or tables
+
+The way of the data: packets, streams, protocol (with records), conversation, rows of tables.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from dissector.errors import (
     CaptureError,
@@ -14,7 +19,11 @@ from dissector.errors import (
 )
 from dissector.protocol.message import Message, decode_request, decode_response
 
+if TYPE_CHECKING:
+    from dissector.capture import Capture, open_capture
+
 __all__ = [
+    "Capture",
     "CaptureError",
     "DecodeError",
     "DefinitionError",
@@ -23,4 +32,14 @@ __all__ = [
     "UnknownVersion",
     "decode_request",
     "decode_response",
+    "open_capture",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what needs NumPy and Arrow when it is asked for: they take longer than all the rest."""
+    if name in ("Capture", "open_capture"):
+        from dissector import capture
+
+        return getattr(capture, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,6 +22,7 @@ from dissector.faults import faults
 from dissector.packets import open_packets
 from dissector.packets.block import PacketSource
 from dissector.problems import Problem
+from dissector.protocol import catalog
 from dissector.spool import Spool
 from dissector.streams import Streams
 from dissector.streams.frames import FrameBlock
@@ -63,7 +64,9 @@ class Capture:
         progress: Progress | None = None,
     ) -> None:
         self._source = source
-        self._streams = Streams(ports=ports)
+        self._streams = Streams(
+            ports=ports, newest={key: catalog.versions(key)[-1] for key in catalog.apis()}
+        )
         self._connections = Connections(self._streams.connections)
         self._names = TopicNames()
         self._hold = hold

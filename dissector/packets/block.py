@@ -7,8 +7,8 @@ keep the order of the capture. Packets that are not TCP are counted, and not in 
 The bytes stay where they were read: `payload` says where in `data` a packet's payload begins. The
 first `reserve` bytes of `data` are left free for the next stage, which puts there what it carries
 over from the block before, so that old and new bytes share one array and nothing is copied twice.
-The last `PAD` bytes are padding, so that a gather of up to eight bytes at any payload position stays
-inside the array.
+The last `PAD` bytes are padding, so that a gather of up to eight bytes at any payload position
+stays inside the array.
 
 Addresses are two uint64, high and low, in network order; an IPv4 address is its IPv4-mapped IPv6
 address (RFC 4291, section 2.5.5.2): high 0, low 0x0000ffff_aabbccdd.
@@ -17,7 +17,7 @@ address (RFC 4291, section 2.5.5.2): high 0, low 0x0000ffff_aabbccdd.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ Int32: TypeAlias = NDArray[np.int32]
 UInt64: TypeAlias = NDArray[np.uint64]
 UInt32: TypeAlias = NDArray[np.uint32]
 UInt16: TypeAlias = NDArray[np.uint16]
+Int8: TypeAlias = NDArray[np.int8]
 UInt8: TypeAlias = NDArray[np.uint8]
 
 PAD = 8
@@ -79,6 +80,23 @@ class PacketBlock:
 
     def __len__(self) -> int:
         return len(self.time)
+
+    @classmethod
+    def empty(cls, reserve: int) -> PacketBlock:
+        """A block without packets."""
+
+        def none(dtype: type[np.generic]) -> NDArray[Any]:
+            return np.zeros(0, dtype)
+
+        return cls(
+            data=np.zeros(reserve + PAD, np.uint8), reserve=reserve,
+            capture=none(np.int32), number=none(np.int64), time=none(np.int64),
+            src_high=none(np.uint64), src_low=none(np.uint64), dst_high=none(np.uint64),
+            dst_low=none(np.uint64), src_port=none(np.uint16), dst_port=none(np.uint16),
+            seq=none(np.uint32), ack=none(np.uint32), flags=none(np.uint8),
+            window=none(np.uint16), payload=none(np.int64), captured=none(np.int32),
+            length=none(np.int32), packets_seen=0, bytes_read=0,
+        )  # fmt: skip
 
 
 class PacketSource(Protocol):

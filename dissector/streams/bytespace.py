@@ -2,15 +2,15 @@
 
 A message that spans packets lies in pieces of the block's data, with other bytes between them.
 Joining the pieces would copy every byte of a bulk transfer for the sake of the few that are looked
-at. So later stages read through a space: an address counts bytes of a stream in order, and a gather
-turns addresses into positions.
+at. So later stages read through a space: an address counts bytes of a stream in order, and a
+gather turns addresses into positions.
 
 `FlatSpace` is a space whose addresses are positions: for messages inside one packet, or bytes from
-elsewhere. `PiecedSpace` looks each address up among the pieces; addresses between two pieces (bytes
-that were lost) read as zero, and the caller knows how far a frame is readable.
+elsewhere. `PiecedSpace` looks each address up among the pieces; addresses between two pieces
+(bytes that were lost) read as zero, and the caller knows how far a frame is readable.
 
-Contract: an address handed in lies in [0, size]; reads of up to eight bytes at any such address stay
-inside memory, whatever they mean. Callers clip addresses to their frame before every gather.
+Contract: an address handed in lies in [0, size]; reads of up to eight bytes at any such address
+stay inside memory, whatever they mean. Callers clip addresses to their frame before every gather.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ByteSpace(Protocol):
         """The byte at each address."""
 
     def number(self, at: Int64, dtype: str) -> NDArray[np.generic]:
-        """A big-endian number at each address; dtype is a NumPy name such as ``i4``; native order."""
+        """A big-endian number at each address; `dtype` is NumPy's name of it, such as ``i4``."""
 
     def take(self, at: Int64, length: Int64) -> tuple[Bytes, Int64]:
         """The bytes of n ranges, one after the other, and their n + 1 offsets."""

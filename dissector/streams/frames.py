@@ -1,8 +1,8 @@
 """What the streams stage hands on: frames, as arrays, and the connections they belong to.
 
-A frame is one length-prefixed message of one direction of one connection. Its bytes are read through
-a space (see `bytespace`): `start` is the address of the first byte after the 4-byte size. Arrays of
-one `FrameBlock` have the same length n; the frames of one stream stand in stream order.
+A frame is one length-prefixed message of one direction of one connection. Its bytes are read
+through a space (see `bytespace`): `start` is the address of the first byte after the 4-byte size.
+Arrays of one `FrameBlock` have the same length n; the frames of one stream stand in stream order.
 """
 
 from __future__ import annotations

@@ -1,0 +1,143 @@
+"""Connections: what the stages learned of each, as text and as rows.
+
+Streams know addresses as numbers, and which end is the client; the conversation knows who spoke.
+Here both come together, for the columns that every table has, and for the `connections` table.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dissector.arrow import batch
+from dissector.conversation.dialogue import Turn
+from dissector.packets.block import Int64
+from dissector.streams.table import NEVER, OPEN, ConnectionTable
+from dissector.tables import CONNECTIONS
+
+MAPPED = 0xFFFF << 32
+"""High part of the low 64 bits of an IPv4-mapped IPv6 address."""
+
+PROTOCOLS = pa.array(["unknown", "kafka", "tls", "unknown"])
+CLOSED = pa.array([None, "fin", "rst"])
+
+
+class Connections:
+    """The connection table, with what the conversation adds."""
+
+    def __init__(self, table: ConnectionTable) -> None:
+        self._table = table
+        self._texts: dict[tuple[int, int], str] = {}
+        self._requests = np.zeros(0, np.int64)
+        self._responses = np.zeros(0, np.int64)
+        self._said: dict[str, dict[int, str]] = {
+            "software_name": {}, "software_version": {}, "sasl_mechanism": {},
+        }  # fmt: skip
+
+    def ended(self) -> NDArray[np.bool_]:
+        """Whether each connection has seen its end."""
+        table = self._table
+        closed: NDArray[np.bool_] = (table.closed != OPEN) | table.replaced
+        return closed[: table.count]
+
+    def learn(self, turn: Turn) -> Iterator[tuple[int, int, int]]:
+        """Count messages, note what clients say of themselves; give the brokers that are named.
+
+        Of each broker that a response names by address: high, low and port, as in `PacketBlock`.
+        """
+        count = self._table.count
+        self._requests = _added(self._requests, turn.request.heads.connection, count)
+        self._responses = _added(self._responses, turn.response.heads.connection, count)
+        self._responses = _added(self._responses, turn.orphans.connection, count)
+        for role, said in self._said.items():
+            if any(turn.request.facts.columns(role)):
+                for index, text in enumerate(turn.request.facts.texts(role).to_pylist()):
+                    if text:
+                        said[int(turn.request.heads.connection[index])] = text
+        return self._brokers(turn)
+
+    def columns(self, connection: Int64) -> dict[str, pa.Array]:
+        """client_ip, client_port, broker_ip, broker_port of each of n connections."""
+        table = self._table
+        rows, index = np.unique(connection, return_inverse=True)
+        client = np.where(table.client[rows] < 0, 0, table.client[rows]).astype(np.int64)
+        found = {}
+        for name, end in (("client", client), ("broker", 1 - client)):
+            addresses = zip(
+                table.high[rows, end].tolist(), table.low[rows, end].tolist(), strict=True
+            )
+            words = pa.array([self._text(*each) for each in addresses], pa.string())
+            found[f"{name}_ip"] = words.take(pa.array(index))
+            found[f"{name}_port"] = pa.array(table.port[rows, end].astype(np.int32)[index])
+        return found
+
+    def rows(self) -> pa.RecordBatch:
+        """The `connections` table."""
+        table, count = self._table, self._table.count
+        every = np.arange(count)
+        client = np.where(table.client[:count] < 0, 0, table.client[:count]).astype(np.int64)
+        none = np.zeros(0, np.int64)
+        rtt = table.handshake[:count]
+        columns = {
+            "connection_id": every,
+            **self.columns(every),
+            "first_time": table.first_time[:count],
+            "last_time": table.last_time[:count],
+            "protocol": PROTOCOLS.take(pa.array(table.protocol[:count])),
+            "opened": table.opened[:count],
+            "closed": CLOSED.take(pa.array(table.closed[:count])),
+            "handshake_rtt_ms": pa.array(rtt / 1e6, mask=rtt == NEVER),
+            "requests": _added(self._requests, none, count)[:count],
+            "responses": _added(self._responses, none, count)[:count],
+        }
+        for name, end in (("client", client), ("broker", 1 - client)):
+            for what, counts in (
+                ("packets", table.packets), ("bytes", table.bytes),
+                ("retransmitted", table.retransmitted), ("out_of_order", table.out_of_order),
+                ("lost_bytes", table.lost),
+            ):  # fmt: skip
+                columns[f"{name}_{what}"] = counts[every, end]
+        for role, said in self._said.items():
+            columns[role] = pa.array([said.get(row) for row in range(count)], pa.string())
+        return batch(CONNECTIONS, columns)
+
+    def _text(self, high: int, low: int) -> str:
+        text = self._texts.get((high, low))
+        if text is None:
+            if high == 0 and low & ~0xFFFFFFFF == MAPPED:
+                text = str(ipaddress.IPv4Address(low & 0xFFFFFFFF))
+            else:
+                text = str(ipaddress.IPv6Address(high << 64 | low))
+            self._texts[high, low] = text
+        return text
+
+    def _brokers(self, turn: Turn) -> Iterator[tuple[int, int, int]]:
+        for group, column in turn.response.facts.columns("port"):
+            every = np.arange(len(column.row), dtype=np.int64)
+            hosts = group.texts_beside(column, "host", every).cast(pa.string())
+            ports = group.numbers_beside(column, "port", every)
+            for row in (
+                pa.table({"host": hosts, "port": ports})
+                .drop_null()
+                .group_by(["host", "port"])
+                .aggregate([])
+                .to_pylist()
+            ):
+                try:
+                    address = ipaddress.ip_address(row["host"])
+                except ValueError:
+                    continue  # a name: which address it had is not in the capture
+                number = int(address)
+                if address.version == 4:
+                    number |= MAPPED
+                yield number >> 64, number & (1 << 64) - 1, row["port"]
+
+
+def _added(counts: Int64, connection: Int64, size: int) -> Int64:
+    more = np.bincount(connection, minlength=max(size, len(counts)))
+    more[: len(counts)] += counts
+    return more.astype(np.int64)
