@@ -8,7 +8,6 @@ page and the line: a page is right as a whole, or not used.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,12 +54,12 @@ class _Parser:
 
     def __init__(self, text: str, name: str) -> None:
         self.name = name
-        self.lines = list(self._split(text))
+        self.lines = self._split(text)
         self.at = 0
-        self.newest = 0
+        self.versions = range(0)
         self.flexible = range(0)
 
-    def _split(self, text: str) -> Sequence[_Line]:
+    def _split(self, text: str) -> list[_Line]:
         lines = []
         for number, raw in enumerate(text.splitlines(), 1):
             body = raw.partition("#")[0].rstrip()
@@ -130,8 +129,8 @@ class _Parser:
         match = _VERSIONS.fullmatch(versions)
         if not match or match[3]:
             raise self._error(f"versions {versions}: a header has A or A-B")
-        self.newest = int(match[2] or match[1])
-        self.versions = self._versions(versions, range(self.newest + 1))
+        newest = int(match[2] or match[1])
+        self.versions = self._versions(versions, range(newest + 1))
         self.flexible = range(0)
         if flexible != "none":
             self.flexible = self._versions(flexible, self.versions)
@@ -160,12 +159,9 @@ class _Parser:
         if not match:
             raise self._error(f"{word}: versions are A, A+ or A-B")
         first = int(match[1])
-        last = self.newest if match[3] else int(match[2] or first)
-        if match[3] and within and first in within:
-            last = within[-1]
-        if last < first or first not in within or last not in within:
-            whole = f"{within[0]}-{within[-1]}" if within else "none"
-            raise self._error(f"versions {word} are not all among {whole}")
+        last = within[-1] if match[3] else int(match[2] or first)
+        if not within[0] <= first <= last <= within[-1]:
+            raise self._error(f"versions {word} are not all among {within[0]}-{within[-1]}")
         return range(first, last + 1)
 
     # field lines

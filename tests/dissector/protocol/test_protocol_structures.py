@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import random
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from kafka.protocol.consumer.metadata import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -22,6 +25,7 @@ from dissector.protocol.explain import explain
 from dissector.protocol.notation import Direction, StructureLayout
 from dissector.protocol.structures import (
     COORDINATOR_PAGES,
+    RECORD_TOPICS,
     Decoded,
     decode_control_record,
     decode_record,
@@ -397,6 +401,17 @@ def test_records_that_are_not_there() -> None:
     for topic in ("__cluster_metadata", "__remote_log_metadata"):
         with pytest.raises(DecodeError, match="no value"):
             decode_record(topic, b"", None)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.sampled_from(sorted(RECORD_TOPICS)),
+    st.binary(max_size=3).map(lambda some: b"\0" + some),
+    st.binary(max_size=60).map(lambda some: b"\1" + some) | st.none(),
+)
+def test_any_record(topic: str, key: bytes, value: bytes | None) -> None:
+    with contextlib.suppress(DecodeError):
+        decode_record(topic, key, value)
 
 
 # unfolding
