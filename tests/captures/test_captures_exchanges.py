@@ -126,16 +126,17 @@ def test_sizes_exactly(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_status(name: str) -> None:
     for fact, row in pairs(name):
-        if "-mock" in name and (fact.api, fact.version) in BENT | BENT_WITH_AN_ERROR:
-            assert row["status"] in ("undecoded", "answered"), fact
-        elif fact.response_time is not None:
-            assert row["status"] == "answered", fact
+        bends = "-mock" in name and (fact.api, fact.version) in BENT | BENT_WITH_AN_ERROR
+        assert row["status"] != "undecoded" or bends, fact
+        if fact.response_time is not None:
+            assert row["status"] in ("answered", "undecoded"), fact
         elif fact.api == "Produce" and fact.client_id == "acks-0":
             # Both brokers answer nevertheless, and that is on the wire.
             assert row["acks"] == 0
             assert row["status"] in ("no_reply_expected", "answered"), fact
         else:
-            assert row["status"] in ("unanswered", "answered"), fact
+            # A client may have left before the answer came, or could not read it.
+            assert row["status"] in ("unanswered", "answered", "undecoded"), fact
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("kafka-python")])
