@@ -105,6 +105,22 @@ def client(version: str) -> str:
     return maven(f"org.apache.kafka:kafka-clients:{version}", "org.slf4j:slf4j-nop:1.7.36")
 
 
+def plugin(classpath: str, program: str) -> str:
+    """`classpath` with the class of java/PROGRAM.java, compiled for it, in front."""
+    source = HERE / "java" / f"{program}.java"
+
+    def fetch(target: Path) -> None:
+        require("javac")
+        run(["javac", "-cp", classpath, "-d", str(target), str(source)], target)
+
+    return f"{kept('java', [classpath, source.read_text()], fetch)}:{classpath}"
+
+
+def streams() -> str:
+    """Class path of Kafka Streams."""
+    return maven(f"org.apache.kafka:kafka-streams:{KAFKA_STREAMS}", "org.slf4j:slf4j-nop:1.7.36")
+
+
 def kept(kind: str, what: Sequence[str], fetch: Callable[[Path], None]) -> Path:
     """The cache folder for `what`; filled by `fetch` the first time, whole or not at all."""
     target = CACHE / kind / hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]

@@ -56,6 +56,7 @@ class Node:
     roles: str = "broker,controller"
     """As in process.roles; empty for a broker that registers with ZooKeeper."""
     settings: Mapping[str, str] = field(default_factory=dict)
+    disks: int = 1
 
     @property
     def name(self) -> str:
@@ -188,7 +189,8 @@ class Cluster:
         folder = self._folder(node.id)
         folder.mkdir()
         settings = COMMON | self._addresses(node) | self._settings | dict(node.settings)
-        settings["log.dirs"] = str(folder / "data")
+        disks = (str(folder / "data" / f"{disk}") for disk in range(node.disks))
+        settings["log.dirs"] = ",".join(disks)
         properties = folder / "properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         if node.roles:

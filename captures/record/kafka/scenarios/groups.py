@@ -114,8 +114,8 @@ def kafka_4_group_share() -> None:
         Recording("kafka-4-group-share", about) as recording,
         orders(recording, java, "orders:2:1") as cluster,
     ):
-        earliest = ("share.auto.offset.reset", "earliest")
-        clients.java(recording, java, "GroupConfig", cluster.bootstrap, "sharers", *earliest)
+        earliest = ("GROUP", "sharers", "share.auto.offset.reset=earliest")
+        clients.java(recording, java, "SetConfig", cluster.bootstrap, *earliest)
         given = [*command, cluster.bootstrap, "orders", "sharers"]
         recording.start("s1", [*given, "14", "s1"])
         second = recording.start("s2", [*given, "60", "s2"])
@@ -128,9 +128,7 @@ def kafka_4_group_share() -> None:
 @scenario
 def kafka_4_group_streams() -> None:
     """An application of two processes; one is killed."""
-    streams = artifacts.maven(
-        f"org.apache.kafka:kafka-streams:{artifacts.KAFKA_STREAMS}", "org.slf4j:slf4j-nop:1.7.36"
-    )
+    streams = artifacts.streams()
     java = artifacts.client(KAFKA_4)
     artifacts.broker(KAFKA_4)
     about = (
