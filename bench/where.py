@@ -1,0 +1,192 @@
+"""Where the time goes: `python -m bench.where CAPTURE`, one process, stage by stage.
+
+The capture is read as `export --table exchanges --format parquet` reads it. Each function that
+begins a stage is wrapped by a clock; a stage's time is its own, without that of the stages that it
+calls. All of them are called once a block, or once for each kind of message in it, so that the
+clocks cost nothing. They count processor time, so that what else the machine does is not in it. The
+floor is what it takes to read the file's bytes, and look at none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import functools
+import importlib
+import pstats
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.report import MB, table
+
+STAGES = {
+    "packets: read bytes": ("dissector.packets.inputs:ByteInput.fill",),
+    "packets: record headers": ("dissector.packets.pcap:Pcap.scan",),
+    "packets: link, IP, TCP": ("dissector.packets.files:segments",),
+    "packets: the rest": ("dissector.packets.files:FileSource.read",),
+    "streams: connections": ("dissector.streams.tracking:Tracker.track",),
+    "streams: reassembly": ("dissector.streams.reassembly:Reassembler.feed",),
+    "streams: Kafka or not": ("dissector.streams.deciding:Decider.decide",),
+    "streams: frames": ("dissector.streams.framing:Chains.walk",),
+    "streams: the rest": (
+        "dissector.streams.streaming:Streams.feed",
+        "dissector.streams.streaming:Streams.finish",
+    ),
+    "conversation: headers": (
+        "dissector.conversation.dialogue:heads",
+        "dissector.conversation.dialogue:request_heads",
+        "dissector.conversation.dialogue:response_bodies",
+    ),
+    "conversation: bodies": ("dissector.conversation.facts:gather",),
+    "conversation: match": (
+        "dissector.conversation.matching:match",
+        "dissector.conversation.matching:in_flight",
+    ),
+    "conversation: describe requests": ("dissector.conversation.dialogue:describe",),
+    "conversation: the rest": ("dissector.conversation.dialogue:Conversation.feed",),
+    "tables: topic names": (
+        "dissector.conversation.topic_names:TopicNames.learn",
+        "dissector.spool:Spool.put",
+        "dissector.spool:Spool.drain",
+    ),
+    "tables: brokers": ("dissector.connections:Connections.learn",),
+    "tables: rows of exchanges": ("dissector.rows:exchanges",),
+    "tables: Parquet": ("pyarrow.parquet:ParquetWriter.write_table",),
+}
+"""Where each stage begins: a module, and the function or method that is looked up in it."""
+REST = "between the stages"
+PIECE = 1 << 20
+
+
+class Clock:
+    """Processor seconds by stage; a stage that begins stops the one around it."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.calls: dict[str, int] = defaultdict(int)
+        self._running = [REST]
+        self._since = time.process_time()
+
+    def lap(self) -> None:
+        """Put the time since the last lap down to the stage that runs."""
+        now = time.process_time()
+        self.seconds[self._running[-1]] += now - self._since
+        self._since = now
+
+    def watch(self, stage: str, place: str) -> None:
+        """Put the time of the function at `place` down to `stage`."""
+        owner, name = located(place)
+        function = getattr(owner, name)
+
+        @functools.wraps(function)
+        def timed(*arguments: Any, **named: Any) -> Any:
+            self.lap()
+            self._running.append(stage)
+            self.calls[stage] += 1
+            try:
+                return function(*arguments, **named)
+            finally:
+                self.lap()
+                self._running.pop()
+
+        setattr(owner, name, timed)
+
+
+def located(place: str) -> tuple[Any, str]:
+    """What holds the function that `place` names, and its name there."""
+    module, _, path = place.partition(":")
+    *owners, name = path.split(".")
+    return functools.reduce(getattr, owners, importlib.import_module(module)), name
+
+
+def floor(path: Path) -> float:
+    """Processor seconds to read a file's bytes into the same memory over and over."""
+    begin, piece = time.process_time(), bytearray(PIECE)
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(piece):
+            pass
+    return time.process_time() - begin
+
+
+def export(path: Path) -> tuple[int, int]:
+    """Read a capture to `exchanges` in Parquet; how many packets and exchanges it has."""
+    import pyarrow as pa
+
+    from analysis.export import FORMATS
+    from dissector import open_capture
+    from dissector.tables import TABLES
+
+    rows = 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal rows
+        for _, batch in capture.stream(["exchanges"]):
+            rows += len(batch)
+            yield batch
+
+    capture = open_capture(path)
+    FORMATS["parquet"](counted(), TABLES["exchanges"].schema, pa.BufferOutputStream())
+    return capture.packets, rows
+
+
+def stages(path: Path) -> str:
+    """A table of what each stage took."""
+    for places in STAGES.values():
+        for place in places:
+            located(place)  # what is heavy is imported before the clock starts
+    least = floor(path)
+    clock = Clock()
+    for stage, places in STAGES.items():
+        for place in places:
+            clock.watch(stage, place)
+    packets, rows = export(path)
+    clock.lap()
+    whole = sum(clock.seconds.values())
+
+    def line(stage: str, seconds: float) -> list[str]:
+        return [
+            stage,
+            f"{clock.calls[stage]:,}" if clock.calls[stage] else "",
+            f"{seconds * 1e3:,.0f}",
+            f"{seconds / whole:.1%}",
+            f"{seconds / packets * 1e9:,.0f}",
+            f"{seconds / max(rows, 1) * 1e9:,.0f}",
+        ]
+
+    lines = [line(stage, clock.seconds[stage]) for stage in (*STAGES, REST)]
+    lines += [line("together", whole), line("floor: the file's bytes, read", least)]
+    size = path.stat().st_size / MB
+    about = (
+        f"{size:,.0f} MB, {packets:,} packets, {rows:,} exchanges; {size / whole:,.0f} MB a second."
+    )
+    header = ["stage", "calls", "CPU ms", "share", "ns a packet", "ns an exchange"]
+    return f"{about}\n\n{table(header, lines)}"
+
+
+def functions(path: Path, count: int) -> None:
+    """Print the functions that take the most time, and how many calls there are."""
+    profile = cProfile.Profile()
+    profile.runcall(export, path)
+    statistics = pstats.Stats(profile)
+    statistics.strip_dirs().sort_stats("tottime").print_stats(count)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Say where the time goes."""
+    parser = argparse.ArgumentParser(prog="python -m bench.where", description=main.__doc__)
+    parser.add_argument("capture", type=Path)
+    parser.add_argument(
+        "--functions", type=int, metavar="N", help="the N functions that take the most, instead"
+    )
+    options = parser.parse_args(arguments)
+    if options.functions:
+        functions(options.capture, options.functions)
+    else:
+        print(stages(options.capture))
+
+
+if __name__ == "__main__":
+    main()

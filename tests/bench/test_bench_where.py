@@ -1,0 +1,35 @@
+"""The stages that `bench.where` names are there, and a stage's time is its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.where import REST, STAGES, Clock, located
+
+
+@pytest.mark.parametrize("place", [place for places in STAGES.values() for place in places])
+def test_every_stage_is_there(place: str) -> None:
+    owner, name = located(place)
+    assert callable(getattr(owner, name))
+
+
+def test_a_stage_stops_the_one_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(100))
+    monkeypatch.setattr("time.process_time", lambda: next(now))
+    monkeypatch.setitem(globals(), "outer", outer)  # put back what the clock replaces
+    monkeypatch.setitem(globals(), "inner", inner)
+    clock = Clock()
+    clock.watch("outside", f"{__name__}:outer")
+    clock.watch("inside", f"{__name__}:inner")
+    assert outer() == 3
+    clock.lap()
+    assert clock.seconds == {REST: 2, "outside": 3, "inside": 2}
+    assert clock.calls == {"outside": 1, "inside": 2}
+
+
+def outer() -> int:
+    return inner() + inner() + 1
+
+
+def inner() -> int:
+    return 1
