@@ -88,7 +88,8 @@ class Chains:
             return np.full(len(address), FAR)
         next_gap = np.searchsorted(self._gap_end, address, side="right")
         start = np.append(self._gap_start, FAR)[next_gap]
-        return np.maximum(start, address)
+        until: Int64 = np.maximum(start, address)
+        return until
 
     def walk(self, index: Int64, at: Int64) -> tuple[Int64, Int64, Int64, Int64, Int64]:
         """Walk the chains of the streams at `index` from the addresses `at` on.

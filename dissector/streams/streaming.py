@@ -205,6 +205,8 @@ class Streams:
         holder = chains.piece_of(body)
         inside = body - chains.address[holder] if len(body) else body
         flat = inside + size <= pieces.length[holder] if len(body) else body.astype(np.bool_)
+        stream_end = chains.end[np.searchsorted(chains.stream, stream)]
+        there = np.minimum(chains.there_until(body), stream_end)
         return FrameBlock(
             data=chains.data,
             space=chains.space,
@@ -213,7 +215,7 @@ class Streams:
             start=body,
             position=np.where(flat, pieces.source[holder] + inside, -1),
             size=size,
-            readable=np.clip(np.minimum(chains.there_until(body), end) - body, 0, size),
+            readable=np.clip(there - body, 0, size),
             capture=pieces.capture[first].astype(np.int32),
             packet=pieces.number[first],
             time=pieces.time[first],
