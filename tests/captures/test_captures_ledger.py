@@ -17,7 +17,7 @@ from truth import CAPTURES, CLIENTS, ROOT, facts, ledger, told_by_clients, unpac
 LARGEST, ALL_TOGETHER = 400_000, 20_000_000
 LEDGER = ledger()
 FILES = sorted(path for path in CAPTURES.iterdir() if path.is_file() and path.name != "README.md")
-PLACES = re.compile(rb"/(?:home|root|Users|tmp|work|var)/")
+PLACES = re.compile(rb"/(?:home|root|Users|work)/")
 """Where a recording machine keeps its things; no capture and no log needs to know."""
 
 
