@@ -182,7 +182,8 @@ def no_batch(space: ByteSpace, at: int, until: int) -> Problem:
     if not stretch.any():
         kind, detail = "zero_bytes", "zeros where a batch should begin"
     else:
-        magic, length = stretch[16], int.from_bytes(stretch[8:12].tobytes(), signed=True)
+        front = space.bytes(at, FRONT)
+        magic, length = front[16], int.from_bytes(front[8:12], signed=True)
         kind, detail = "no_batch", f"no batch begins here: magic {magic}, length {length}"
     return Problem(stage="records", kind=kind, detail=detail, offset=at, bytes=until - at)
 

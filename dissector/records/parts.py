@@ -21,8 +21,8 @@ from dissector.records.messages import Messages, read_messages
 from dissector.streams.bytespace import FlatSpace
 
 _SLICE = 16_000
-"""Records whose fields are read at a time. Columns of 8 bytes each then stay in the cache, and under
-128 KB, above which the C library takes fresh pages from the kernel for every array."""
+"""Records whose fields are read at a time. Columns of 8 bytes each then stay in the cache, and
+under 128 KB, above which the C library may take fresh pages from the kernel for every array."""
 _LOG_APPEND = 1
 
 

@@ -33,7 +33,8 @@ from dissector.records.slices import in_one_row
 from dissector.streams.bytespace import ByteSpace
 
 GROUP_RECORDS = 1 << 18
-GROUP_BYTES = 32 << 20
+GROUP_BYTES = 4 << 20
+_RATIO = 8
 _WRAPPED = 64
 """Bytes of a compressed message that are guessed to hold a record."""
 
@@ -80,7 +81,7 @@ def _inflate(
     compressed = group[batches.codec[group] != 0]
     payload = _payloads(space, batches, compressed, problems)
     memory = payload.data.data
-    chunks: list[bytes] = []
+    row = _Growing(_RATIO * int((payload.end - payload.begin).sum()))
     done: list[int] = []
     offsets = [0]
     taken = len(group)
@@ -89,19 +90,37 @@ def _inflate(
     ):
         codec, magic = int(batches.codec[index]), int(batches.magic[index])
         try:
-            some = decompress(codec, memory[low:high], limits, magic=magic)
+            row.add(decompress(codec, memory[low:high], limits, magic=magic))
         except DecodeError as error:
             add_problem(problems, batches, index, "decompression", error.detail)
             continue
-        chunks += some
         done.append(index)
-        offsets.append(offsets[-1] + sum(map(len, some)))
-        if offsets[-1] > GROUP_BYTES:
+        offsets.append(row.used)
+        if row.used > GROUP_BYTES // 2:
             taken = int(np.searchsorted(group, index)) + 1
             break
-    row = np.frombuffer(b"".join([*chunks, bytes(PAD)]), np.uint8)
+    row.add([bytes(PAD)])
     borders = np.array(offsets, np.int64)
-    return Row(row, np.array(done, np.int64), borders[:-1], borders[1:]), taken
+    return Row(row.data, np.array(done, np.int64), borders[:-1], borders[1:]), taken
+
+
+class _Growing:
+    """A row of bytes that chunks are put into as they come, while they are in the cache."""
+
+    def __init__(self, guess: int) -> None:
+        self.data = np.empty(min(guess + PAD, GROUP_BYTES), np.uint8)
+        self.used = 0
+
+    def add(self, chunks: list[bytes]) -> None:
+        needed = self.used + sum(map(len, chunks))
+        if needed > len(self.data):
+            grown = np.empty(2 * needed, np.uint8)
+            grown[: self.used] = self.data[: self.used]
+            self.data = grown
+        memory = self.data.data
+        for chunk in chunks:
+            memory[self.used : self.used + len(chunk)] = chunk
+            self.used += len(chunk)
 
 
 def _payloads(space: ByteSpace, batches: Batches, compressed: Int64, problems: Problems) -> Row:

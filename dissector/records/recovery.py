@@ -13,7 +13,7 @@ is no batch; and each only from its first suspect on.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from crc32c import crc32c
@@ -61,25 +61,26 @@ def recover(
     `batches` are the chain's, with `crc_ok` set. Problems come with the index of their field, and
     with addresses as offsets.
     """
-    broken = dict(chain.broken)
     keep = np.ones(len(chain.address), np.bool_)
     fields: list[int] = []
     links: list[Link] = []
     problems: list[tuple[int, Problem]] = []
     for index, at in _first_suspects(chain, batches).items():
         end = int(stop[index])
-        proven = find_batches(space, at + 1, end)
-        if not proven:
-            if index in broken:
-                problems.append((index, no_batch(space, broken[index], end)))
-            continue
-        mended, found = _mend(space, at, end, proven)
-        low, high = np.searchsorted(chain.field, [index, index + 1])
-        keep[low:high] &= chain.address[low:high] < at
-        fields += [index] * len(mended)
-        links += mended
+        mended, found = _mend(space, at, end, find_batches(space, at + 1, end))
         problems += [(index, problem) for problem in found]
-    if not links:
+        rows = slice(*np.searchsorted(chain.field, [index, index + 1]).tolist())
+        before = chain.address[rows] < at
+        columns = (
+            chain.address[rows][~before],
+            chain.size[rows][~before],
+            chain.magic[rows][~before],
+        )
+        if mended != [Link(*link) for link in zip(*(c.tolist() for c in columns), strict=True)]:
+            keep[rows] = before
+            fields += [index] * len(mended)
+            links += mended
+    if keep.all() and not links:
         return chain, problems
     whole = Chain(
         np.append(chain.field[keep], np.array(fields, np.int64)),
@@ -117,11 +118,19 @@ def _mend(
         behind = bisect_right(addresses, at)
         goal = addresses[behind] if behind < len(addresses) else stop
         run, reached = _follow(space, at, goal, stop)
-        links += run
-        if reached < goal and (reached + FRONT <= stop):
+        if reached != goal:
+            # The checksum does not cover the length: it may hold all the same up to the goal.
+            last = run[-1].address if run else at
+            right = Link(last, goal - last, space.bytes(last, FRONT)[16])
+            if _holds(FlatSpace.of(space.bytes(last, right.size)), replace(right, address=0)):
+                problems.append(_bad_length(space, right))
+                run[-1:] = [right]
+                reached = goal
+        if reached < goal and reached + FRONT <= stop:
             problems.append(no_batch(space, reached, goal))
         elif reached > goal and goal < stop:
-            problems.append(_bad_length(run[-1], goal))
+            problems.append(_bad_length(space, replace(run[-1], size=goal - run[-1].address)))
+        links += run
         at = goal if goal < stop else max(reached, goal)
     return links, problems
 
@@ -145,7 +154,7 @@ def _follow(space: ByteSpace, at: int, goal: int, stop: int) -> tuple[list[Link]
 def _link(space: ByteSpace, at: int) -> Link | None:
     front = space.bytes(at, FRONT)
     size = int.from_bytes(front[8:12], signed=True) + OVERHEAD
-    sane = is_sane(np.array(front[16:17], np.uint8), np.array([size]))
+    sane = is_sane(np.array([front[16]], np.uint8), np.array([size]))
     return Link(at, size, front[16]) if sane.all() else None
 
 
@@ -154,15 +163,10 @@ def _looks_like_one(space: ByteSpace, at: int, stop: int) -> bool:
     return bool(looks_like_batch(flat, np.array([0])).all())
 
 
-def _bad_length(link: Link, goal: int) -> Problem:
-    return Problem(
-        stage="records",
-        kind="bad_length",
-        detail=f"the batch says that it has {link.size} bytes, but the next good one begins after "
-        f"{goal - link.address}",
-        offset=link.address,
-        bytes=goal - link.address,
-    )
+def _bad_length(space: ByteSpace, link: Link) -> Problem:
+    told = int.from_bytes(space.bytes(link.address + 8, 4), signed=True) + OVERHEAD
+    detail = f"the batch says that it has {told} bytes, but has {link.size}"
+    return Problem("records", "bad_length", detail, offset=link.address, bytes=link.size)
 
 
 def find_batches(space: ByteSpace, at: int, stop: int) -> list[Link]:
@@ -201,12 +205,19 @@ def _candidates(flat: FlatSpace, begin: int, end: int) -> list[Link]:
 
 
 def _proves_itself(flat: FlatSpace, link: Link) -> bool:
-    covered = flat.data[link.address + COVERED_FROM[link.magic] : link.end].data
-    checksum, stored = (crc32c, 17) if link.magic == 2 else (crc32, 12)
-    if checksum(covered) != int.from_bytes(flat.bytes(link.address + stored, 4)):
+    if not _holds(flat, link):
         return False
     ends = link.end + FRONT > flat.size
     return ends or bool(looks_like_batch(flat, np.array([link.end])).all())
+
+
+def _holds(flat: FlatSpace, link: Link) -> bool:
+    """Whether the checksum of a batch that ends where `link` does is the one that it stores."""
+    if link.magic >= len(MIN_SIZE) or link.size < MIN_SIZE[link.magic]:
+        return False
+    covered = flat.data[link.address + COVERED_FROM[link.magic] : link.end].data
+    checksum, stored = (crc32c, 17) if link.magic == 2 else (crc32, 12)
+    return checksum(covered) == int.from_bytes(flat.bytes(link.address + stored, 4))
 
 
 def looks_like_batch(flat: FlatSpace, at: Int64) -> NDArray[np.bool_]:
