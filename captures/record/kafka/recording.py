@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -41,8 +41,25 @@ class Tap:
     path: Path
     about: str
     interface: str
+    start: int
+    """ns: what the broker had begun to do before is not in it."""
+    clients: str = ""
+    """How the addresses of the clients begin whose requests are in it."""
+    ports: str = ""
+    """How the addresses of the brokers end that are in it."""
     command: Sequence[str] = ()
     """What makes it of another one; its last argument, the path, is not in it."""
+
+    def has(self, row: truth.Row) -> bool:
+        """Whether the request that a fact tells of went over the wire after the capture began."""
+        if row["source"] not in ("broker", "envelope"):
+            return True
+        began = row["time"] - int(row["total_ms"] * 1e6)
+        return (
+            began > self.start
+            and row["client"].startswith(self.clients)
+            and row["broker"].endswith(self.ports)
+        )
 
     def counted(self) -> tuple[str, int]:
         """Link type and number of packets, as capinfos tells them."""
@@ -78,24 +95,30 @@ class Recording:
         interface: str = "lo",
         snaplen: int = 262_144,
         select: str = "tcp",
+        clients: str = "",
+        ports: str = "",
     ) -> Path:
         """Capture on `interface` from now on; `Cluster` does it where nothing else did.
 
-        The capture is NAME.pcap, NAME being the recording's own unless it is given.
+        The capture is NAME.pcap, NAME being the recording's own unless it is given. Where not all
+        requests pass there, `clients` says how the addresses begin of those that do, and `ports`
+        how those of the brokers end.
         """
         target = self.work / f"{name or self.name}.pcap"
-        self._taps.append(Tap(target, about or self.about, interface))
         options = ["--time-stamp-precision=nano", "--immediate-mode", "-U", "-n", "-B", "16384"]
         where = ["-i", interface, "-s", str(snaplen), "-w", str(target), select]
         log = f"tcpdump-{target.stem}"
         self.start(log, ["tcpdump", *options, *where])
         wait_for(lambda: "listening on" in self.log(log), "tcpdump listens", 10)
+        now = time.time_ns()
+        self._taps.append(Tap(target, about or self.about, interface, now, clients, ports))
         return target
 
     def derive(self, source: Path, name: str, about: str, *command: str) -> None:
         """Make one more capture in the end, by `command SOURCE TARGET`; `name` has its suffix."""
-        interface = next(tap.interface for tap in self._taps if tap.path == source)
-        self._taps.append(Tap(self.work / name, about, interface, [*command, str(source)]))
+        of = next(tap for tap in self._taps if tap.path == source)
+        made = replace(of, path=self.work / name, about=about, command=[*command, str(source)])
+        self._taps.append(made)
 
     def attach(self, suffix: str) -> Path:
         """A file to be written while recording, and kept beside the capture as NAME.SUFFIX."""
@@ -168,7 +191,7 @@ class Recording:
                 subprocess.run([*tap.command, str(tap.path)], check=True)
             elif "\n0 packets dropped" not in self.log(f"tcpdump-{tap.path.stem}"):
                 raise RuntimeError(f"tcpdump lost packets:\n{self.log(f'tcpdump-{tap.path.stem}')}")
-            self._keep(tap, rows)
+            self._keep(tap, [row for row in rows if tap.has(row)])
         for path in self._attached:
             shutil.copy(path, CAPTURES / path.name)
         shutil.rmtree(self.work)

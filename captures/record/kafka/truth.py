@@ -82,7 +82,7 @@ def of_request(said: dict[str, Any]) -> Row:
     header, request, response = said["requestHeader"], said["request"], said["response"]
     endpoints = CONNECTION.fullmatch(said["connection"])
     assert endpoints is not None, said["connection"]
-    codes = (value for key, value in walk(response) if key == "errorCode" or key == "error")
+    codes = (value for key, value in walk(response) if key.lower().endswith("errorcode"))
     row: Row = {
         "broker": endpoints[1],
         "client": endpoints[2],

@@ -1,7 +1,7 @@
 import java.util.*;
 import org.apache.kafka.clients.producer.*;
 
-/** Produce records of a size.  Produce BOOTSTRAP TOPIC RECORDS BYTES [PROPERTY=VALUE...] */
+/** Produce records of a size.  Produce BOOTSTRAP TOPIC RECORDS BYTES [pause=MS] [PROPERTY=VALUE...] */
 class Produce {
     public static void main(String[] args) throws Exception {
         Properties config = new Properties();
@@ -13,12 +13,14 @@ class Produce {
             config.put(pair.substring(0, pair.indexOf('=')), pair.substring(pair.indexOf('=') + 1));
         }
         int size = Integer.parseInt(args[3]);
+        var pause = config.remove("pause");
         try (var producer = new KafkaProducer<String, String>(config)) {
             for (int i = 0; i < Integer.parseInt(args[2]); i++) {
                 String value = ("record " + i + " ").repeat(size / 8 + 1).substring(0, size);
                 producer.send(new ProducerRecord<>(args[1], "key-" + i, value), (metadata, error) -> {
                     if (error != null) System.out.println(error);
                 });
+                if (pause != null) Thread.sleep(Long.parseLong((String) pause));
             }
         }
     }
