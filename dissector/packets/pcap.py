@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Bytes, Int64
+from dissector.packets.chains import CHAIN_LIMIT, DENSE, LANES, follow, landmarks, numbers
 from dissector.packets.records import (
-    CHAIN_LIMIT,
     PACKET_LIMIT,
     Columns,
     Scan,
@@ -61,6 +61,7 @@ class Pcap:
         )
         self._seconds: int | None = None  # of the last packet
         self._odd_left = _ODD_LIMIT
+        self._is_dense = False
 
     @staticmethod
     def recognises(head: bytes) -> bool:
@@ -80,6 +81,7 @@ class Pcap:
         record = record[:whole]
         if whole:
             self._seconds = int(record["seconds"][-1])
+            self._is_dense = bool(following[whole - 1] - begin < whole * DENSE)
         stop = int(following[whole - 1]) if whole else begin
         columns = Columns(
             start=at[:whole] + self._record_bytes,
@@ -100,27 +102,51 @@ class Pcap:
             until = min(begin + window, last + 1)
             likely = self._likely(gather(data, slice(begin, until), self._record), self._seconds)
             at = begin + np.flatnonzero(likely)
-            record = gather(data, at, self._record)
-            following = at + record["captured"] + self._record_bytes
-            checkable = following <= last
-            next_record = gather(data, np.where(checkable, following, begin), self._record)
-            agrees = self._likely(next_record, record["seconds"].astype(np.int64))
-            # Without a time to compare with, one record alone proves nothing.
-            unknown = ((following == end) if final else ~checkable) & (self._seconds is not None)
-            found = at[np.where(checkable, agrees, unknown)]
+            found = at[self._begins(data, at, end, final=final)]
             if len(found):
                 return int(found[0])
             begin, window = until, window * 2
         return None
 
-    def _chain(self, data: Bytes, at: int, end: int) -> Int64:
-        """Positions of all record headers, each where the one before it says; not checked."""
+    def _begins(self, data: Bytes, at: Int64, end: int, *, final: bool) -> NDArray[np.bool_]:
+        """At which positions likely records begin, with others behind them.
+
+        What lies behind `end` is believed; at the end of a file, only that nothing does.
+        """
+        record = gather(data, at, self._record)
+        following = at + record["captured"] + self._record_bytes
+        visible = following + self._record_bytes <= end
+        next_record = gather(data, np.where(visible, following, at), self._record)
+        leads_on = self._likely(next_record, record["seconds"].astype(np.int64))
+        # Without a time to compare with, one record alone proves nothing.
+        unseen = ((following == end) if final else True) & (self._seconds is not None)
+        return self._likely(record, self._seconds) & np.where(visible, leads_on, unseen)
+
+    def _chain(self, data: Bytes, begin: int, end: int) -> Int64:
+        """Positions of record headers, each where the one before it says; not checked."""
+        if self._is_dense and self._seconds is not None:
+            earliest = np.uint32(max(self._seconds - _NEAR, 0))
+            starts = landmarks(
+                data,
+                begin,
+                end,
+                self._order,
+                lambda seconds: seconds - earliest <= 2 * _NEAR,
+                lambda at: self._begins(data, at, end, final=False),
+            )
+            if len(starts) > LANES // 2:
+                sizes = numbers(data, self._order, 8)
+                header = self._record_bytes
+                return follow(starts, end - header + 1, lambda at: at + sizes[at] + header)
+        return self._one_by_one(data, begin, end)
+
+    def _one_by_one(self, data: Bytes, at: int, end: int) -> Int64:
         # A header that is cut is not in the view, and unpacking it fails: that ends the chain.
         view = data.data[: max(end - self._record_bytes + 12, 0)]
         unpack = struct.Struct(self._order + "I").unpack_from
+        step = self._record_bytes
         headers: list[int] = []
         append = headers.append
-        step = self._record_bytes
         at += 8
         try:
             for _ in repeat(None, CHAIN_LIMIT):

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Bytes, Int64, UInt64
+from dissector.packets.chains import CHAIN_LIMIT, DENSE, LANES, follow, landmarks, numbers
 from dissector.packets.records import (
-    CHAIN_LIMIT,
     PACKET_LIMIT,
     Columns,
     Scan,
@@ -61,6 +61,7 @@ class Pcapng:
         self._secrets = secrets
         self._secrets_left = SECRETS_LIMIT
         self._time = 0  # of the last packet
+        self._is_dense = False
         self._begin_section("<")
 
     @staticmethod
@@ -114,32 +115,56 @@ class Pcapng:
         # Where only the closing size is damaged, the next block still stands where it should.
         whole = first_false(sound | np.append(possible[:-1] & sound[1:], False))
         stop = int(at[whole - 1] + size[whole - 1]) if whole else start
+        self._is_dense = stop - start < whole * DENSE if whole else self._is_dense
         is_broken = whole < len(at) and (not possible[whole] or inside[whole])
         columns, problems = self._read(data, at[:whole], head["kind"][:whole], size[:whole])
         return Scan(columns, stop, stop + 1, bool(is_broken), problems)
 
     def search(self, data: Bytes, begin: int, end: int, *, final: bool) -> int | None:
         window = 1 << 12
-        last = end - 12
+        last = end - 12  # where the last block may begin
         while begin <= last:
             until = min(begin + window, last + 1)
-            head = gather(data, slice(begin, until), self._head)
-            kind, size = head["kind"], head["size"]
-            likely = ((kind - 1 < SECRETS) | (kind == SECTION)) & (size % 4 == 0) & (size >= 12)
-            likely &= size <= BLOCK_LIMIT
-            at = begin + np.flatnonzero(likely)
-            size = size[likely].astype(np.int64)
-            inside = at + size <= end
-            closing = gather(data, np.where(inside, at + size - 4, begin), self._u4)["value"]
-            unknown = (size < 2 * PACKET_LIMIT) & (not final)
-            found = at[np.where(inside, closing == size, unknown)]
+            kind = gather(data, slice(begin, until), self._head)["kind"]
+            at = begin + np.flatnonzero((kind - 1 < SECRETS) | (kind == SECTION))
+            found = at[self._begins(data, at, end, final=final)]
             if len(found):
                 return int(found[0])
             begin, window = until, window * 2
         return None
 
-    def _chain(self, data: Bytes, at: int, end: int) -> Int64:
+    def _begins(self, data: Bytes, at: Int64, end: int, *, final: bool) -> NDArray[np.bool_]:
+        """At which positions blocks begin, by both of their sizes.
+
+        Of a block that goes on behind `end`, which nothing does at the end of a file, by one.
+        """
+        size = gather(data, at, self._head)["size"].astype(np.int64)
+        possible = (size % 4 == 0) & (size >= 12) & (size <= BLOCK_LIMIT)
+        inside = possible & (at + size <= end)
+        closing = gather(data, np.where(inside, at + size - 4, at), self._u4)["value"]
+        unseen = possible & ~inside & (size < 2 * PACKET_LIMIT) & (not final)
+        begins: NDArray[np.bool_] = (inside & (closing == size)) | unseen
+        return begins
+
+    def _chain(self, data: Bytes, begin: int, end: int) -> Int64:
         """Positions of all blocks up to the next section, each where the one before it ends."""
+        if self._is_dense:
+            starts = landmarks(
+                data,
+                begin,
+                end,
+                self._order,
+                lambda kind: kind == ENHANCED,
+                lambda at: self._begins(data, at, end, final=False),
+            )
+            if len(starts) > LANES // 2:
+                sizes = numbers(data, self._order, 4)
+                at = follow(starts, end - 7, lambda at: at + np.maximum(sizes[at], 12))
+                sections = np.flatnonzero(numbers(data, self._order, 0)[at] == SECTION)
+                return at[: sections[0]] if len(sections) else at
+        return self._one_by_one(data, begin, end)
+
+    def _one_by_one(self, data: Bytes, at: int, end: int) -> Int64:
         view = data.data[:end]
         unpack = struct.Struct(self._order + "II").unpack_from
         blocks: list[int] = []

@@ -26,8 +26,6 @@ from dissector.problems import Problem
 
 PACKET_LIMIT = 1 << 18
 """Bytes of one packet; libpcap's MAXIMUM_SNAPLEN, which no writer passes."""
-CHAIN_LIMIT = 1 << 14
-"""Records to follow before they are checked; a chain that went astray costs no more than these."""
 SEARCH_BYTES = 1 << 24
 """How far to search for the next sound record before the rest of a file is given up."""
 SEARCH_OVERLAP = 64
@@ -214,7 +212,8 @@ class CaptureReader:
             elif scan.stop == at:
                 # At the end of a file, a record that reaches beyond it is either the last one,
                 # cut short, or one of which the length is damaged, with others after it.
-                if not final or self._format.search(data, search, end, final=True) is None:
+                goes_on = final and at < end
+                if not goes_on or self._format.search(data, search, end, final=True) is None:
                     return Columns.join(parts), problems, at
                 self._lost_at = base + at
             at = scan.stop

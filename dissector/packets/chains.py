@@ -1,0 +1,86 @@
+"""Following a chain of records from many places at once.
+
+Each record of a capture file says where the next one begins, so that they can be found one by one,
+at the price of a step in Python for each. Where they are many and small, landmarks help: positions,
+far from each other, at which a record very likely begins. From all of them the chain is followed
+together, one record of each in an array step, until every walk has reached the next landmark.
+
+A walk that began at a record and meets the next landmark proves that it is a record too. Where one
+steps over it, that landmark was none, and what was found from there on is dropped: so what is left
+is exactly what following the chain one by one would give, as far as it goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dissector.packets.block import Bytes, Int64
+
+CHAIN_LIMIT = 1 << 14
+"""Records to follow one by one before they are checked: a chain that went astray costs no more."""
+LANES = 128
+"""Walks that go together; more of them take fewer, but longer steps."""
+WINDOW = 1024
+"""Bytes in which a landmark is looked for, at the head of each lane."""
+DENSE = WINDOW // 2
+"""Bytes of a record, on average, below which this is worth its while."""
+
+
+def numbers(data: Bytes, order: str, offset: int) -> NDArray[np.uint32]:
+    """At index i the number of 4 bytes that begins `offset` bytes behind position i."""
+    count = max(len(data) - offset - 3, 0)
+    return np.ndarray((count,), order + "u4", data, offset if count else 0, strides=(1,))
+
+
+def landmarks(
+    data: Bytes,
+    begin: int,
+    end: int,
+    order: str,
+    may_begin: Callable[[NDArray[np.uint32]], NDArray[np.bool_]],
+    begins: Callable[[Int64], NDArray[np.bool_]],
+) -> Int64:
+    """`begin`, and up to LANES - 1 positions behind it at which a record seems to begin; ascending.
+
+    `may_begin` judges quickly, by the number of 4 bytes at a position; `begins` thoroughly.
+    """
+    stride = (end - begin) // LANES
+    if stride < WINDOW * 4:
+        return np.array([begin])
+    shape, strides = (LANES - 1, WINDOW), (stride, 1)
+    heads: NDArray[np.uint32] = np.ndarray(shape, order + "u4", data, begin + stride, strides)
+    lane, offset = np.nonzero(may_begin(heads))
+    at = begin + (lane + 1) * stride + offset
+    found = begins(at)
+    lane, first = np.unique(lane[found], return_index=True)
+    return np.concatenate([[begin], at[found][first]])
+
+
+def follow(starts: Int64, end: int, following: Callable[[Int64], Int64]) -> Int64:
+    """Positions, ascending, of the records of the chain that begins at starts[0].
+
+    `starts`: that record, and landmarks behind it. `end`: behind the last position at which a
+    record may begin. `following`: where the records behind those at some positions begin, which is
+    always farther on.
+    """
+    bounds = np.append(starts[1:], end)
+    reached = np.empty_like(bounds)
+    lane, at, bound = np.arange(len(starts)), starts, bounds
+    steps, lanes = [], []
+    while len(at):
+        steps.append(at)
+        lanes.append(lane)
+        at = following(at)
+        inside = at < bound
+        if not inside.all():
+            reached[lane[~inside]] = at[~inside]
+            lane, at, bound = lane[inside], at[inside], bound[inside]
+    found = np.concatenate(steps)
+    wrong = np.flatnonzero(reached[:-1] != bounds[:-1])
+    if len(wrong):
+        found = found[np.concatenate(lanes) <= wrong[0]]
+    found.sort()
+    return found

@@ -1,0 +1,105 @@
+"""Following a chain from landmarks gives what following it one by one gives."""
+
+import random
+from itertools import accumulate
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packet_bytes import (
+    frame,
+    ng_block,
+    ng_enhanced,
+    ng_interface,
+    ng_section,
+    pcap_header,
+    pcap_record,
+    read_bytes,
+)
+
+from dissector.packets import chains
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=60),
+    landmarks=st.sets(st.integers(1, 300)),
+)
+def test_what_follow_finds_is_the_chain_as_far_as_landmarks_are_true(sizes, landmarks):
+    chain = list(accumulate(sizes, initial=0))
+    end = chain.pop()
+    starts = [0, *sorted(at for at in landmarks if at < end)]
+    step = np.ones(end, np.int64)  # from where no record begins, the walk goes on byte by byte
+    step[chain] = sizes
+    found = chains.follow(np.array(starts), end, lambda at: at + step[at]).tolist()
+    wrong = [at for at in starts if at not in chain]
+    assert found == [at for at in chain if not wrong or at < wrong[0]]
+
+
+RNG = random.Random(3)
+FAKE = pcap_record(frame(b"x"), seconds=1_700_000_000) * 2
+FAKE_BLOCKS = ng_enhanced(b"x", 5) * 2
+
+
+def payloads(count: int) -> list[bytes]:
+    """Short ones; some contain what looks like records."""
+    return [
+        RNG.choice([b"", RNG.randbytes(RNG.randrange(80)), bytes(40), FAKE, FAKE_BLOCKS])
+        for _ in range(count)
+    ]
+
+
+def dense_pcap(order: str) -> bytes:
+    records = (
+        pcap_record(frame(payload, seq=i), fraction=i, order=order)
+        for i, payload in enumerate(payloads(12_000))
+    )
+    return pcap_header(order=order) + b"".join(records)
+
+
+def dense_pcapng(order: str) -> bytes:
+    """Of two sections, with a block of another kind in each."""
+    content = b""
+    for _ in range(2):
+        content += ng_section(order=order) + ng_interface(order=order)
+        blocks = [
+            ng_enhanced(frame(payload, seq=i), i, order=order)
+            for i, payload in enumerate(payloads(8_000))
+        ]
+        blocks.insert(5000, ng_block(5, bytes(16), order=order))
+        content += b"".join(blocks)
+    return content
+
+
+@pytest.fixture
+def followed(monkeypatch):
+    """How many records were found from how many landmarks, for each time that it was done."""
+    calls = []
+    follow = chains.follow
+
+    def spy(starts, end, following):
+        found = follow(starts, end, following)
+        calls.append((len(starts), len(found)))
+        return found
+
+    for form in ("pcap", "pcapng"):
+        monkeypatch.setattr(f"dissector.packets.{form}.follow", spy)
+        monkeypatch.setattr(f"dissector.packets.{form}.CHAIN_LIMIT", 1000)
+    return calls
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("dense", [dense_pcap, dense_pcapng])
+@pytest.mark.parametrize("damage", [0, 700_000, 1_000_000])
+def test_dense_captures(tmp_path, followed, dense, order, damage):
+    content = dense(order)
+    if damage:
+        content = content[:damage] + bytes(3000) + content[damage + 2500 :]
+    one_by_one = read_bytes(tmp_path, content, block_bytes=100_000)
+    assert followed == []
+    together = read_bytes(tmp_path, content, block_bytes=1 << 22)
+    assert max(starts for starts, _ in followed) > chains.LANES // 2
+    assert together.rows == one_by_one.rows
+    assert damage or together.problems == one_by_one.problems == []
+    assert len(together.rows) > 10_000
