@@ -43,6 +43,10 @@ REQUEST_WAIT = 900 * 10**9
 RESPONSE_WAIT = 5 * 10**9
 """ns of capture time; longer than reassembly waits for a byte that was acknowledged."""
 
+SILENT_WAIT = 10**9
+"""ns of capture time that a request which wants no response (acks=0) is kept, should one come all
+the same: Kafka sends none, other brokers do."""
+
 WAITING_BYTES = 64 << 20
 """Bytes of responses that may wait for their request; beyond, the oldest are given out."""
 
@@ -102,7 +106,7 @@ class Turn:
     answered: Int64
     """Row of the request of each response, ascending."""
     silent: Int64
-    """Requests that want no response."""
+    """Requests that want no response, and got none."""
     unanswered: Int64
     """Requests that will not be answered any more."""
     orphans: Heads
@@ -156,17 +160,18 @@ class Conversation:
         responses = heads(frames, spaces, np.flatnonzero(~frames.is_request))
         responses = self._with_waiting(responses, spaces)
         table, new = self._table, self._new
-        key, wants = _ints(table, "key"), np.flatnonzero(_ints(table, "ordinal") > 0)
-        end_time = _ints(table, "end_time")
-        response_key = self._response_keys(responses, key[wants])
-        one, other = matching.match(key[wants], end_time[wants], response_key, responses.time)
-        answered, found = wants[one], responses[other]
+        key, end_time = _ints(table, "key"), _ints(table, "end_time")
+        response_key = self._response_keys(responses, key)
+        answered, other = matching.match(key, end_time, response_key, responses.time)
+        found = responses[other]
         table = self._with_in_flight(table, new, answered, found)
         unmatched = np.ones(len(responses), np.bool_)
         unmatched[other] = False
         orphans = self._keep_waiting(responses[np.flatnonzero(unmatched)], spaces, now, last)
-        left = np.setdiff1d(wants, answered, assume_unique=True)
+        left = np.setdiff1d(np.arange(len(table)), answered, assume_unique=True)
+        silent = _ints(table, "ordinal")[left] == 0
         gone = ended[_ints(table, "connection")[left]] & (end_time[left] < now - RESPONSE_WAIT)
+        gone |= silent & (end_time[left] < now - SILENT_WAIT)
         gone |= (end_time[left] < now - REQUEST_WAIT) | last
         self._pending = table.take(pa.array(left[~gone])).combine_chunks()
         return Turn(
@@ -175,8 +180,8 @@ class Conversation:
             request,
             self._responses(found, table, answered, spaces),
             answered,
-            np.flatnonzero((_ints(table, "ordinal") <= 0) & (np.arange(len(table)) >= new)),
-            left[gone],
+            left[gone & silent],
+            left[gone & ~silent],
             orphans,
         )
 

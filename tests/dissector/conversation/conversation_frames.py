@@ -1,0 +1,82 @@
+"""Builds frame blocks from a dialogue, one line a message, for tests of the conversation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dissector.packets.block import PAD
+from dissector.streams.bytespace import PiecedSpace
+from dissector.streams.frames import FrameBlock
+
+MS = 10**6
+
+
+@dataclass(frozen=True)
+class Said:
+    """One message: who said what, and when."""
+
+    connection: int
+    is_request: bool
+    frame: bytes
+    ms: int
+    readable: int | None = None
+
+
+def asks(frame: bytes, ms: int, connection: int = 0) -> Said:
+    return Said(connection, True, frame, ms)
+
+
+def answers(frame: bytes, ms: int, connection: int = 0) -> Said:
+    return Said(connection, False, frame, ms)
+
+
+def block(*said: Said) -> FrameBlock:
+    """All of it as one block; the frames of a stream keep their order."""
+    ordered = sorted(said, key=lambda each: (each.connection, not each.is_request))
+    data = bytearray()
+    start = []
+    for each in ordered:
+        data += len(each.frame).to_bytes(4, "big")
+        start.append(len(data))
+        data += each.frame
+    array = np.frombuffer(bytes(data) + bytes(PAD), np.uint8)
+    sizes = [len(each.frame) for each in ordered]
+    readable = [
+        size if each.readable is None else each.readable
+        for each, size in zip(ordered, sizes, strict=True)
+    ]
+    zero, whole = np.zeros(1, np.int64), np.array([len(data)])
+    time = np.array([each.ms * MS for each in ordered], np.int64)
+    return FrameBlock(
+        data=array,
+        space=PiecedSpace(array, zero, zero, whole),
+        connection=np.array([each.connection for each in ordered], np.int32),
+        is_request=np.array([each.is_request for each in ordered], np.bool_),
+        start=np.array(start, np.int64),
+        position=np.array(start, np.int64),
+        size=np.array(sizes, np.int64),
+        readable=np.array(readable, np.int64),
+        capture=np.zeros(len(ordered), np.int32),
+        packet=np.arange(1, len(ordered) + 1),
+        time=time,
+        end_time=time,
+    )
+
+
+def request(
+    api_key: int, version: int, correlation: int, body: bytes = b"", *, client: str = "me",
+    flexible: bool = False,
+) -> bytes:  # fmt: skip
+    header = api_key.to_bytes(2, "big") + version.to_bytes(2, "big")
+    header += correlation.to_bytes(4, "big", signed=True)
+    return header + text(client) + (b"\0" if flexible else b"") + body
+
+
+def response(correlation: int, body: bytes = b"") -> bytes:
+    return correlation.to_bytes(4, "big", signed=True) + body
+
+
+def text(value: str) -> bytes:
+    return len(value.encode()).to_bytes(2, "big") + value.encode()
