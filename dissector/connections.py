@@ -54,10 +54,12 @@ class Connections:
         self._responses = _added(self._responses, turn.response.heads.connection, count)
         self._responses = _added(self._responses, turn.orphans.connection, count)
         for role, said in self._said.items():
-            if any(turn.request.facts.columns(role)):
-                for index, text in enumerate(turn.request.facts.texts(role).to_pylist()):
-                    if text:
-                        said[int(turn.request.heads.connection[index])] = text
+            for group, column in turn.request.facts.columns(role):
+                speaker = turn.request.heads.connection[group.message(column)].tolist()
+                every = np.arange(len(column.row), dtype=np.int64)
+                said |= zip(
+                    speaker, group.texts_beside(column, role, every).to_pylist(), strict=True
+                )
         return self._brokers(turn)
 
     def columns(self, connection: Int64) -> dict[str, pa.Array]:
