@@ -6,14 +6,14 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test bench lint clean
 demo: $(READY)
-	$(BIN)/kafka-dissector summary captures/mock-groups.pcap
+	$(BIN)/kafka-dissector summary captures/kafka-4-quotas.pcap.zst
 
 test: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 lint: $(READY)
 	$(BIN)/ruff check --fix
