@@ -1,0 +1,246 @@
+"""Every capture of Apache Kafka against what its broker's request log says of the same requests.
+
+The facts are written by Kafka (captures/record/kafka/truth.py tells their fields). The log leaves
+out what the broker never finished, what it answered before authentication, and what it could no
+longer note because the other side had gone: `excused` knows these, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from captures.record.kafka import truth
+from dissector.capture import open_capture
+
+CAPTURES = Path(__file__).parents[2] / "captures"
+LATER = {
+    "kafka-4-net-vxlan.pcap.zst": "tunnels are not opened yet",
+    "kafka-4-tls-secrets.pcapng.zst": "TLS is not decrypted yet",
+    "kafka-4-errors.pcap.zst": "a connection that begins with an unknown version is passed over",
+    "kafka-4-cut-responses.pcap.zst": "a connection of responses alone is passed over",
+}
+"""What the dissector must still learn: each reason goes when its test passes."""
+PARTIAL = ("kafka-4-cut-", "kafka-4-net-vxlan", "kafka-4-tls")
+WHOLE = sorted(
+    path.name for path in CAPTURES.glob("kafka-*.pcap*.zst") if not path.name.startswith(PARTIAL)
+)
+# What a capture holds on purpose that cannot be read: four requests of APIs and versions that no
+# broker knows (scenario kafka_4_errors).
+PROBLEMS = {"kafka-4-errors.pcap.zst"}
+
+ENVELOPE, API_VERSIONS, SASL = 58, 18, (17, 36)
+# The broker takes its time in ns and prints µs; the capture's clock is the kernel's.
+CLOCKS_MS = 0.1
+
+Row = dict[str, Any]
+Key = tuple[str, str, int, int, int]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A capture as it was read, and the facts about it."""
+
+    exchanges: list[Row]
+    errors: dict[tuple[int, int | None], list[int]]
+    problems: list[Row]
+    facts: list[Row]
+
+    def said(self, source: str) -> list[Row]:
+        return [fact for fact in self.facts if fact["source"] == source]
+
+    def pairs(self) -> list[tuple[Row, Row]]:
+        """Each answered exchange with its fact; those of one key in order of time."""
+        ours = grouped(self.exchanges, key_of_exchange)
+        theirs = grouped(self.said("broker"), key_of_fact)
+        return [
+            (exchange, fact)
+            for key, facts in theirs.items()
+            for exchange, fact in zip(ours.get(key, []), facts, strict=False)
+            if exchange["status"] in ("answered", "no_reply_expected")
+        ]
+
+
+def began(row: Row) -> Any:
+    """When an exchange began, as far as the capture tells."""
+    return row["request_time"] or row["response_time"]
+
+
+def key_of_exchange(row: Row) -> Key:
+    client, broker = (f"{row[f'{end}_ip']}:{row[f'{end}_port']}" for end in ("client", "broker"))
+    return broker, client, row["api_key"], row["api_version"], row["correlation_id"]
+
+
+def key_of_fact(row: Row) -> Key:
+    return row["broker"], row["client"], row["api_key"], row["version"], row["correlation_id"]
+
+
+def grouped(rows: list[Row], key: Any) -> dict[Any, list[Row]]:
+    groups = defaultdict(list)
+    for row in rows:
+        groups[key(row)].append(row)
+    return groups
+
+
+@cache
+def case(name: str) -> Case:
+    """The capture of that name, read once."""
+    tables = open_capture(CAPTURES / name).tables()
+    exchanges = sorted(tables["exchanges"].to_pylist(), key=began)
+    errors = defaultdict(list)
+    for row in tables["errors"].to_pylist():
+        errors[row["connection_id"], row["correlation_id"]].append(row["error_code"])
+    facts = truth.read(CAPTURES / f"{name.partition('.')[0]}.truth.jsonl.zst")
+    return Case(exchanges, errors, tables["problems"].to_pylist(), facts)
+
+
+def excused(case: Case, missing: Counter[Key]) -> set[Key]:
+    """Those of our exchanges that the broker could not log."""
+    allowed: set[Key] = set()
+    answered = [row for row in case.exchanges if row["status"] == "answered"]
+    for exchanges in grouped(answered, lambda row: row["connection_id"]).values():
+        keys = [key_of_exchange(row) for row in exchanges]
+        secured = any(key[2] in SASL for key in keys)
+        allowed.update(key for key in keys if secured and key[2] in (API_VERSIONS, *SASL))
+        allowed.update(key for key in keys if key[2] == ENVELOPE)
+        # A response is logged when all of it is sent: the last ones before one side goes are not.
+        for key in reversed(keys):
+            if key not in missing and key not in allowed:
+                break
+            allowed.add(key)
+    return allowed
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(name for name in WHOLE if name not in LATER),
+        "kafka-4-cut-midway.pcap.zst",
+        "kafka-4-cut-requests.pcap.zst",
+        "kafka-4-cut-snaplen.pcap.zst",
+        *(
+            pytest.param(name, marks=pytest.mark.xfail(reason=reason, strict=True))
+            for name, reason in LATER.items()
+            if "responses" not in name
+        ),
+    ],
+)
+def test_each_request_that_the_broker_logged_is_one_exchange(name: str) -> None:
+    said = Counter(key_of_fact(fact) for fact in case(name).said("broker"))
+    ours = Counter(key_of_exchange(row) for row in case(name).exchanges)
+
+    assert said
+    assert said - ours == Counter()
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_each_exchange_is_a_request_that_the_broker_logged(name: str) -> None:
+    said = Counter(key_of_fact(fact) for fact in case(name).said("broker"))
+    ours = Counter(
+        key_of_exchange(row) for row in case(name).exchanges if row["status"] == "answered"
+    )
+    missing = ours - said
+
+    assert set(missing) - excused(case(name), missing) == set()
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_an_envelope_carried_came_in_an_envelope(name: str) -> None:
+    carried = Counter((row["broker"], row["client"]) for row in case(name).said("envelope"))
+    envelopes = Counter(
+        key_of_exchange(row)[:2] for row in case(name).exchanges if row["api_key"] == ENVELOPE
+    )
+
+    assert carried - envelopes == Counter()
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_who_asked_and_for_what(name: str) -> None:
+    told = ("client_id", "acks", "max_wait_ms", "group_id", "member_id", "transactional_id")
+    for exchange, fact in case(name).pairs():
+        for column in told:
+            if fact.get(column) not in (None, ""):
+                assert exchange[column] == fact[column], (column, fact)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_errors_and_throttling(name: str) -> None:
+    for exchange, fact in case(name).pairs():
+        if exchange["status"] != "answered" or cut_off(exchange):
+            continue
+        codes = fact.get("errors", [])
+        listed = case(name).errors[exchange["connection_id"], exchange["correlation_id"]]
+        if name != "kafka-3-pykafka.pcap.zst":  # all its correlation ids are 0
+            assert sorted(listed) == sorted(codes), fact
+        assert exchange["error_count"] == len(codes), fact
+        assert (exchange["error_code"] or None) == (codes[0] if codes else None), fact
+        assert (exchange["throttle_time_ms"] or 0) == fact.get("throttle_time_ms", 0), fact
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_bytes_of_records(name: str) -> None:
+    compared = 0
+    for exchange, fact in case(name).pairs():
+        if "record_bytes" in fact and not cut_off(exchange):
+            assert exchange["record_bytes"] == fact["record_bytes"], fact
+            compared += 1
+
+    assert compared
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_the_broker_took_no_longer_than_its_client_waited(name: str) -> None:
+    # From the last byte of the request to the first of the response: all but the sending.
+    for exchange, fact in case(name).pairs():
+        if exchange["status"] == "answered":
+            inside = fact["total_ms"] - fact["send_ms"]
+            assert inside <= exchange["latency_ms"] + CLOCKS_MS, fact
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_no_problem_that_the_scenario_does_not_ask_for(name: str) -> None:
+    assert bool(case(name).problems) == (name in PROBLEMS), case(name).problems[:3]
+
+
+def test_requests_alone_are_exchanges_without_an_answer() -> None:
+    exchanges = case("kafka-4-cut-requests.pcap.zst").exchanges
+
+    assert {row["status"] for row in exchanges} == {"unanswered"}
+
+
+@pytest.mark.xfail(reason=LATER["kafka-4-cut-responses.pcap.zst"], strict=True)
+def test_responses_alone_are_exchanges_without_a_request() -> None:
+    seen = case("kafka-4-cut-responses.pcap.zst")
+    said = Counter((key_of_fact(f)[:2], f["correlation_id"]) for f in seen.said("broker"))
+    ours = Counter((key_of_exchange(row)[:2], row["correlation_id"]) for row in seen.exchanges)
+
+    assert {row["status"] for row in seen.exchanges} == {"request_missing"}
+    assert said == ours
+
+
+@pytest.mark.parametrize("name", ["kafka-4-librdkafka.pcap.zst", "kafka-4-telemetry.pcap.zst"])
+def test_sizes_as_librdkafka_logged_them(name: str) -> None:
+    for column in ("request_bytes", "response_bytes"):
+        said = Counter(
+            (fact["client_id"], fact["version"], fact["correlation_id"], fact[column])
+            for fact in case(name).said("librdkafka")
+            if column in fact
+        )
+        ours = Counter(
+            (row["client_id"], row["api_version"], row["correlation_id"], row[column])
+            for row in case(name).exchanges
+        )
+
+        assert said
+        assert said - ours == Counter()
+
+
+def cut_off(exchange: Row) -> bool:
+    """Whether the connection ended in the middle of the response."""
+    end, start = exchange["response_end_time"], exchange["response_time"]
+    return end is not None and end < start
