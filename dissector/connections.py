@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dissector.arrow import batch
 from dissector.conversation.dialogue import Turn
+from dissector.conversation.facts import distinct
 from dissector.packets.block import Int64
 from dissector.streams.table import NEVER, OPEN, ConnectionTable
 from dissector.tables import CONNECTIONS
@@ -119,24 +120,16 @@ class Connections:
 
     def _brokers(self, turn: Turn) -> Iterator[tuple[int, int, int]]:
         for group, column in turn.response.facts.columns("port"):
-            every = np.arange(len(column.row), dtype=np.int64)
-            hosts = group.texts_beside(column, "host", every).cast(pa.string())
-            ports = group.numbers_beside(column, "port", every)
-            for row in (
-                pa.table({"host": hosts, "port": ports})
-                .drop_null()
-                .group_by(["host", "port"])
-                .aggregate([])
-                .to_pylist()
-            ):
+            hosts = group.texts_beside(column, "host", np.arange(len(column.row)))
+            for host, port in distinct(hosts, pa.array(column.values)):
                 try:
-                    address = ipaddress.ip_address(row["host"])
+                    address = ipaddress.ip_address((host or "").strip("[]"))
                 except ValueError:
                     continue  # a name: which address it had is not in the capture
                 number = int(address)
                 if address.version == 4:
                     number |= MAPPED
-                yield number >> 64, number & (1 << 64) - 1, row["port"]
+                yield number >> 64, number & (1 << 64) - 1, port
 
 
 def _added(counts: Int64, connection: Int64, size: int) -> Int64:

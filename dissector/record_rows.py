@@ -174,7 +174,7 @@ def context(turn: Turn, each: Carried, names: TopicNames) -> dict[str, Any]:
         "time": each.side.heads.time[message],
         "api": api_of(request),
         "client_id": request["client_id"],
-        "topic": pc.coalesce(topic, names.resolve(topic_id)),
+        "topic": pc.coalesce(topic, names.resolve(topic_id).cast(pa.string())),
         "topic_id": by_code(topic_id, uuid_text, pa.string()),
         "partition": each.group.numbers_beside(each.column, "partition", field),
     }

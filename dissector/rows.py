@@ -125,7 +125,7 @@ def errors(turn: Turn, names: TopicNames, endpoints: Endpoints) -> pa.RecordBatc
                     "message": group.message(column)[select],
                     "at": column.at[select],
                     "path": group.paths(column, select),
-                    "topic": pc.coalesce(topic, names.resolve(topic_id)),
+                    "topic": pc.coalesce(topic, names.resolve(topic_id).cast(pa.string())),
                     "partition": group.numbers_beside(column, "partition", select),
                     "error_code": pa.array(_values(column)[select]),
                     "error_message": group.texts_beside(column, "error_message", select).cast(

@@ -90,18 +90,14 @@ def topic_lists(facts: Facts, names: TopicNames) -> pa.Array:
     messages, addresses, words = [], [], []
     for role in ("topic", "topic_id"):
         for group, column in facts.columns(role):
-            every = np.arange(len(column.row), dtype=np.int64)
-            if role == "topic":
-                text = group.texts_beside(column, role, every).cast(pa.string())
-            else:
-                text = names.resolve(group.uuids_beside(column, role, every))
+            text = group.text(column) if role == "topic" else names.resolve(group.uuid(column))
             messages.append(group.message(column))
             addresses.append(column.at)
             words.append(text)
     count = len(facts.messages)
     if not words:
         return pa.nulls(count, pa.list_(pa.string()))
-    encoded = pa.concat_arrays(words).dictionary_encode()
+    encoded = pa.chunked_array(words).unify_dictionaries().combine_chunks()
     valid = np.flatnonzero(np.asarray(encoded.indices.is_valid()))
     code = pc.fill_null(encoded.indices, 0).to_numpy()[valid].astype(np.int64)
     message = np.concatenate(messages)[valid]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -55,6 +56,16 @@ class Group:
     messages: Int64
     """Index of each message of the group among all of the block."""
     walked: Walked
+
+    def text(self, column: Column) -> pa.Array:
+        """The text of each value of a column; a dictionary array."""
+        assert column.length is not None
+        return texts([self.space], np.zeros(len(column.at), np.int64), column.at, column.length)
+
+    def uuid(self, column: Column) -> pa.Array:
+        """Each value of a column of uuids, 16 bytes; null where zero."""
+        every = np.ones(len(column.at), np.bool_)
+        return uuids([self.space], np.zeros(len(column.at), np.int64), column.at, every)
 
     def message(self, column: Column) -> Int64:
         """Index among all messages of the block, of each value."""
@@ -255,6 +266,20 @@ def _binary(space: ByteSpace, at: Int64, length: Int64) -> pa.Array:
         len(at),
         [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)],
     )
+
+
+def distinct(one: pa.Array, other: pa.Array) -> list[tuple[Any, Any]]:
+    """The pairs of values that occur side by side, each once; None for null."""
+    codes = []
+    words = []
+    for column in (one, other):
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        codes.append(pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy() + 1)
+        words.append([None, *encoded.dictionary.to_pylist()])
+    pairs = np.unique(codes[0] * len(words[1]) + codes[1])
+    return [
+        (words[0][pair // len(words[1])], words[1][pair % len(words[1])]) for pair in pairs.tolist()
+    ]
 
 
 def _rows_in(column: Column, target: Level) -> Int64 | None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.conversation.facts import Facts
+from dissector.conversation.facts import Facts, distinct
 
 
 class TopicNames:
@@ -28,15 +29,13 @@ class TopicNames:
     def learn(self, facts: Facts) -> None:
         """Take what messages tell of names and ids that stand side by side."""
         for group, column in facts.columns("topic_id"):
-            every = column.row.argsort()
-            ids = group.uuids_beside(column, "topic_id", every)
-            names = group.texts_beside(column, "topic", every)
-            both = pa.table({"id": ids, "name": names.cast(pa.string())}).drop_null()
-            for row in both.group_by(["id", "name"]).aggregate([]).to_pylist():
-                self.names[uuid_text(row["id"])] = row["name"]
+            beside = group.texts_beside(column, "topic", np.arange(len(column.row)))
+            for topic_id, name in distinct(group.uuid(column), beside):
+                if topic_id is not None and name is not None:
+                    self.names[uuid_text(topic_id)] = name
 
-    def resolve(self, ids: pa.Array) -> pa.Array:
-        """The name of each id (16 bytes or null), or the id as text; a string array."""
+    def resolve(self, ids: pa.Array) -> pa.DictionaryArray:
+        """The name of each id (16 bytes or null), or the id as text."""
         encoded = ids.dictionary_encode()
         words = []
         for each in encoded.dictionary.to_pylist():
@@ -44,9 +43,7 @@ class TopicNames:
             if text not in self.names:
                 self.missing.add(text)
             words.append(self.names.get(text, text))
-        if not words:
-            return pa.nulls(len(ids), pa.string())
-        return pa.array(words, pa.string()).take(encoded.indices)
+        return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(words, pa.string()))
 
     def lacks(self, column: pa.Array | pa.ChunkedArray) -> bool:
         """Whether a column of topics, plain or list, holds an id in place of a name."""
