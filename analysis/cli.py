@@ -15,7 +15,9 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -43,22 +45,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         # A character that the terminal's encoding lacks is no reason to stop.
         getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+    if arguments is None:  # the process is this command's alone
+        sys.meta_path.insert(0, _NoPandas())
     try:
-        status = app.main(arguments, prog_name="kafka-dissector", standalone_mode=False)
-        sys.stdout.flush()
+        status: int | None = app.main(arguments, prog_name="kafka-dissector", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        return INTERRUPTED
-    except BrokenPipeError:
-        # What is still buffered goes nowhere, and Python does not complain of it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return READER_GONE
-    except OSError as error:
-        click.echo(f"Error: {error.filename or 'output'}: {error.strerror}", err=True)
-        return 1
     return status or 0
+
+
+class _NoPandas(MetaPathFinder):
+    """Says that pandas is not installed.
+
+    Arrow imports pandas at its first conversion, to know DataFrames when it sees them. No command
+    makes one, and the import takes longer than all else that a small capture needs.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname, name=fullname)
+
+
+class _Commands(click.Group):
+    """Commands that end as the head of this module says, whatever ends them."""
+
+    def invoke(self, ctx: click.Context) -> None:
+        try:
+            super().invoke(ctx)
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            # What is still buffered goes nowhere, and Python does not complain of it at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(READER_GONE)
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            raise click.ClickException(f"{where}{error.strerror or error}") from error
 
 
 def on_capture(command: F) -> F:
@@ -75,7 +101,7 @@ def on_capture(command: F) -> F:
     return click.argument("captures", metavar="CAPTURE...", nargs=-1, required=True)(command)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="kafka-dissector", prog_name="kafka-dissector")
 def app() -> None:
     """Kafka network traffic as tables.
@@ -125,6 +151,8 @@ def export(
     to_terminal = output is None and sys.stdout.isatty()
     if to_terminal and form in BINARY:
         raise click.UsageError(f"{form} is not for a terminal: use -o FILE, or a pipe")
+    if output is not None and output.exists() and _is_among(output, captures):
+        raise click.UsageError(f"{output} is the input")
     from analysis import export as write
     from analysis.text import without_controls
     from dissector.tables import TABLES
@@ -184,14 +212,14 @@ def show(
     with opened(captures, ports, show_progress=not sys.stdout.isatty()) as capture:
         for exchange in filter(is_chosen, capture.exchanges()):
             if shown == limit:
-                click.echo(f"There are more than {limit}: --limit shows more.", err=True)
+                click.echo("There are more: --limit shows them.", err=True)
                 break
             if shown:
                 click.echo()
             write(tree(exchange, secrets=show_secrets))
             shown += 1
     if not shown:
-        click.echo("No exchange in this capture is so.", err=True)
+        click.echo("No such exchange is in the capture.", err=True)
 
 
 _IS: Final[dict[str, Callable[[Exchange], bool]]] = {
@@ -201,6 +229,10 @@ _IS: Final[dict[str, Callable[[Exchange], bool]]] = {
     "undecoded": lambda exchange: exchange.status == "undecoded",
     "request_missing": lambda exchange: exchange.status == "request_missing",
 }
+
+
+def _is_among(output: Path, captures: Sequence[str]) -> bool:
+    return any(output.samefile(each) for each in captures if Path(each).exists())
 
 
 @contextmanager

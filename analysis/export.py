@@ -64,7 +64,7 @@ def parquet(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
         sink, schema, compression="zstd", use_dictionary=_repeating(schema)
     ) as writer:
         for group in _groups(batches):
-            writer.write_table(group, row_group_size=GROUP_ROWS)
+            writer.write_table(group, row_group_size=len(group))
 
 
 def arrow(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
@@ -127,7 +127,7 @@ def _groups(batches: Batches) -> Iterator[pa.Table]:
         if rows >= GROUP_ROWS or size >= GROUP_BYTES:
             yield pa.Table.from_batches(waiting)
             waiting, rows, size = [], 0, 0
-    if waiting:
+    if rows:
         yield pa.Table.from_batches(waiting)
 
 

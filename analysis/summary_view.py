@@ -9,8 +9,9 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from analysis.listing import Column, Listing
 from analysis.summary import LONG_POLLS, Summary, Totals
-from analysis.terminal import counted, duration_text, printable, size_text, table, time_text
+from analysis.terminal import counted, duration_text, printable, size_text, span_text, time_text
 
 T = TypeVar("T")
 
@@ -48,7 +49,7 @@ def _section(title: str, parts: Iterable[RenderableType]) -> Iterator[Renderable
 def _span(summary: Summary, totals: Totals, packets: int) -> Iterator[RenderableType]:
     if totals.first_time is not None and totals.last_time is not None:
         yield Text(
-            f"{time_text(totals.first_time, 3)} to {time_text(totals.last_time, 3)} UTC, "
+            f"{span_text(totals.first_time, totals.last_time)} UTC, "
             f"{duration_text(totals.last_time - totals.first_time)}"
         )
     connections = counted(sum(totals.protocols.values()), "connection")
@@ -102,42 +103,62 @@ def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[Rende
 
 def _errors(summary: Summary) -> Iterator[RenderableType]:
     return _listed(
-        (">count", "error", "API", "topic", "first", "last"),
+        (
+            Column("count", number=True),
+            Column("error"),
+            Column("API"),
+            Column("topic"),
+            Column("from", optional=True),
+            Column("to", optional=True),
+        ),
         summary.errors(),
         lambda row: (
-            f"{row['count']:,}",
+            _number(row["count"]),
             Text(printable(row["error"] or f"error {row['error_code']}"), "red"),
             _text(row["api"]),
             _text(row["topic"]),
-            *(time_text(row[name], 3)[11:] for name in ("first", "last")),
+            *(Text(time_text(row[name], 3)[11:]) for name in ("first", "last")),
         ),
     )
 
 
 def _throttled(summary: Summary) -> Iterator[RenderableType]:
     return _listed(
-        (">count", "client id", "API", ">total ms", ">longest ms"),
+        (
+            Column("count", number=True),
+            Column("client id"),
+            Column("API"),
+            Column("total ms", number=True, optional=True),
+            Column("longest ms", number=True),
+        ),
         summary.throttled(),
         lambda row: (
-            f"{row['count']:,}",
+            _number(row["count"]),
             _text(row["client_id"]),
             _text(row["api"]),
-            f"{row['total']:,}",
-            f"{row['longest']:,}",
+            _number(row["total"]),
+            _number(row["longest"]),
         ),
     )
 
 
 def _clients(summary: Summary) -> Iterator[RenderableType]:
-    yield from _listed(
-        ("client id", "software", "address", ">connections", ">requests", ">errors"),
+    return _listed(
+        (
+            Column("client id"),
+            Column("software"),
+            Column("address", optional=True),
+            Column("connections", number=True, optional=True),
+            Column("requests", number=True),
+            Column("errors", number=True),
+        ),
         summary.clients(),
         lambda client: (
             _text(client.client_id),
             _text(client.software),
             _text(_some(client.addresses)),
-            f"{client.connections:,}",
-            f"{client.requests:,}",
+            _number(client.connections),
+            _number(client.requests),
             _bad(client.errors),
         ),
     )
@@ -145,26 +166,33 @@ def _clients(summary: Summary) -> Iterator[RenderableType]:
 
 def _requests(summary: Summary) -> Iterator[RenderableType]:
     apis = summary.apis()
-    yield table(
-        ("API", ">version", ">requests", ">errors", ">throttled", ">p50 ms", ">p99 ms", ">max ms"),
+    yield Listing(
+        (
+            Column("API"),
+            Column("version", number=True),
+            Column("requests", number=True),
+            Column("errors", number=True),
+            Column("throttled", number=True, optional=True),
+            Column("p50 ms", number=True),
+            Column("p99 ms", number=True),
+            Column("max ms", number=True),
+        ),
         [
             (
                 _text(use.api),
-                "" if use.version is None else str(use.version),
-                f"{use.count:,}",
+                Text("-" if use.version is None else str(use.version)),
+                _number(use.count),
                 _bad(use.errors),
                 _bad(use.throttled),
-                *(
-                    "" if ms is None else f"{ms:,.3f}"
-                    for ms in (use.p50_ms, use.p99_ms, use.max_ms)
-                ),
+                *map(_ms, (use.p50_ms, use.p99_ms, use.max_ms)),
             )
             for use in apis
         ],
     )
     polls = sorted({use.api for use in apis} & LONG_POLLS)
     if polls:
-        yield Text(f"{' and '.join(polls)} may wait at the broker by design.", "dim")
+        names, its = " and ".join(polls), "its" if len(polls) == 1 else "their"
+        yield Text(f"{names} may wait at the broker: {its} latency is not all work.", "dim")
 
 
 def _unread(summary: Summary, totals: Totals, command: Command) -> Iterator[RenderableType]:
@@ -172,11 +200,17 @@ def _unread(summary: Summary, totals: Totals, command: Command) -> Iterator[Rend
         yield Text(f"{counted(hidden, 'connection')} encrypted with TLS")
     if problems := summary.problems():
         yield from _listed(
-            (">count", ">bytes", "stage", "kind", "the first of them"),
+            (
+                Column("count", number=True),
+                Column("bytes", number=True),
+                Column("stage", optional=True),
+                Column("kind"),
+                Column("the first of them"),
+            ),
             problems,
             lambda row: (
-                f"{row['count']:,}",
-                "" if row["bytes"] is None else f"{row['bytes']:,}",
+                _number(row["count"]),
+                _number(row["bytes"]),
                 _text(row["stage"]),
                 _text(row["kind"]),
                 _text(row["detail"]),
@@ -186,10 +220,10 @@ def _unread(summary: Summary, totals: Totals, command: Command) -> Iterator[Rend
 
 
 def _listed(
-    columns: Sequence[str], rows: Sequence[T], cells: Callable[[T], Sequence[str | Text]]
+    columns: Sequence[Column], rows: Sequence[T], cells: Callable[[T], Sequence[Text]]
 ) -> Iterator[RenderableType]:
-    """A table of the first `MOST` rows; how many there are beyond."""
-    yield table(columns, map(cells, rows[:MOST]))
+    """A listing of the first `MOST` rows; how many there are beyond."""
+    yield Listing(columns, map(cells, rows[:MOST]))
     if len(rows) > MOST:
         yield Text(f"and {len(rows) - MOST:,} more", "dim")
 
@@ -199,16 +233,26 @@ def _finding(count: str, what: str) -> Text:
 
 
 def _more(command: str) -> RenderableType:
-    return _indented(Text.assemble(("more: ", "dim"), (command, "cyan")))
+    return _indented(Text.assemble(("more: ", "dim"), (command, "cyan"), no_wrap=True))
 
 
-def _indented(part: RenderableType) -> Padding:
+def _indented(part: RenderableType) -> RenderableType:
+    if isinstance(part, Text) and part.no_wrap:
+        return Text.assemble("  ", part, no_wrap=True)
     return Padding(part, (0, 0, 0, 2), expand=False)
 
 
 def _text(value: str | None) -> Text:
     """What came from the wire; a dash where nothing did."""
     return Text("-", "dim") if value is None else Text(printable(value))
+
+
+def _number(value: int | None) -> Text:
+    return Text("-", "dim") if value is None else Text(f"{value:,}")
+
+
+def _ms(value: float | None) -> Text:
+    return Text("-", "dim") if value is None else Text(f"{value:,.3f}")
 
 
 def _bad(count: int) -> Text:

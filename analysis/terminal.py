@@ -9,15 +9,13 @@ end of a line.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
-    from rich.text import Text
 
 Progress: TypeAlias = Callable[[int, int | None], None]
 
@@ -67,24 +65,15 @@ def size_text(bytes: int) -> str:
     return f"{size / 1000:,.1f} TB"
 
 
+def span_text(first: int, last: int, digits: int = 3) -> str:
+    """From when to when, in ns since 1970; the day is said once where it is one."""
+    begin, end = time_text(first, digits), time_text(last, digits)
+    return f"{begin} to {end[11:] if begin[:10] == end[:10] else end}"
+
+
 def counted(number: int, thing: str) -> str:
     """``1 request``, ``2,000 requests``."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
-    """A table without lines. A column whose name begins with ``>`` holds numbers."""
-    from rich.table import Table
-
-    made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for column in columns:
-        if column.startswith(">"):
-            made.add_column(column[1:], justify="right", no_wrap=True)
-        else:
-            made.add_column(column, overflow="fold")
-    for row in rows:
-        made.add_row(*row)
-    return made
 
 
 def write(parts: Iterable[RenderableType]) -> None:
@@ -105,7 +94,8 @@ def write(parts: Iterable[RenderableType]) -> None:
 
 def _write(console: Console, parts: Iterable[RenderableType]) -> None:
     for part in parts:
-        console.print(part)
+        # Whoever copies a command from the screen wants it in one line: the terminal breaks it.
+        console.print(part, soft_wrap=getattr(part, "no_wrap", False) is True)
 
 
 @contextmanager

@@ -1,0 +1,277 @@
+"""The command as its user meets it: words, exit status, pipes, terminals, interrupts."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from conftest import Make, connection, exchange
+
+import dissector
+from analysis.cli import FORMATS, TABLES, main
+from dissector import tables
+
+ROOT = Path(__file__).parents[2]
+CAPTURE = str(ROOT / "captures" / "kafka-4-librdkafka.pcap.zst")
+COMMAND = [sys.executable, "-c", "import sys; from analysis.cli import main; sys.exit(main())"]
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}
+
+
+def run(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*COMMAND, *arguments], input=stdin, capture_output=True, check=False, timeout=60,
+        cwd=ROOT, env=ENVIRONMENT,
+    )  # fmt: skip
+
+
+def on_terminal(*arguments: str) -> tuple[int, str]:
+    """Run with both outputs on a terminal; the exit status, and what came."""
+    pid, terminal = pty.fork()
+    if not pid:
+        os.chdir(ROOT)
+        os.environ.pop("NO_COLOR", None)
+        os.environ["TERM"] = "xterm"
+        os.execv(COMMAND[0], [*COMMAND, *arguments])
+    read = b""
+    try:
+        while piece := os.read(terminal, 1 << 16):
+            read += piece
+    except OSError:  # how Linux says that the other side has closed
+        pass
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), read.decode()
+
+
+def test_names_are_those_of_the_modules_that_know_them() -> None:
+    from analysis import export
+
+    assert tuple(tables.TABLES) == TABLES
+    assert tuple(export.FORMATS) == FORMATS
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["summary", "--help"], ["export", "-h"]])
+def test_help_needs_nothing_heavy(arguments: Sequence[str]) -> None:
+    check = (
+        f"import sys; from analysis.cli import main; status = main({arguments!r});"
+        "heavy = {'numpy', 'pyarrow', 'pandas', 'rich', 'dissector'} & set(sys.modules);"
+        "sys.exit(status or ' '.join(heavy) or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, check=False, cwd=ROOT, env=ENVIRONMENT
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"Usage: kafka-dissector")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["summary"],
+        ["summary", "--port", "0", "x.pcap"],
+        ["export", "x.pcap", "--table", "nonsense"],
+        ["export", "x.pcap", "--format", "xml"],
+        ["show", "x.pcap", "--limit", "0"],
+        ["show", "x.pcap", "--packet", "first"],
+    ],
+)
+def test_a_wrong_command_line_is_status_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert "Usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["summary", "export", "show"])
+@pytest.mark.parametrize("content", [None, b"", b"this is no capture at all, " * 9])
+def test_what_cannot_be_read_is_one_sentence_and_status_1(
+    command: str, content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.pcap"
+    if content is not None:
+        path.write_bytes(content)
+    assert main([command, str(path)]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("Error: ")
+    assert str(path) in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_an_output_that_cannot_be_written_is_status_1(
+    made: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(exchanges=[exchange()])
+    path = str(tmp_path / "nowhere" / "x.jsonl")
+    assert main(["export", "x.pcap", "-o", path]) == 1
+    assert path in capsys.readouterr().err
+
+
+def test_the_output_is_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.pcap"
+    path.write_bytes(b"precious")
+    assert main(["export", str(path), "-o", str(path)]) == 2
+    assert path.read_bytes() == b"precious"
+
+
+def test_more_of_it_is_about_the_same_capture(
+    made: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(exchanges=[exchange(status="unanswered")], connections=[connection()])
+    assert main(["summary", "a file.pcap", "--port", "9093", "--port", "9094"]) == 0
+    assert (
+        "more: kafka-dissector show 'a file.pcap' --port 9093 --port 9094 --only unanswered\n"
+        in capsys.readouterr().out
+    )
+    assert main(["summary", "-"]) == 0
+    assert "more: kafka-dissector show CAPTURE... --only" in capsys.readouterr().out
+
+
+FRAME = bytes.fromhex("0003 0000 00000007 0003 617070 00000000")
+
+
+def test_show_chooses(made: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = {"api_version": 0, "request_frame": FRAME, "request_bytes": len(FRAME) + 4}
+    rows = [
+        exchange(**columns),
+        exchange(**columns, connection_id=1, correlation_id=8, request_packet=50),
+        exchange(**columns, connection_id=2, correlation_id=8, error_count=1, response_packet=50),
+    ]
+
+    def chosen(*options: str) -> list[int]:
+        made(exchanges=rows)
+        assert main(["show", "x.pcap", *options]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        return [
+            int(line.partition("connection ")[2].partition(",")[0])
+            for line in lines
+            if "connection " in line
+        ]
+
+    assert chosen() == [0, 1, 2]
+    assert chosen("--packet", "50") == [1, 2]
+    assert chosen("--correlation-id", "8") == [1, 2]
+    assert chosen("--correlation-id", "8", "--connection", "2") == [2]
+    assert chosen("--only", "errors") == [2]
+    assert chosen("--limit", "1") == [0]
+    assert chosen("--packet", "99") == []
+
+
+def test_show_says_when_there_is_nothing_or_more(
+    made: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(exchanges=[exchange()])
+    assert main(["show", "x.pcap", "--packet", "99"]) == 0
+    assert capsys.readouterr().err == "No such exchange is in the capture.\n"
+    made(exchanges=[exchange(), exchange()])
+    assert main(["show", "x.pcap", "--limit", "1"]) == 0
+    assert capsys.readouterr().err == "There are more: --limit shows them.\n"
+
+
+def test_a_summary_in_a_pipe_is_plain_text() -> None:
+    done = run("summary", CAPTURE)
+    assert (done.returncode, done.stderr) == (0, b"")
+    text = done.stdout.decode()
+    assert all(line.isprintable() and line == line.rstrip() for line in text.split("\n"))
+    assert "librdkafka" in text
+    assert "p99 ms" in text
+
+
+def test_a_summary_on_a_terminal_has_colour() -> None:
+    status, text = on_terminal("summary", CAPTURE)
+    assert status == 0
+    assert "\x1b[1m" in text
+    assert "Requests" in text
+
+
+@pytest.mark.parametrize("table", ["exchanges", "errors", "connections", "topics", "problems"])
+def test_every_format_has_the_same_rows(table: str, tmp_path: Path) -> None:
+    for form in FORMATS:
+        path = str(tmp_path / form)
+        assert main(["export", CAPTURE, "--table", table, "--format", form, "-o", path]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "jsonl").read_text().splitlines()]
+    found = pa.ipc.open_stream((tmp_path / "arrow").read_bytes()).read_all()
+    assert found.schema.equals(tables.TABLES[table].schema)
+    assert pq.read_table(tmp_path / "parquet").equals(found)
+    assert pa.csv.read_csv(tmp_path / "csv").num_rows == len(found) == len(rows)
+    assert rows or table in ("errors", "problems")
+    for name in found.column_names:
+        if not pa.types.is_timestamp(found[name].type):
+            assert found[name].to_pylist() == [row[name] for row in rows]
+
+
+def test_standard_input_is_a_capture() -> None:
+    whole = run("export", CAPTURE)
+    piped = run("export", "-", stdin=Path(CAPTURE).read_bytes())
+    rows = [[json.loads(line) for line in each.stdout.splitlines()] for each in (whole, piped)]
+    for row in (*rows[0], *rows[1]):
+        del row["capture"]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) > 50
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_bytes_do_not_go_to_a_terminal(form: str) -> None:
+    status, text = on_terminal("export", CAPTURE, "--format", form)
+    assert status == 2
+    assert f"{form} is not for a terminal" in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["summary"], ["show"], *(["export", "--format", form] for form in FORMATS)],
+    ids=lambda command: command[-1],
+)
+def test_a_reader_that_goes_is_no_error(command: list[str]) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, *command, CAPTURE], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        cwd=ROOT, env=ENVIRONMENT,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(60) == 141
+    process.stderr.close()
+
+
+def test_an_interrupt_keeps_what_was_written(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "export", "-", "-o", str(tmp_path / "rows")], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env=ENVIRONMENT,
+    )  # fmt: skip
+    assert process.stdin is not None
+    process.stdin.write(Path(CAPTURE).read_bytes())
+    process.stdin.flush()
+    until = time.monotonic() + 60
+    while not list(tmp_path.iterdir()) and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said.decode() == f"{tmp_path / 'rows.partial'} has the rows up to here.\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["rows.partial"]
+
+
+@pytest.mark.parametrize("command", ["summary", "export", "show"])
+def test_an_interrupt_is_status_130_and_says_nothing(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dissector, "open_capture", interrupted, raising=False)
+    assert main([command, "x.pcap"]) == 130
+    assert capsys.readouterr() == ("", "")

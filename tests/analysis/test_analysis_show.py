@@ -1,0 +1,195 @@
+"""Trees of single exchanges: every field in its place, and no secret among them."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from conftest import exchange
+
+from analysis.show import tree
+from dissector.exchange import Exchange
+
+
+def shown(*, secrets: bool = False, **columns: Any) -> list[str]:
+    """The lines of an exchange; sizes follow from the frames."""
+    for name in ("request", "response"):
+        frame = columns.setdefault(f"{name}_frame", None)
+        columns.setdefault(f"{name}_bytes", None if frame is None else len(frame) + 4)
+    return [line.plain for line in tree(Exchange(**exchange(**columns)), secrets=secrets)]
+
+
+def text(value: str | bytes, size: str = ">h") -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return struct.pack(size, len(data)) + data
+
+
+def request(api_key: int, version: int, body: bytes, client_id: str = "app") -> bytes:
+    return struct.pack(">hhi", api_key, version, 7) + text(client_id) + body
+
+
+METADATA_0 = {"api_key": 3, "api": "Metadata", "api_version": 0}
+
+
+def test_every_field_has_its_offset_and_value() -> None:
+    lines = shown(
+        **METADATA_0,
+        request_frame=request(3, 0, struct.pack(">i", 2) + text("one") + text("two")),
+        response_frame=bytes.fromhex("00000007 00000000 00000001 0003 0001 74 00000000"),
+        error_count=1,
+        error_code=3,
+        error="UNKNOWN_TOPIC_OR_PARTITION",
+    )
+    assert lines == [
+        "Metadata version 0, answered after 2.000 ms",
+        "client 10.0.0.1:50000, broker 10.0.0.9:9092, connection 0, correlation id 7, "
+        'client id "app"',
+        "error UNKNOWN_TOPIC_OR_PARTITION",
+        "\nRequest: packet 4, 2023-11-14 22:13:20.000000000 UTC, 31 bytes",
+        "       0  header.api_key         3 Metadata",
+        "       2  header.api_version     0",
+        "       4  header.correlation_id  7",
+        '       8  header.client_id       "app"',
+        "      13  topics                 [2]",
+        "      17    [0]",
+        '      17      name               "one"',
+        "      22    [1]",
+        '      22      name               "two"',
+        "\nResponse: packet 5, 2023-11-14 22:13:20.002000000 UTC, 25 bytes",
+        "       0  header.correlation_id  7",
+        "       4  brokers                [0]",
+        "       8  topics                 [1]",
+        "      12    [0]",
+        "      12      error_code         3 UNKNOWN_TOPIC_OR_PARTITION",
+        '      14      name               "t"',
+        "      17      partitions         [0]",
+    ]
+
+
+def test_what_is_wrong_stands_where_it_is_and_the_bytes_follow() -> None:
+    lines = shown(**METADATA_0, request_frame=request(3, 0, struct.pack(">i", 1) + b"\x7f\xffab"))
+    assert lines[-5:-1] == [
+        "      13  topics                 [1]",
+        "      17    [0]",
+        "      17  ! topics[0].name: 32767 bytes are needed and 2 are left",
+        f"      17  {'7f ff 61 62':<47}  ..ab",
+    ]
+
+
+def test_a_message_that_is_cut_says_so() -> None:
+    whole = request(3, 0, struct.pack(">i", 1) + text("topic"))
+    lines = shown(**METADATA_0, request_frame=whole[:-2], request_bytes=len(whole) + 4)
+    assert "28 bytes, 26 of them in the capture" in lines[2]
+    assert any("! topics[0].name: 5 bytes are needed and 3 are left" in line for line in lines)
+
+
+def test_a_version_that_is_not_known_gives_its_header_and_its_bytes() -> None:
+    lines = shown(
+        api_key=3, api="Metadata", api_version=99, status="undecoded",
+        request_frame=request(3, 99, bytes(range(20))),
+    )  # fmt: skip
+    assert lines[0] == "Metadata version 99, undecoded after 2.000 ms"
+    assert "       2  header.api_version     99" in lines
+    assert any("Metadata has no version 99" in line for line in lines)
+    assert any(line.endswith("..app...........") for line in lines)
+
+
+def test_messages_that_are_not_there_are_said() -> None:
+    lines = shown(**METADATA_0, request_frame=request(3, 0, bytes(4)), status="unanswered")
+    assert lines[-1] == "\nResponse: not in the capture"
+    lines = shown(
+        api_key=0, api="Produce", api_version=3, status="no_reply_expected",
+        request_frame=request(0, 3, bytes(12)),
+    )  # fmt: skip
+    assert lines[-1] == "\nResponse: none is sent"
+
+
+def test_long_values_are_cut_and_say_how_long_they_are() -> None:
+    body = struct.pack(">i", 1) + text("x" * 1000)
+    lines = shown(**METADATA_0, request_frame=request(3, 0, body))
+    (line,) = [each for each in lines if "xxx" in each]
+    assert line.endswith('x"… (1,000 characters)')
+    assert len(line) < 300
+
+
+def test_text_from_the_wire_moves_no_cursor() -> None:
+    lines = shown(
+        **METADATA_0, client_id="\x1b[2J",
+        request_frame=request(3, 0, struct.pack(">i", 1) + text("\x9b2J\u2028"), "\x1b[2J"),
+    )  # fmt: skip
+    assert all(line.removeprefix("\n").isprintable() for line in lines)
+
+
+SECRET = "hunter2-and-more-of-it"
+
+SECRET_REQUESTS = {
+    "SaslAuthenticate": (36, 1, text(SECRET, ">i")),
+    "SaslAuthenticate, cut": (36, 1, text(SECRET + "!", ">i")[:-1]),
+    "SaslAuthenticate, too new": (36, 30, text(SECRET, ">i")),
+    "IncrementalAlterConfigs": (
+        44,
+        0,
+        struct.pack(">ib", 1, 4) + text("1") + struct.pack(">i", 1)
+        + text("ssl.key.password") + b"\0" + text(SECRET) + b"\0",
+    ),
+    "Envelope": (58, 0, b"\0" + bytes([len(SECRET) + 1]) + SECRET.encode() + b"\0\1\0"),
+    "Envelope, cut": (58, 0, b"\0" + bytes([len(SECRET) + 9]) + SECRET.encode()),
+    "a token taken for a request": (0x61, 0x6263, SECRET.encode()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "body"), SECRET_REQUESTS.values(), ids=SECRET_REQUESTS
+)
+def test_secrets_are_not_shown_unless_asked_for(api_key: int, version: int, body: bytes) -> None:
+    columns = {
+        "api_key": api_key, "api": None, "api_version": version,
+        "request_frame": request(api_key, version, body),
+    }  # fmt: skip
+    hidden = "\n".join(shown(**columns))
+    assert "[redacted]" in hidden
+    assert not leaks(hidden)
+    assert leaks("\n".join(shown(**columns, secrets=True)))
+
+
+def leaks(lines: str) -> bool:
+    """Whether a part of the secret is there, as it is, in hex, or in a dump."""
+    parts = [SECRET[at : at + 4] for at in range(len(SECRET) - 3)]
+    forms = [form for part in parts for form in (part, part.encode().hex(), part.encode().hex(" "))]
+    return any(form in lines for form in forms)
+
+
+def test_a_token_without_a_header_is_a_secret() -> None:
+    columns = {
+        "api_key": None, "api": "SaslToken", "api_version": None, "correlation_id": None,
+        "request_frame": b"\0user\0" + SECRET.encode(), "response_frame": SECRET.encode(),
+    }  # fmt: skip
+    hidden = "\n".join(shown(**columns))
+    assert hidden.count("[redacted]") == 2
+    assert not leaks(hidden)
+    assert leaks("\n".join(shown(**columns, secrets=True)))
+
+
+def test_a_response_whose_request_is_missing_may_hold_a_secret() -> None:
+    frame = struct.pack(">i", 7) + text(SECRET)
+    lines = shown(
+        api_key=None, api=None, api_version=None, status="request_missing", response_frame=frame
+    )
+    hidden = "\n".join(lines)
+    assert "[redacted]" in hidden
+    assert not leaks(hidden)
+
+
+@pytest.mark.parametrize("is_sensitive", [False, True])
+def test_a_value_that_the_broker_calls_not_sensitive_is_shown(is_sensitive: bool) -> None:
+    synonym = text("log.retention.ms") + text("123456") + b"\5"
+    config = text("retention.ms") + text("604800000") + b"\0\1" + bytes([is_sensitive])
+    config += struct.pack(">i", 1) + synonym
+    result = struct.pack(">hhb", 0, -1, 2) + text("topic") + struct.pack(">i", 1) + config
+    frame = struct.pack(">iii", 7, 0, 1) + result
+    lines = shown(api_key=32, api="DescribeConfigs", api_version=1, response_frame=frame)
+    said = "\n".join(lines)
+    assert ("604800000" in said) is not is_sensitive
+    assert ("123456" in said) is not is_sensitive
+    assert ("[redacted]" in said) is is_sensitive

@@ -1,0 +1,240 @@
+"""What a summary counts is what the rows say, and what it prints is safe and fits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from conftest import SECOND, START, connection, exchange
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from analysis.summary import Summary
+from analysis.summary_view import screen
+from dissector.tables import TABLES
+
+Rows = Sequence[dict[str, Any]]
+
+
+def batches(size: int, **tables: Rows) -> Iterator[tuple[str, pa.RecordBatch]]:
+    for name, rows in tables.items():
+        for start in range(0, len(rows), size):
+            part = list(rows[start : start + size])
+            yield name, pa.RecordBatch.from_pylist(part, TABLES[name].schema)
+
+
+def summed(size: int = 3, **tables: Rows) -> Summary:
+    summary = Summary()
+    summary.read(batches(size, **tables))
+    return summary
+
+
+def error(**columns: Any) -> dict[str, Any]:
+    row = {"connection_id": 0, "time": START, "api": "Metadata", "error_code": 3}
+    return row | {"error": "UNKNOWN_TOPIC_OR_PARTITION", "topic": "t"} | columns
+
+
+def printed(summary: Summary, width: int = 10_000) -> str:
+    console = Console(width=width, markup=False, highlight=False, emoji=False, color_system=None)
+    with console.capture() as captured:
+        for part in screen(summary, "made.pcap", 11, lambda rest: f"kafka-dissector {rest}"):
+            console.print(part, soft_wrap=getattr(part, "no_wrap", False) is True)
+    return captured.get()
+
+
+EXCHANGES = st.lists(
+    st.builds(
+        exchange,
+        api_key=st.sampled_from([0, 1, 18]),
+        api_version=st.sampled_from([None, 0, 12]),
+        api=st.none(),
+        connection_id=st.integers(0, 2),
+        client_id=st.sampled_from([None, "", "app", "[red]"]),
+        status=st.sampled_from(["answered", "unanswered", "undecoded", "request_missing"]),
+        latency_ms=st.none() | st.floats(0, 1e6),
+        error_count=st.none() | st.integers(0, 2),
+        throttle_time_ms=st.none() | st.integers(0, 9),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=25)
+@given(EXCHANGES, st.integers(1, 50))
+def test_requests_are_counted_as_pandas_counts_them(rows: Rows, size: int) -> None:
+    summary = summed(size, exchanges=rows)
+    assert summary.statuses() == Counter(row["status"] for row in rows)
+    frame = pd.DataFrame([row for row in rows if row["status"] != "request_missing"])
+    if not len(frame):
+        assert summary.apis() == []
+        return
+    expected = {}
+    for (key, version), part in frame.groupby(["api_key", "api_version"], dropna=False):
+        latency = part["latency_ms"].astype(float)
+        expected[f"API {key}", None if pd.isna(version) else version] = (
+            len(part),
+            int((part["error_count"] > 0).sum()),
+            int((part["throttle_time_ms"] > 0).sum()),
+            *(pytest.approx(latency.quantile(q), nan_ok=True) for q in (0.5, 0.99, 1)),
+        )
+    found = {
+        (use.api, use.version): (
+            use.count,
+            use.errors,
+            use.throttled,
+            *(float("nan") if ms is None else ms for ms in (use.p50_ms, use.p99_ms, use.max_ms)),
+        )
+        for use in summary.apis()
+    }
+    assert found == expected
+    counts = [use.count for use in summary.apis()]
+    assert counts == sorted(counts, reverse=True)
+
+
+@settings(max_examples=25)
+@given(EXCHANGES, st.integers(1, 50))
+def test_a_client_is_an_id_and_its_software(rows: Rows, size: int) -> None:
+    told = [
+        connection(connection_id=1, software_name="librdkafka", software_version="2"),
+        connection(connection_id=2, software_name=None, software_version=None),
+    ]
+    software = {1: "librdkafka 2"}
+    requests = Counter(
+        (row["client_id"], software.get(row["connection_id"]))
+        for row in rows
+        if row["status"] != "request_missing"
+    )
+    summary = summed(size, exchanges=rows, connections=told)
+    assert {(c.client_id, c.software): c.requests for c in summary.clients()} == requests
+
+
+def test_a_client_has_its_addresses_and_connections() -> None:
+    rows = [
+        exchange(connection_id=0, client_ip="10.0.0.1"),
+        exchange(connection_id=1, client_ip="10.0.0.2", error_count=3),
+        exchange(connection_id=1, client_ip="10.0.0.2"),
+        exchange(connection_id=2, client_ip="10.0.0.1", client_id="other"),
+    ]
+    app, other = summed(exchanges=rows).clients()
+    assert (app.client_id, app.addresses) == ("app", ["10.0.0.1", "10.0.0.2"])
+    assert (app.connections, app.requests, app.errors) == (2, 3, 1)
+    assert (other.client_id, other.requests) == ("other", 1)
+
+
+def test_errors_are_grouped_with_their_first_and_last_time() -> None:
+    rows = [error(time=START + s * SECOND, topic=t) for s, t in ((3, "a"), (1, "b"), (2, "a"))]
+    first, second = summed(2, errors=rows).errors()
+    assert (first["topic"], first["count"]) == ("a", 2)
+    assert (first["first"], first["last"]) == (START + 2 * SECOND, START + 3 * SECOND)
+    assert (second["topic"], second["count"]) == ("b", 1)
+
+
+def test_connections_add_up() -> None:
+    totals = summed(
+        2,
+        connections=[
+            connection(first_time=START - SECOND, client_lost_bytes=5),
+            connection(last_time=START + 9 * SECOND, broker_lost_bytes=7, protocol="tls"),
+            connection(protocol="unknown", broker_port=80),
+            connection(protocol="unknown", broker_port=443, broker_bytes=10_000),
+        ],
+    ).totals()
+    assert (totals.first_time, totals.last_time) == (START - SECOND, START + 9 * SECOND)
+    assert (totals.packets, totals.lost_bytes, totals.lossy) == (44, 12, 2)
+    assert totals.bytes == 3 * 1200 + 10_500
+    assert totals.protocols == {"kafka": 1, "tls": 1, "unknown": 2}
+    assert totals.unknown_ports == [443, 80]
+
+
+def test_a_capture_without_anything() -> None:
+    text = printed(summed())
+    assert "No Kafka request or response was found." in text
+    assert "What is wrong" not in text
+
+
+def test_a_capture_without_kafka_names_the_ports_to_try() -> None:
+    text = printed(summed(connections=[connection(protocol="unknown", broker_port=29092)]))
+    assert "port 29092" in text
+    assert "--port" in text
+
+
+def test_a_healthy_capture_says_so() -> None:
+    text = printed(summed(exchanges=[exchange()], connections=[connection()]))
+    assert "Nothing: no error, no throttling, every request answered." in text
+    assert "apache-kafka-java 4.4.0" in text
+    assert "What could not be read" not in text
+
+
+def test_what_is_wrong_names_the_command_that_shows_more() -> None:
+    rows = [
+        exchange(error_count=1),
+        exchange(throttle_time_ms=250),
+        exchange(status="unanswered"),
+        exchange(status="undecoded"),
+        exchange(status="request_missing", api=None, api_key=None, client_id=None),
+    ]
+    problem = {"stage": "frames", "kind": "lost_bytes", "detail": "9 bytes are lost", "bytes": 9}
+    text = printed(
+        summed(
+            exchanges=rows,
+            errors=[error()],
+            connections=[connection(client_lost_bytes=9)],
+            problems=[problem, problem | {"detail": "another"}],
+        )
+    )
+    for said in (
+        "1 error in responses",
+        "1 response told the client to wait because of a quota, the longest 250 ms",
+        "1 request without an answer",
+        "1 exchange that could not be decoded",
+        "1 response to a request that is not in the capture",
+        "9 bytes missing from the capture, in 1 connection",
+        "      2     18  frames  lost_bytes  9 bytes are lost",
+        "kafka-dissector export --table errors --format csv",
+        "kafka-dissector show --only throttled",
+        "kafka-dissector show --only unanswered",
+        "kafka-dissector show --only undecoded",
+        "kafka-dissector show --only request_missing",
+        "kafka-dissector export --table connections --format csv",
+        "kafka-dissector export --table problems",
+    ):
+        assert said in text
+
+
+@settings(max_examples=25)
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_text_from_the_wire_moves_no_cursor_and_is_no_markup(text: str) -> None:
+    hostile = f"[red]\x1b[2J{text}[/nonsense]"
+    summary = summed(
+        exchanges=[exchange(client_id=hostile)],
+        errors=[error(topic=hostile, error=None, error_code=-7)],
+        connections=[connection(software_name=hostile)],
+        problems=[{"stage": "frames", "kind": "kind", "detail": hostile}],
+    )
+    lines = printed(summary).split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert sum("[red]\\x1b[2J" in line for line in lines) == 3
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_it_fits_the_terminal_and_no_number_is_cut(width: int) -> None:
+    rows = [
+        exchange(
+            api_key=23, api="OffsetForLeaderEpoch", latency_ms=1.234, client_id="a-long-client-id"
+        )
+    ]
+    summary = summed(exchanges=rows, connections=[connection(software_name="x" * 30)])
+    lines = printed(summary, width).split("\n")
+    assert width < 60 or all(len(line) <= width for line in lines)
+    assert "1.234" in "\n".join(lines)
+    assert "…" not in "\n".join(lines)
+
+
+def test_long_lists_say_how_much_they_leave_out() -> None:
+    rows = [error(topic=f"topic-{number}") for number in range(14)]
+    assert "and 4 more" in printed(summed(exchanges=[exchange()], errors=rows))
