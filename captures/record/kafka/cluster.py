@@ -112,7 +112,10 @@ class Cluster:
 
     def __enter__(self) -> Self:
         for node in self.nodes.values():
-            self._prepare(node)
+            self._folder(node.id).mkdir()
+            self.configure(node.id)
+            if node.roles:
+                self.format(node.id)
         if not self.recording.tapped:
             self.recording.tap()
         for node in self.nodes.values():
@@ -185,16 +188,15 @@ class Cluster:
     def _folder(self, number: int) -> Path:
         return self.recording.work / self.nodes[number].name
 
-    def _prepare(self, node: Node) -> None:
-        folder = self._folder(node.id)
-        folder.mkdir()
+    def configure(self, number: int, **changed: str) -> None:
+        """Write a node's configuration; `changed` has underscores for the dots of its names."""
+        node, folder = self.nodes[number], self._folder(number)
         settings = COMMON | self._addresses(node) | self._settings | dict(node.settings)
+        settings |= {name.replace("_", "."): value for name, value in changed.items()}
         disks = (str(folder / "data" / f"{disk}") for disk in range(node.disks))
         settings["log.dirs"] = ",".join(disks)
-        properties = folder / "properties"
-        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        if node.roles:
-            self.format(node.id)
+        lines = (f"{key}={value}\n" for key, value in settings.items())
+        (folder / "properties").write_text("".join(lines))
 
     def format(self, number: int) -> None:
         """Format the disk of a node that stands in a KRaft cluster."""

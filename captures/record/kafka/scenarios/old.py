@@ -50,8 +50,11 @@ RELEASES = {
     "kafka-3-java-0-10": ("0.10.2.2", FIRST),
     "kafka-3-java-0-11": ("0.11.0.3", FIRST),
     "kafka-3-java-1-1": ("1.1.1", FIRST),
+    "kafka-3-java-2-0": ("2.0.1", FIRST),
     "kafka-3-java-2-4": ("2.4.1", (*FIRST, "zstd")),
     "kafka-3-java-2-8": ("2.8.2", (*FIRST, "zstd")),
+    "kafka-3-java-3-1": ("3.1.2", (*FIRST, "zstd")),
+    "kafka-3-java-3-5": ("3.5.2", (*FIRST, "zstd")),
 }
 
 
@@ -73,6 +76,27 @@ def old_java(name: str) -> None:
 
 
 each(old_java, *RELEASES)
+
+
+ADMINISTRATORS = ("0.11.0.3", "1.1.1", "2.0.1", "2.4.1", "2.8.2", "3.5.2")
+
+
+@scenario
+def kafka_3_admin() -> None:
+    """Administrators of six releases, one after the other."""
+    broker = artifacts.broker(KAFKA_3)
+    releases = {release: artifacts.client(release) for release in ADMINISTRATORS}
+    about = f"administrators: the Java clients {', '.join(ADMINISTRATORS)}"
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with (
+        Recording("kafka-3-admin", about) as recording,
+        Cluster(recording, KAFKA_3, broker, settings=settings) as cluster,
+    ):
+        for release, java in releases.items():
+            clients.java(recording, java, "OldAdmin", cluster.bootstrap, release)
 
 
 def old_python(name: str, package: str, program: str, about: str) -> None:

@@ -32,7 +32,7 @@ def kafka_4_quorum() -> None:
     broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
     about = (
         "three controllers, two brokers: Raft, heartbeats, forwarded requests; the leader killed, "
-        "back with an empty disk; a broker stopped and started"
+        "back with an empty disk; a broker stopped and started; a controller at a new port"
     )
     with (
         Recording("kafka-4-quorum", about) as recording,
@@ -51,4 +51,8 @@ def kafka_4_quorum() -> None:
         cluster.stop(5)
         clients.java(recording, java, "Produce", cluster.bootstrap, "orders", "20", "40")
         cluster.start(5)
-        time.sleep(4)
+        moved = next(node.id for node in NODES if node.id != leader)
+        cluster.stop(moved)
+        cluster.configure(moved, listeners="CONTROLLERS://127.0.0.1:19099")
+        cluster.start(moved)
+        time.sleep(6)

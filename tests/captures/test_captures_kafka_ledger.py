@@ -1,0 +1,54 @@
+"""The ledger: every capture has its row, and the table of versions has what the brokers logged."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from captures.record.kafka import truth
+from captures.record.kafka.coverage import TITLE
+
+CAPTURES = Path(__file__).parents[2] / "captures"
+README = (CAPTURES / "README.md").read_text()
+LARGEST, ALL = 400_000, 20_000_000
+
+
+def seen() -> dict[int, dict[int, int]]:
+    """From the README: how many captures have each version of each API."""
+    table: dict[int, dict[int, int]] = defaultdict(dict)
+    for row in re.finditer(
+        r"^\| (\d+) \w+ \| [^|]* \| ([^|]*) \|$", README.partition(TITLE)[2], re.M
+    ):
+        for version, count in re.findall(r"(\d+) `[^`]+` (\d+)", row[2]):
+            table[int(row[1])][int(version)] = int(count)
+    return table
+
+
+def test_each_capture_has_a_row_and_each_row_a_capture() -> None:
+    rows = set(re.findall(r"^\| `(kafka-[34]-[^`]+\.zst)` \|", README, re.M))
+
+    assert rows == {path.name for path in CAPTURES.glob("kafka-[34]-*.pcap*.zst")}
+
+
+def test_captures_are_small() -> None:
+    sizes = [path.stat().st_size for path in CAPTURES.iterdir() if path.is_file()]
+
+    assert max(sizes) <= LARGEST
+    assert sum(sizes) <= ALL
+
+
+def test_the_table_of_versions_has_all_that_brokers_logged() -> None:
+    logged = defaultdict(set)
+    for path in CAPTURES.glob("kafka-[34]-*.truth.jsonl.zst"):
+        if not path.name.startswith(("kafka-4-cut-", "kafka-4-tls", "kafka-4-net-vxlan")):
+            for fact in truth.read(path):
+                # acks=0 is logged and never answered; error 35 answers an unknown version.
+                answered = fact.get("acks") != 0 and fact.get("errors") != [35]
+                if fact["source"] == "broker" and answered:
+                    logged[fact["api_key"], fact["version"]].add(path.name)
+    table = seen()
+
+    assert len(logged) > 200
+    for (api_key, version), names in logged.items():
+        assert table[api_key].get(version, 0) >= len(names), (api_key, version, names)
