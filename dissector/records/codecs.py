@@ -69,13 +69,17 @@ class _Room:
         self.left = limit
         self.chunks: list[bytes] = []
 
-    def add(self, chunk: bytes) -> None:
-        """`DecodeError` where more has come out than may."""
-        self.left -= len(chunk)
+    def take(self, size: int) -> None:
+        """`DecodeError` where more has come out, or is about to, than may."""
+        self.left -= size
         if self.left < 0:
             raise DecodeError(
                 f"decompresses to more than the limit of {self.limit:,} bytes", offset=0
             )
+
+    def add(self, chunk: bytes) -> None:
+        """`DecodeError` where more has come out than may."""
+        self.take(len(chunk))
         self.chunks.append(chunk)
 
 
@@ -128,7 +132,8 @@ def _unsnappy_block(block: memoryview, room: _Room) -> None:
             break
     if length > _SNAPPY_RATIO * len(block):
         raise EOFError(f"a block of {len(block)} bytes says that it holds {length}")
-    room.add(snappy.decompress(block))
+    room.take(length)
+    room.chunks.append(snappy.decompress(block))
 
 
 def _unlz4(data: memoryview, room: _Room) -> None:

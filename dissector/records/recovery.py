@@ -105,7 +105,7 @@ def _first_suspects(chain: Chain, batches: Batches) -> dict[int, int]:
 def _mend(
     space: ByteSpace, at: int, stop: int, proven: list[Link]
 ) -> tuple[list[Link], list[Problem]]:
-    """The batches from `at` on: each walk goes on only as far as the next proven batch."""
+    """The batches from `at` on, where a batch must begin."""
     links: list[Link] = []
     problems: list[Problem] = []
     known = {link.address: link for link in proven}
@@ -113,42 +113,54 @@ def _mend(
     while at + FRONT <= stop:
         if at in known:
             links.append(known[at])
-            at = known[at].end
+            at = links[-1].end
             continue
         behind = bisect_right(addresses, at)
         goal = addresses[behind] if behind < len(addresses) else stop
-        run, reached = _follow(space, at, goal, stop)
-        if reached != goal:
-            # The checksum does not cover the length: it may hold all the same up to the goal.
-            last = run[-1].address if run else at
-            right = Link(last, goal - last, space.bytes(last, FRONT)[16])
-            if _holds(FlatSpace.of(space.bytes(last, right.size)), replace(right, address=0)):
-                problems.append(_bad_length(space, right))
-                run[-1:] = [right]
-                reached = goal
-        if reached < goal and reached + FRONT <= stop:
-            problems.append(no_batch(space, reached, goal))
-        elif reached > goal and goal < stop:
-            problems.append(_bad_length(space, replace(run[-1], size=goal - run[-1].address)))
-        links += run
-        at = goal if goal < stop else max(reached, goal)
+        told = _link(space, at)
+        follows = told is not None and (told.end == stop or _begins(space, told.end, stop, known))
+        if told is not None and follows and told.end <= goal:
+            links.append(told)  # its length is right, something else in it is not
+            at = told.end
+            continue
+        right = Link(at, goal - at, space.bytes(at, FRONT)[16])
+        if _holds(FlatSpace.of(space.bytes(at, right.size)), replace(right, address=0)):
+            # The checksum does not cover the length, and proves where the batch ends.
+            links.append(right)
+            problems.append(_bad_length(space, right))
+        elif told is not None and follows:
+            links.append(told)  # what proved itself lies in the value of a record
+            goal = told.end
+        elif told is not None and told.end > stop and not _leads_on(space, goal, stop, known):
+            links.append(told)  # cut by the fetch limit; the same holds for what proved itself
+            break
+        elif told is not None:
+            links.append(told)
+            if told.end > goal:
+                problems.append(_bad_length(space, replace(told, size=goal - at)))
+            elif told.end + FRONT <= stop:
+                problems.append(no_batch(space, told.end, goal))
+        else:
+            problems.append(no_batch(space, at, goal))
+        at = goal
     return links, problems
 
 
-def _follow(space: ByteSpace, at: int, goal: int, stop: int) -> tuple[list[Link], int]:
-    """The batches that begin before `goal`, by their lengths, and where the last one ends.
+def _begins(space: ByteSpace, at: int, stop: int, known: dict[int, Link]) -> bool:
+    """Whether a batch begins here, as far as one can tell."""
+    return at in known or (at + FRONT <= stop and _looks_like_one(space, at, stop))
 
-    The first is where a batch must be. Those after it may stem from its wrong length, and have to
-    look like batches in more than the front.
-    """
-    run: list[Link] = []
-    while at < goal and at + FRONT <= stop:
-        link = _link(space, at)
-        if link is None or (run and not _looks_like_one(space, at, stop)):
-            break
-        run.append(link)
+
+def _leads_on(space: ByteSpace, at: int, stop: int, known: dict[int, Link]) -> bool:
+    """Whether batch follows upon batch from here to the end, of which the last one may be cut."""
+    if at == stop:
+        return False
+    while at < stop:
+        link = _link(space, at) if _begins(space, at, stop, known) else None
+        if link is None:
+            return False
         at = link.end
-    return run, at
+    return True
 
 
 def _link(space: ByteSpace, at: int) -> Link | None:

@@ -134,7 +134,9 @@ def expected(magic: int, entries: Sequence[Entry]) -> list[Record]:
 def binary(longest: int) -> st.SearchStrategy[bytes]:
     """Byte strings, many of them about as long as an inline view or a one-byte varint reaches."""
     lengths = st.sampled_from([0, 12, 13, 63, 64, 8_191, 8_192, longest])
-    repeated = st.builds(lambda part, length: (part * length)[:length], st.binary(max_size=3), lengths)
+    repeated = st.builds(
+        lambda part, length: (part * length)[:length], st.binary(max_size=3), lengths
+    )
     return st.binary(max_size=20) | repeated
 
 
