@@ -81,8 +81,9 @@ class Pcap:
         record = record[:whole]
         if whole:
             self._seconds = int(record["seconds"][-1])
-            self._is_dense = bool(following[whole - 1] - begin < whole * DENSE)
         stop = int(following[whole - 1]) if whole else begin
+        if whole > LANES:
+            self._is_dense = stop - begin < whole * DENSE
         columns = Columns(
             start=at[:whole] + self._record_bytes,
             captured=captured[:whole],

@@ -38,6 +38,8 @@ TLS_KEY_LOG = 0x544C534B
 
 BLOCK_LIMIT = 1 << 24
 """Bytes of one block; Wireshark's limit too."""
+SECTION_LIMIT = 1 << 14
+"""Sections of one file."""
 INTERFACE_LIMIT = 1 << 16
 """Interfaces of one section."""
 SECRETS_LIMIT = 1 << 26
@@ -49,6 +51,7 @@ _SECOND = 1_000_000_000
 _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 _RESOLUTION, _OFFSET = 9, 14  # options of an interface
 _MICROSECONDS = 6
+_NOTHING = Columns.join([])
 
 
 class Pcapng:
@@ -60,6 +63,7 @@ class Pcapng:
     def __init__(self, secrets: list[bytes]) -> None:
         self._secrets = secrets
         self._secrets_left = SECRETS_LIMIT
+        self._sections_left = SECTION_LIMIT
         self._time = 0  # of the last packet
         self._is_dense = False
         self._begin_section("<")
@@ -91,21 +95,9 @@ class Pcapng:
         self._snaplen = 0  # of interface 0; 0 for none
 
     def scan(self, data: Bytes, begin: int, end: int) -> Scan:
-        nothing = Columns.join([])
-        start = begin
         if data[begin : min(begin + 4, end)].tobytes() == SECTION.to_bytes(4, "big"):
-            order = _ORDERS.get(data[begin + 8 : begin + 12].tobytes())
-            if begin + 12 > end:
-                return Scan(nothing, begin, begin + 4)
-            size = struct.unpack_from(f"{order or '<'}I", data.data, begin + 4)[0]
-            if not order or not 28 <= size <= BLOCK_LIMIT:
-                return Scan(nothing, begin, begin + 4, is_broken=True)
-            if begin + size > end:
-                return Scan(nothing, begin, begin + 4)
-            self._begin_section(order)
-            start = begin + size
-
-        at = self._chain(data, start, end)
+            return self._scan_section(data.data[begin:end], begin)
+        at = self._chain(data, begin, end)
         head = gather(data, at, self._head)
         size = head["size"].astype(np.int64)
         possible = (size >= 12) & (size % 4 == 0) & (size <= BLOCK_LIMIT)
@@ -114,13 +106,30 @@ class Pcapng:
         sound = possible & inside & (closing["value"] == size)
         # Where only the closing size is damaged, the next block still stands where it should.
         whole = first_false(sound | np.append(possible[:-1] & sound[1:], False))
-        stop = int(at[whole - 1] + size[whole - 1]) if whole else start
-        self._is_dense = stop - start < whole * DENSE if whole else self._is_dense
+        stop = int(at[whole - 1] + size[whole - 1]) if whole else begin
+        if whole > LANES:
+            self._is_dense = stop - begin < whole * DENSE
         is_broken = whole < len(at) and (not possible[whole] or inside[whole])
         columns, problems = self._read(data, at[:whole], head["kind"][:whole], size[:whole])
         return Scan(columns, stop, stop + 1, bool(is_broken), problems)
 
+    def _scan_section(self, data: memoryview, begin: int) -> Scan:
+        """A section header, alone: the blocks behind it are read in its byte order."""
+        if len(data) < self.HEADER_BYTES:
+            return Scan(_NOTHING, begin, begin + 4)
+        order = _ORDERS.get(bytes(data[8:12]))
+        size = struct.unpack_from(f"{order or '<'}I", data, 4)[0]
+        if not order or not self.HEADER_BYTES <= size <= BLOCK_LIMIT or not self._sections_left:
+            return Scan(_NOTHING, begin, begin + 4, is_broken=True)
+        if size > len(data):
+            return Scan(_NOTHING, begin, begin + 4)
+        self._sections_left -= 1
+        self._begin_section(order)
+        return Scan(_NOTHING, begin + size, begin + size)
+
     def search(self, data: Bytes, begin: int, end: int, *, final: bool) -> int | None:
+        if not self._sections_left:
+            return None
         window = 1 << 12
         last = end - 12  # where the last block may begin
         while begin <= last:
@@ -194,6 +203,8 @@ class Pcapng:
 
         detailed = (kind == ENHANCED) | (kind == OBSOLETE)
         simple = (kind == SIMPLE) & (size >= 16)
+        if not (detailed | simple).any():
+            return _NOTHING, []
         short = detailed & (size < 32)
         detailed &= ~short
         # An interface must be described before the packets that name it.
