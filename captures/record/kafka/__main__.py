@@ -16,10 +16,17 @@ def main() -> int:
     for module in pkgutil.iter_modules(scenarios.__path__):
         importlib.import_module(f"{scenarios.__name__}.{module.name}")
     parser = argparse.ArgumentParser(prog="python -m captures.record.kafka")
-    parser.add_argument("scenario", nargs="+", choices=[*scenarios.SCENARIOS, "all"])
-    names = parser.parse_args().scenario
+    parser.add_argument("scenario", nargs="*", help="its name, or all")
+    parser.add_argument("--list", action="store_true", help="name the scenarios, and record none")
+    given = parser.parse_args()
+    names = list(scenarios.SCENARIOS) if "all" in given.scenario else given.scenario
+    if unknown := [name for name in names if name not in scenarios.SCENARIOS]:
+        parser.error(f"no scenario is called {', '.join(unknown)}: --list names them")
+    if given.list:
+        print(*scenarios.SCENARIOS, sep="\n")
+        return 0
     failed = 0
-    for name in scenarios.SCENARIOS if "all" in names else names:
+    for name in names:
         # A process each: a recording moves its process into a network of its own for good.
         process = multiprocessing.get_context("spawn").Process(target=scenarios.SCENARIOS[name])
         process.start()

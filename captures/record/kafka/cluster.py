@@ -94,7 +94,6 @@ class Cluster:
         format_with: Sequence[str] = (),
         protocol: str = "PLAINTEXT",
         host: str = "127.0.0.1",
-        jvm: Sequence[str] = (),
     ) -> None:
         self.recording = recording
         self.version = version
@@ -105,7 +104,6 @@ class Cluster:
         self._format_with = format_with
         self._protocol = protocol
         self._host = host
-        self._jvm = jvm
         self._awaited: dict[int, int] = {}
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         recording.software.append(f"Apache Kafka {version}")
@@ -144,7 +142,6 @@ class Cluster:
             *JVM,
             logger,
             f"-Drequest.log={folder / 'request.log'}",
-            *self._jvm,
             "-cp",
             self.classpath,
             "kafka.Kafka",

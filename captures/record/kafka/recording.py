@@ -54,12 +54,10 @@ class Tap:
         """Whether the request that a fact tells of went over the wire after the capture began."""
         if row["source"] not in ("broker", "envelope"):
             return True
-        began = row["time"] - int(row["total_ms"] * 1e6)
-        return (
-            began > self.start
-            and row["client"].startswith(self.clients)
-            and row["broker"].endswith(self.ports)
-        )
+        began = int(row["time"]) - int(row["total_ms"] * 1e6)
+        client, broker = str(row["client"]), str(row["broker"])
+        here = client.startswith(self.clients) and broker.endswith(self.ports)
+        return here and began > self.start
 
     def counted(self) -> tuple[str, int]:
         """Link type and number of packets, as capinfos tells them."""

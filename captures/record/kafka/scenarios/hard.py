@@ -58,13 +58,13 @@ def kafka_4_cut() -> None:
     broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
     about = "a producer and a member, whole: what the captures kafka-4-cut-* have a part of"
     with Recording("kafka-4-cut", about) as recording:
-        port = {"ports": ":9092"}
+        port = ":9092"
         both, asks, answers = "tcp port 9092", "tcp dst port 9092", "tcp src port 9092"
-        recording.tap(select=both, **port)
+        recording.tap(select=both, ports=port)
         short, one, other = (f"kafka-4-cut-{what}" for what in ("snaplen", "requests", "responses"))
-        recording.tap(short, "96 bytes of each packet", snaplen=96, select=both, **port)
-        recording.tap(one, "only what goes to the broker", select=asks, **port)
-        recording.tap(other, "only what the broker sends", select=answers, **port)
+        recording.tap(short, "96 bytes of each packet", snaplen=96, select=both, ports=port)
+        recording.tap(one, "only what goes to the broker", select=asks, ports=port)
+        recording.tap(other, "only what the broker sends", select=answers, ports=port)
         with Cluster(recording, KAFKA_4, broker) as cluster:
             clients.java(recording, java, "Topics", cluster.bootstrap, "work:2:1")
             member, _ = clients.in_java(java, "Member")
@@ -75,6 +75,6 @@ def kafka_4_cut() -> None:
             producer = recording.start("produce", [*produce, *produced])
             time.sleep(6)
             midway = "begun while all connections stand"
-            recording.tap("kafka-4-cut-midway", midway, select=both, **port)
+            recording.tap("kafka-4-cut-midway", midway, select=both, ports=port)
             producer.wait(60)
             reader.wait(60)
