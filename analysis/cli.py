@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -208,18 +209,17 @@ def show(
             and (only is None or _IS[only](exchange))
         )
 
-    shown = 0
-    with opened(captures, ports, show_progress=not sys.stdout.isatty()) as capture:
-        for exchange in filter(is_chosen, capture.exchanges()):
-            if shown == limit:
-                click.echo("There are more: --limit shows them.", err=True)
-                break
-            if shown:
-                click.echo()
-            write(tree(exchange, secrets=show_secrets))
-            shown += 1
-    if not shown:
+    with opened(captures, ports) as capture:
+        # One more than asked for, to know whether there are more.
+        chosen = list(islice(filter(is_chosen, capture.exchanges()), limit + 1))
+    for index, exchange in enumerate(chosen[:limit]):
+        if index:
+            click.echo()
+        write(tree(exchange, secrets=show_secrets))
+    if not chosen:
         click.echo("No such exchange is in the capture.", err=True)
+    elif len(chosen) > limit:
+        click.echo("There are more: --limit shows them.", err=True)
 
 
 _IS: Final[dict[str, Callable[[Exchange], bool]]] = {

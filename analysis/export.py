@@ -27,11 +27,11 @@ from analysis.text import TEXT, json_lines, plain_text, text_bytes
 Batches: TypeAlias = Iterable[pa.RecordBatch]
 Export: TypeAlias = Callable[[Batches, pa.Schema, BinaryIO], None]
 
-TEXT_BYTES: Final = 8 << 20
+TEXT_BYTES: Final = 4 << 20
 """Bytes of a batch, as Arrow counts them, that become text in one go; few, for the cache's sake."""
 
-GROUP_ROWS: Final = 1 << 17
-GROUP_BYTES: Final = 64 << 20
+GROUP_ROWS: Final = 1 << 16
+GROUP_BYTES: Final = 32 << 20
 """A row group is written when it has as many rows, or bytes."""
 
 

@@ -27,6 +27,8 @@ REDACTED: Final = "[redacted]"
 
 SECRET_ROLES: Final = frozenset({"secret", "config_value", "envelope_request", "envelope_response"})
 
+TOPICS: Final = 5
+"""Names of topics that are shown above the messages, where newer versions have ids only."""
 HEX_BYTES: Final = 24
 """Bytes of a field that are shown."""
 TEXT_LENGTH: Final = 200
@@ -61,6 +63,13 @@ def _head(exchange: Exchange) -> Iterator[Text]:
     }
     said = (f"{name} {value}" for name, value in facts.items() if value is not None)
     yield Text(", ".join(said))
+    if exchange.topics:
+        names = ", ".join(map(printable, exchange.topics[:TOPICS]))
+        count = len(exchange.topics)
+        beyond = f", and {count - TOPICS:,} more" if count > TOPICS else ""
+        yield Text(f"{counted(count, 'topic')}: {names}{beyond}")
+    if exchange.throttle_time_ms:
+        yield Text(f"throttled for {exchange.throttle_time_ms:,} ms", "red")
     if exchange.error_count:
         error = exchange.error or f"error {exchange.error_code}"
         others = f", and {exchange.error_count - 1:,} more" if exchange.error_count > 1 else ""
@@ -111,6 +120,7 @@ def _fields(explanation: Explanation, secrets: bool) -> Iterator[Text]:
             (f"{event.offset:>8}  ", "dim"),
             f"{label:<{width}}  " if value else label,
             (value, _style(event, hidden)),
+            no_wrap=True,
         )
     if explanation.error is not None:
         error = explanation.error
@@ -168,7 +178,7 @@ def _quoted(text: str) -> str:
 
 
 def _line(offset: int, text: str, style: str) -> Text:
-    return Text.assemble((f"{offset:>8}  ", "dim"), (text, style))
+    return Text.assemble((f"{offset:>8}  ", "dim"), (text, style), no_wrap=True)
 
 
 def _dump(data: bytes, offset: int) -> Iterator[Text]:

@@ -94,7 +94,7 @@ def write(parts: Iterable[RenderableType]) -> None:
 
 def _write(console: Console, parts: Iterable[RenderableType]) -> None:
     for part in parts:
-        # Whoever copies a command from the screen wants it in one line: the terminal breaks it.
+        # What is to be copied from the screen in one piece is broken by the terminal, not here.
         console.print(part, soft_wrap=getattr(part, "no_wrap", False) is True)
 
 
@@ -115,8 +115,8 @@ def progress(wanted: bool = True) -> Iterator[Progress | None]:
 
     def show(read: int, total: int | None) -> None:
         if total is None or total >= SIZEABLE:
-            bar.start()
             bar.update(task, completed=read, total=total)
+            bar.start()
 
     try:
         yield show
