@@ -6,6 +6,7 @@ layers     link, network and transport headers, read for all packets of a block 
 records    the chain of records that a capture file is, followed through damage
 pcap       that chain in pcap files
 pcapng     that chain in pcapng files
+chains     following it from many places at once
 paths      files, folders, patterns; what is a capture and what is not
 inputs     bytes of files and pipes, decompressed
 """

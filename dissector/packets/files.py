@@ -77,7 +77,7 @@ class FileSource:
         self.names: list[str] = []
         self.total_bytes: int | None = 0
         self.secrets: list[bytes] = []
-        """TLS key logs that pcapng files carry, as far as they were read."""
+        """TLS key logs that pcapng files carry; those at the head of a file from the start."""
         self._block_bytes = block_bytes
         self._problems: list[Problem] = []  # not yet handed on
         self._lanes: list[_Lane] = []
@@ -103,8 +103,6 @@ class FileSource:
             return
         if self.total_bytes is not None:
             self.total_bytes += reader.size
-        reader.close()
-        reader = open_reader(path, [])
         records = reader.read(0, _SMALLEST_BLOCK)
         reader.close()
         start = int(records.columns.time[0]) if records and len(records.number) else _BEFORE_ALL
@@ -127,7 +125,7 @@ class FileSource:
         """
         block = self._next(reserve)
         if self._problems:
-            block = block or _empty(reserve)
+            block = _empty(reserve) if block is None else block
             block = replace(block, problems=self._problems + block.problems)
             self._problems = []
         return block

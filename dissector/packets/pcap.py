@@ -54,7 +54,7 @@ class Pcap:
     def __init__(self, header: bytes) -> None:
         self._order, self._unit, self._record_bytes = _MAGICS[header[:4]]
         # The upper half of the link type tells of frame check sequences.
-        self.link = struct.unpack_from(self._order + "I", header, 20)[0] & 0xFFFF
+        self._link = struct.unpack_from(self._order + "I", header, 20)[0] & 0xFFFF
         u4 = self._order + "u4"
         self._record = np.dtype(
             [("seconds", u4), ("fraction", u4), ("captured", u4), ("length", u4)]
@@ -75,25 +75,24 @@ class Pcap:
         following = at + captured + self._record_bytes
         possible = self._possible(record)
         whole = first_false(possible & (following <= end))
-        astray = self._astray(data, at[:whole], record[:whole], end)
-        is_broken = astray < whole or not possible[whole : whole + 1].all()
-        whole = astray
-        record = record[:whole]
-        if whole:
+        count = self._believable(data, at[:whole], record[:whole], end)
+        is_broken = count < whole or not possible[whole : whole + 1].all()
+        at, record = at[:count], record[:count]
+        stop = int(following[count - 1]) if count else begin
+        # The length that led to `stop` may be wrong itself: then the next record begins before it.
+        search = int(at[-1]) + self._record_bytes if count else stop + 1
+        if count:
             self._seconds = int(record["seconds"][-1])
-        stop = int(following[whole - 1]) if whole else begin
-        if whole > LANES:
-            self._is_dense = stop - begin < whole * DENSE
+        if count > LANES:
+            self._is_dense = stop - begin < count * DENSE
         columns = Columns(
-            start=at[:whole] + self._record_bytes,
-            captured=captured[:whole],
+            start=at + self._record_bytes,
+            captured=captured[:count],
             length=record["length"].astype(np.int64),
             time=record["seconds"].astype(np.int64) * _SECOND
             + record["fraction"].astype(np.int64) * self._unit,
-            link=np.full(whole, self.link, np.int32),
+            link=np.full(count, self._link, np.int32),
         )
-        # The length that led to `stop` may be wrong itself: then the next record begins before it.
-        search = int(at[whole - 1]) + self._record_bytes if whole else stop + 1
         return Scan(columns, stop, search, is_broken)
 
     def search(self, data: Bytes, begin: int, end: int, *, final: bool) -> int | None:
@@ -142,6 +141,7 @@ class Pcap:
         return self._one_by_one(data, begin, end)
 
     def _one_by_one(self, data: Bytes, at: int, end: int) -> Int64:
+        """The same for at most CHAIN_LIMIT headers, with nothing to go by but the first."""
         # A header that is cut is not in the view, and unpacking it fails: that ends the chain.
         view = data.data[: max(end - self._record_bytes + 12, 0)]
         unpack = struct.Struct(self._order + "I").unpack_from
@@ -158,12 +158,13 @@ class Pcap:
             pass
         return np.array(headers, np.int64) - 8
 
-    def _astray(self, data: Bytes, at: Int64, record: NDArray[np.void], end: int) -> int:
-        """How many of these records to believe.
+    def _believable(self, data: Bytes, at: Int64, record: NDArray[np.void], end: int) -> int:
+        """How many of the records of a chain to believe.
 
         One that is possible, and not likely, is either the work of an odd writer, or what stands
         behind a packet whose length is damaged. If so, the true chain lies beside this one.
         """
+        chain = np.append(at, at[-1:] + record["captured"][-1:] + self._record_bytes)
         seconds = record["seconds"].astype(np.int64)
         before = np.concatenate(
             [seconds[:1] if self._seconds is None else [self._seconds], seconds]
@@ -175,7 +176,7 @@ class Pcap:
             self._seconds = int(before[odd])
             begin = int(at[odd - 1]) + self._record_bytes if odd else int(at[odd]) + 1
             found = self.search(data, begin, min(end, begin + 2 * PACKET_LIMIT), final=True)
-            if found is not None and found not in at[odd:]:
+            if found is not None and found not in chain[odd:]:
                 return int(odd)
         return len(at)
 
@@ -187,7 +188,7 @@ class Pcap:
         return possible
 
     def _likely(self, record: NDArray[np.void], seconds: Int64 | int | None) -> NDArray[np.bool_]:
-        """Which are records, where nothing else points to them; of random bytes one in 10^11 is.
+        """Which are records, where nothing else points to them; random bytes are once in 10^12.
 
         `seconds`: the time of the packet before, where there is one.
         """

@@ -301,7 +301,8 @@ class Pcapng:
     def _add_secrets(self, block: bytes) -> None:
         kind, size = struct.unpack_from(self._order + "II", block, 8)
         text = block[16 : min(16 + size, len(block) - 4)]
-        if kind == TLS_KEY_LOG and len(text) <= self._secrets_left:
+        is_new = kind == TLS_KEY_LOG and text not in self._secrets
+        if is_new and len(text) <= self._secrets_left:
             self._secrets_left -= len(text)
             self._secrets.append(text)
 

@@ -244,6 +244,8 @@ class CaptureReader:
         size = end - begin if final else None
         if self._lost_at is not None:
             detail = f"no packet begins at byte {begin}, nor was one found after it"
+            if self._damages == DAMAGE_LIMIT:
+                detail = f"no packet begins at byte {begin}; the file is damaged in too many places"
             problems.append(Problem("packets", "damaged_file", detail, offset=begin, bytes=size))
         elif size:
             detail = f"the file ends within the packet that begins at byte {begin}"

@@ -3,12 +3,22 @@
 import gzip
 import os
 import random
+import struct
 import threading
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from packet_bytes import frame, ng_enhanced, ng_interface, ng_section, pcap, read, rows_of
+from packet_bytes import (
+    frame,
+    ng_block,
+    ng_enhanced,
+    ng_interface,
+    ng_section,
+    pcap,
+    read,
+    rows_of,
+)
 
 from dissector.errors import CaptureError
 from dissector.packets import PacketSource, open_packets
@@ -160,6 +170,25 @@ def test_one_bad_file_among_good_ones_is_a_problem(tmp_path):
         assert problem.stage == "packets"
         assert reason in problem.detail
         assert str(problem.capture) in problem.detail
+
+
+def test_problems_without_packets(tmp_path):
+    (tmp_path / "zeros").write_bytes(pcap([]) + bytes(100))
+    (tmp_path / "none").write_bytes(b"No capture.")
+    reading = read(tmp_path / "zeros", tmp_path / "none")
+    assert reading.kinds == ["unreadable_file", "damaged_file"]
+    assert reading.bytes_read == 124
+
+
+def test_secrets_are_known_from_the_start_and_once(tmp_path):
+    for i, key in enumerate([b"one", b"two", b"one"]):
+        secrets = ng_block(10, struct.pack("<II", 0x544C534B, len(key)) + key)
+        content = ng_section() + secrets + ng_interface() + ng_enhanced(frame(), i)
+        (tmp_path / f"{i}").write_bytes(content)
+    source = open_packets([tmp_path])
+    assert source.secrets == [b"one", b"two"]
+    source.close()
+    assert read(tmp_path).secrets == [b"one", b"two"]
 
 
 def test_nothing_to_read_is_an_error(tmp_path):

@@ -186,3 +186,11 @@ def test_unlikely_records_are_read_where_the_chain_holds(tmp_path):
     reading = read_bytes(tmp_path, content, block_bytes=300)
     assert [row.seq for row in reading.rows] == list(range(12))
     assert reading.problems == []
+
+
+def test_an_unlikely_record_at_the_end_of_a_batch(tmp_path, monkeypatch):
+    monkeypatch.setattr("dissector.packets.pcap.CHAIN_LIMIT", 4)
+    content = bytearray(CONTENT)
+    at = int(ENDS[2])
+    content[at : at + 4] = struct.pack("<I", 1)  # the fourth packet is of 1970
+    assert len(read_bytes(tmp_path, bytes(content)).rows) == 12
