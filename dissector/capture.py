@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from dissector import record_rows, rows
+from dissector import internal_records, record_rows, rows
 from dissector.connections import Connections
 from dissector.conversation.dialogue import Conversation, Turn
 from dissector.conversation.topic_names import TopicNames
@@ -39,17 +39,20 @@ def open_capture(
     *,
     ports: Collection[int] = DEFAULT_PORTS,
     hold: bool = True,
+    show_secrets: bool = False,
     progress: Progress | None = None,
 ) -> Capture:
     """Open files, globs, folders, or ``-`` for standard input, as one capture in order of time.
 
     `ports`: where brokers listen, for connections whose beginning is not in the capture.
     `hold`: let rows whose topics are named by id wait until the capture has told all names.
+    `show_secrets`: leave secrets in the tables; see `dissector.secrets`.
     Raises CaptureError when nothing of the input can be read as a capture.
     """
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
-    return Capture(open_packets(paths), ports=ports, hold=hold, progress=progress)
+    source = open_packets(paths)
+    return Capture(source, ports=ports, hold=hold, show_secrets=show_secrets, progress=progress)
 
 
 class Capture:
@@ -61,6 +64,7 @@ class Capture:
         *,
         ports: Collection[int] = DEFAULT_PORTS,
         hold: bool = True,
+        show_secrets: bool = False,
         progress: Progress | None = None,
     ) -> None:
         self._source = source
@@ -70,6 +74,7 @@ class Capture:
         self._connections = Connections(self._streams.connections)
         self._names = TopicNames()
         self._hold = hold
+        self._show_secrets = show_secrets
         self._progress = progress or (lambda read, total: None)
         self.packets = 0
         """Packets of any kind that were read so far."""
@@ -95,13 +100,25 @@ class Capture:
         for name, batch in self._rows(wanted):
             if not len(batch):
                 continue
-            waiting = spools[name].put(batch) if self._hold else (batch,)
-            yield from ((name, each) for each in waiting)
+            for each in spools[name].put(batch) if self._hold else (batch,):
+                yield from self._told(name, each, wanted)
         for name, spool in spools.items():
-            yield from ((name, each) for each in spool.drain())
+            for each in spool.drain():
+                yield from self._told(name, each, wanted)
+
+    def _told(
+        self, name: str, batch: pa.RecordBatch, wanted: Collection[str]
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """A batch as it goes out: topics have their names now, so Kafka's own records can tell."""
+        problems: list[Problem] = []
+        if name == "records":
+            batch, problems = internal_records.tell(batch, show_secrets=self._show_secrets)
+        yield name, batch
+        if problems and "problems" in wanted:
+            yield "problems", rows.problems(problems)
 
     def exchanges(self) -> Iterator[Exchange]:
-        """Every exchange, one by one, with the bytes of its messages."""
+        """Every exchange, one by one, with the bytes of its messages, secrets and all."""
         conversation = Conversation(self._names, keep_frames=True)
         for turn, _ in self._turns(conversation):
             batch = rows.exchanges(turn, self._names, self._connections, self._source.names)

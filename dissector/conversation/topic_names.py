@@ -15,13 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.conversation.facts import Facts, distinct
+from dissector.protocol.structures import METADATA_TOPIC, METADATA_TOPIC_ID
 
 
 class TopicNames:
     """What is known of topics' names; grows while the capture is read."""
 
     def __init__(self) -> None:
-        self.names: dict[str, str] = {}
+        self.names = {METADATA_TOPIC_ID: METADATA_TOPIC}
         """Name by id, as text."""
         self.missing: set[str] = set()
         """Ids that were given out in place of a name."""

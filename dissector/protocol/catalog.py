@@ -153,6 +153,13 @@ def error_codes() -> Mapping[int, ErrorCode]:
     return MappingProxyType(codes)
 
 
+@cache
+def open_configs() -> frozenset[str]:
+    """Names of the configurations whose values Kafka takes for no secret."""
+    text = _definitions().joinpath("configs.txt").read_text(encoding="utf-8")
+    return frozenset(line for line in text.splitlines() if line and not line.startswith("#"))
+
+
 def error_name(code: int) -> str | None:
     """The error's name, NONE for 0; None where no error has this code."""
     error = error_codes().get(code)

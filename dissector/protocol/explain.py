@@ -12,7 +12,7 @@ Depth is that of the definition, never of the data, and no step is taken without
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -70,6 +70,33 @@ def explain(layout: Definition, data: bytes, start: int = 0, end: int | None = N
         walk.finish()
 
     return walk.explanation(body)
+
+
+class Beside:
+    """What stands beside a field, or beside a struct that holds it, by role."""
+
+    def __init__(self, events: Iterable[Explained] = ()) -> None:
+        self._values: dict[tuple[str, str], Any] = {}
+        for event in events:
+            for role in event.roles:
+                self.tell(event.path, role, event.value)
+
+    def tell(self, path: str, role: str, value: Any) -> None:
+        """Note a field's value; null tells nothing."""
+        if value is not None:
+            self._values[_parent(path), role] = value
+
+    def of(self, path: str, role: str) -> Any:
+        """The value of the field of that role that stands nearest; None where there is none."""
+        while path:
+            path = _parent(path)
+            if (path, role) in self._values:
+                return self._values[path, role]
+        return None
+
+
+def _parent(path: str) -> str:
+    return path.rpartition(".")[0]
 
 
 class Walk:

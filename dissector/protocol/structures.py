@@ -35,8 +35,12 @@ COORDINATOR_PAGES: Final = {
 }
 """Page of each topic whose records have a key that tells the type."""
 
+METADATA_TOPIC: Final = "__cluster_metadata"
+METADATA_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
+"""Its id is the same in every cluster, and no message tells its name beside it."""
+
 METADATA_PAGES: Final = {
-    "__cluster_metadata": "cluster_metadata",
+    METADATA_TOPIC: "cluster_metadata",
     "__remote_log_metadata": "remote_log_metadata",
 }
 """Page of each topic whose records have a value that tells type and version."""

@@ -1,0 +1,118 @@
+"""Secrets: what no output shows unless it is asked for.
+
+The definition pages say what is a secret (role `secret`: SASL tokens, salts and keys of SCRAM,
+HMACs of delegation tokens) and what may be one:
+
+- the value of a configuration: what the broker says beside it decides (`is_sensitive`); where it
+  says nothing, the value is a secret unless Kafka itself takes configurations of that name for none
+  (`definitions/configs.txt`). A name that nobody knows, such as a plugin's, is a secret;
+- a forwarded request and its answer, as bytes: what they hold is judged field by field where they
+  can be read;
+- records of `__cluster_metadata`, which keeps SCRAM credentials and configurations (KIP-631).
+
+Bytes that cannot be read are a secret where one of these may stand. In outputs `REDACTED` stands in
+the place of a secret. What the `decode_*` functions and `Exchange` give is what was on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+from dissector.protocol import catalog
+from dissector.protocol.explain import Beside, Explained
+from dissector.protocol.notation import Direction, Field
+from dissector.protocol.structures import METADATA_TOPIC, METADATA_TOPIC_ID
+
+REDACTED: Final = "[redacted]"
+
+_ALWAYS: Final = frozenset({"secret", "envelope_request", "envelope_response"})
+_MAYBE: Final = _ALWAYS | {"config_value"}
+
+_LARGEST_VERSION: Final = 31
+"""Of an API that is not known. In a SASL token that is taken for a request, text stands where the
+version would, and no printable character is below 32."""
+
+
+def hidden(events: Sequence[Explained]) -> frozenset[str]:
+    """Paths of the fields of a message whose values are secret."""
+    beside = Beside(events)
+    return frozenset(
+        event.path for event in events if event.value is not None and _is_secret(event, beside)
+    )
+
+
+def _is_secret(event: Explained, beside: Beside) -> bool:
+    if not _ALWAYS.isdisjoint(event.roles):
+        return True
+    if "config_value" in event.roles:
+        sensitive = beside.of(event.path, "is_sensitive")
+        return _hides(beside.of(event.path, "config_name"), sensitive)
+    return "records" in event.roles and (
+        beside.of(event.path, "topic") == METADATA_TOPIC
+        or beside.of(event.path, "topic_id") == METADATA_TOPIC_ID
+    )
+
+
+def _hides(name: str | None, sensitive: bool | None) -> bool:
+    """Whether the value of a configuration is a secret."""
+    return name not in catalog.open_configs() if sensitive is None else sensitive
+
+
+def redact(
+    fields: Sequence[Field],
+    body: Mapping[str, Any],
+    name: str | None = None,
+    sensitive: bool | None = None,
+) -> dict[str, Any]:
+    """A body with `REDACTED` for each secret. `fields` are those of the body's layout.
+
+    `name`, `sensitive`: of the configuration that the body is a part of.
+    """
+    for item in fields:
+        if "config_name" in item.roles:
+            name = body.get(item.name, name)
+        if "is_sensitive" in item.roles:
+            sensitive = body.get(item.name, sensitive)
+    return {
+        item.name: _redacted(item, body[item.name], name, sensitive)
+        for item in fields
+        if item.name in body
+    }
+
+
+def _redacted(item: Field, value: Any, name: str | None, sensitive: bool | None) -> Any:
+    if isinstance(value, list):
+        return [_redacted(item, each, name, sensitive) for each in value]
+    if isinstance(value, dict):
+        return redact(item.fields, value, name, sensitive)
+    hides = not _ALWAYS.isdisjoint(item.roles)
+    hides |= "config_value" in item.roles and _hides(name, sensitive)
+    return REDACTED if hides and value is not None else value
+
+
+def may_be_secret(
+    api_key: int | None, version: int | None, direction: Direction, events: Sequence[Explained]
+) -> bool:
+    """Whether bytes of a message that cannot be read may be secret. `events`: those before them."""
+    if api_key is None or version is None:
+        return True
+    if catalog.api_name(api_key) is None:
+        return not 0 <= version <= _LARGEST_VERSION
+    if any(_has_role(api_key, direction, role) for role in _MAYBE):
+        return True
+    topics = [each.value for each in events if {"topic", "topic_id"} & set(each.roles)]
+    return _has_role(api_key, direction, "records") and (
+        not topics or topics[-1] in (METADATA_TOPIC, METADATA_TOPIC_ID)
+    )
+
+
+@cache
+def _has_role(api_key: int, direction: Direction, role: str) -> bool:
+    layouts = (catalog.layout(api_key, direction, each) for each in catalog.versions(api_key))
+    return any(_holds(layout.fields, role) for layout in layouts)
+
+
+def _holds(fields: Iterable[Field], role: str) -> bool:
+    return any(role in each.roles or _holds(each.fields, role) for each in fields)
