@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -35,17 +36,35 @@ INTERRUPTED: Final = 130
 READER_GONE: Final = 141
 
 # Named here again because the modules that know them import Arrow.
-TABLES: Final = ("exchanges", "errors", "batches", "records", "connections", "topics", "problems")
-FORMATS: Final = ("jsonl", "csv", "parquet", "arrow")
-BINARY: Final = ("parquet", "arrow")
-ONLY: Final = ("errors", "throttled", "unanswered", "undecoded", "request_missing")
+TABLE_NAMES: Final = (
+    "exchanges",
+    "errors",
+    "batches",
+    "records",
+    "connections",
+    "topics",
+    "problems",
+)
+FORMAT_NAMES: Final = ("jsonl", "csv", "parquet", "arrow")
+BINARY_FORMATS: Final = ("parquet", "arrow")
+
+
+CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
+    "errors": lambda exchange: bool(exchange.error_count),
+    "throttled": lambda exchange: bool(exchange.throttle_time_ms),
+    "unanswered": lambda exchange: exchange.status == "unanswered",
+    "undecoded": lambda exchange: exchange.status == "undecoded",
+    "request_missing": lambda exchange: exchange.status == "request_missing",
+}
+"""What `show --only` chooses by."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status."""
     for stream in (sys.stdout, sys.stderr):
-        # A character that the terminal's encoding lacks is no reason to stop.
-        getattr(stream, "reconfigure", lambda **_: None)(errors="backslashreplace")
+        if isinstance(stream, TextIOWrapper):
+            # A character that the terminal's encoding lacks is no reason to stop.
+            stream.reconfigure(errors="backslashreplace")
     if arguments is None:  # the process is this command's alone
         sys.meta_path.insert(0, _NoPandas())
     try:
@@ -116,13 +135,13 @@ def app() -> None:
 @on_capture
 def summary(captures: tuple[str, ...], ports: tuple[int, ...]) -> None:
     """Show what is in a capture, what is wrong first."""
-    from analysis.summary import TABLES, Summary
+    from analysis.summary import Summary
     from analysis.summary_view import screen
     from analysis.terminal import write
 
     found = Summary()
     with opened(captures, ports) as capture:
-        found.read(capture.stream(TABLES))
+        found.read(capture.stream(Summary.TABLES))
     name = ", ".join(captures[:3]) + (f" and {len(captures) - 3} more" if captures[3:] else "")
     write(screen(found, name, capture.packets, lambda rest: again(captures, ports, rest)))
 
@@ -130,11 +149,11 @@ def summary(captures: tuple[str, ...], ports: tuple[int, ...]) -> None:
 @app.command()
 @on_capture
 @click.option(
-    "--table", type=click.Choice(TABLES), default="exchanges", show_default=True, metavar="NAME",
-    help=f"Which table: {', '.join(TABLES)}.",
+    "--table", type=click.Choice(TABLE_NAMES), metavar="NAME", default="exchanges",
+    show_default=True, help=f"Which table: {', '.join(TABLE_NAMES)}.",
 )  # fmt: skip
 @click.option(
-    "--format", "form", type=click.Choice(FORMATS), default="jsonl", show_default=True,
+    "--format", "form", type=click.Choice(FORMAT_NAMES), default="jsonl", show_default=True,
     help="How to write it.",
 )  # fmt: skip
 @click.option(
@@ -150,7 +169,7 @@ def export(
     base64; lists in csv are JSON.
     """
     to_terminal = output is None and sys.stdout.isatty()
-    if to_terminal and form in BINARY:
+    if to_terminal and form in BINARY_FORMATS:
         raise click.UsageError(f"{form} is not for a terminal: use -o FILE, or a pipe")
     if output is not None and output.exists() and _is_among(output, captures):
         raise click.UsageError(f"{output} is the input")
@@ -179,7 +198,7 @@ def export(
 @click.option("--packet", type=int, help="Those of which a message begins in this packet.")
 @click.option("--correlation-id", type=int, help="Those with this correlation id.")
 @click.option("--connection", type=int, help="Those of this connection, by its connection_id.")
-@click.option("--only", type=click.Choice(ONLY), help="Those that are so.")
+@click.option("--only", type=click.Choice(list(CHOICES)), help="Those that are, or have, this.")
 @click.option(
     "--limit", type=click.IntRange(1), default=10, show_default=True, help="How many at most."
 )
@@ -206,7 +225,7 @@ def show(
             packet in (None, exchange.request_packet, exchange.response_packet)
             and correlation_id in (None, exchange.correlation_id)
             and connection in (None, exchange.connection_id)
-            and (only is None or _IS[only](exchange))
+            and (only is None or CHOICES[only](exchange))
         )
 
     with opened(captures, ports) as capture:
@@ -220,15 +239,6 @@ def show(
         click.echo("No such exchange is in the capture.", err=True)
     elif len(chosen) > limit:
         click.echo("There are more: --limit shows them.", err=True)
-
-
-_IS: Final[dict[str, Callable[[Exchange], bool]]] = {
-    "errors": lambda exchange: bool(exchange.error_count),
-    "throttled": lambda exchange: bool(exchange.throttle_time_ms),
-    "unanswered": lambda exchange: exchange.status == "unanswered",
-    "undecoded": lambda exchange: exchange.status == "undecoded",
-    "request_missing": lambda exchange: exchange.status == "request_missing",
-}
 
 
 def _is_among(output: Path, captures: Sequence[str]) -> bool:

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-
-TABLES: Final = ("exchanges", "errors", "connections", "problems")
-"""What a summary reads."""
 
 LONG_POLLS: Final = frozenset({"Fetch", "ShareFetch", "JoinGroup"})
 """APIs whose requests may wait at the broker by design: for data, or for the rest of a group."""
@@ -77,7 +74,8 @@ class Client:
     client_id: str | None
     software: str | None
     """Name and version, as the client says in ApiVersions (KIP-511)."""
-    addresses: list[str] = field(default_factory=list)
+    addresses: dict[str, None] = field(default_factory=dict)
+    """In order of their first appearance."""
     connections: int = 0
     requests: int = 0
     errors: int = 0
@@ -102,6 +100,8 @@ class Totals:
 
 class Summary:
     """Reads batches of `TABLES`; then the methods tell."""
+
+    TABLES: ClassVar = ("exchanges", "errors", "connections", "problems")
 
     def __init__(self) -> None:
         self._kinds = Tally(_KIND, count="sum", errors="sum", throttled="sum")
@@ -159,8 +159,7 @@ class Summary:
         for row in self._clients.rows():
             key = (row["client_id"], software.get(row["connection_id"]))
             client = clients.setdefault(key, Client(*key))
-            if row["client_ip"] not in client.addresses:
-                client.addresses.append(row["client_ip"])
+            client.addresses[row["client_ip"]] = None
             client.connections += 1
             client.requests += row["count"]
             client.errors += row["errors"]

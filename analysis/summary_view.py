@@ -156,7 +156,7 @@ def _clients(summary: Summary) -> Iterator[RenderableType]:
         lambda client: (
             _text(client.client_id),
             _text(client.software),
-            _text(_some(client.addresses)),
+            _text(_some(list(client.addresses))),
             _number(client.connections),
             _number(client.requests),
             _bad(client.errors),

@@ -20,7 +20,7 @@ import pytest
 from conftest import Make, connection, exchange
 
 import dissector
-from analysis.cli import FORMATS, TABLES, main
+from analysis.cli import FORMAT_NAMES, TABLE_NAMES, main
 from dissector import tables
 
 ROOT = Path(__file__).parents[2]
@@ -57,8 +57,8 @@ def on_terminal(*arguments: str) -> tuple[int, str]:
 def test_names_are_those_of_the_modules_that_know_them() -> None:
     from analysis import export
 
-    assert tuple(tables.TABLES) == TABLES
-    assert tuple(export.FORMATS) == FORMATS
+    assert tuple(tables.TABLES) == TABLE_NAMES
+    assert tuple(export.FORMATS) == FORMAT_NAMES
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["summary", "--help"], ["export", "-h"]])
@@ -210,7 +210,7 @@ def test_a_summary_on_a_terminal_has_colour() -> None:
 
 @pytest.mark.parametrize("table", ["exchanges", "errors", "connections", "topics", "problems"])
 def test_every_format_has_the_same_rows(table: str, tmp_path: Path) -> None:
-    for form in FORMATS:
+    for form in FORMAT_NAMES:
         path = str(tmp_path / form)
         assert main(["export", CAPTURE, "--table", table, "--format", form, "-o", path]) == 0
     rows = [json.loads(line) for line in (tmp_path / "jsonl").read_text().splitlines()]
@@ -243,7 +243,7 @@ def test_bytes_do_not_go_to_a_terminal(form: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [["summary"], ["show"], *(["export", "--format", form] for form in FORMATS)],
+    [["summary"], ["show"], *(["export", "--format", form] for form in FORMAT_NAMES)],
     ids=lambda command: command[-1],
 )
 def test_a_reader_that_goes_is_no_error(command: list[str]) -> None:

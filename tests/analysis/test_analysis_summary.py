@@ -121,7 +121,7 @@ def test_a_client_has_its_addresses_and_connections() -> None:
         exchange(connection_id=2, client_ip="10.0.0.1", client_id="other"),
     ]
     app, other = summed(exchanges=rows).clients()
-    assert (app.client_id, app.addresses) == ("app", ["10.0.0.1", "10.0.0.2"])
+    assert (app.client_id, list(app.addresses)) == ("app", ["10.0.0.1", "10.0.0.2"])
     assert (app.connections, app.requests, app.errors) == (2, 3, 1)
     assert (other.client_id, other.requests) == ("other", 1)
 
