@@ -82,7 +82,7 @@ def _walk_together(
     order = np.argsort(-count, kind="stable")
     # going[j]: how many batches have a j-th record, by their counts
     going = (len(count) - np.cumsum(np.bincount(count))).tolist()
-    start = np.empty(int(count.sum()), np.int64)
+    start = np.zeros(int(count.sum()), np.int64)
     slot = (np.cumsum(count) - count)[order]
     at, stop = begin[order], end[order]
     some_at, some_slot, some_stop = at, slot, stop

@@ -110,7 +110,7 @@ def _read_headers(
     """The headers of n records that say to have `number` of them: how many there are, their keys
     and values record by record, and where they end, which is behind `end` where they are damaged.
     """
-    behind = end + 1
+    behind = np.where(number == 0, at, end + 1)
     possible = (number > 0) & (number <= (end - at) // 2)
     going = np.flatnonzero(possible)
     at, end, left = at[going], end[going], number[going]

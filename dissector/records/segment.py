@@ -55,7 +55,8 @@ def read_segment(path: str | Path, *, block: int = BLOCK) -> Iterator[SegmentBlo
         with Path(path).open("rb") as file:
             carried, position, more = b"", 0, True
             while more:
-                fresh = file.read(block)
+                # A batch larger than a block is not read anew with every block of it.
+                fresh = file.read(max(block, len(carried)))
                 more = len(fresh) > 0
                 data = np.frombuffer(b"".join([carried, fresh, bytes(PAD)]), np.uint8)
                 size = len(data) - PAD

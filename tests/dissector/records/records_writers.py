@@ -198,7 +198,7 @@ def batch(
     max_timestamp: int = 0,
     producer: tuple[int, int, int] = (-1, -1, -1),
 ) -> bytes:
-    delta = count - 1 if last_delta is None else last_delta
+    delta = max(count - 1, 0) if last_delta is None else last_delta
     covered = struct.pack(
         ">hiqqqhii", attributes, delta, base_timestamp, max_timestamp, *producer, count
     )

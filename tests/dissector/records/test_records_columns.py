@@ -1,0 +1,298 @@
+"""The columns: the same whatever the bytes lie in, and whatever is read together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from records_writers import WRITERS, Entry, batch, entries, message, record, varint, written
+
+from dissector.packets.block import PAD
+from dissector.records import records as records_module
+from dissector.records.arrow import SCHEMA, records_table
+from dissector.records.batches import read_batches
+from dissector.records.chain import walk_records
+from dissector.records.checksums import check_crc
+from dissector.records.decode import decode_records
+from dissector.records.headers import Batches
+from dissector.records.records import read_records
+from dissector.records.varints import read, read_one
+from dissector.streams.bytespace import ByteSpace, FlatSpace, PiecedSpace
+
+CASES = [(magic, name, codec) for magic in (0, 1, 2) for name, codec in written(magic)]
+COLUMNS = [
+    "field", "address", "size", "readable", "magic", "base_offset", "last_offset", "record_count",
+    "codec", "timestamp_type", "base_timestamp", "max_timestamp", "leader_epoch", "producer_id",
+    "producer_epoch", "base_sequence", "is_transactional", "is_control", "has_delete_horizon",
+    "crc", "crc_ok", "truncated",
+]  # fmt: skip
+
+
+def rows(space: ByteSpace, batches: Batches) -> Iterator[dict[str, object]]:
+    """All records, from Arrow."""
+    for piece in read_records(space, batches):
+        assert not piece.problems
+        table = records_table(piece, batches)
+        table.validate(full=True)
+        assert table.schema == SCHEMA
+        yield from table.to_pylist()
+
+
+def in_pieces(data: bytes, borders: list[int], seed: int) -> PiecedSpace:
+    """The same bytes, scattered."""
+    cuts = sorted({0, len(data), *(border % (len(data) + 1) for border in borders)})
+    pieces = list(pairwise(cuts))
+    places = list(range(len(pieces)))
+    random.Random(seed).shuffle(places)
+    scattered = bytearray(b"\xaa" * 3)
+    position = [0] * len(pieces)
+    for place in places:
+        position[place] = len(scattered)
+        scattered += data[slice(*pieces[place])] + b"\xaa" * (place % 3)
+    array = np.frombuffer(bytes(scattered + bytes(PAD)), np.uint8)
+    ints = [np.array(column, np.int64) for column in zip(*pieces, strict=True)]
+    return PiecedSpace(array, ints[0], np.array(position, np.int64), ints[1] - ints[0])
+
+
+def whole(space: ByteSpace, *lengths: int) -> Batches:
+    """The batches of fields that follow upon each other."""
+    length = np.array(lengths, np.int64)
+    return read_batches(space, np.cumsum(length) - length, length)
+
+
+fields = st.lists(
+    st.lists(st.tuples(st.sampled_from(CASES), entries(most=3)), max_size=3), min_size=1, max_size=3
+)
+
+
+def joined(parts: list[tuple[tuple[int, str, int], list[Entry]]]) -> bytes:
+    return b"".join(WRITERS[name](magic, codec, some) for (magic, name, codec), some in parts)
+
+
+@given(fields, st.lists(st.integers(0, 1 << 16), max_size=12), st.integers(0, 1 << 16))
+@settings(max_examples=30, deadline=None)
+def test_pieces_are_read_as_one_row(
+    parts: list[list[tuple[tuple[int, str, int], list[Entry]]]], borders: list[int], seed: int
+) -> None:
+    written = [joined(part) for part in parts]
+    lengths, data = list(map(len, written)), b"".join(written)
+    flat = FlatSpace.of(data)
+    wanted = whole(flat, *lengths)
+    pieced = in_pieces(data, borders, seed) if data else flat
+    found = whole(pieced, *lengths)
+    for column in COLUMNS:
+        assert getattr(found, column).tolist() == getattr(wanted, column).tolist(), column
+    assert check_crc(pieced, found).tolist() == [1] * len(found)
+    assert list(rows(pieced, found)) == list(rows(flat, wanted))
+
+
+@given(fields)
+@settings(max_examples=15, deadline=None)
+def test_fields_read_together_and_one_by_one(
+    parts: list[list[tuple[tuple[int, str, int], list[Entry]]]],
+) -> None:
+    data = [joined(part) for part in parts] * 7  # so that some are read together, and some alone
+    space = FlatSpace.of(b"".join(data))
+    together = whole(space, *map(len, data))
+    wanted = [
+        (index, each.base_offset, each.size, each.crc, each.codec)
+        for index, part in enumerate(data)
+        for each in decode_records(part)
+    ]
+    names = ("none", "gzip", "snappy", "lz4", "zstd")
+    found = zip(
+        together.field.tolist(), together.base_offset.tolist(), together.size.tolist(),
+        together.crc.tolist(), [names[codec] for codec in together.codec], strict=True,
+    )  # fmt: skip
+    assert list(found) == wanted
+    some = [
+        (each.offset, each.timestamp, each.key, each.value)
+        for part in data
+        for one in decode_records(part)
+        for each in one.records
+    ]
+    assert [
+        (row["offset"], row["timestamp"], row["key"], row["value"]) for row in rows(space, together)
+    ] == some
+
+
+def test_a_table_of_everything() -> None:
+    headers = ((b"a", b"1"), (b"\xff", None), (b"b", b"x" * 40))
+    marker = batch(record(key=b"\0\0\0\1", value=b"\0" * 6), 1, base_offset=2, attributes=0x30)
+    data = (
+        batch(record(0, 1, None, b"v" * 13, headers) + record(1, 2, b"k" * 12), 2)
+        + marker
+        + message(1, b"old", b"", offset=9, timestamp=5)
+    )
+    space = FlatSpace.of(data)
+    assert list(rows(space, whole(space, len(data)))) == [
+        {
+            "batch": 0, "offset": 0, "timestamp": 1, "key": None, "value": b"v" * 13,
+            "headers": [
+                {"key": "a", "value": b"1"},
+                {"key": "\ufffd", "value": None},
+                {"key": "b", "value": b"x" * 40},
+            ],
+            "record_kind": None,
+        },
+        {
+            "batch": 0, "offset": 1, "timestamp": 2, "key": b"k" * 12, "value": b"",
+            "headers": [], "record_kind": None,
+        },
+        {
+            "batch": 1, "offset": 2, "timestamp": 0, "key": b"\0\0\0\1", "value": b"\0" * 6,
+            "headers": [], "record_kind": "commit",
+        },
+        {
+            "batch": 2, "offset": 9, "timestamp": 5, "key": b"", "value": b"old",
+            "headers": [], "record_kind": None,
+        },
+    ]  # fmt: skip
+
+
+def test_keys_and_values_are_views_of_the_block() -> None:
+    data = batch(b"".join(record(number, value=bytes([number]) * 50) for number in range(9)), 9)
+    space = FlatSpace.of(data)
+    batches = whole(space, len(data))
+    (piece,) = read_records(space, batches)
+    value = records_table(piece, batches).column("value")
+    assert value.type == pa.binary_view()
+    block = value.buffers()[2]
+    assert block.address == space.data.ctypes.data
+    assert value.to_pylist() == [bytes([number]) * 50 for number in range(9)]
+
+
+def test_some_batches_only() -> None:
+    data = b"".join(batch(record(), 1, base_offset=offset) for offset in range(5))
+    space = FlatSpace.of(data)
+    batches = whole(space, len(data))
+    pieces = list(read_records(space, batches, np.array([3, 1])))
+    assert [offset for piece in pieces for part in piece.parts for offset in part.offset] == [1, 3]
+    assert list(read_records(space, batches, np.array([], np.int64))) == []
+
+
+@pytest.mark.parametrize("readable", [0, 5, 17, 40, 61, 70, 150])
+def test_a_field_of_which_the_end_is_not_there(readable: int) -> None:
+    one = batch(record(), 1)
+    space = FlatSpace.of(one * 3)
+    batches = read_batches(
+        space, np.array([0]), np.array([3 * len(one)]), np.array([readable], np.int64)
+    )
+    count = readable // len(one)
+    assert batches.crc_ok.tolist()[:count] == [1] * count
+    assert batches.truncated.tolist()[:count] == [False] * count
+    rest = readable % len(one)
+    assert batches.truncated.tolist()[count:] == ([True] if rest >= 17 else [])
+    assert batches.readable.tolist()[count:] == ([rest] if rest >= 17 else [])
+    assert batches.cut_headers == (1 if 0 < rest < 17 else 0)
+    assert not batches.problems
+
+
+def test_null_and_empty_fields() -> None:
+    space = FlatSpace.of(batch(record(), 1))
+    start, length = np.array([0, 0, 0], np.int64), np.array([-1, 0, 68], np.int64)
+    batches = read_batches(space, start, length)
+    assert batches.field.tolist() == [2]
+    nothing = read_batches(space, start[:0], length[:0])
+    assert len(nothing) == 0
+    assert list(read_records(space, nothing)) == []
+
+
+def test_without_verifying_no_checksum_is_looked_at() -> None:
+    good = batch(record(), 1)
+    bad = bytearray(good)
+    bad[-1] ^= 1
+    space = FlatSpace.of(good + bytes(bad) + b"\x00" * 16 + b"\x09" * 20)
+    batches = read_batches(space, np.array([0]), np.array([space.size]), verify=False)
+    assert batches.crc_ok.tolist() == [-1, -1]
+    assert [problem.kind for _, problem in batches.problems] == ["no_batch"]
+
+
+@pytest.mark.parametrize("group", [1, 3, 1 << 18])
+@pytest.mark.parametrize("inflated", [1, 1 << 12, 1 << 22])
+def test_groups_do_not_show(group: int, inflated: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [
+        (
+            (magic, name, codec),
+            [Entry(number, b"%d" % number, b"v" * number) for number in range(9)],
+        )
+        for magic, name, codec in CASES
+    ]
+    data = joined(parts)
+    space = FlatSpace.of(data)
+    wanted = list(rows(space, whole(space, len(data))))
+    monkeypatch.setattr(records_module, "GROUP_RECORDS", group)
+    monkeypatch.setattr(records_module, "GROUP_BYTES", inflated)
+    assert list(rows(space, whole(space, len(data)))) == wanted
+    assert len(wanted) == 9 * len(CASES)
+
+
+def test_one_batch_of_very_many_records() -> None:
+    count = 100_000
+    payload = b"".join(record(number, value=b"%d" % number) for number in range(count))
+    data = batch(payload, count)
+    space = FlatSpace.of(data)
+    batches = whole(space, len(data))
+    offsets = [part.offset for piece in read_records(space, batches) for part in piece.parts]
+    assert np.array_equal(np.concatenate(offsets), np.arange(count))
+    assert max(map(len, offsets)) < 20_000
+
+
+lengths = st.sampled_from([0, 1, 50, 56, 57, 58, 200, 8_180, 8_190, 9_000])
+
+
+@given(
+    st.lists(st.lists(lengths, max_size=6), max_size=4),
+    st.integers(0, 60),
+    st.lists(st.tuples(st.integers(0, 100), st.integers(-3, 3)), max_size=4),
+)
+@settings(max_examples=60, deadline=None)
+def test_chains_are_walked_by_bytes_not_by_counts(
+    some: list[list[int]], many: int, lies: list[tuple[int, int]]
+) -> None:
+    chains = [*some, *([[number % 7] * (number % 5) for number in range(many)])]
+    payloads = [b"".join(record(value=b"v" * size) for size in chain) for chain in chains]
+    count = np.array([len(chain) for chain in chains], np.int64)
+    for index, by in lies:
+        if len(count):
+            count[index % len(count)] += by
+    data = np.frombuffer(b"".join(payloads) + bytes(PAD), np.uint8)
+    size = np.array([len(payload) for payload in payloads], np.int64)
+    end = np.cumsum(size)
+    found = walk_records(data, end - size, end, count)
+    assert found.count.tolist() == [len(chain) for chain in chains]
+    assert found.reached.tolist() == end.tolist()
+    wanted = [
+        int(begin) + sum(len(record(value=b"v" * size)) for size in chain[:number])
+        for begin, chain in zip(end - size, chains, strict=True)
+        for number in range(len(chain))
+    ]
+    assert found.start.tolist() == wanted
+
+
+@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-9_000, 9_000), min_size=1))
+def test_varints(values: list[int]) -> None:
+    encoded = [varint(value) for value in values]
+    data = b"".join(encoded)
+    end = np.cumsum([len(each) for each in encoded])
+    at = end - [len(each) for each in encoded]
+    value, behind = read(np.frombuffer(data + bytes(PAD), np.uint8), at)
+    assert (value.tolist(), behind.tolist()) == (values, end.tolist())
+    for index, place in enumerate(at.tolist()):
+        assert read_one(memoryview(data), place, len(data)) == (values[index], behind[index])
+
+
+def test_varints_that_do_not_end() -> None:
+    data = b"\x80" * 30
+    array = np.frombuffer(data + bytes(PAD), np.uint8)
+    value, behind = read(array, np.array([0, 19, 21]))
+    assert value.tolist() == [0, 0, 0]
+    assert (behind[:2] > len(array)).all()
+    assert behind[2] == 31
+    assert read_one(memoryview(data), 0, 30) == read_one(memoryview(data), 25, 30) == (0, -1)

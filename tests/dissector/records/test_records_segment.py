@@ -1,0 +1,129 @@
+"""Log segments, block by block."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from records_writers import Entry, aio_kafka, batch, message, record
+
+from dissector.errors import CaptureError
+from dissector.records import segment
+from dissector.records.decode import decode_records
+from dissector.records.records import read_records
+from dissector.records.segment import is_segment, read_segment
+
+BATCHES = [
+    batch(b"".join(record(n, value=b"v" * (n * 7 % 90)) for n in range(size)), size, base_offset=at)
+    for at, size in ((0, 1), (1, 30), (31, 2), (33, 100), (133, 0), (140, 7))
+]
+
+
+def offsets(path: Path, block: int) -> list[int]:
+    """The offsets of all records."""
+    return [
+        int(offset)
+        for found in read_segment(path, block=block)
+        for piece in read_records(found.space, found.batches)
+        for part in piece.parts
+        for offset in part.offset
+    ]
+
+
+def places(path: Path, block: int) -> list[tuple[int, int, bool]]:
+    """Where in the file each batch begins, its size, whether it is cut."""
+    return [
+        (found.position + int(address), int(size), bool(cut))
+        for found in read_segment(path, block=block)
+        for address, size, cut in zip(
+            found.batches.address, found.batches.size, found.batches.truncated, strict=True
+        )
+    ]
+
+
+@pytest.mark.parametrize("block", [1, 16, 17, 61, 100, 1_000, 5_000, 1 << 20])
+def test_blocks_do_not_show(block: int, tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    data = b"".join(BATCHES)
+    path.write_bytes(data)
+    assert offsets(path, block) == list(range(133)) + list(range(140, 147))
+    assert places(path, block) == [
+        (each.position, each.size, False) for each in decode_records(data)
+    ]
+    path.write_bytes(data[:-5])
+    assert offsets(path, block) == list(range(133))
+    assert places(path, block)[-1] == (len(data) - len(BATCHES[-1]), len(BATCHES[-1]), True)
+    path.write_bytes(data + BATCHES[0][:9])
+    assert sum(found.batches.cut_headers for found in read_segment(path, block=block)) == 1
+
+
+@pytest.mark.parametrize("block", [100, 1_000, 5_000, 1 << 20])
+@pytest.mark.parametrize("position", [8, 11, 16, 17, 30, 70])
+def test_damage_costs_no_other_batch(block: int, position: int, tmp_path: Path) -> None:
+    path = tmp_path / "damaged.log"
+    bad = bytearray(BATCHES[3])
+    bad[position] ^= 0x40
+    path.write_bytes(b"".join([*BATCHES[:3], bytes(bad), *BATCHES[4:]]))
+    good = [offset for offset in offsets(path, block) if not 33 <= offset < 133]
+    assert good == list(range(33)) + list(range(140, 147))
+    found = list(read_segment(path, block=block))
+    told = [problem for each in found for _, problem in each.batches.problems]
+    assert told or any((each.batches.crc_ok == 0).any() for each in found)
+
+
+def test_preallocated_zeros(tmp_path: Path) -> None:
+    path = tmp_path / "preallocated.log"
+    path.write_bytes(BATCHES[0] + bytes(3_000))
+    found = list(read_segment(path))
+    assert [problem.kind for each in found for _, problem in each.batches.problems] == [
+        "zero_bytes"
+    ]
+    for block in (100, 1_000):
+        assert offsets(path, block) == [0]
+        told = [pair for each in read_segment(path, block=block) for pair in each.batches.problems]
+        assert {problem.kind for _, problem in told} == {"zero_bytes"}
+        assert sum(problem.bytes or 0 for _, problem in told) == 3_000
+
+
+def test_nothing_to_read(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.log"
+    empty.write_bytes(b"")
+    assert list(read_segment(empty)) == []
+    with pytest.raises(CaptureError, match="No such file"):
+        list(read_segment(tmp_path / "none.log"))
+
+
+def test_a_batch_too_large_to_believe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "MAX_BATCH", 4_000)
+    path = tmp_path / "large.log"
+    large = BATCHES[0][:8] + b"\x7f\xff\xff\xff" + BATCHES[0][12:] + bytes(range(200)) * 100
+    path.write_bytes(large + b"".join(BATCHES[1:]))
+    found = list(read_segment(path, block=1_000))
+    kinds = {problem.kind for each in found for _, problem in each.batches.problems}
+    assert "bad_length" in kinds
+    assert offsets(path, 1_000)[-7:] == list(range(140, 147))
+
+
+def test_memory_is_that_of_a_block(tmp_path: Path) -> None:
+    path = tmp_path / "long.log"
+    some = aio_kafka(2, 4, [Entry(1, b"key", b"value" * 100)] * 500)
+    with path.open("wb") as file:
+        for _ in range(2_000):
+            file.write(some)
+    tracemalloc.start()
+    count = sum(len(found.batches) for found in read_segment(path, block=1 << 20))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 2_000
+    assert peak < 8 << 20
+
+
+def test_what_looks_like_a_segment() -> None:
+    assert is_segment(BATCHES[0])
+    assert is_segment(message(0, b"value"))
+    assert is_segment(message(1, b"value")[:17])
+    assert not is_segment(BATCHES[0][:16])
+    assert not is_segment(bytes(100))
+    assert not is_segment(b"\xd4\xc3\xb2\xa1\x02\x00\x04\x00" + bytes(16))
+    assert not is_segment(b"\x0a\x0d\x0d\x0a" + b"\x1c\x00\x00\x00" + b"\x4d\x3c\x2b\x1a" * 3)
