@@ -261,8 +261,11 @@ def _beyond_start(results: Results) -> tuple[float | None, float | None]:
     floor_start = results.start.get(f"{FLOOR} -w /dev/null", nothing)
     if any(each.failure or not each.runs for each in (ours, floor, ours_start, floor_start)):
         return None, None
-    wall = (ours.wall - ours_start.wall) / (floor.wall - floor_start.wall)
-    return wall, (ours.cpu - ours_start.cpu) / (floor.cpu - floor_start.cpu)
+    wall = ours.wall - ours_start.wall, floor.wall - floor_start.wall
+    cpu = ours.cpu - ours_start.cpu, floor.cpu - floor_start.cpu
+    if min(*wall, *cpu) <= 0:
+        return None, None  # too small an input to tell
+    return wall[0] / wall[1], cpu[0] / cpu[1]
 
 
 def _ratio(value: float | None, base: float | None) -> str:

@@ -83,6 +83,7 @@ class Results:
 
 def make(options: Options, name: str, recording: str, sizes: Mapping[str, int]) -> Large:
     """An input, made by another process so that this one stays small; warm."""
+    name += f"-at-{options.scale:g}" * (options.scale != 1)
     options.say(f"input {name}")
     numbers = [word for key, size in sizes.items() for word in (f"--{key}", str(size))]
     line = [sys.executable, "-m", "bench.inputs", name, str(RECORDINGS[recording]), *numbers]
