@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Callable
+from functools import partial
 
 import lz4.frame
 import pytest
@@ -35,7 +35,7 @@ PACKETS = [frame(os.urandom(40 + i % 60) + bytes(60), seq=i) for i in range(3000
 CONTENT = pcap(PACKETS)
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "gzip": gzip.compress,
+    "gzip": partial(gzip.compress, compresslevel=1),
     "zstd": zstandard.compress,
     "lz4": lz4.frame.compress,
 }
@@ -131,14 +131,9 @@ def test_a_stream_cut_within_its_header(tmp_path, codec, size):
 
 @compressed
 def test_decompression_is_bounded_by_what_is_asked_for(tmp_path, codec):
-    """A gigabyte of zeros in a few kilobytes does not come at once."""
+    """Many megabytes of zeros in a few kilobytes do not come at once."""
     path = tmp_path / "bomb"
-    if codec == "gzip":
-        packer = zlib.compressobj(9, wbits=31)
-        content = b"".join(packer.compress(bytes(1 << 20)) for _ in range(256)) + packer.flush()
-    else:
-        content = COMPRESS[codec](bytes(1 << 28))
-    path.write_bytes(content)
+    path.write_bytes(COMPRESS[codec](bytes(1 << 27)))
     source = ByteInput(str(path))
     got, ended = source.fill(memoryview(bytearray(1000)))
     assert (got, ended) == (1000, False)

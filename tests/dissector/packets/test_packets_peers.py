@@ -243,3 +243,16 @@ def test_equal_to_dpkt(capture):
     rows = [(row[0], *row[2:]) for row in ours(read(capture)) if "." in row[2]]
     assert len(rows) > 100
     assert rows == expected
+
+
+RECORDINGS = Path(__file__).parents[3] / "captures"
+
+
+@tool("tshark")
+@pytest.mark.parametrize(
+    "name", ["librdkafka-mock-produce.pcap", "librdkafka-mock-transactions.pcapng"]
+)
+def test_recordings_equal_to_tshark(name):
+    reading = read(RECORDINGS / name)
+    assert len(reading.rows) > 20
+    assert ours(reading) == tshark(RECORDINGS / name)
