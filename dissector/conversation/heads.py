@@ -122,7 +122,7 @@ def request_heads(head: Heads, spaces: Sequence[ByteSpace]) -> RequestHeads:
     length = np.where(fits, length, -1)
     body = start + np.where(header == 0, 8, 10 + np.maximum(length, 0))
     body = _behind_tags(spaces, head.space, body, end, header == 2)
-    known = (start + 8 <= end) & (header != UNKNOWN) & (fits | (header == 0))
+    known = (start + 8 <= end) & (header != UNKNOWN) & (fits | (header == 0) | ~head.whole)
     return RequestHeads(api_key, version, start + 10, length, body, known)
 
 

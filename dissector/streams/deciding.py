@@ -30,19 +30,30 @@ UNKNOWN_LIMIT = 1 << 20
 HEAD = 64
 """Bytes to look at: a header and the beginning of a client id."""
 
+CONVINCING = 4
+"""Responses in a row whose correlation ids ascend, to believe a stream of unknown ports."""
+ID_STEP = 10_000
+"""Most that a correlation id grows from one response of a connection to the next."""
+
 HEADER = 14
 """Bytes of size, API key, version, correlation id and the client id's length."""
 
 
-def looks_like_request(head: bytes, newest: Mapping[int, int]) -> bool:
-    """Whether `head`, HEADER bytes or more, begins a request. `newest`: version by API key."""
+def looks_like_request(head: bytes, newest: Mapping[int, int], *, to_broker: bool = False) -> bool:
+    """Whether `head`, HEADER bytes or more, begins a request. `newest`: version by API key.
+
+    `to_broker`: it was sent to where a broker listens, so that an API or version of which nobody
+    has heard is more likely than another protocol.
+    """
     size = int.from_bytes(head[:4], "big", signed=True)
     api_key = int.from_bytes(head[4:6], "big", signed=True)
     version = int.from_bytes(head[6:8], "big", signed=True)
     client = int.from_bytes(head[12:14], "big", signed=True)
-    if not 8 <= size <= MAX_FRAME or not 0 <= api_key <= max(newest) + NEWER:
+    if not 8 <= size <= MAX_FRAME or api_key < 0 or version < 0:
         return False
-    if not 0 <= version <= newest.get(api_key, 0) + NEWER:
+    if not to_broker and (
+        api_key > max(newest) + NEWER or version > newest.get(api_key, 0) + NEWER
+    ):
         return False
     if api_key == 7 and version == 0:
         return True  # ControlledShutdown v0 has no client id
@@ -64,7 +75,7 @@ class Decider:
         self, table: ConnectionTable, ports: Collection[int], newest: Mapping[int, int]
     ) -> None:
         self.brokers: set[tuple[int, int, int]] = set()
-        """Addresses and ports that responses named."""
+        """Addresses and ports where brokers listen: of Kafka connections, and named by them."""
         self._table = table
         self._ports = frozenset(ports)
         self._newest = newest
@@ -80,24 +91,55 @@ class Decider:
             client = self._client(row, chains, sides)
         side = sides[client] if client >= 0 else None
         if side is None:
-            self._pass_over(row, chains, sides)
+            self._decide_without_client(row, chains, sides)
             return
+        to_broker = self._is_broker(row, 1 - client)
         first = int(chains.first[side])
         head = self._head(chains, first)
         whole = table.isn[row, client] >= 0 and chains.pieces.at[first] == 0
         if whole and len(head) < HEADER and not last and head[:4] != b"\0\0\0\x08":
             return
+        begins = looks_like_request(head.ljust(HEADER, b"\0"), self._newest, to_broker=to_broker)
         if looks_like_tls(head):
             table.protocol[row] = TLS
-        elif looks_like_request(head.ljust(HEADER, b"\0"), self._newest) or (
-            not whole and self.requests(chains, side).size
-        ):
-            table.protocol[row] = KAFKA
-            table.client[row] = client
+        elif begins or (not whole and len(self.requests(chains, side))):
+            self._is_kafka(row, client)
         elif whole:
             table.protocol[row] = OTHER
         else:
             self._pass_over(row, chains, sides)
+
+    def _decide_without_client(self, row: int, chains: Chains, sides: list[int | None]) -> None:
+        """Decide by the broker's side, where the capture has nothing that the client sent."""
+        for end, side in enumerate(sides):
+            if side is None or self._table.packets[row, 1 - end]:
+                continue
+            if self._answers(chains, side, self._is_broker(row, end)):
+                self._is_kafka(row, 1 - end)
+                return
+        self._pass_over(row, chains, sides)
+
+    def _answers(self, chains: Chains, index: int, known: bool) -> bool:
+        """Whether a stream is a broker's: of one that is not known to be, ids must ascend."""
+        found, _ = self._responses(chains, index)
+        if known or not len(found):
+            return bool(len(found))
+        start, *_ = chains.walk(np.array([index]), chains.address[found[:1]])
+        correlation = chains.space.number(start + 4, "i4").astype(np.int64)
+        steps = np.diff(correlation[:CONVINCING])
+        return len(steps) + 1 == CONVINCING and bool(((steps > 0) & (steps < ID_STEP)).all())
+
+    def _is_kafka(self, row: int, client: int) -> None:
+        table, broker = self._table, 1 - client
+        table.protocol[row] = KAFKA
+        table.client[row] = client
+        self.brokers.add(
+            (
+                int(table.high[row, broker]),
+                int(table.low[row, broker]),
+                int(table.port[row, broker]),
+            )
+        )
 
     def keep_from(self, chains: Chains) -> Int64:
         """Position from which each stream is kept while its connection is undecided."""

@@ -92,7 +92,7 @@ class Streams:
         pieces = self._framed + released
         pieces = pieces[np.argsort(pieces.stream, kind="stable")]
         chains = Chains(data, pieces)
-        problems = self._lost_problems(lost)
+        problems = self._lost_problems(lost) + (self._snaplen_problems() if last else [])
         self._begin(chains, last)
         start, size, who, keep = self._walk(chains, problems, last)
         self._keep(data, pieces, chains, keep)
@@ -138,7 +138,7 @@ class Streams:
             keep[index[cut]] = self._chain[stream[cut]]
             if over[index[cut]].any():
                 cut &= over[index]
-                found.append(self._cut_frames(chains, index[cut], at[cut]))
+                found.append(self._cut_frames(chains, index[cut], at[cut], problems))
                 keep[index[cut]] = NOTHING_KEPT
             index = index[ended == BROKEN]
             self._since[chains.stream[index]] = self._chain[chains.stream[index]]
@@ -171,10 +171,21 @@ class Streams:
         synced: Int64 = index[self._chain[stream] != UNSYNCED]
         return synced
 
-    def _cut_frames(self, chains: Chains, index: Int64, at: Int64) -> tuple[Int64, Int64, Int64]:
+    def _cut_frames(
+        self, chains: Chains, index: Int64, at: Int64, problems: list[Problem]
+    ) -> tuple[Int64, Int64, Int64]:
         """The frames that will not become whole any more, where their size is known."""
         known = (at + 4 <= chains.end[index]) & (chains.there_until(at) >= at + 4)
         size = chains.space.number(at[known], "i4").astype(np.int64)
+        missing = at[known] + 4 + size - chains.end[index[known]]
+        for each, offset, count in zip(
+            chains.stream[index[known]].tolist(),
+            chains.position_of(index[known], at[known]).tolist(),
+            missing.tolist(),
+            strict=True,
+        ):
+            detail = "the connection or the capture ended inside a message"
+            problems.append(self._problem(each, "frames", "cut_message", detail, offset, count))
         self._chain[chains.stream[index]] = UNSYNCED
         return at[known], size, index[known]
 
@@ -201,11 +212,12 @@ class Streams:
     ) -> FrameBlock:
         table, pieces = self.connections, chains.pieces
         body, end = start + 4, start + 4 + size
-        first, last = chains.piece_of(start), chains.piece_of(np.maximum(end - 1, start))
+        stream_end = chains.end[np.searchsorted(chains.stream, stream)]
+        first = chains.piece_of(start)
+        last = chains.piece_of(np.maximum(np.minimum(end, stream_end) - 1, start))
         holder = chains.piece_of(body)
         inside = body - chains.address[holder] if len(body) else body
         flat = inside + size <= pieces.length[holder] if len(body) else body.astype(np.bool_)
-        stream_end = chains.end[np.searchsorted(chains.stream, stream)]
         there = np.minimum(chains.there_until(body), stream_end)
         return FrameBlock(
             data=chains.data,
@@ -229,6 +241,15 @@ class Streams:
             for stream, at, length in zip(
                 lost.stream.tolist(), lost.at.tolist(), lost.length.tolist(), strict=True
             )
+        ]
+
+    def _snaplen_problems(self) -> list[Problem]:
+        """One for each stream of which packets were captured in part."""
+        cut = self.connections.cut.reshape(-1)
+        detail = "the capture holds only the beginning of packets"
+        return [
+            self._problem(stream, "streams", "cut_packets", detail, 0, int(cut[stream]))
+            for stream in np.flatnonzero(cut).tolist()
         ]
 
     def _resync(self, chains: Chains, stream: int, since: int, place: int) -> Problem:
