@@ -3,29 +3,25 @@
 Offsets count from the start of the message, behind its 4-byte size. Where a message contradicts its
 definition, the place is marked and the bytes from there on follow as they are.
 
-Secrets do not come out unless asked for: fields that hold credentials, values of configurations
-(but those that the broker calls not sensitive), forwarded requests, which may hold either, and
-bytes that nobody can read in messages where any of these may stand.
+What the bytes of a field hold stands below the field, one step deeper; without an offset where it
+was compressed. Secrets do not come out unless asked for: `dissector.secrets` says what they are.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import cache
 from typing import Final
 
 from rich.text import Text
 
 from analysis.terminal import counted, printable, time_text
+from dissector.embedded import ERROR, NOWHERE, TEXT
 from dissector.exchange import Exchange
 from dissector.protocol import catalog
 from dissector.protocol.explain import Explained, Explanation
-from dissector.protocol.notation import Direction, Field
-
-REDACTED: Final = "[redacted]"
-
-SECRET_ROLES: Final = frozenset({"secret", "config_value", "envelope_request", "envelope_response"})
+from dissector.protocol.notation import Direction
+from dissector.secrets import REDACTED, hidden, may_be_secret
 
 TOPICS: Final = 5
 """Names of topics that are shown above the messages, where newer versions have ids only."""
@@ -35,10 +31,6 @@ TEXT_LENGTH: Final = 200
 """Characters of a string that are shown."""
 DUMP_BYTES: Final = 4096
 """Bytes that are shown where a message cannot be read."""
-
-LARGEST_VERSION: Final = 31
-"""Of an API that is not known. In a SASL token that is taken for a request, text stands where the
-version would, and no printable character is below 32."""
 
 
 def tree(exchange: Exchange, *, secrets: bool = False) -> Iterator[Text]:
@@ -93,10 +85,11 @@ def _message(exchange: Exchange, direction: Direction, secrets: bool) -> Iterato
         (f"\n{name}", "bold"),
         f": packet {packet}, {time_text(time)} UTC, {counted(size, 'byte')}{cut}",
     )
-    explanation = exchange.explain(direction) or Explanation()
+    explanation = exchange.unfold(direction) or Explanation()
     yield from _fields(explanation, secrets)
     rest = frame[explanation.end :]
-    if rest and not secrets and _may_hold_secrets(exchange, direction):
+    api_key, version, events = exchange.api_key, exchange.api_version, explanation.events
+    if rest and not secrets and may_be_secret(api_key, version, direction, events):
         yield _line(explanation.end, f"{counted(len(rest), 'byte')} {REDACTED}", "yellow")
     elif rest:
         yield from _dump(rest, explanation.end)
@@ -104,22 +97,18 @@ def _message(exchange: Exchange, direction: Direction, secrets: bool) -> Iterato
 
 def _fields(explanation: Explanation, secrets: bool) -> Iterator[Text]:
     events = [event for event in explanation.events if event.type != "tags" or event.value]
-    open_paths = {
-        event.path.rpartition(".")[0]
-        for event in events
-        if "is_sensitive" in event.roles and event.value is False
-    }
+    concealed = frozenset() if secrets else hidden(events)
     width = max((2 * event.depth + len(_name(event)) for event in events), default=0)
     for event in events:
-        hidden = not secrets and not SECRET_ROLES.isdisjoint(event.roles)
-        if "config_value" in event.roles and _is_within(event.path, open_paths):
-            hidden = False
-        value = REDACTED if hidden and event.value is not None else _value(event)
+        if event.type == ERROR:
+            yield _line(event.offset, f"{'  ' * event.depth}! {printable(event.value)}", "bold red")
+            continue
+        value = REDACTED if event.path in concealed else _value(event)
         label = f"{'  ' * event.depth}{_name(event)}"
         yield Text.assemble(
-            (f"{event.offset:>8}  ", "dim"),
+            (_offset(event.offset), "dim"),
             f"{label:<{width}}  " if value else label,
-            (value, _style(event, hidden)),
+            (value, _style(event, event.path in concealed)),
             no_wrap=True,
         )
     if explanation.error is not None:
@@ -128,17 +117,13 @@ def _fields(explanation: Explanation, secrets: bool) -> Iterator[Text]:
         yield _line(error.offset, f"! {where}{printable(error.detail)}", "bold red")
 
 
-def _is_within(path: str, parents: set[str]) -> bool:
-    """Whether a struct that holds the field, at any height, is one of `parents`."""
-    while path:
-        path = path.rpartition(".")[0]
-        if path in parents:
-            return True
-    return False
+def _offset(offset: int) -> str:
+    return f"{'' if offset == NOWHERE else offset:>8}  "
 
 
 def _name(event: Explained) -> str:
-    return event.path if event.path.startswith("header.") else event.name
+    header = f"header.{event.name}"
+    return printable(header if event.path.endswith(header) else event.name)
 
 
 def _value(event: Explained) -> str:
@@ -156,9 +141,11 @@ def _value(event: Explained) -> str:
         return "true" if value else "false"
     if event.type == "string":
         return _quoted(value)
+    if event.type == TEXT:
+        return printable(value)
     if "error_code" in event.roles:
         return f"{value} {catalog.error_name(value) or ''}".rstrip()
-    if event.path == "header.api_key":
+    if event.path.endswith("header.api_key"):
         return f"{value} {catalog.api_name(value) or ''}".rstrip()
     return str(value)
 
@@ -178,7 +165,7 @@ def _quoted(text: str) -> str:
 
 
 def _line(offset: int, text: str, style: str) -> Text:
-    return Text.assemble((f"{offset:>8}  ", "dim"), (text, style), no_wrap=True)
+    return Text.assemble((_offset(offset), "dim"), (text, style), no_wrap=True)
 
 
 def _dump(data: bytes, offset: int) -> Iterator[Text]:
@@ -189,29 +176,6 @@ def _dump(data: bytes, offset: int) -> Iterator[Text]:
         yield _line(offset + at, f"{row.hex(' '):<47}  {ascii}", "")
     if len(data) > DUMP_BYTES:
         yield _line(offset + DUMP_BYTES, f"{len(data) - DUMP_BYTES:,} bytes more", "dim")
-
-
-def _may_hold_secrets(exchange: Exchange, direction: Direction) -> bool:
-    """Whether bytes that cannot be read may be secrets: where the API has such fields, and where
-    it is not even known that this is a message of some API."""
-    api_key, version = exchange.api_key, exchange.api_version
-    if api_key is None or version is None:
-        return True
-    if catalog.api_name(api_key) is None:
-        return not 0 <= version <= LARGEST_VERSION
-    return _has_secrets(api_key, direction)
-
-
-@cache
-def _has_secrets(api_key: int, direction: Direction) -> bool:
-    layouts = (catalog.layout(api_key, direction, each) for each in catalog.versions(api_key))
-    return any(_any_secret(layout.fields) for layout in layouts)
-
-
-def _any_secret(fields: tuple[Field, ...]) -> bool:
-    return any(
-        not SECRET_ROLES.isdisjoint(each.roles) or _any_secret(each.fields) for each in fields
-    )
 
 
 def _api(exchange: Exchange) -> str:

@@ -122,7 +122,7 @@ class Capture:
         conversation = Conversation(self._names, keep_frames=True)
         for turn, _ in self._turns(conversation):
             batch = rows.exchanges(turn, self._names, self._connections, self._source.names)
-            yield from as_exchanges(batch)
+            yield from as_exchanges(batch, self._connections.mechanisms)
 
     def _rows(self, wanted: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The rows of each turn, then of the connections."""

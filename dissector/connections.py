@@ -7,7 +7,7 @@ Here both come together, for the columns that every table has, and for the `conn
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -62,6 +62,11 @@ class Connections:
                     speaker, group.texts_beside(column, role, every).to_pylist(), strict=True
                 )
         return self._brokers(turn)
+
+    @property
+    def mechanisms(self) -> Mapping[int, str]:
+        """SASL mechanism of each connection that named one, by connection_id."""
+        return self._said["sasl_mechanism"]
 
     def columns(self, connection: Int64) -> dict[str, pa.Array]:
         """client_ip, client_port, broker_ip, broker_port of each of n connections."""

@@ -1,12 +1,19 @@
-"""One exchange as an object: a row of the `exchanges` table, with the bytes of its messages."""
+"""One exchange as an object: a row of the `exchanges` table, with the bytes of its messages.
+
+Nothing is redacted here: frames, bodies and explanations are what was on the wire. Whoever prints
+them asks `secrets` what of it not to print.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 
 import pyarrow as pa
 
+from dissector.conversation.sasl import SASL_TOKEN
+from dissector.embedded import Known, explain_token, unfold
 from dissector.protocol.explain import Explanation
 from dissector.protocol.message import (
     Message,
@@ -60,6 +67,8 @@ class Exchange:
     request_frame: bytes | None
     """The request without its 4-byte size, as far as it is in the capture."""
     response_frame: bytes | None
+    sasl_mechanism: str | None = None
+    """Of the connection, as its SaslHandshake told; not a column."""
 
     @property
     def request(self) -> Message | None:
@@ -85,11 +94,29 @@ class Exchange:
             return None
         return explain_response(self.response_frame, self.api_key, self.api_version)
 
+    def unfold(self, direction: Direction) -> Explanation | None:
+        """The same, and what the bytes of fields hold: see `embedded`. A token is a field, too."""
+        known = Known(self.sasl_mechanism, self.request_frame)
+        if self.api == SASL_TOKEN:
+            frame = (self.request_frame, self.response_frame)[direction]
+            return None if frame is None else explain_token(frame, known)
+        explanation = self.explain(direction)
+        return None if explanation is None else unfold(explanation, known)
 
-def as_exchanges(batch: pa.RecordBatch) -> Iterator[Exchange]:
-    """The rows of a batch that has the columns of an `Exchange`."""
+
+def as_exchanges(
+    batch: pa.RecordBatch, mechanisms: Mapping[int, str] = MappingProxyType({})
+) -> Iterator[Exchange]:
+    """The rows of a batch that has the columns of an `Exchange`.
+
+    `mechanisms`: SASL mechanism by connection_id.
+    """
     columns = []
     for field in fields(Exchange):
+        if field.name == "sasl_mechanism":
+            of = batch.column("connection_id").to_pylist()
+            columns.append([mechanisms.get(connection) for connection in of])
+            continue
         column = batch.column(field.name)
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.int64())

@@ -17,15 +17,13 @@ from dissector.arrow import batch, by_code, joined, no_rows, one_chunk
 from dissector.conversation.describe import partitions
 from dissector.conversation.dialogue import Turn
 from dissector.conversation.facts import Facts, Group
+from dissector.conversation.sasl import SASL_TOKEN
 from dissector.conversation.topic_names import TopicNames, uuid_text
 from dissector.packets.block import Int64
 from dissector.problems import Problem
 from dissector.protocol import catalog
 from dissector.protocol.columns import Column
 from dissector.tables import ERRORS, EXCHANGES, PROBLEMS, TOPICS
-
-SASL_TOKEN = "SaslToken"
-"""What stands for the API of a token that has no header."""
 
 STATUS = pa.array(["answered", "no_reply_expected", "unanswered", "request_missing", "undecoded"])
 ANSWERED, NO_REPLY_EXPECTED, UNANSWERED, REQUEST_MISSING, UNDECODED = range(5)

@@ -30,6 +30,9 @@ REDACTED: Final = "[redacted]"
 _ALWAYS: Final = frozenset({"secret", "envelope_request", "envelope_response"})
 _MAYBE: Final = _ALWAYS | {"config_value"}
 
+_NOTHING: Final = (None, b"")
+"""Values that hide nothing: a broker often has nothing to say to a token."""
+
 _LARGEST_VERSION: Final = 31
 """Of an API that is not known. In a SASL token that is taken for a request, text stands where the
 version would, and no printable character is below 32."""
@@ -39,7 +42,7 @@ def hidden(events: Sequence[Explained]) -> frozenset[str]:
     """Paths of the fields of a message whose values are secret."""
     beside = Beside(events)
     return frozenset(
-        event.path for event in events if event.value is not None and _is_secret(event, beside)
+        event.path for event in events if event.value not in _NOTHING and _is_secret(event, beside)
     )
 
 
@@ -89,7 +92,7 @@ def _redacted(item: Field, value: Any, name: str | None, sensitive: bool | None)
         return redact(item.fields, value, name, sensitive)
     hides = not _ALWAYS.isdisjoint(item.roles)
     hides |= "config_value" in item.roles and _hides(name, sensitive)
-    return REDACTED if hides and value is not None else value
+    return REDACTED if hides and value not in _NOTHING else value
 
 
 def may_be_secret(

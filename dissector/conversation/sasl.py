@@ -18,6 +18,9 @@ from dissector.packets.block import Int64
 
 SASL_HANDSHAKE = 17
 
+SASL_TOKEN = "SaslToken"
+"""What stands for the API of a token that has no header."""
+
 
 @dataclass(slots=True)
 class _Tokens:

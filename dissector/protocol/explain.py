@@ -77,14 +77,18 @@ class Beside:
 
     def __init__(self, events: Iterable[Explained] = ()) -> None:
         self._values: dict[tuple[str, str], Any] = {}
+        self.add(events)
+
+    def add(self, events: Iterable[Explained]) -> None:
+        """Take the values of fields."""
         for event in events:
             for role in event.roles:
-                self.tell(event.path, role, event.value)
+                self.tell(_parent(event.path), role, event.value)
 
-    def tell(self, path: str, role: str, value: Any) -> None:
-        """Note a field's value; null tells nothing."""
+    def tell(self, parent: str, role: str, value: Any) -> None:
+        """Note a value in the struct of that path; null tells nothing."""
         if value is not None:
-            self._values[_parent(path), role] = value
+            self._values[parent, role] = value
 
     def of(self, path: str, role: str) -> Any:
         """The value of the field of that role that stands nearest; None where there is none."""

@@ -60,6 +60,7 @@ ROLES: Final[Mapping[str, str]] = MappingProxyType(
         "principal": "who sent a forwarded request; DefaultPrincipalData",
         "envelope_request": "forwarded request, with its header (KIP-590)",
         "envelope_response": "answer to a forwarded request, with its header (KIP-590)",
+        "sasl_token": "what a SASL mechanism has one end say to the other",
         "telemetry": "OTLP metrics (KIP-714)",
         "compression": "codec of the telemetry beside it",
     }

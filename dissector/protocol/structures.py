@@ -17,7 +17,7 @@ DecodeError: what to do with bytes that cannot be read is for the caller to say.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -25,6 +25,7 @@ from typing import Any, Final
 from dissector.errors import DecodeError, UnknownVersion
 from dissector.protocol.catalog import structure, structure_layout, structures
 from dissector.protocol.decode import decode
+from dissector.protocol.explain import Explanation, explain
 from dissector.protocol.notation import Field, Structure
 from dissector.protocol.wire import scalar, unsigned_varint
 
@@ -75,10 +76,16 @@ def decode_structure(name: str, version: int, data: bytes, start: int = 0) -> di
 
 def decode_versioned(name: str, data: bytes) -> Decoded:
     """A structure that tells its version first, or in its first field."""
+    version, start = _version(name, data)
+    return Decoded(name, version, decode_structure(name, version, data, start))
+
+
+def _version(name: str, data: bytes) -> tuple[int, int]:
+    """The version that comes first, and where the fields begin."""
     first = structure(name).lines[0]
     inside = first.name == "version"
     version, end = scalar(first.type if inside else "int16", False, False)(data, 0)
-    return Decoded(name, version, decode_structure(name, version, data, 0 if inside else end))
+    return version, 0 if inside else end
 
 
 def decode_record(topic: str, key: bytes | None, value: bytes | None) -> Decoded:
@@ -166,22 +173,40 @@ def _unfolded(item: Field, value: Any, protocol_type: str | None, protocol_name:
         return unfold(item.fields, value, protocol_type, protocol_name)
     if not isinstance(value, bytes) or not value:
         return value
-    for role in item.roles:
+    found = recognise(item.roles, value, protocol_type, protocol_name)
+    if found is None:
+        return value
+    candidate, read = found
+    inner = structure_layout(read.name, read.version or 0).fields
+    body = unfold(inner, read.body, candidate.protocol_type, protocol_name)
+    return {"structure": read.name, "version": read.version, **body}
+
+
+def recognise(
+    roles: Iterable[str],
+    value: bytes,
+    protocol_type: str | None = None,
+    protocol_name: str | None = None,
+) -> tuple[Candidate, Decoded] | None:
+    """The structure that bytes of a field with these roles hold; None where it is none of them."""
+    for role in roles:
         for candidate in _EMBEDDED.get(role, ()):
-            if not candidate.fits(protocol_type, protocol_name):
-                continue
-            try:
-                read = decode_versioned(candidate.name, value)
-            except DecodeError:
-                continue
-            inner = structure_layout(read.name, read.version or 0).fields
-            found = unfold(inner, read.body, candidate.protocol_type, protocol_name)
-            return {"structure": read.name, "version": read.version, **found}
-    return value
+            if candidate.fits(protocol_type, protocol_name):
+                try:
+                    return candidate, decode_versioned(candidate.name, value)
+                except DecodeError:
+                    continue
+    return None
+
+
+def explain_versioned(name: str, value: bytes) -> Explanation:
+    """Every field of a structure that tells its version first. Raises as `decode_versioned`."""
+    version, start = _version(name, value)
+    return explain(structure_layout(name, version), value, start)
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class Candidate:
     """A structure that bytes of a role may be, in groups of a protocol."""
 
     name: str
@@ -195,16 +220,16 @@ class _Candidate:
         )
 
 
-_EMBEDDED: Final[Mapping[str, Sequence[_Candidate]]] = {
+_EMBEDDED: Final[Mapping[str, Sequence[Candidate]]] = {
     "consumer_subscription": (
-        _Candidate("ConsumerProtocolSubscription", "consumer"),
-        _Candidate("ConnectSubscription", "connect"),
+        Candidate("ConsumerProtocolSubscription", "consumer"),
+        Candidate("ConnectSubscription", "connect"),
     ),
     "consumer_assignment": (
-        _Candidate("ConsumerProtocolAssignment", "consumer"),
-        _Candidate("ConnectAssignment", "connect"),
+        Candidate("ConsumerProtocolAssignment", "consumer"),
+        Candidate("ConnectAssignment", "connect"),
     ),
-    "subscription_user_data": (_Candidate("SubscriptionInfo", "consumer", STREAMS_ASSIGNOR),),
-    "assignment_user_data": (_Candidate("AssignmentInfo", "consumer", STREAMS_ASSIGNOR),),
-    "principal": (_Candidate("DefaultPrincipalData"),),
+    "subscription_user_data": (Candidate("SubscriptionInfo", "consumer", STREAMS_ASSIGNOR),),
+    "assignment_user_data": (Candidate("AssignmentInfo", "consumer", STREAMS_ASSIGNOR),),
+    "principal": (Candidate("DefaultPrincipalData"),),
 }

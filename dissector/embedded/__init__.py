@@ -1,0 +1,168 @@
+"""What travels as bytes inside the fields of a message, made readable in place.
+
+inside       `Inside`: what the bytes of one field hold
+sasl         tokens of SASL mechanisms
+telemetry    OTLP metrics
+
+`unfold` takes the events of a message, and puts behind each field that holds something the fields
+of what it holds, one step deeper: the protocols of groups, principals, forwarded requests and their
+answers, tokens, metrics. Bytes that nothing fits stay as they are. The event of a field that was
+unfolded says in words what it holds, and has no roles any more: what of it is a secret, its fields
+say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dissector.embedded.inside import NOWHERE, TEXT, Inside
+from dissector.embedded.sasl import token
+from dissector.embedded.telemetry import metrics
+from dissector.protocol import catalog
+from dissector.protocol.explain import Beside, Explained, Explanation
+from dissector.protocol.message import explain_request, explain_response
+from dissector.protocol.structures import explain_versioned, recognise
+
+__all__ = ["ERROR", "NOWHERE", "TEXT", "Known", "explain_token", "unfold"]
+
+ERROR: Final = "error"
+"""Type of an event that says what is wrong with what a field holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the bytes of a message do not tell."""
+
+    mechanism: str | None = None
+    """SASL mechanism of the connection."""
+    asked: bytes | None = None
+    """The request that a response answers."""
+
+
+def unfold(explanation: Explanation, known: Known) -> Explanation:
+    """The same explanation, with what fields hold behind each of them."""
+    unfolding = _Unfolding(known)
+    unfolding.add(explanation.events)
+    return replace(explanation, events=unfolding.events)
+
+
+def explain_token(data: bytes, known: Known) -> Explanation:
+    """A SASL token that has no header, as the one field of a message."""
+    roles = ("secret", "sasl_token")
+    field = Explained("token", "token", "bytes", data, 0, len(data), 0, roles)
+    return unfold(Explanation([field], end=len(data)), known)
+
+
+class _Unfolding:
+    """Events, unfolded as they are added."""
+
+    def __init__(self, known: Known) -> None:
+        self.events: list[Explained] = []
+        self.known = known
+        self.beside = Beside()
+
+    def add(self, events: Sequence[Explained]) -> None:
+        """Events of one message or structure."""
+        self.beside.add(events)
+        for event in events:
+            inside = self._inside(event)
+            if inside is None:
+                self.events.append(event)
+                continue
+            self.events.append(replace(event, type=TEXT, value=inside.name, roles=()))
+            self.add(list(_placed(event, inside)))
+
+    def _inside(self, event: Explained) -> Inside | None:
+        if not isinstance(event.value, bytes) or not event.value:
+            return None
+        readers = (_READERS[role] for role in event.roles if role in _READERS)
+        return next(filter(None, (reader(self, event, event.value) for reader in readers)), None)
+
+    def _structure(self, event: Explained, value: bytes) -> Inside | None:
+        of = (self.beside.of(event.path, role) for role in ("protocol_type", "protocol_name"))
+        found = recognise(event.roles, value, *of)
+        if found is None:
+            return None
+        candidate, read = found
+        # What this one turned out to be of, those within it are of, too.
+        self.beside.tell(event.path, "protocol_type", candidate.protocol_type)
+        events = explain_versioned(read.name, value).events
+        return Inside(f"{read.name} version {read.version}", events)
+
+    def _request(self, event: Explained, value: bytes) -> Inside | None:
+        found = explain_request(value)
+        if _carried(found) is not None:  # an envelope in an envelope, and so on: Kafka sends none
+            return None
+        return _message("request", found, *_kind(value))
+
+    def _response(self, event: Explained, value: bytes) -> Inside | None:
+        asked = _carried(explain_request(self.known.asked or b""))
+        if asked is None:
+            return None
+        kind = _kind(asked)
+        return _message("response", explain_response(value, *kind), *kind)
+
+    def _token(self, event: Explained, value: bytes) -> Inside | None:
+        return token(value, self.known.mechanism)
+
+    def _metrics(self, event: Explained, value: bytes) -> Inside | None:
+        return metrics(value, self.beside.of(event.path, "compression") or 0)
+
+
+_READERS: Final[Mapping[str, Callable[[_Unfolding, Explained, bytes], Inside | None]]] = {
+    "consumer_subscription": _Unfolding._structure,
+    "consumer_assignment": _Unfolding._structure,
+    "subscription_user_data": _Unfolding._structure,
+    "assignment_user_data": _Unfolding._structure,
+    "principal": _Unfolding._structure,
+    "envelope_request": _Unfolding._request,
+    "envelope_response": _Unfolding._response,
+    "sasl_token": _Unfolding._token,
+    "telemetry": _Unfolding._metrics,
+}
+"""What reads the bytes of a role."""
+
+
+def _placed(field: Explained, inside: Inside) -> list[Explained]:
+    """The events of what a field holds, as they stand in the message around it."""
+    assert isinstance(field.value, bytes)
+    # A field's own length, and a tag, come before its bytes.
+    start = field.offset + field.length - len(field.value)
+
+    def place(event: Explained) -> Explained:
+        return replace(
+            event,
+            path=f"{field.path}.{event.path}",
+            offset=NOWHERE if event.offset == NOWHERE else start + event.offset,
+            depth=field.depth + 1 + event.depth,
+        )
+
+    events = [*map(place, inside.events)]
+    if inside.error is not None:
+        left = field.value[inside.end :]
+        wrong = Explained("!", "!", ERROR, str(inside.error), inside.error.offset, 0, 0)
+        rest = Explained("rest", "rest", "bytes", left, inside.end, len(left), 0, ("secret",))
+        events += [place(wrong), place(rest)]
+    return events
+
+
+def _message(what: str, found: Explanation, api_key: int, version: int) -> Inside:
+    name = catalog.api_name(api_key) or f"API {api_key}"
+    return Inside(f"{name} version {version} {what}", found.events, found.error, found.end)
+
+
+def _carried(request: Explanation) -> bytes | None:
+    """The request that an Envelope carries; None where this is none."""
+    for event in request.events:
+        if "envelope_request" in event.roles and event.value:
+            return bytes(event.value)
+    return None
+
+
+def _kind(request: bytes) -> tuple[int, int]:
+    """API and version of a request; -1 where it is too short to tell."""
+    if len(request) < 4:
+        return -1, -1
+    return int.from_bytes(request[:2], signed=True), int.from_bytes(request[2:4], signed=True)
