@@ -15,12 +15,14 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
 from importlib.abc import MetaPathFinder
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
@@ -48,6 +50,7 @@ TABLE_NAMES: Final = (
 FORMAT_NAMES: Final = ("jsonl", "csv", "parquet", "arrow")
 BINARY_FORMATS: Final = ("parquet", "arrow")
 
+SHOW_SECRETS: Final = "Show credentials and configuration values."
 
 CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
     "errors": lambda exchange: bool(exchange.error_count),
@@ -121,13 +124,44 @@ def on_capture(command: F) -> F:
     return click.argument("captures", metavar="CAPTURE...", nargs=-1, required=True)(command)
 
 
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How and where rows are written."""
+
+    form: str
+    file: Path | None
+    show_secrets: bool
+
+
+def on_output(command: F) -> F:
+    """The options of commands that write rows; the command gets an `Output`."""
+
+    @wraps(command)
+    def run(form: str, file: Path | None, show_secrets: bool, **given: Any) -> Any:
+        return command(output=Output(form, file, show_secrets), **given)
+
+    for option in (
+        click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS),
+        click.option(
+            "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE", help="Write to a file, which takes this name when it is complete.",
+        ),
+        click.option(
+            "--format", "form", type=click.Choice(FORMAT_NAMES), default="jsonl",
+            show_default=True, help="How to write it.",
+        ),
+    ):  # fmt: skip
+        run = option(run)
+    return cast(F, run)
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="kafka-dissector", prog_name="kafka-dissector")
 def app() -> None:
     """Kafka network traffic as tables.
 
-    CAPTURE is a pcap or pcapng file, compressed or not, a folder or pattern of them, or - for
-    standard input. Several are read as one.
+    CAPTURE is a pcap or pcapng file, compressed or not, a broker's log segment, a folder or
+    pattern of them, or - for standard input. Several are read as one.
     """
 
 
@@ -152,44 +186,54 @@ def summary(captures: tuple[str, ...], ports: tuple[int, ...]) -> None:
     "--table", type=click.Choice(TABLE_NAMES), metavar="NAME", default="exchanges",
     show_default=True, help=f"Which table: {', '.join(TABLE_NAMES)}.",
 )  # fmt: skip
-@click.option(
-    "--format", "form", type=click.Choice(FORMAT_NAMES), default="jsonl", show_default=True,
-    help="How to write it.",
-)  # fmt: skip
-@click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    help="Write to a file, which takes this name when it is complete.",
-)  # fmt: skip
-def export(
-    captures: tuple[str, ...], ports: tuple[int, ...], table: str, form: str, output: Path | None
-) -> None:
+@on_output
+def export(captures: tuple[str, ...], ports: tuple[int, ...], table: str, output: Output) -> None:
     """Write the rows of a table.
 
     Rows come out while the capture is read. Times are ISO 8601 in UTC with nanoseconds, bytes are
-    base64; lists in csv are JSON.
+    base64; lists in csv are JSON. In the place of a secret stands [redacted].
     """
-    to_terminal = output is None and sys.stdout.isatty()
-    if to_terminal and form in BINARY_FORMATS:
-        raise click.UsageError(f"{form} is not for a terminal: use -o FILE, or a pipe")
-    if output is not None and output.exists() and _is_among(output, captures):
-        raise click.UsageError(f"{output} is the input")
+    _write(captures, ports, table, output)
+
+
+@app.command()
+@on_capture
+@on_output
+def records(captures: tuple[str, ...], ports: tuple[int, ...], output: Output) -> None:
+    """Write the records of captures, or of a broker's log segments.
+
+    As `export --table records` does. Of a segment, topic and partition are what the name of its
+    folder says.
+    """
+    _write(captures, ports, "records", output)
+
+
+def _write(captures: tuple[str, ...], ports: tuple[int, ...], table: str, output: Output) -> None:
+    """Write the rows of a table, as and where it was asked for."""
+    to_terminal = output.file is None and sys.stdout.isatty()
+    if to_terminal and output.form in BINARY_FORMATS:
+        raise click.UsageError(f"{output.form} is not for a terminal: use -o FILE, or a pipe")
+    if output.file is not None and output.file.exists() and _is_among(output.file, captures):
+        raise click.UsageError(f"{output.file} is the input")
     from analysis import export as write
     from analysis.text import without_controls
     from dissector.tables import TABLES
 
-    schema = TABLES[table].schema
-    with opened(captures, ports, show_progress=not to_terminal) as capture:
+    schema, form = TABLES[table].schema, write.FORMATS[output.form]
+    with opened(
+        captures, ports, show_progress=not to_terminal, show_secrets=output.show_secrets
+    ) as capture:
         batches: Iterator[pa.RecordBatch] = (batch for _, batch in capture.stream([table]))
-        if to_terminal and form == "csv":
+        if to_terminal and output.form == "csv":
             batches = map(without_controls, batches)
-        if output is None:
-            write.FORMATS[form](batches, schema, sys.stdout.buffer)
+        if output.file is None:
+            form(batches, schema, sys.stdout.buffer)
             return
         try:
-            with write.output(output) as sink:
-                write.FORMATS[form](batches, schema, sink)
+            with write.output(output.file) as sink:
+                form(batches, schema, sink)
         except KeyboardInterrupt:
-            click.echo(f"{write.partial(output)} has the rows up to here.", err=True)
+            click.echo(f"{write.partial(output.file)} has the rows up to here.", err=True)
             raise
 
 
@@ -202,7 +246,7 @@ def export(
 @click.option(
     "--limit", type=click.IntRange(1), default=10, show_default=True, help="How many at most."
 )
-@click.option("--show-secrets", is_flag=True, help="Show credentials and configuration values.")
+@click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS)
 def show(
     captures: tuple[str, ...],
     ports: tuple[int, ...],
@@ -247,13 +291,18 @@ def _is_among(output: Path, captures: Sequence[str]) -> bool:
 
 @contextmanager
 def opened(
-    captures: Sequence[str], ports: Sequence[int], *, show_progress: bool = True
+    captures: Sequence[str],
+    ports: Sequence[int],
+    *,
+    show_progress: bool = True,
+    show_secrets: bool = False,
 ) -> Iterator[Capture]:
     """The capture. What cannot be read becomes one sentence and exit status 1."""
     import dissector
     from analysis.terminal import progress
 
     options: dict[str, Any] = {"ports": ports} if ports else {}
+    options["show_secrets"] = show_secrets
     try:
         with progress(show_progress) as show:
             yield dissector.open_capture(captures, progress=show, **options)

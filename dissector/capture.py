@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -21,8 +22,10 @@ from dissector.exchange import Exchange, as_exchanges
 from dissector.faults import faults
 from dissector.packets import open_packets
 from dissector.packets.block import PacketSource
+from dissector.packets.paths import find
 from dissector.problems import Problem
 from dissector.protocol import catalog
+from dissector.segments import is_segment, lies_beside_segments, segment_rows
 from dissector.spool import Spool
 from dissector.streams import Streams
 from dissector.streams.frames import FrameBlock
@@ -44,6 +47,8 @@ def open_capture(
 ) -> Capture:
     """Open files, globs, folders, or ``-`` for standard input, as one capture in order of time.
 
+    A broker's log segments are read, too, after the captures: they have `batches` and `records`.
+
     `ports`: where brokers listen, for connections whose beginning is not in the capture.
     `hold`: let rows whose topics are named by id wait until the capture has told all names.
     `show_secrets`: leave secrets in the tables; see `dissector.secrets`.
@@ -51,8 +56,13 @@ def open_capture(
     """
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
-    source = open_packets(paths)
-    return Capture(source, ports=ports, hold=hold, show_secrets=show_secrets, progress=progress)
+    files = find(paths, also=is_segment)
+    logs = [path for path in files if is_segment(path)]
+    others = [path for path in files if path not in logs and not lies_beside_segments(path)]
+    source = open_packets(others) if others or not logs else None
+    return Capture(
+        source, logs, ports=ports, hold=hold, show_secrets=show_secrets, progress=progress
+    )
 
 
 class Capture:
@@ -60,7 +70,8 @@ class Capture:
 
     def __init__(
         self,
-        source: PacketSource,
+        source: PacketSource | None,
+        segments: Sequence[str] = (),
         *,
         ports: Collection[int] = DEFAULT_PORTS,
         hold: bool = True,
@@ -68,6 +79,8 @@ class Capture:
         progress: Progress | None = None,
     ) -> None:
         self._source = source
+        self._segments = segments
+        self._total = _total(source, segments)
         self._streams = Streams(
             ports=ports, newest={key: catalog.versions(key)[-1] for key in catalog.apis()}
         )
@@ -121,12 +134,12 @@ class Capture:
         """Every exchange, one by one, with the bytes of its messages, secrets and all."""
         conversation = Conversation(self._names, keep_frames=True)
         for turn, _ in self._turns(conversation):
-            batch = rows.exchanges(turn, self._names, self._connections, self._source.names)
+            batch = rows.exchanges(turn, self._names, self._connections, self._captures)
             yield from as_exchanges(batch, self._connections.mechanisms)
 
     def _rows(self, wanted: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The rows of each turn, then of the connections."""
-        names, ends, captures = self._names, self._connections, self._source.names
+        """The rows of each turn, then of the connections, then of the segments."""
+        names, ends, captures = self._names, self._connections, self._captures
         topics, batches = rows.Topics(), record_rows.BatchRows(names)
         for turn, problems in self._turns(Conversation(names)):
             if "exchanges" in wanted:
@@ -146,19 +159,30 @@ class Capture:
                 yield "problems", rows.problems([*problems, *faults(turn, captures)])
         if "connections" in wanted:
             yield "connections", self._connections.rows()
+        for path in self._segments:
+            yield from segment_rows(path, wanted, self._read)
+
+    @property
+    def _captures(self) -> list[str]:
+        return self._source.names if self._source else []
+
+    def _read(self, more: int) -> None:
+        self.bytes += more
+        self._progress(self.bytes, self._total)
 
     def _turns(self, conversation: Conversation) -> Iterator[tuple[Turn, list[Problem]]]:
         """Drive the stages: a turn for each block, and a last one for what still waited."""
+        if self._source is None:
+            return
         now = 0
         try:
             while (block := self._source.read(self._streams.reserve)) is not None:
                 self.packets += block.packets_seen
-                self.bytes += block.bytes_read
                 if len(block):
                     now = max(now, int(block.time.max()))
                 frames = self._streams.feed(block)
                 turn = self._turn(conversation, frames, now, last=False)
-                self._progress(self.bytes, self._source.total_bytes)
+                self._read(block.bytes_read)
                 yield turn, [*block.problems, *frames.problems]
             frames = self._streams.finish()
             yield self._turn(conversation, frames, now, last=True), frames.problems
@@ -174,6 +198,14 @@ class Capture:
         for high, low, port in self._connections.learn(turn):
             self._streams.learn_broker(high, low, port)
         return turn
+
+
+def _total(source: PacketSource | None, segments: Sequence[str]) -> int | None:
+    """Bytes of all input; None where it cannot be known."""
+    size = sum(Path(path).stat().st_size for path in segments)
+    if source is None:
+        return size
+    return None if source.total_bytes is None else source.total_bytes + size
 
 
 def _known(tables: Collection[str] | None) -> list[str]:

@@ -29,6 +29,7 @@ from dissector.problems import Problem
 from dissector.protocol.columns import Column
 from dissector.records.arrow import records_table
 from dissector.records.batches import read_batches
+from dissector.records.columns import Records
 from dissector.records.headers import CODECS, TIMESTAMP_TYPES, Batches
 from dissector.records.records import read_records
 from dissector.rows import api_of
@@ -104,31 +105,36 @@ class BatchRows:
                 **columns,
                 "request": turn.requests["id"].take(pa.array(each.row[each.message])),
                 "produced": pa.array(np.full(count, produced)),
-                "base_offset": pa.array(batches.base_offset, mask=batches.base_offset < 0),
-                "last_offset": pa.array(batches.last_offset, mask=batches.last_offset < 0),
-                "record_count": pa.array(batches.record_count, mask=batches.record_count < 0),
-                "magic": batches.magic,
-                "codec": _words(CODECS, batches.codec),
-                "timestamp_type": _words(TIMESTAMP_TYPES, batches.timestamp_type),
-                "base_timestamp": milliseconds(batches.base_timestamp),
-                "max_timestamp": milliseconds(batches.max_timestamp),
-                "leader_epoch": pa.array(batches.leader_epoch, mask=batches.leader_epoch < 0),
-                "producer_id": pa.array(batches.producer_id, mask=batches.producer_id < 0),
-                "producer_epoch": pa.array(batches.producer_epoch, mask=batches.producer_epoch < 0),
-                "base_sequence": pa.array(batches.base_sequence, mask=batches.base_sequence < 0),
-                "is_transactional": batches.is_transactional,
-                "is_control": batches.is_control,
-                "bytes": batches.size,
-                "uncompressed_bytes": pa.array(
-                    batches.size, mask=(batches.codec != 0) | batches.truncated
-                ),
-                "crc_ok": pa.array(batches.crc_ok == 1, mask=batches.crc_ok < 0),
-                "truncated": batches.truncated,
+                **header_columns(batches),
                 "error_code": pa.nulls(count, pa.int64())
                 if produced
                 else each.group.numbers_beside(each.column, "error_code", batches.field),
             }
         )
+
+
+def header_columns(batches: Batches) -> dict[str, Any]:
+    """What the headers of batches tell: columns of `batches` by those names."""
+    return {
+        "base_offset": pa.array(batches.base_offset, mask=batches.base_offset < 0),
+        "last_offset": pa.array(batches.last_offset, mask=batches.last_offset < 0),
+        "record_count": pa.array(batches.record_count, mask=batches.record_count < 0),
+        "magic": batches.magic,
+        "codec": _words(CODECS, batches.codec),
+        "timestamp_type": _words(TIMESTAMP_TYPES, batches.timestamp_type),
+        "base_timestamp": milliseconds(batches.base_timestamp),
+        "max_timestamp": milliseconds(batches.max_timestamp),
+        "leader_epoch": pa.array(batches.leader_epoch, mask=batches.leader_epoch < 0),
+        "producer_id": pa.array(batches.producer_id, mask=batches.producer_id < 0),
+        "producer_epoch": pa.array(batches.producer_epoch, mask=batches.producer_epoch < 0),
+        "base_sequence": pa.array(batches.base_sequence, mask=batches.base_sequence < 0),
+        "is_transactional": batches.is_transactional,
+        "is_control": batches.is_control,
+        "bytes": batches.size,
+        "uncompressed_bytes": pa.array(batches.size, mask=(batches.codec != 0) | batches.truncated),
+        "crc_ok": pa.array(batches.crc_ok == 1, mask=batches.crc_ok < 0),
+        "truncated": batches.truncated,
+    }
 
 
 def record_rows(
@@ -144,13 +150,21 @@ def record_rows(
             problems += [
                 _placed(problem, each, int(each.message[index])) for index, problem in part.problems
             ]
-            rows = records_table(part, each.batches)
-            of_batch = near.take(rows.column("batch"))
-            columns = {name: of_batch[name] for name in near.column_names}
-            columns |= {name: rows.column(name) for name in rows.schema.names}
-            columns["timestamp"] = milliseconds(rows.column("timestamp").to_numpy())
-            columns["decoded"] = pa.nulls(len(rows), pa.string())
-            yield as_table(RECORDS, columns)
+            yield rows_of(part, each.batches, near)
+
+
+def rows_of(part: Records, batches: Batches, near: pa.Table) -> pa.RecordBatch:
+    """Rows of `records`; `near` has the columns that all records of a batch share, batch by batch.
+
+    `decoded` is null: what Kafka's own records say is told when topics have their names.
+    """
+    rows = records_table(part, batches)
+    of_batch = near.take(rows.column("batch"))
+    columns = {name: of_batch[name] for name in near.column_names}
+    columns |= {name: rows.column(name) for name in rows.schema.names}
+    columns["timestamp"] = milliseconds(rows.column("timestamp").to_numpy())
+    columns["decoded"] = pa.nulls(len(rows), pa.string())
+    return as_table(RECORDS, columns)
 
 
 def batch_problems(found: Sequence[Carried]) -> list[Problem]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from dissector.errors import CaptureError
@@ -21,15 +21,19 @@ from dissector.packets.records import CaptureReader
 STANDARD_INPUT = "-"
 
 
-def find(paths: Sequence[str | os.PathLike[str]]) -> list[str]:
+def find(
+    paths: Sequence[str | os.PathLike[str]],
+    also: Callable[[str], bool] = lambda path: False,
+) -> list[str]:
     """The files that `paths` mean, each once; those of a pattern or a folder in order of name.
 
-    What cannot be read is among them: opening it says why.
+    What cannot be read is among them: opening it says why. Of a folder, captures and whatever
+    `also` takes.
     """
     found: dict[str, str] = {}
     for path in paths:
         for named in _matches(os.fspath(path)):
-            for file in _below(named) if Path(named).is_dir() else [named]:
+            for file in _below(named, also) if Path(named).is_dir() else [named]:
                 found.setdefault(file if file == STANDARD_INPUT else os.path.realpath(file), file)
     return list(found.values())
 
@@ -41,13 +45,13 @@ def _matches(path: str) -> list[str]:
     return sorted(glob.glob(path, recursive=True)) or [path]  # noqa: PTH207 - may be absolute
 
 
-def _below(folder: str) -> Iterator[str]:
+def _below(folder: str, also: Callable[[str], bool]) -> Iterator[str]:
     """All captures in a folder and in those below it, and files that cannot be looked into."""
     for parent, folders, files in os.walk(folder):
         folders.sort()
         for file in sorted(files):
             path = Path(parent, file)
-            if path.is_file() and _may_be_capture(str(path)):
+            if path.is_file() and (_may_be_capture(str(path)) or also(str(path))):
                 yield str(path)
 
 
