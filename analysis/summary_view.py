@@ -65,7 +65,9 @@ def _span(summary: Summary, totals: Totals, packets: int) -> Iterator[Renderable
 
 def _nothing(totals: Totals) -> Iterator[RenderableType]:
     yield Text("\nNo Kafka request or response was found.", "bold")
-    if totals.unknown_ports:
+    if not totals.protocols:
+        yield Text("No packet of it is TCP, or TCP in an encapsulation that can be read.")
+    elif totals.unknown_ports:
         ports = ", ".join(map(str, totals.unknown_ports[:MOST]))
         yield Text(
             f"Something else, or something not recognised, was spoken with port {ports}. "
@@ -166,6 +168,8 @@ def _clients(summary: Summary) -> Iterator[RenderableType]:
 
 def _requests(summary: Summary) -> Iterator[RenderableType]:
     apis = summary.apis()
+    if not apis:
+        return
     yield Listing(
         (
             Column("API"),
@@ -223,7 +227,8 @@ def _listed(
     columns: Sequence[Column], rows: Sequence[T], cells: Callable[[T], Sequence[Text]]
 ) -> Iterator[RenderableType]:
     """A listing of the first `MOST` rows; how many there are beyond."""
-    yield Listing(columns, map(cells, rows[:MOST]))
+    if rows:
+        yield Listing(columns, map(cells, rows[:MOST]))
     if len(rows) > MOST:
         yield Text(f"and {len(rows) - MOST:,} more", "dim")
 

@@ -154,6 +154,7 @@ def test_connections_add_up() -> None:
 def test_a_capture_without_anything() -> None:
     text = printed(summed())
     assert "No Kafka request or response was found." in text
+    assert "No packet of it is TCP" in text
     assert "What is wrong" not in text
 
 
@@ -161,6 +162,14 @@ def test_a_capture_without_kafka_names_the_ports_to_try() -> None:
     text = printed(summed(connections=[connection(protocol="unknown", broker_port=29092)]))
     assert "port 29092" in text
     assert "--port" in text
+
+
+def test_what_has_no_rows_has_no_heading() -> None:
+    lonely = exchange(status="request_missing", api=None, api_key=None, client_id=None)
+    text = printed(summed(exchanges=[lonely], connections=[connection()]))
+    assert "1 response to a request that is not in the capture" in text
+    assert "Clients" not in text
+    assert "Requests" not in text
 
 
 def test_a_healthy_capture_says_so() -> None:
