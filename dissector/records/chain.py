@@ -12,6 +12,7 @@ wrong is walked alone, by nothing but its bytes.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +32,7 @@ _ADVANCE = np.where(
 )
 """From the two bytes that a record begins with, how far on the next one is; 0 where they do not
 tell."""
+_ADVANCE_LIST: list[int] = _ADVANCE.tolist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,21 +119,23 @@ def _walk_alone(memory: memoryview, at: int, end: int) -> tuple[array[int], int]
 
     That is before `end` where a length is not one, behind it where the last record runs over.
     """
-    starts = array("q")
-    add = starts.append
-    while at < end:
-        low = memory[at]
-        if low < 0x80:
-            length, width = low >> 1, 1
-        else:
-            high = memory[at + 1]
-            if high < 0x80:
-                length, width = (low & 0x7F | high << 7) >> 1, 2
-            else:
-                length, behind = read_one(memory, at, end)
-                low, width = -(length < 0), behind - at
-        if low & 1 or length < MIN_RECORD - 1:
-            break
-        add(at)
-        at += width + length
+    starts = array("q", _starts(memory, at, end))
+    if starts:
+        at = starts[-1] + _step(memory, starts[-1], end)
     return starts, at
+
+
+def _starts(memory: memoryview, at: int, end: int) -> Iterator[int]:
+    advance = _ADVANCE_LIST
+    while at < end:
+        step = advance[memory[at] | memory[at + 1] << 8] or _step(memory, at, end)
+        if not step:
+            return
+        yield at
+        at += step
+
+
+def _step(memory: memoryview, at: int, end: int) -> int:
+    """How far on the next record is; 0 where there is no length that a record can have."""
+    length, behind = read_one(memory, at, end)
+    return behind - at + length if length >= MIN_RECORD - 1 else 0

@@ -22,9 +22,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-import snappy
+import cramjam
+import lz4.frame
 from isal import isal_zlib
-from lz4.frame import LZ4FrameDecompressor
 from zstandard import ZstdDecompressor, ZstdError
 
 from dissector.errors import DecodeError
@@ -35,10 +35,13 @@ _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
 _SNAPPY_RATIO = 22
 """No raw snappy block decompresses to more: three bytes copy at most 64."""
-_FIRST_ROOM = 1 << 16
+_LZ4_RATIO = 255
+"""No LZ4 block decompresses to more: a byte of length stands for at most 255."""
+_STEP = 1 << 20
+"""Bytes that may come out in a first step, where there is no telling how many will."""
 _ERRORS = (
     cast("type[Exception]", isal_zlib.error),
-    snappy.UncompressError,
+    cramjam.DecompressionError,
     RuntimeError,  # all that lz4 raises
     ZstdError,
     EOFError,
@@ -67,7 +70,7 @@ class _Room:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.left = limit
-        self.chunks: list[bytes] = []
+        self.chunks: list[bytes | memoryview] = []
 
     def take(self, size: int) -> None:
         """`DecodeError` where more has come out, or is about to, than may."""
@@ -83,7 +86,9 @@ class _Room:
         self.chunks.append(chunk)
 
 
-def decompress(codec: int, data: memoryview, limits: Limits, *, magic: int = 2) -> list[bytes]:
+def decompress(
+    codec: int, data: memoryview, limits: Limits, *, magic: int = 2
+) -> list[bytes | memoryview]:
     """What `data` decompresses to by the codec of that number, in pieces.
 
     `DecodeError` where there is no such codec, the data is damaged, or a limit is reached.
@@ -125,29 +130,34 @@ def _unsnappy(data: memoryview, room: _Room) -> None:
 
 
 def _unsnappy_block(block: memoryview, room: _Room) -> None:
-    length = 0
-    for shift, byte in enumerate(block[:5]):
-        length |= (byte & 0x7F) << 7 * shift
-        if byte < 0x80:
-            break
+    length = cramjam.snappy.decompress_raw_len(block)
     if length > _SNAPPY_RATIO * len(block):
         raise EOFError(f"a block of {len(block)} bytes says that it holds {length}")
     room.take(length)
-    room.chunks.append(snappy.decompress(block))
+    room.chunks.append(memoryview(cramjam.snappy.decompress_raw(block)))
 
 
 def _unlz4(data: memoryview, room: _Room) -> None:
+    while data:
+        if _LZ4_RATIO * len(data) <= room.left:
+            whole, used = lz4.frame.decompress(data, return_bytes_read=True)
+            room.add(whole)
+            data = data[used:]
+        else:
+            data = _unlz4_by_steps(data, room)
+
+
+def _unlz4_by_steps(data: memoryview, room: _Room) -> memoryview:
+    """One frame that may reach the limit; what stands behind it."""
+    stream = lz4.frame.LZ4FrameDecompressor()
+    step = _STEP
     rest: memoryview | bytes = data
-    while rest:
-        stream = LZ4FrameDecompressor()
-        # It makes room for all that it may give at once, so it may give more step by step.
-        step = max(_FIRST_ROOM, 4 * len(rest))
-        while not stream.eof:
-            if stream.needs_input and not rest:
-                raise EOFError("it ends early")
-            room.add(stream.decompress(rest, min(step, room.left + 1)))
-            rest, step = b"", 2 * step
-        rest = stream.unused_data or b""
+    while not stream.eof:
+        if stream.needs_input and not rest:
+            raise EOFError("it ends early")
+        room.add(stream.decompress(rest, min(step, room.left + 1)))
+        rest, step = b"", 2 * step
+    return memoryview(stream.unused_data or b"")
 
 
 def with_right_checksum(frame: memoryview) -> bytes:
@@ -193,7 +203,7 @@ _per_thread = _PerThread()
 
 def _unzstd(data: memoryview, room: _Room) -> None:
     reader = _per_thread.zstd.stream_reader(data, read_across_frames=True)
-    step = max(_FIRST_ROOM, 8 * len(data))
+    step = max(_STEP, 8 * len(data))
     while chunk := reader.read(min(step, room.left + 1)):
         room.add(chunk)
         step *= 2

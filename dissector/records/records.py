@@ -13,7 +13,7 @@ the chain of lengths is sound.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from dissector.records.slices import in_one_row
 from dissector.streams.bytespace import ByteSpace
 
 GROUP_RECORDS = 1 << 18
-GROUP_BYTES = 4 << 20
+GROUP_BYTES = 16 << 20
 _RATIO = 8
 _WRAPPED = 64
 """Bytes of a compressed message that are guessed to hold a record."""
@@ -111,7 +111,7 @@ class _Growing:
         self.data = np.empty(min(guess + PAD, GROUP_BYTES), np.uint8)
         self.used = 0
 
-    def add(self, chunks: list[bytes]) -> None:
+    def add(self, chunks: Sequence[bytes | memoryview]) -> None:
         needed = self.used + sum(map(len, chunks))
         if needed > len(self.data):
             grown = np.empty(2 * needed, np.uint8)

@@ -206,7 +206,7 @@ def test_a_bomb_stops_at_the_limit(codec: int, magic: int) -> None:
     pieces = list(read_records(space, batches, limits=Limits(batch_bytes=1 << 20)))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 16 << 20
+    assert peak < 20 << 20  # the row that batches are decompressed into, and little else
     assert sum(map(len, pieces)) == 2
     ((index, problem),) = [pair for piece in pieces for pair in piece.problems]
     assert (index, problem.kind) == (1, "decompression")
