@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.measure import Series
 from bench.peers import FLOOR, OURS, PEERS, TSHARK
-from bench.suite import SIZES, TABLES, Large, Results
+from bench.suite import SIZES, TABLES, Large, Results, sized
 
 MB = 1e6
 
@@ -60,7 +60,7 @@ def _parts(results: Results) -> Iterator[str]:
         "files; medians. Nothing is asserted: another machine has other figures, but much the\n"
         "same ratios."
     )
-    yield "\n".join(f"- {line}" for line in machine())
+    yield "\n".join(f"- {line}" for line in machine(results.load))
     if marks := [mark.row() for mark in _marks(results)]:
         yield "## Marks"
         yield table(["mark", "wanted", "reached", "enough", "of CPU time"], marks)
@@ -87,7 +87,7 @@ def _parts(results: Results) -> Iterator[str]:
         yield results.records
 
 
-def machine() -> Iterator[str]:
+def machine(load: float) -> Iterator[str]:
     """What all this ran on, without a name of it."""
     model = ""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -96,6 +96,7 @@ def machine() -> Iterator[str]:
         model = next((line.split(":")[1].strip() for line in lines if "model name" in line), "")
     yield time.strftime("%Y-%m-%d", time.gmtime())
     yield f"{os.cpu_count()} cores{', ' * bool(model)}{model}; {memory:.0f} GiB of memory"
+    yield f"load before: {load:.1f}"
     versions = [f"{name} {metadata.version(name)}" for name in ("numpy", "pyarrow")]
     yield ", ".join([f"Python {platform.python_version()}", *versions])
     yield ", ".join(
@@ -229,7 +230,7 @@ def _marks(results: Results) -> Iterator[Mark]:
         reached, in_cpu = _beyond_start(results)
         yield Mark("bulk: the same, beyond start-up", 2, reached, in_cpu, at_most=True)
     for load in SIZES:
-        once, twice = (results.sizes.get(f"{load}-{name}") for name in ("once", "twice"))
+        once, twice = (results.sizes.get(sized(load, times)) for times in (1.0, 2.0))
         if once is None or twice is None:
             continue
         good = not once.failure and not twice.failure

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -35,8 +36,8 @@ PARTS = {
     "chatter": {"connections": 8, "messages": 5_000},
 }
 TABLES = ("exchanges", "errors", "connections", "topics", "problems", "batches", "records")
-TIMES = {"half": 0.5, "once": 1.0, "twice": 2.0}
-"""Sizes of a load, against that which the peers read."""
+TIMES = {"bulk": (1.0, 0.5, 2.0), "chatter": (1.0, 2.0, 4.0)}
+"""Sizes of each load, against that which the peers read. A round of chatter cannot be halved."""
 CONNECTIONS = (50, 500, 5_000)
 OWN_ROUNDS = 3
 """For what is only compared with itself."""
@@ -68,7 +69,7 @@ class Results:
     """All that was measured, for `report`."""
 
     inputs: dict[str, Large] = field(default_factory=dict)
-    """By name: bulk, chatter, bulk-twice, connections-50 and so on."""
+    """By name: bulk, chatter, bulk-x2, connections-50 and so on."""
     peers: dict[str, dict[str, Series]] = field(default_factory=dict)
     """By load and program."""
     tables: dict[str, Series] = field(default_factory=dict)
@@ -77,6 +78,8 @@ class Results:
     """By input."""
     start: dict[str, Series] = field(default_factory=dict)
     """What nearly no input takes, by what was run."""
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
+    """Processes that wanted a core before the first run; not near 0, and no time is clean."""
     records: str = ""
     """What `bench.records` printed."""
 
@@ -108,6 +111,11 @@ def scaled(options: Options, sizes: Mapping[str, int], times: float = 1.0) -> di
     }
 
 
+def sized(load: str, times: float) -> str:
+    """Name of a load that is so many times as long; the load's own where it is as it is."""
+    return load if times == 1.0 else f"{load}-x{times:g}"
+
+
 def compare(options: Options, results: Results, load: str) -> None:
     """All peers on one load."""
     whole = make(options, load, load, scaled(options, SIZES[load]))
@@ -125,19 +133,18 @@ def tables(options: Options, results: Results) -> None:
     chatter = results.inputs["chatter"].path
     commands = {table: export(chatter, table, OUTPUT) for table in TABLES}
     commands["summary"] = [PROGRAM, "summary", str(chatter)]
-    results.tables = in_turn(commands, OWN_ROUNDS, options.say)
+    results.tables = in_turn(commands, min(options.rounds, OWN_ROUNDS), options.say)
 
 
 def sizes(options: Options, results: Results) -> None:
     """Time and memory against the size of the file, and the number of connections."""
     commands = {}
     for load, size in SIZES.items():
-        for name, times in TIMES.items():
-            large = results.inputs[load]
-            if times != 1.0:
-                large = make(options, f"{load}-{name}", load, scaled(options, size, times))
-            results.inputs[f"{load}-{name}"] = large
-            commands[f"{load}-{name}"] = export(large.path, "exchanges", OUTPUT)
+        for times in TIMES[load]:
+            name = sized(load, times)
+            large = make(options, name, load, scaled(options, size, times))
+            results.inputs[name] = large
+            commands[name] = export(large.path, "exchanges", OUTPUT)
     for connections in CONNECTIONS:
         name = f"connections-{connections}"
         # Short bodies, so that as many messages fit into the most connections.
@@ -145,7 +152,7 @@ def sizes(options: Options, results: Results) -> None:
         large = make(options, name, "chatter", size)
         results.inputs[name] = large
         commands[name] = export(large.path, "exchanges", OUTPUT)
-    results.sizes = in_turn(commands, OWN_ROUNDS, options.say)
+    results.sizes = in_turn(commands, min(options.rounds, OWN_ROUNDS), options.say)
 
 
 def start(options: Options, results: Results) -> None:
@@ -161,7 +168,7 @@ def start(options: Options, results: Results) -> None:
         f"{FLOOR} -w /dev/null": command(FLOOR, small.path, small.broker_ports, OUTPUT),
     }
     results.inputs["small"] = small
-    results.start = in_turn(commands, OWN_ROUNDS, options.say)
+    results.start = in_turn(commands, min(options.rounds, OWN_ROUNDS), options.say)
 
 
 def records(options: Options, results: Results) -> None:
