@@ -3,6 +3,9 @@
 block      what this room hands on: `PacketBlock`, `PacketSource`
 files      `open_packets`: many files as one capture, in order of time
 layers     link, network and transport headers, read for all packets of a block at once
+headers    where packets stand among them, and which number means which header
+tunnels    headers with another network's packets behind them
+fragments  fragments of IP packets, put together
 records    the chain of records that a capture file is, followed through damage
 pcap       that chain in pcap files
 pcapng     that chain in pcapng files

@@ -23,6 +23,7 @@ import numpy as np
 
 from dissector.errors import CaptureError
 from dissector.packets.block import PAD, Bytes, Int64, PacketBlock
+from dissector.packets.fragments import Fragments
 from dissector.packets.layers import segments
 from dissector.packets.paths import find, open_reader
 from dissector.packets.records import CaptureReader, Columns, Records
@@ -62,6 +63,7 @@ class _Lane:
         self.latest = _BEFORE_ALL
         """Of all rows so far."""
         self.done = 0
+        self.fragments = Fragments()
 
     def hold(self, block: PacketBlock) -> None:
         """Hold a block that has rows."""
@@ -138,6 +140,7 @@ class FileSource:
                 block = self._read(lane, reserve)
                 if block is None:
                     self._lanes.remove(lane)
+                    self._problems += lane.fragments.finish(lane.reader.name)
                 elif not len(block):
                     return block
                 else:
@@ -166,7 +169,9 @@ class FileSource:
         # However many files overlap, all that is held together is about one block.
         room = max(self._block_bytes // len(self._lanes), _SMALLEST_BLOCK)
         records = lane.reader.read(reserve, min(room, self._block_bytes))
-        return segments(records, lane.index, lane.reader.name) if records else None
+        if records is None:
+            return None
+        return segments(records, lane.index, lane.reader.name, lane.fragments)
 
     def _hand_on(self, frontier: int, reserve: int) -> PacketBlock:
         """All rows that are held and not after `frontier`, at least one."""
@@ -230,4 +235,5 @@ def _merge(parts: list[_Part], reserve: int) -> PacketBlock:
 
 def _empty(reserve: int) -> PacketBlock:
     data: Bytes = np.zeros(reserve + PAD, np.uint8)
-    return segments(Records(data, reserve, Columns.join([]), np.empty(0, np.int64), 0, []), 0, "")
+    records = Records(data, reserve, Columns.join([]), np.empty(0, np.int64), 0, [])
+    return segments(records, 0, "", Fragments())

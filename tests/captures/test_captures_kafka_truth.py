@@ -20,11 +20,10 @@ from dissector.capture import open_capture
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 LATER = {
-    "kafka-4-net-vxlan.pcap.zst": "tunnels are not opened yet",
     "kafka-4-tls-secrets.pcapng.zst": "TLS is not decrypted yet",
 }
 """What the dissector must still learn: each reason goes when its test passes."""
-PARTIAL = ("kafka-4-cut-", "kafka-4-net-vxlan", "kafka-4-tls")
+PARTIAL = ("kafka-4-cut-", "kafka-4-tls")
 WHOLE = sorted(
     path.name for path in CAPTURES.glob("kafka-*.pcap*.zst") if not path.name.startswith(PARTIAL)
 )

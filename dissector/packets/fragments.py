@@ -1,0 +1,200 @@
+"""Fragments of IP packets (RFC 791, section 3.2; RFC 8200, section 4.5), put together.
+
+Pieces wait until all of their packet are there; then its bytes are appended to the block's data,
+and the piece that came last becomes the whole packet, with its own time and number. This is rare,
+so that it goes piece by piece.
+
+What waits is bounded in packets and bytes: the oldest is given up first. So is what is older than
+TIMEOUT, since identifications come again, and whatever overlaps in any other way than being there
+twice (RFC 5722). Fragments that were given up become a `Problem`, counted. Of UDP only tunnels are
+missed.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from dissector.packets.block import PAD
+from dissector.packets.headers import PORTS, PROTOCOLS, Kind, Packets
+from dissector.packets.records import Records
+from dissector.problems import Problem
+
+PACKETS = 4096
+"""Most packets that wait for fragments, of one file."""
+BYTES = 16 << 20
+"""Most bytes of them together."""
+TIMEOUT = 30 * 10**9
+"""ns of capture time; as long as Linux waits (ipfrag_time)."""
+LARGEST = 0xFFFF
+"""Bytes of the largest packet."""
+UDP = 17
+
+_Key: TypeAlias = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Piece:
+    data: bytes
+    """As captured."""
+    length: int
+    """On the wire."""
+    protocol: int
+
+
+@dataclass(slots=True)
+class _Pieces:
+    """What is there of one packet."""
+
+    time: int
+    """ns; of the piece that came first."""
+    number: int
+    pieces: dict[int, _Piece] = field(default_factory=dict)
+    """By offset."""
+    size: int | None = None
+    """Of the whole, once its last piece is there."""
+    length: int = 0
+    """Of all pieces."""
+
+    @property
+    def is_missed(self) -> bool:
+        """Whether anybody asked for this packet."""
+        first = self.pieces.get(0)
+        if any(piece.protocol != UDP for piece in self.pieces.values()):
+            return True
+        port = int.from_bytes(first.data[2:4], "big") if first else 0
+        return bool(PORTS[port] != Kind.OTHER)
+
+    def whole(self) -> bytes | None:
+        """Its bytes, up to the first that was not captured; None where pieces overlap."""
+        found, end, is_there = bytearray(), 0, True
+        for offset, piece in sorted(self.pieces.items()):
+            if offset != end:
+                return None
+            end += piece.length
+            if is_there:
+                found += piece.data
+                is_there = len(piece.data) == piece.length
+        return bytes(found) if end == self.size else None
+
+
+class Fragments:
+    """The fragments of one file that wait for others."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[_Key, _Pieces] = {}  # oldest first
+        self._bytes = 0
+        self._lost: list[_Pieces] = []
+
+    def join(self, packets: Packets, records: Records) -> bool:
+        """Take all fragments among `packets`; whether any of them were made whole packets."""
+        is_fragment = (packets.kind == Kind.FRAGMENT) | (packets.kind == Kind.FRAGMENT_V6)
+        appended = [packets.data[:-PAD]]
+        end = len(appended[0])
+        found = False
+        for row in np.flatnonzero(is_fragment).tolist():
+            pieces = self._take(packets, row, records)
+            packets.kind[row] = Kind.OTHER
+            if pieces is None:
+                continue
+            data = pieces.whole()
+            if data is None:
+                self._lost.append(pieces)
+                continue
+            assert pieces.size is not None
+            packets.kind[row] = PROTOCOLS[pieces.pieces[0].protocol]
+            packets.at[row], packets.end[row] = end, end + len(data)
+            packets.wire_end[row] = end + pieces.size
+            appended.append(np.frombuffer(data, np.uint8))
+            end += len(data)
+            found = True
+        if found:
+            packets.data = np.concatenate([*appended, np.zeros(PAD, np.uint8)])
+        return found
+
+    def _take(self, packets: Packets, row: int, records: Records) -> _Pieces | None:
+        """Add one fragment to its packet; all pieces where it was the last that was missing."""
+        key, offset, is_last, begin, protocol = _header(packets, row)
+        time = int(records.columns.time[row])
+        end, wire_end = int(packets.end[row]), int(packets.wire_end[row])
+        piece = _Piece(packets.data[begin:end].tobytes(), wire_end - begin, protocol)
+        pieces = self._waiting.get(key)
+        if pieces is not None and abs(time - pieces.time) > TIMEOUT:
+            self._give_up(key)
+            pieces = None
+        if pieces is None:
+            pieces = self._waiting[key] = _Pieces(time, int(records.number[row]))
+        before = pieces.pieces.setdefault(offset, piece)
+        if before is not piece and before.length == piece.length:
+            return None  # captured twice, or sent twice
+        if before is not piece:
+            self._give_up(key)
+            return None
+        pieces.length += piece.length
+        self._bytes += len(piece.data)
+        contradicts = is_last and pieces.size not in (None, offset + piece.length)
+        if is_last:
+            pieces.size = offset + piece.length
+        unaligned = not is_last and piece.length % 8
+        too_long = offset + piece.length > LARGEST
+        if contradicts or unaligned or too_long or piece.length <= 0:
+            self._give_up(key)
+            return None
+        while len(self._waiting) > PACKETS or self._bytes > BYTES:
+            self._give_up(next(iter(self._waiting)))
+        if pieces.size is None or pieces.length < pieces.size:
+            return None
+        return self._drop(key)
+
+    def _drop(self, key: _Key) -> _Pieces:
+        pieces = self._waiting.pop(key)
+        self._bytes -= sum(len(piece.data) for piece in pieces.pieces.values())
+        return pieces
+
+    def _give_up(self, key: _Key) -> None:
+        pieces = self._drop(key)
+        self._lost.append(pieces)
+
+    def given_up(self, name: str) -> list[Problem]:
+        """What was given up since this was asked last, in the file `name`."""
+        lost = [pieces for pieces in self._lost if pieces.is_missed]
+        self._lost = []
+        if not lost:
+            return []
+        count = sum(len(each.pieces) for each in lost)
+        detail = f"{count} packets are fragments of IP packets, which could not be put together"
+        size = sum(each.length for each in lost)
+        first = lost[0]
+        return [
+            Problem(
+                "packets", "fragment", detail, first.time, name, packet=first.number, bytes=size
+            )
+        ]
+
+    def finish(self, name: str) -> list[Problem]:
+        """No more packets come: give up what still waits."""
+        for key in list(self._waiting):
+            self._give_up(key)
+        return self.given_up(name)
+
+
+def _header(packets: Packets, row: int) -> tuple[_Key, int, bool, int, int]:
+    """Key of a fragment's packet, offset, whether it is the last, where its bytes begin, protocol.
+
+    Packets stand before the header that says so, which was found whole.
+    """
+    at = int(packets.at[row])
+    ends = tuple(
+        int(each[row])
+        for each in (packets.src_high, packets.src_low, packets.dst_high, packets.dst_low)
+    )
+    memory = packets.data.data
+    if packets.kind[row] == Kind.FRAGMENT:
+        version, identification, flags, protocol = struct.unpack_from(">B3xHHxB", memory, at)
+        key = (4, identification, protocol, *ends)
+        return key, (flags & 0x1FFF) * 8, not flags & 0x2000, at + (version & 15) * 4, protocol
+    protocol, flags, identification = struct.unpack_from(">BxHI", memory, at)
+    return (6, identification, *ends), flags & 0xFFF8, not flags & 1, at + 8, protocol

@@ -1,0 +1,169 @@
+"""Where packets stand among their headers, and which number on the wire means which header.
+
+A packet has a `Kind`, the header that it stands before, and a position. The tables say which number
+means which kind: a new link type, tunnel or extension header is a line here and a function in
+`layers` or `tunnels`, or only the line. Some kinds end a packet's way: TCP, which is read last,
+OTHER, which nobody asked for, and those that become problems.
+
+Nothing is read behind a packet's captured bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dissector.packets.block import Bytes, Int64, UInt8, UInt64
+from dissector.packets.records import PACKET_LIMIT, Records, gather
+
+Rows: TypeAlias = "Int64 | slice"
+"""Which packets: indices, or slice(None) for all of them, which spares a gather."""
+
+
+class Kind(IntEnum):
+    """What a packet stands before: the end of its way, parts of a packet, or a header."""
+
+    OTHER = 0
+    TCP = 1
+    CUT = 2
+    MALFORMED = 3
+    TUNNEL = 4
+    UNKNOWN_LINK = 5
+    FRAGMENT = 6
+    FRAGMENT_V6 = 7
+    ETHERNET = 8
+    COOKED = 9
+    COOKED_V2 = 10
+    NULL = 11
+    RAW_IP = 12
+    VLAN = 13
+    PPPOE = 14
+    MPLS = 15
+    PSEUDOWIRE = 16
+    IPV4 = 17
+    IPV6 = 18
+    IPV6_OPTIONS = 19
+    IPV6_FRAGMENT = 20
+    AUTHENTICATION = 21
+    UDP = 22
+    GRE = 23
+    ERSPAN_II = 24
+    ERSPAN_III = 25
+    VXLAN = 26
+    GENEVE = 27
+    GTP = 28
+    GTP_EXTENSION = 29
+
+
+FIRST_HEADER = Kind.FRAGMENT
+"""What still stands before one of these at the end has more headers than any packet."""
+
+
+def _table(size: int, kinds: dict[int, Kind], default: Kind = Kind.OTHER) -> UInt8:
+    table = np.full(size, default, np.uint8)
+    table[list(kinds)] = list(kinds.values())
+    return table
+
+
+LINKS = _table(
+    512,
+    {
+        0: Kind.NULL,
+        1: Kind.ETHERNET,
+        12: Kind.RAW_IP,  # as BSD numbers it
+        14: Kind.RAW_IP,  # as OpenBSD does
+        101: Kind.RAW_IP,
+        108: Kind.NULL,
+        113: Kind.COOKED,
+        228: Kind.IPV4,
+        229: Kind.IPV6,
+        276: Kind.COOKED_V2,
+        511: Kind.OTHER,  # stands for interfaces that the file does not describe
+    },
+    default=Kind.UNKNOWN_LINK,
+)
+ETHERTYPES = _table(
+    1 << 16,
+    {
+        0x0800: Kind.IPV4,
+        0x86DD: Kind.IPV6,
+        0x8100: Kind.VLAN,
+        0x88A8: Kind.VLAN,
+        0x9100: Kind.VLAN,
+        0x8847: Kind.MPLS,
+        0x8848: Kind.MPLS,
+        0x8864: Kind.PPPOE,
+    },
+)
+PROTOCOLS = _table(
+    256,
+    {
+        0: Kind.IPV6_OPTIONS,  # hop by hop
+        4: Kind.IPV4,  # in IP
+        6: Kind.TCP,
+        17: Kind.UDP,
+        41: Kind.IPV6,  # in IP
+        43: Kind.IPV6_OPTIONS,  # routing
+        44: Kind.IPV6_FRAGMENT,
+        47: Kind.GRE,
+        51: Kind.AUTHENTICATION,
+        60: Kind.IPV6_OPTIONS,  # destination
+    },
+)
+# What GRE and GENEVE carry: ethertypes, and numbers of their own.
+PAYLOADS = ETHERTYPES.copy()
+PAYLOADS[[0x6558, 0x88BE, 0x22EB]] = [Kind.ETHERNET, Kind.ERSPAN_II, Kind.ERSPAN_III]
+# What PPP carries (RFC 1332, 5072, 3032).
+PPP = _table(1 << 16, {0x0021: Kind.IPV4, 0x0057: Kind.IPV6, 0x0281: Kind.MPLS})
+# UDP ports that tunnels listen on.
+PORTS = _table(
+    1 << 16,
+    {2152: Kind.GTP, 4789: Kind.VXLAN, 6081: Kind.GENEVE, 8472: Kind.VXLAN},  # 8472: Linux's first
+)
+# AF_INET is 2 everywhere; AF_INET6 is 10 on Linux, 23 on Windows, 24, 28 and 30 on the BSDs.
+FAMILIES = _table(256, {2: Kind.IPV4, **dict.fromkeys((10, 23, 24, 28, 30), Kind.IPV6)})
+
+
+class Packets:
+    """Where each packet of a stretch stands; all arrays of shape (n,)."""
+
+    def __init__(self, records: Records) -> None:
+        columns = records.columns
+        count = len(columns.start)
+        self.data: Bytes = records.data
+        self.kind: UInt8 = LINKS[np.clip(columns.link, -1, 510)]
+        self.at: Int64 = columns.start.copy()
+        self.end: Int64 = columns.start + columns.captured
+        """Behind the last captured byte."""
+        # A length on the wire that no packet can have is damage, and worth no more than that.
+        length = np.maximum(np.minimum(columns.length, PACKET_LIMIT), columns.captured)
+        self.wire_end: Int64 = columns.start + length
+        """Where the last byte on the wire would end, if all of it had been captured."""
+        self.src_high: UInt64 = np.zeros(count, np.uint64)
+        self.src_low: UInt64 = np.zeros(count, np.uint64)
+        self.dst_high: UInt64 = np.zeros(count, np.uint64)
+        self.dst_low: UInt64 = np.zeros(count, np.uint64)
+
+    def header(self, rows: Rows, layout: np.dtype[np.void]) -> tuple[Rows, NDArray[np.void]]:
+        """The headers that begin where the packets stand; packets that end within one fall out."""
+        at = self.at[rows]
+        whole = at + layout.itemsize <= self.end[rows]
+        if not whole.all():
+            rows = np.arange(len(self.kind))[rows]
+            was_sent = at + layout.itemsize <= self.wire_end[rows]
+            self.kind[rows[~whole & was_sent]] = Kind.CUT
+            self.kind[rows[~was_sent]] = Kind.MALFORMED
+            rows, at = rows[whole], at[whole]
+        return rows, gather(self.data, at, layout)
+
+    def groups(self, layers: Iterable[Kind]) -> list[tuple[Kind, Rows]]:
+        """The packets that stand before one of `layers`, by kind."""
+        counts = np.bincount(self.kind, minlength=len(Kind))
+        kinds = [kind for kind in layers if counts[kind]]
+        if len(kinds) == 1 and counts[kinds[0]] == len(self.kind):
+            return [(kinds[0], slice(None))]
+        return [(kind, np.flatnonzero(self.kind == kind)) for kind in kinds]
