@@ -1,12 +1,18 @@
 """Where the records of batches begin: the chain of their lengths.
 
 Each record of a batch of magic 2 begins with its length, so the second can only be found by the
-first. One batch is a loop of some 0.1 µs a record. But the batches of a block are independent: with
-dozens of them, the j-th record of every batch is one step on arrays, in which one lookup of the
-two bytes at hand gives the whole way to the next record. That lookup knows lengths of one and two
-bytes, which is records up to 8 KB, and the step trusts the counts in the headers. Both guesses are
-checked at the end, since only right ones end where the batch does; a batch for which they were
-wrong is walked alone, by nothing but its bytes.
+first. One batch is a loop of some 0.1 µs a record. But the batches of a block are independent, so
+they are walked together, each in a lane of its own, in three gaits:
+
+- step: the next record of every lane at once. One lookup of the two bytes at hand gives the whole
+  way to the next record;
+- leap: where records are all of one size, the next ones can be guessed from the one at hand. Dozens
+  are looked up in one go; a lane goes on as far as its guess was right;
+- alone: with few lanes left, one after the other.
+
+The lookup knows lengths of one and two bytes, which is records up to 8 KB, and the lanes trust the
+counts in the headers. Both are checked at the end, since only right ones end where the batch does;
+a batch for which they were wrong is walked again, by nothing but its bytes.
 """
 
 from __future__ import annotations
@@ -14,16 +20,26 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dissector.packets.block import Bytes, Int64
 from dissector.records.varints import SHORT, read_one, value_of, width_of, words
 
 MIN_RECORD = 7
 """Bytes of the smallest record: length, attributes, two deltas, two lengths and a count."""
-_ALONE = 40
-"""With fewer batches than this still going, each is faster alone."""
+_FEW = 40
+"""With fewer lanes than this, each is faster alone."""
+_VERY_FEW = 4
+"""With fewer lanes than this, looking at each is cheaper than arrays."""
+_LEAP = 16, 4096
+"""Records of each lane that a leap tries at first, and at most."""
+_LEAP_SIZE = 1 << 16
+"""Records of all lanes that a leap tries at most."""
+_WALK = 64, 4096
+"""Records of each lane that are walked before a leap is tried, at first and at most."""
 
 _ADVANCE = np.where(
     (width_of(SHORT) > 0) & (value_of(SHORT) >= MIN_RECORD - 1),
@@ -53,65 +69,137 @@ def walk_records(data: Bytes, begin: Int64, end: Int64, count: Int64) -> RecordC
     `count` is what the headers say; it is only a hint.
     """
     hint = np.clip(count, 0, np.maximum(end - begin, 0) // MIN_RECORD)
-    if len(begin) >= _ALONE:
-        start, found, reached = _walk_together(data, begin, end, hint)
-        wrong = np.flatnonzero(reached != end)
-        if not len(wrong):
-            return RecordChain(start, found, reached)
-    else:
-        start, found, reached = np.zeros(0, np.int64), np.zeros_like(hint), begin.copy()
-        wrong = np.arange(len(begin))
-    first = np.cumsum(found) - found
+    start = _Lanes(data, begin, end, hint).walk()
+    wrong = np.flatnonzero(~_right(data, start, begin, end, hint))
+    if not len(wrong):
+        return RecordChain(start, hint, end)
+    found, reached = hint.copy(), end.copy()
+    first = np.cumsum(hint) - hint
     parts: list[Int64] = []
     behind = 0
-    memory = data.data
     for index in wrong.tolist():
         parts.append(start[behind : first[index]])
-        behind = int(first[index] + found[index])
-        alone, reached[index] = _walk_alone(memory, int(begin[index]), int(end[index]))
+        behind = int(first[index] + hint[index])
+        alone, reached[index] = _walk_alone(data.data, int(begin[index]), int(end[index]))
         found[index] = len(alone)
         parts.append(np.frombuffer(alone, np.int64))
     parts.append(start[behind:])
     return RecordChain(np.concatenate(parts), found, reached)
 
 
-def _walk_together(
-    data: Bytes, begin: Int64, end: Int64, count: Int64
-) -> tuple[Int64, Int64, Int64]:
-    """Starts, counts and ends of the walks; these are right where the end is."""
-    word = words(data, 2)
-    memory = data.data
-    order = np.argsort(-count, kind="stable")
-    # going[j]: how many batches have a j-th record, by their counts
-    going = (len(count) - np.cumsum(np.bincount(count))).tolist()
-    start = np.zeros(int(count.sum()), np.int64)
-    slot = (np.cumsum(count) - count)[order]
-    at, stop = begin[order], end[order]
-    some_at, some_slot, some_stop = at, slot, stop
-    for step, left in enumerate(going):
-        if left < _ALONE:
-            for index in range(left):
-                alone, at[index] = _walk_alone(memory, int(at[index]), int(stop[index]))
-                if len(alone) != count[order[index]] - step:
-                    at[index] = -1
-                else:
-                    start[slot[index] : slot[index] + len(alone)] = np.frombuffer(alone, np.int64)
-            break
-        if left < len(some_at):
-            some_at, some_slot, some_stop = some_at[:left], some_slot[:left], some_stop[:left]
-        start[some_slot] = some_at
-        some_slot += 1
-        some_at += _ADVANCE[word[some_at].astype(np.intp)]
-        np.minimum(some_at, some_stop, out=some_at)
-    reached = np.empty_like(at)
-    reached[order] = at
-    # A walk that reached the end too early, or ran over it, stands there all the same.
-    filled = np.flatnonzero(count > 0)
+def _right(data: Bytes, start: Int64, begin: Int64, end: Int64, count: Int64) -> NDArray[np.bool_]:
+    """Whether the lanes ended where the batches do."""
+    right = begin == end
+    filled = np.flatnonzero(count)
     last = start[(np.cumsum(count) - 1)[filled]]
-    exact = last + _ADVANCE[word[last].astype(np.intp)]
-    exact = np.where(last < end[filled], exact, -1)
-    reached[filled] = np.where(exact == reached[filled], exact, -1)
-    return start, count.copy(), reached
+    advance = _ADVANCE[words(data, 2)[last].astype(np.intp)]
+    right[filled] = (advance > 0) & (last + advance == end[filled])
+    return np.asarray(right, np.bool_)
+
+
+class _Lanes:
+    """Batches that are walked together; arrays of shape (lanes,)."""
+
+    def __init__(self, data: Bytes, begin: Int64, end: Int64, count: Int64) -> None:
+        self._memory = data.data
+        self._word = words(data, 2)
+        self._start = np.zeros(int(count.sum()), np.int64)
+        self._at = begin.copy()
+        self._end = end
+        self._left = count.copy()
+        self._slot = np.cumsum(count) - count
+
+    def walk(self) -> Int64:
+        """The starts of so many records of each batch as its count says, right or wrong."""
+        leap, walk = _LEAP[0], _WALK[0]
+        while self._drop_finished():
+            if self._promising() and self._leap(leap):
+                leap, walk = min(4 * leap, _LEAP[1]), _WALK[0]
+                continue
+            self._walk(walk)
+            leap, walk = _LEAP[0], min(4 * walk, _WALK[1])
+        return self._start
+
+    def _drop_finished(self) -> bool:
+        """Whether lanes are left."""
+        going = self._left > 0
+        if not going.all():
+            self._at, self._end = self._at[going], self._end[going]
+            self._left, self._slot = self._left[going], self._slot[going]
+        return len(self._at) > 0
+
+    def _advance(self, at: Int64) -> Int64:
+        return _ADVANCE[self._word[at].astype(np.intp)]
+
+    def _promising(self) -> bool:
+        """Whether in half of the lanes the next two records are of one size."""
+        if len(self._at) < _VERY_FEW:
+            ends = zip(self._at.tolist(), self._end.tolist(), strict=True)
+            sizes = [list(islice(_starts(self._memory, at, end), 3)) for at, end in ends]
+            same = sum(len(some) > 2 and some[2] - some[1] == some[1] - some[0] for some in sizes)
+        else:
+            size = self._advance(self._at)
+            following = self._advance(np.minimum(self._at + size, self._end))
+            same = int(np.count_nonzero(following == size))
+        return 2 * same >= len(self._at)
+
+    def _leap(self, most: int) -> bool:
+        """Guess that the next `most` records of each lane are as long as the one at hand; whether
+        half of them were."""
+        size = self._advance(self._at)
+        ahead = np.arange(min(most, int(self._left.max()), max(_LEAP_SIZE // len(size), 2)))
+        guess = self._at[:, None] + size[:, None] * ahead
+        np.minimum(guess, self._end[:, None], out=guess)
+        tried = np.minimum(self._left, len(ahead))
+        right = self._advance(guess) == size[:, None]
+        slot = self._slot[:, None] + ahead
+        if right.all() and int(tried.min()) == len(ahead):
+            run = tried
+            self._start[slot] = guess
+        else:
+            right &= ahead < tried[:, None]
+            run = np.where(right.all(1), len(ahead), right.argmin(1))
+            taken = ahead < run[:, None]
+            self._start[slot[taken]] = guess[taken]
+        self._at = np.minimum(self._at + run * size, self._end)
+        self._slot += run
+        self._left -= run
+        return bool(2 * run.sum() >= tried.sum())
+
+    def _walk(self, times: int) -> None:
+        """The next so many records of each lane."""
+        if len(self._at) < _FEW:
+            self._alone(times)
+            return
+        while times and self._drop_finished():
+            together = min(times, int(self._left.min()))
+            self._step(together)
+            times -= together
+
+    def _step(self, times: int) -> None:
+        """The next records of all lanes, one of each at a time."""
+        at, slot, end, start = self._at, self._slot, self._end, self._start
+        for _ in range(times):
+            start[slot] = at
+            slot += 1
+            at += self._advance(at)
+            np.minimum(at, end, out=at)
+        self._left -= times
+
+    def _alone(self, times: int) -> None:
+        """The next records of one lane after the other."""
+        lanes = zip(self._at.tolist(), self._end.tolist(), self._left.tolist(), strict=True)
+        for lane, (at, end, left) in enumerate(lanes):
+            wanted = min(left, times)
+            starts = array("q", islice(_starts(self._memory, at, end), wanted))
+            if len(starts) < wanted:
+                self._left[lane] = 0  # its count is wrong, and it will be walked again
+                continue
+            slot = int(self._slot[lane])
+            self._start[slot : slot + wanted] = starts
+            self._at[lane] = starts[-1] + _step(self._memory, starts[-1], end)
+            self._slot[lane] += wanted
+            self._left[lane] -= wanted
 
 
 def _walk_alone(memory: memoryview, at: int, end: int) -> tuple[array[int], int]:
