@@ -1,12 +1,17 @@
 """From packets to frames.
 
 sequence     sequence numbers and positions
-table        connections, as arrays that grow
+table        connections and streams, as arrays that grow
+limits       how long and how far is waited, and how sure one must be
 tracking     which connection a packet belongs to
+segments     stretches of streams, as arrays
 reassembly   segments in order, each byte once
-deciding     what a connection carries, and where its frames begin
-framing      from stretches of streams to frames
+holding      what is carried from block to block
+seeking      what a connection carries, and where frames begin
+framing      chains of sizes
+walking      from chains to frames
 bytespace    bytes in pieces, read as if in one row
+frames       what comes out
 streaming    all of it, block by block
 """
 

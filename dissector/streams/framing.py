@@ -1,74 +1,115 @@
 """Framing: from stretches of streams to frames.
 
 A frame is a 4-byte size and that many bytes, so the sizes of a stream form a chain. Most small
-messages are one packet each: for each stream, the stretch that begins where the chain is and whose
-size is its own length is a frame, and so on to the first that is not, all at once. From there all
+messages are one segment each: where the chain stands at a segment whose size is its own length,
+that is a frame, and so is all that follows up to the first that is not, at once. Elsewhere all
 streams are walked together, a frame of each a step, and the last few one by one.
 
 Addresses count the bytes of all streams of a block, one stream after the other, holes included. A
 hole inside a frame leaves the chain whole, since the size says where the next one begins. A hole
-over a size, or a size that cannot be, breaks it; then `sync` finds a new beginning.
+over a size, or a size that cannot be, breaks it; then `seeking` finds where to take it up again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from dissector.packets.block import Bytes, Int64
-from dissector.streams.bytespace import FlatSpace, PiecedSpace
-from dissector.streams.reassembly import Segments
-
-MAX_FRAME = 100 << 20
-"""Largest size taken for one: a broker's socket.request.max.bytes, which is 104857600."""
+from dissector.streams.bytespace import FlatSpace, PiecedSpace, ranges
+from dissector.streams.limits import FRAME_LIMIT
+from dissector.streams.segments import Segments, last_of_each
+from dissector.streams.table import Bools
 
 FEW = 6
 """Streams for which a step each is cheaper than a step together."""
 
-WHOLE, CUT, BROKEN = range(3)
-"""How the walk of a stream ended: at its end, inside a frame, or where no size can be."""
+WHOLE, CUT, LOST, BAD = range(4)
+"""How the walk of a stream ended: at its end, inside a frame, where a size is lost or cannot be."""
 
 FAR = 1 << 62
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """n frames; int64 arrays of shape (n,)."""
+
+    start: Int64
+    """Address of the size."""
+    size: Int64
+    piece: Int64
+    """The piece that holds the first byte of the size."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[Found]) -> Found:
+        """All of them, in order of address."""
+        none = [np.zeros(0, np.int64)]
+        start = np.concatenate([each.start for each in parts] or none)
+        order = np.argsort(start, kind="stable")
+        return cls(
+            start[order],
+            np.concatenate([each.size for each in parts] or none)[order],
+            np.concatenate([each.piece for each in parts] or none)[order],
+        )
+
+
 @dataclass(slots=True)
 class Chains:
-    """The bytes of a block's streams, and the walk along their frames."""
+    """The bytes of a block's streams, and the walk along their frames.
+
+    Methods take `index`: where a stream stands in `stream`.
+    """
 
     data: Bytes
     pieces: Segments
-    """Sorted by stream and position."""
+    """By stream and position, without overlap."""
     address: Int64 = field(init=False)
     """Of each piece's first byte."""
     space: PiecedSpace = field(init=False)
     stream: Int64 = field(init=False)
-    """The streams that have pieces, ascending; shape (streams,)."""
+    """Local numbers of the streams that have pieces, ascending; shape (streams,)."""
     first: Int64 = field(init=False)
     """First piece of each stream, and the number of pieces at the end; shape (streams + 1,)."""
     end: Int64 = field(init=False)
     """Address behind the last byte of each stream."""
     _gap_start: Int64 = field(init=False)
     _gap_end: Int64 = field(init=False)
+    _size: Int64 = field(init=False)
+    """What the first four bytes of each piece say as a size."""
+    _is_frame: Bools = field(init=False)
+    """Pieces that would be one frame."""
+    _until: Int64 = field(init=False)
+    """First piece behind each one that is not one frame, or does not follow."""
 
     def __post_init__(self) -> None:
-        pieces = self.pieces
-        new = np.ones(len(pieces), np.bool_)
-        new[1:] = pieces.stream[1:] != pieces.stream[:-1]
-        step = np.where(new[1:], pieces.span[:-1], np.diff(pieces.at))
-        self.address = np.concatenate([np.zeros(min(len(pieces), 1), np.int64), np.cumsum(step)])
+        pieces, count = self.pieces, len(self.pieces)
+        last = last_of_each(pieces.stream)
+        same = pieces.stream[1:] == pieces.stream[:-1]
+        step = np.where(same, np.diff(pieces.at), pieces.span[:-1])
+        self.address = np.zeros(count, np.int64)
+        np.cumsum(step, out=self.address[1:])
         self.space = PiecedSpace(self.data, self.address, pieces.source, pieces.length)
-        self.first = np.append(np.flatnonzero(new), len(pieces))
-        self.stream = pieces.stream[self.first[:-1]]
-        last = self.first[1:] - 1
+        self.stream = pieces.stream[last]
+        self.first = np.append(0, last + 1)
         self.end = self.address[last] + pieces.span[last]
         there = self.address + pieces.length
         follows = np.append(self.address[1:], self.end[-1:])
         gaps = np.flatnonzero(follows > there)
         self._gap_start, self._gap_end = there[gaps], follows[gaps]
+        size = FlatSpace(self.data).number(pieces.source, "i4")
+        self._size = size.astype(np.int64)
+        self._is_frame = (pieces.length >= 4) & (pieces.length == pieces.span)
+        self._is_frame &= self._size == pieces.length - 4
+        chained = self._is_frame.copy()
+        chained[:1] = False
+        chained[1:] &= same & (there[:-1] == self.address[1:])
+        breaks = np.append(np.flatnonzero(~chained), count)
+        self._until = np.repeat(breaks[1:], np.diff(breaks)) if count else breaks[:0]
 
     def address_of(self, index: Int64, position: Int64) -> Int64:
-        """Address of a position in each of the streams at `index`."""
+        """Address of a position in each of these streams."""
         first = self.first[index]
         return self.address[first] + position - self.pieces.at[first]
 
@@ -83,7 +124,7 @@ class Chains:
         return piece
 
     def there_until(self, address: Int64) -> Int64:
-        """How far the bytes from each address on are there."""
+        """How far the bytes from each address on are there, but for the end of the stream."""
         if not len(self._gap_start):
             return np.full(len(address), FAR)
         next_gap = np.searchsorted(self._gap_end, address, side="right")
@@ -91,88 +132,92 @@ class Chains:
         until: Int64 = np.maximum(start, address)
         return until
 
-    def walk(self, index: Int64, at: Int64) -> tuple[Int64, Int64, Int64, Int64, Int64]:
-        """Walk the chains of the streams at `index` from the addresses `at` on.
+    def walk(self, index: Int64, at: Int64) -> tuple[list[Found], Int64, Int64, Int64]:
+        """Walk the chains of these streams from the addresses `at` on.
 
-        Returns address and size of each frame and the index of its stream; then for each stream the
-        address where its walk ended, and how (WHOLE, CUT, BROKEN).
+        Returns the frames; then for each stream the address where its walk ended, how (WHOLE, CUT,
+        LOST, BAD), and the address behind the frame that is cut, or -1 where its size is cut too.
         """
-        found: list[tuple[Int64, Int64, Int64]] = [self._one_each(index, at)]
+        found: list[Found] = []
         at = at.copy()
-        np.maximum.at(at, np.searchsorted(index, found[0][2]), found[0][0] + 4 + found[0][1])
         ended = np.full(len(index), WHOLE)
-        live = np.flatnonzero(at < self.end[index])
+        behind = np.full(len(index), -1)
+        lost = at < self.address[self.first[index]]
+        ended[lost] = LOST
+        live = np.flatnonzero(~lost & (at < self.end[index]))
         while len(live) > FEW:
             here, end = at[live], self.end[index[live]]
-            size, how = self._sizes(here, end)
-            good = how == WHOLE
-            found.append((here[good], size[good], index[live[good]]))
+            piece = self.piece_of(here)
+            leap = self._is_frame[piece] & (self.address[piece] == here)
+            until = np.where(leap, self._until[piece], piece + 1)
+            run = ranges(piece[leap], until[leap] - piece[leap])[0]
+            found.append(Found(self.address[run], self._size[run], run))
+            size, how = self._sizes(here, end, ~leap)
+            one = ~leap & (how == WHOLE)
+            found.append(Found(here[one], size[one], piece[one]))
+            edge = self.address[until - 1] + self.pieces.length[until - 1]
+            stop = how != WHOLE
             ended[live] = how
-            at[live] = here + np.where(good, 4 + size, 0)
-            live = live[good]
-            live = live[at[live] < self.end[index[live]]]
+            behind[live] = np.where((how == CUT) & (here + 4 <= end), here + 4 + size, -1)
+            here = np.where(stop, here, np.where(leap, edge, here + 4 + size))
+            at[live] = here
+            live = live[~stop & (here < end)]
         for each in live.tolist():
-            starts, sizes, at[each], ended[each] = self._alone(
+            frames, at[each], ended[each], behind[each] = self._alone(
                 int(at[each]), int(self.end[index[each]])
             )
-            who = np.full(len(starts), index[each])
-            found.append((np.array(starts, np.int64), np.array(sizes, np.int64), who))
-        start, size, who = (np.concatenate(each) for each in zip(*found, strict=True))
-        order = np.argsort(start, kind="stable")
-        return start[order], size[order], who[order], at, ended
+            found.append(frames)
+        return found, at, ended, behind
 
-    def _one_each(self, index: Int64, at: Int64) -> tuple[Int64, Int64, Int64]:
-        """Frames that are one piece each, from the beginning of each stream on."""
-        pieces = self.pieces
-        size = FlatSpace(self.data).number(pieces.source, "i4").astype(np.int64)
-        fits = (pieces.length >= 4) & (size == pieces.length - 4) & (pieces.span == pieces.length)
-        fits[1:] &= self.address[1:] == (self.address + pieces.span)[:-1]
-        begins = np.full(len(self.stream), -1)
-        begins[index] = at
-        starts = self.first[:-1]
-        fits[starts] = (
-            (begins == self.address[starts])
-            & (pieces.length[starts] >= 4)
-            & (size[starts] == pieces.length[starts] - 4)
-            & (pieces.span[starts] == pieces.length[starts])
-        )
-        misses = np.cumsum(~fits)
-        whose = np.repeat(np.arange(len(self.stream)), np.diff(self.first))
-        misses -= (misses[starts] - ~fits[starts])[whose]
-        some = np.flatnonzero(misses == 0)
-        return self.address[some], size[some], whose[some]
-
-    def _sizes(self, at: Int64, end: Int64) -> tuple[Int64, Int64]:
-        """The size at each address, and how the walk goes on from there."""
-        size = self.space.number(np.minimum(at, end), "i4").astype(np.int64)
+    def _sizes(self, at: Int64, end: Int64, wanted: Bools) -> tuple[Int64, Int64]:
+        """The size at each address, and how the walk goes on from there; WHOLE if not wanted."""
+        size = np.zeros(len(at), np.int64)
         how = np.full(len(at), WHOLE)
-        how[at + 4 + size > end] = CUT
-        how[(size < 0) | (size > MAX_FRAME)] = BROKEN
-        how[at + 4 > end] = CUT
-        how[self.there_until(at) < np.minimum(at + 4, end)] = BROKEN
+        some = np.flatnonzero(wanted)
+        if len(some):
+            at, end = at[some], end[some]
+            size[some] = one = self.space.number(at, "i4").astype(np.int64)
+            state = np.where(at + 4 + one > end, CUT, WHOLE)
+            state[(one < 0) | (one > FRAME_LIMIT)] = BAD
+            state[at + 4 > end] = CUT
+            state[self.there_until(at) < np.minimum(at + 4, end)] = LOST
+            how[some] = state
         return size, how
 
-    def _alone(self, at: int, end: int) -> tuple[list[int], list[int], int, int]:
-        """The same walk for one stream; sizes are read from each piece while they lie inside it."""
+    def _alone(self, at: int, end: int) -> tuple[Found, int, int, int]:
+        """The same walk for one stream."""
         starts: list[int] = []
         sizes: list[int] = []
+        pieces: list[int] = []
         memory = self.data.data
-        low = high = shift = 0
+        how, behind = WHOLE, -1
+        piece = low = high = shift = 0
         while at < end:
-            if not low <= at <= high - 4:
+            if not low < at <= high - 4:
                 piece = int(np.searchsorted(self.address, at, side="right")) - 1
                 low = int(self.address[piece])
+                if at == low and self._is_frame[piece]:
+                    run = slice(piece, int(self._until[piece]))
+                    starts += self.address[run].tolist()
+                    sizes += self._size[run].tolist()
+                    pieces += range(run.start, run.stop)
+                    at = starts[-1] + 4 + sizes[-1]
+                    continue
                 high = low + int(self.pieces.length[piece])
                 shift = int(self.pieces.source[piece]) - low
             if at <= high - 4:
                 size = int.from_bytes(memory[at + shift : at + shift + 4], "big", signed=True)
-                how = WHOLE if 0 <= size <= MAX_FRAME else BROKEN
+                how = WHOLE if at + 4 + size <= end else CUT
+                how = how if 0 <= size <= FRAME_LIMIT else BAD
             else:
-                one, state = self._sizes(np.array([at]), np.array([end]))
+                one, state = self._sizes(np.array([at]), np.array([end]), np.ones(1, np.bool_))
                 size, how = int(one[0]), int(state[0])
-            if how != WHOLE or at + 4 + size > end:
-                return starts, sizes, at, how or CUT
+            if how != WHOLE:
+                behind = at + 4 + size if how == CUT and at + 4 <= end else -1
+                break
             starts.append(at)
             sizes.append(size)
+            pieces.append(piece)
             at += 4 + size
-        return starts, sizes, at, WHOLE
+        columns = (np.array(each, np.int64) for each in (starts, sizes, pieces))
+        return Found(*columns), at, how, behind

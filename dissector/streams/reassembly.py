@@ -5,302 +5,441 @@ trims what is already there, so reordering, retransmission, overlap and packets 
 twice are one case; a start beyond the maximum is a hole. What lies beyond a hole waits, and comes
 again with the next block, until the hole is filled, or taken for lost:
 
-- the other side acknowledged bytes beyond it, `ACKED_WAIT` of capture time ago: it has what the
-  capture misses;
-- `OLD` of capture time has passed, or more than `WAITING_LIMIT` bytes wait behind it;
-- the connection's ports were opened anew, or the capture ends.
+- the other end acknowledged it, and it has been open for `GRACE`;
+- it has been open for `PATIENCE`, or more waits beyond it than reordering explains;
+- nothing more is waited for in the stream: it is over, or memory is needed.
 
-Where two copies of a byte differ, the first to arrive is right: a segment that came first keeps its
-bytes, though one that came later begins before it.
+Where two copies of a byte differ, the first to arrive is right.
+
+A stream begins behind its SYN. Without one it begins with the lowest byte seen, once
+`REORDER_PACKETS` packets have passed in which an earlier one could have come.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dissector.packets.block import ACK, SYN, Bytes, Int64, PacketBlock
-from dissector.streams.sequence import difference
-from dissector.streams.table import ConnectionTable
-
-ACKED_WAIT = 10**9
-"""ns. A packet that was captured late, or in another file, is late by less."""
-OLD = 30 * 10**9
-"""ns. No sender waits so long to send again."""
-WAITING_LIMIT = 8 << 20
-"""Bytes of one stream; about the largest window in use."""
-SETTLE_BACK = 64
-"""Segments to look back for one that overlaps."""
-NOTHING = -(1 << 62)
-"""A position that is before all others: nothing was acknowledged."""
+from dissector.packets.block import ACK, FIN, SYN, Int64, PacketBlock, UInt32
+from dissector.streams import sequence
+from dissector.streams.limits import (
+    GRACE,
+    PATIENCE,
+    REORDER_PACKETS,
+    WAITING_BYTES,
+    WAITING_SEGMENTS,
+    WINDOW_AHEAD,
+)
+from dissector.streams.segments import BLOCK, NO_SEGMENTS, Segments, last_of_each, running_maximum
+from dissector.streams.table import (
+    FRAMED,
+    IGNORED,
+    KAFKA,
+    LAST_TIME,
+    NEVER,
+    OTHER,
+    SEEKING,
+    TLS,
+    Bools,
+    ConnectionTable,
+    StreamTable,
+)
+from dissector.streams.tracking import Assignment
 
 
 @dataclass(frozen=True, slots=True)
-class Segments:
-    """n stretches of streams; int64 arrays of shape (n,)."""
+class Gaps:
+    """Bytes of streams that are not to be had; int64 arrays of shape (n,)."""
 
     stream: Int64
+    """Stream, not local."""
     at: Int64
-    """Position in the stream of the first byte."""
     length: Int64
-    """Bytes that are there."""
-    span: Int64
-    """Bytes that it stands for: more where the capture cut the packet."""
-    source: Int64
-    """Position of the first byte in the block's data."""
-    time: Int64
-    """ns; of arrival, and once in order, of the latest arrival up to here."""
-    capture: Int64
-    number: Int64
 
-    def __len__(self) -> int:
-        return len(self.at)
-
-    def __getitem__(self, index: NDArray[np.integer] | NDArray[np.bool_] | slice) -> Segments:
-        return Segments(*(getattr(self, each.name)[index] for each in fields(self)))
-
-    def __add__(self, other: Segments) -> Segments:
-        return Segments(
-            *(
-                np.concatenate([getattr(self, each.name), getattr(other, each.name)])
-                for each in fields(self)
-            )
+    def __add__(self, other: Gaps) -> Gaps:
+        return Gaps(
+            np.concatenate([self.stream, other.stream]),
+            np.concatenate([self.at, other.at]),
+            np.concatenate([self.length, other.length]),
         )
 
 
-NO_SEGMENTS = Segments(*(np.zeros(0, np.int64) for _ in fields(Segments)))
+NO_GAPS = Gaps(*(np.zeros(0, np.int64) for _ in range(3)))
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """Holes that were given up; int64 arrays of shape (n,)."""
+class Ordered:
+    """What reassembly makes of a block."""
 
-    stream: Int64
-    at: Int64
-    length: Int64
+    ready: Segments
+    """By local stream and position, each byte once; from what was held on."""
+    waiting: Segments
+    """Beyond a hole."""
+    lost: Gaps
+    """Holes that were given up."""
+    stray: Gaps
+    """Segments that cannot be of their stream."""
 
 
 class Reassembler:
     """Puts the segments of all streams in order, block by block."""
 
-    def __init__(self, table: ConnectionTable, budget: int) -> None:
-        """`budget`: bytes that may wait, of all streams together."""
+    def __init__(self, table: ConnectionTable, streams: StreamTable) -> None:
         self._table = table
-        self._budget = budget
-        self._started = np.zeros(0, np.bool_)
-        self._next = np.zeros(0, np.int64)
-        self._sequence = np.zeros(0, np.int64)
-        self._clock = np.zeros(0, np.int64)
-        self._heard: dict[int, tuple[int, int]] = {}
+        self._streams = streams
 
     def feed(
-        self, block: PacketBlock, stream: Int64, wanted: NDArray[np.bool_], waiting: Segments,
-        now: int, *, last: bool = False,
-    ) -> tuple[Segments, Segments, Lost]:  # fmt: skip
-        """Segments that are next in their streams, those that wait, and holes given up.
+        self, block: PacketBlock, assignment: Assignment, held: Segments, now: int, give_up: Bools
+    ) -> Ordered:
+        """Order what was held and what came.
 
-        `stream` of each packet; `wanted`: packets whose bytes are to be read; `waiting`: those
-        that waited before, with their place in this block's data. The segments returned are in
-        order of stream and position, and trimmed.
+        `held`: with local streams, and their place in the block's data. `now`: ns. `give_up`: by
+        local stream, whether nothing more is waited for.
         """
-        self._grow(2 * self._table.count)
-        self._start(block, stream)
-        every = waiting + self._segments(block, stream, wanted)
-        arrival = np.arange(len(every))
-        order = np.argsort(every.stream, kind="stable")
-        every, arrival = every[order], arrival[order]
-        same = every.stream[1:] == every.stream[:-1]
-        if (same & (every.at[1:] < every.at[:-1])).any():
-            order = np.lexsort((every.at, every.stream))
-            every, arrival = every[order], arrival[order]
-            self._settle_overlaps(block.data, every, arrival)
-            late = _before_later(every.stream, arrival) & (arrival >= len(waiting))
-            np.add.at(self._table.out_of_order.reshape(-1), every.stream[late], 1)
-        kept, gap = self._trim(every, arrival, len(waiting))
-        released, lost = self._holes(block, stream, kept, gap, now, last)
-        done = kept[released]
-        self._advance(done)
-        return self._in_time(done), kept[~released], lost
+        who = assignment.streams
+        since = self._place(block, assignment)
+        self._note_fins(block, assignment)
+        every, arrival, stray = self._arrived(block, assignment, held)
+        self._begin(who, every, (since < len(block) - REORDER_PACKETS) | give_up)
+        every, arrival, late = self._sorted(who, every, arrival)
+        every, arrival, late = self._settled(who, every, arrival, late, len(held))
+        kept, gap = self._trimmed(who, every, arrival >= len(held), late)
+        kept, gap, open_holes, astray = self._holes(block, assignment, kept, gap, now, give_up)
+        free = _before_first(kept.stream, open_holes)
+        over = np.flatnonzero((gap > 0) & free)
+        lost = Gaps(who[kept.stream[over]], kept.at[over] - gap[over], gap[over])
+        np.add.at(self._table.lost.reshape(-1), lost.stream, lost.length)
+        if free.all():
+            return Ordered(self._read(who, kept), NO_SEGMENTS, lost, stray + astray)
+        return Ordered(self._read(who, kept[free]), kept[~free], lost, stray + astray)
 
-    def _grow(self, streams: int) -> None:
-        if streams <= len(self._next):
-            return
-        more = max(streams, 2 * len(self._next)) - len(self._next)
-        self._started = np.concatenate([self._started, np.zeros(more, np.bool_)])
-        for name in ("_next", "_sequence", "_clock"):
-            grown = np.concatenate([getattr(self, name), np.zeros(more, np.int64)])
-            setattr(self, name, grown)
+    # Positions
 
-    def _start(self, block: PacketBlock, stream: Int64) -> None:
-        """Position 0 of streams that are new: behind their SYN, or the lowest that was seen."""
-        new = np.flatnonzero(~self._started[stream] & ((block.length > 0) | _syn(block)))
-        if not len(new):
-            return
-        who, first = np.unique(stream[new], return_index=True)
-        first = new[first]
-        begin = block.seq[first].astype(np.int64)
-        lowest = np.zeros(len(who), np.int64)
-        index = np.searchsorted(who, stream[new])
-        np.minimum.at(lowest, index, difference(block.seq[new], begin[index]))
-        isn = self._table.isn.reshape(-1)[who]
-        begin = np.where(isn >= 0, isn + 1, begin + lowest)
-        self._started[who] = True
-        self._sequence[who] = begin & 0xFFFFFFFF
+    def _place(self, block: PacketBlock, assignment: Assignment) -> Int64:
+        """Give streams that are new an origin.
 
-    def _segments(self, block: PacketBlock, stream: Int64, wanted: NDArray[np.bool_]) -> Segments:
-        """The payloads of the block."""
-        some = np.flatnonzero((block.length > 0) & wanted)
-        missing = block.length[some].astype(np.int64) - block.captured[some]
-        np.add.at(self._table.cut.reshape(-1), stream[some], missing)
-        who = stream[some]
-        # A SYN takes one sequence number before its payload (TCP Fast Open, RFC 7413).
-        sequence = block.seq[some].astype(np.int64) + _syn(block)[some]
-        at = self._next[who] + difference(sequence, self._sequence[who])
-        return Segments(
-            who, at, block.captured[some].astype(np.int64), block.length[some].astype(np.int64),
-            block.payload[some], block.time[some], block.capture[some].astype(np.int64),
-            block.number[some],
-        )  # fmt: skip
+        Returns, by local stream, the index of the packet that began it in this block, or -1.
+        """
+        streams, who = self._streams, assignment.streams
+        since = np.full(len(who), -1)
+        new = ~streams.flat("placed")[who]
+        if not new.any():
+            return since
+        telling = (block.length > 0) | (block.flags & FIN != 0)
+        packet = np.flatnonzero(telling & new[assignment.local])
+        local = assignment.local[packet]
+        since[local[::-1]] = packet[::-1]  # the last assignment stays: the first packet
+        local = np.flatnonzero(since >= 0)
+        first = block.seq[since[local]] + (block.flags[since[local]] & SYN != 0)
+        isn = self._table.isn.reshape(-1)[who[local]]
+        origin = np.where(isn == NEVER, first, isn + 1).astype(np.uint32)
+        streams.flat("origin")[who[local]] = origin
+        streams.flat("placed")[who[local]] = True
+        return since
 
-    def _settle_overlaps(self, data: Bytes, every: Segments, arrival: Int64) -> None:
-        """Where a segment overlaps one that begins before it but came later, its bytes stay."""
-        end = every.at + every.length
-        reach = _running_maximum(every.stream, end - self._next[every.stream], 0)
-        reach += self._next[every.stream]
-        newest = _running_maximum(every.stream, arrival, -1)
-        overtaken = np.flatnonzero((every.at < reach) & (arrival < newest))
-        for index in overtaken[np.argsort(-arrival[overtaken])].tolist():
-            before = index - 1
-            low, source = int(every.at[index]), int(every.source[index])
-            while before >= 0 and every.stream[before] == every.stream[index]:
-                high = min(int(end[before]), int(end[index]))
-                if arrival[before] > arrival[index] and low < high:
-                    to = int(every.source[before]) + low - int(every.at[before])
-                    data[to : to + high - low] = data[source : source + high - low].copy()
-                if end[before] <= low and index - before > SETTLE_BACK:
-                    break
-                before -= 1
-
-    def _trim(self, every: Segments, arrival: Int64, waited: int) -> tuple[Segments, Int64]:
-        """Cut off what is already there; what is left, and the bytes missing before each."""
-        base = self._next[every.stream]
-        at = every.at - base
-        reach = _running_maximum(every.stream, at + every.span, 0)
-        covered = np.maximum(reach - at, 0)
-        keep = covered < every.span
-        again = np.flatnonzero(~keep & (arrival >= waited))
-        np.add.at(self._table.retransmitted.reshape(-1), every.stream[again], 1)
-        gap = (at - reach)[keep]
-        kept, cut = every[keep], covered[keep]
-        there = np.minimum(cut, kept.length)
-        trimmed = replace(
-            kept,
-            at=kept.at + cut,
-            length=kept.length - there,
-            span=kept.span - cut,
-            source=kept.source + there,
+    def _positions(self, assignment: Assignment, packet: Int64, number: UInt32) -> Int64:
+        """Positions of sequence numbers in the streams of these packets."""
+        stream = assignment.streams[assignment.local[packet]]
+        return sequence.positions(
+            number, self._streams.flat("origin")[stream], self._streams.flat("expected")[stream]
         )
-        return trimmed, np.maximum(gap, 0)
+
+    def _note_fins(self, block: PacketBlock, assignment: Assignment) -> None:
+        packet = np.flatnonzero(block.flags & FIN)
+        if len(packet):
+            behind = block.seq[packet] + block.length[packet].astype(np.uint32)
+            stream = assignment.streams[assignment.local[packet]]
+            self._streams.flat("fin")[stream] = self._positions(assignment, packet, behind)
+
+    def _arrived(
+        self, block: PacketBlock, assignment: Assignment, held: Segments
+    ) -> tuple[Segments, Int64, Gaps]:
+        """What was held, and the payloads of the block, by stream and arrival.
+
+        Also the order of arrival of each, and the payloads that are beyond any window.
+        """
+        streams, who, local = self._streams, assignment.streams, assignment.local
+        has = block.length > 0
+        ignored = streams.flat("sync")[who] == IGNORED
+        if ignored.any():
+            has &= ~ignored[local]
+        packet = np.flatnonzero(has)
+        stream = local[packet]
+        at, cut, beyond = self._positions_of_payloads(block, packet, stream, who)
+        if cut is not None:
+            np.add.at(self._table.cut.reshape(-1), who[stream], cut)
+        stray = NO_GAPS
+        if beyond.any():
+            length = block.length[packet[beyond]].astype(np.int64)
+            stray = Gaps(who[stream[beyond]], at[beyond], length)
+            packet, stream, at = packet[~beyond], stream[~beyond], at[~beyond]
+        if len(held):
+            stream, at = np.concatenate([held.stream, stream]), np.concatenate([held.at, at])
+        small = np.uint16 if len(who) < 1 << 16 else np.int64  # NumPy sorts 16 bits by radix
+        arrival = np.argsort(stream.astype(small), kind="stable")
+        both = np.concatenate([np.arange(len(held)), packet + len(held)])[arrival]
+
+        def column(old: Int64, new: NDArray[Any]) -> Int64:
+            gathered = np.concatenate([old, new])[both] if len(held) else new[both]
+            wide: Int64 = gathered.astype(np.int64, copy=False)
+            return wide
+
+        every = Segments(
+            stream[arrival], at[arrival], column(held.length, block.captured),
+            column(held.span, block.length), column(held.source, block.payload),
+            column(held.held, np.full(len(block), BLOCK)) if len(held) else np.full(len(at), BLOCK),
+            column(held.time, block.time), column(held.capture, block.capture),
+            column(held.number, block.number),
+        )  # fmt: skip
+        return every, arrival, stray
+
+    def _positions_of_payloads(
+        self, block: PacketBlock, packet: Int64, stream: Int64, who: Int64
+    ) -> tuple[Int64, Int64 | None, Bools]:
+        """Position of each payload, the bytes cut off it, and whether it is beyond any window."""
+        streams, length, seq = self._streams, block.length[packet], block.seq[packet]
+        syn = block.flags[packet] & SYN
+        if syn.any():  # it takes a number before the payload (TCP Fast Open, RFC 7413)
+            seq = seq + (syn != 0)
+        near = streams.flat("expected")[who]
+        reference = sequence.numbers(near, streams.flat("origin")[who])
+        near, reference = near[stream], reference[stream]
+        if length.sum(dtype=np.int64) >= WINDOW_AHEAD:  # where little of each packet is captured
+            passed = _passed(stream, length.astype(np.int64))
+            near = near + passed
+            reference = reference + passed.astype(np.uint32)
+        ahead = sequence.ahead(seq, reference)
+        cut = (length - block.captured[packet]).astype(np.int64)
+        return near + ahead, cut if cut.any() else None, ahead > WINDOW_AHEAD
+
+    def _begin(self, who: Int64, every: Segments, settled: Bools) -> None:
+        """Let streams begin whose first byte is known, or can be told by now."""
+        streams = self._streams
+        new = ~streams.flat("begun")[who]
+        if not new.any():
+            return
+        some = np.flatnonzero(new[every.stream])
+        lowest = np.full(len(who), LAST_TIME)
+        np.minimum.at(lowest, every.stream[some], every.at[some])
+        isn = self._table.isn.reshape(-1)[who]
+        local = np.flatnonzero((lowest != LAST_TIME) & (settled | (isn != NEVER)))
+        stream, known = who[local], isn[local] != NEVER
+        first = (isn[local] + 1).astype(np.uint32)
+        zero = np.zeros(len(local), np.int64)
+        exact = sequence.positions(first, streams.flat("origin")[stream], zero)
+        begin = np.where(known, exact, lowest[local])
+        for name in ("expected", "boundary", "sought", "scanned"):
+            streams.flat(name)[stream] = begin
+        streams.flat("begun")[stream] = True
+        streams.flat("at_head")[stream] = known
+        protocol = self._table.protocol[stream >> 1]
+        sync = np.where(known & (protocol == KAFKA), FRAMED, SEEKING)
+        sync[(protocol == TLS) | (protocol == OTHER)] = IGNORED
+        streams.flat("sync")[stream] = sync
+
+    # Order
+
+    def _inside(self, who: Int64, every: Segments) -> tuple[Int64, Int64]:
+        """Position of each segment behind the first byte of its stream that is still needed, and
+        how far everything before it is settled."""
+        streams = self._streams
+        base = np.minimum(streams.flat("boundary")[who], streams.flat("expected")[who])
+        least = np.where(streams.flat("begun")[who], 0, -(1 << 40))
+        return every.at - base[every.stream], least[every.stream]
+
+    def _sorted(
+        self, who: Int64, every: Segments, arrival: Int64
+    ) -> tuple[Segments, Int64, Bools | None]:
+        """By stream, position and arrival; and which came after one that follows them."""
+        lifted = self._inside(who, every)[0] + (every.stream << 41)
+        if not (lifted[1:] < lifted[:-1]).any():
+            return every, arrival, None
+        order = np.argsort(lifted, kind="stable")
+        every, arrival = every[order], arrival[order]
+        earlier = running_maximum(every.stream[::-1].max(initial=0) - every.stream[::-1],
+                                  -arrival[::-1], -(1 << 40))[::-1]  # fmt: skip
+        return every, arrival, -earlier < arrival
+
+    def _settled(
+        self, who: Int64, every: Segments, arrival: Int64, late: Bools | None, held: int
+    ) -> tuple[Segments, Int64, Bools | None]:
+        """Where a segment overlaps one that stands before it and came later, it keeps its bytes."""
+        if late is None:
+            return every, arrival, late
+        inside, least = self._inside(who, every)
+        overlaps = inside < running_maximum(every.stream, inside + every.span, least)
+        overtaken = overlaps & (arrival < running_maximum(every.stream, arrival, -1))
+        if not overtaken.any():
+            return every, arrival, late
+        chosen = np.isin(every.stream, every.stream[overtaken])
+        parts: list[tuple[int, int, int]] = []
+        for stream in np.unique(every.stream[overtaken]):
+            index = np.flatnonzero(every.stream == stream)
+            index = index[np.argsort(arrival[index])]
+            parts += _first_copies(
+                index.tolist(), every.at[index].tolist(), every.span[index].tolist()
+            )
+        parts.sort()
+        part, low, high = np.array(parts, np.int64).reshape(-1, 3).T
+        gone = np.flatnonzero(chosen & (arrival >= held))
+        gone = np.setdiff1d(gone, part)
+        np.add.at(self._table.retransmitted.reshape(-1), who[every.stream[gone]], 1)
+        untouched = np.flatnonzero(~chosen)
+        cut = every[part].trimmed(low - every.at[part], high - low)
+        index = np.concatenate([untouched, part])
+        merged = every[untouched] + cut
+        order = np.lexsort((merged.at, merged.stream))
+        return merged[order], arrival[index][order], late[index][order]
+
+    def _trimmed(
+        self, who: Int64, every: Segments, fresh: Bools, late: Bools | None
+    ) -> tuple[Segments, Int64]:
+        """Without what is already there; and the bytes that are missing before each segment."""
+        inside, least = self._inside(who, every)
+        reach = running_maximum(every.stream, inside + every.span, least)
+        covered = np.maximum(reach - inside, 0)
+        new = covered < every.span
+        if late is not None:
+            np.add.at(
+                self._table.out_of_order.reshape(-1), who[every.stream[late & new & fresh]], 1
+            )
+        if covered.any():
+            again = every.stream[~new & fresh]
+            np.add.at(self._table.retransmitted.reshape(-1), who[again], 1)
+            every, inside, reach, covered = every[new], inside[new], reach[new], covered[new]
+            every = every.trimmed(covered, every.span - covered)
+        return every, self._gaps(who, every, every.at - np.maximum(inside - reach, 0))
+
+    def _gaps(self, who: Int64, every: Segments, reach: Int64) -> Int64:
+        """Bytes that are missing before each segment: holes that were not given up before."""
+        gaps: Int64 = np.maximum(
+            every.at - np.maximum(reach, self._streams.flat("expected")[who][every.stream]), 0
+        )
+        return gaps
+
+    # Holes
 
     def _holes(
-        self, block: PacketBlock, stream: Int64, kept: Segments, gap: Int64, now: int, last: bool
-    ) -> tuple[NDArray[np.bool_], Lost]:
-        """Which segments need not wait, and the holes that were given up for that."""
-        holes = np.flatnonzero(gap)
-        if not len(holes):
-            return np.ones(len(kept), np.bool_), Lost(*(np.zeros(0, np.int64),) * 3)
-        who = kept.stream[holes]
-        given_up = np.full(len(holes), last)
-        given_up |= self._table.replaced[who >> 1]
-        given_up |= kept.time[holes] < now - OLD
-        given_up |= kept.at[holes] <= self._acknowledged(block, stream, who, now)
-        released = _released(kept, gap, holes[~given_up])
-        waiting = np.bincount(kept.stream[~released], kept.length[~released])
-        too_much = waiting > WAITING_LIMIT
-        if waiting.sum() > self._budget:
-            too_much[:] = True
-        if too_much.any():
-            given_up |= np.append(too_much, np.zeros(int(who.max()) + 1, np.bool_))[who]
-            released = _released(kept, gap, holes[~given_up])
-        over = holes[released[holes]]
-        lost = Lost(kept.stream[over], kept.at[over] - gap[over], gap[over])
-        np.add.at(self._table.lost.reshape(-1), lost.stream, lost.length)
-        return released, lost
+        self, block: PacketBlock, assignment: Assignment, kept: Segments, gap: Int64, now: int,
+        give_up: Bools,
+    ) -> tuple[Segments, Int64, Bools, Gaps]:  # fmt: skip
+        """Which holes to wait for: a mask over the segments behind them.
 
-    def _acknowledged(self, block: PacketBlock, stream: Int64, who: Int64, now: int) -> Int64:
-        """Position that the other side acknowledged `ACKED_WAIT` ago, for the streams `who`."""
-        acks = np.flatnonzero(((block.flags & ACK) != 0) & np.isin(stream ^ 1, who))
-        whose = stream[acks] ^ 1
-        at = self._next[whose] + difference(block.ack[acks], self._sequence[whose])
-        settled = {}
-        for each in np.unique(who).tolist():
-            mine = whose == each
-            early = at[mine & (block.time[acks] <= now - ACKED_WAIT)]
-            before, since = self._heard.get(each, (NOTHING, now))
-            best = int(early.max()) if len(early) else NOTHING
-            newest = int(at[mine].max()) if mine.any() else NOTHING
-            if since <= now - ACKED_WAIT:
-                best = max(best, before)
-                self._heard[each] = max(newest, before), now
-            else:
-                self._heard[each] = before if each in self._heard else newest, since
-            settled[each] = best
-        return np.array([settled[each] for each in who.tolist()], np.int64)
+        A segment is astray that no end acknowledges and that nothing joins, while the stream went
+        on before it: it is taken away.
+        """
+        streams, who = self._streams, assignment.streams
+        not_begun = ~streams.flat("begun")[who][kept.stream]
+        hole = np.flatnonzero((gap > 0) & ~not_begun)
+        if not len(hole):
+            return kept, gap, not_begun, NO_GAPS
+        local = kept.stream[hole]
+        stream = who[local]
+        self._note_acknowledged(block, assignment, local)
+        age = now - kept.time[hole]
+        start = kept.at[hole] - gap[hole]
+        acknowledged = (streams.flat("acknowledged")[stream] > start) & (age > GRACE)
+        waiting, segments = _waiting_behind(kept, hole)
+        crowded = (waiting > WAITING_BYTES) | (segments > WAITING_SEGMENTS)
+        aged = (age > PATIENCE) | give_up[local]
+        astray = aged & ~acknowledged & ~crowded
+        astray &= streams.flat("read_time")[stream] > kept.time[hole] + GRACE
+        if astray.any():
+            cluster = np.cumsum((gap > 0) | np.append(True, np.diff(kept.stream) != 0))
+            taken = np.isin(cluster, cluster[hole[astray]])
+            rest = kept[~taken]
+            gap = self._trimmed(who, rest, np.zeros(len(rest), np.bool_), None)[1]
+            rest, gap, open_holes, more = self._holes(block, assignment, rest, gap, now, give_up)
+            return rest, gap, open_holes, _as_gaps(who, kept[taken]) + more
+        open_holes = not_begun
+        open_holes[hole] = ~(acknowledged | crowded | aged)
+        return kept, gap, open_holes, NO_GAPS
 
-    def _advance(self, done: Segments) -> None:
-        """Move each stream on to the end of what it was given."""
-        last = np.flatnonzero(np.append(done.stream[1:] != done.stream[:-1], True))
-        last = last[: len(done)]
-        who = done.stream[last]
-        end = done.at[last] + done.span[last]
-        self._sequence[who] = (self._sequence[who] + end - self._next[who]) & 0xFFFFFFFF
-        self._next[who] = end
-        for each in who.tolist() if self._heard else ():
-            self._heard.pop(each, None)
+    def _note_acknowledged(self, block: PacketBlock, assignment: Assignment, local: Int64) -> None:
+        """Keep how far the other end acknowledged these streams, which have holes."""
+        mine = np.zeros(len(assignment.streams), np.bool_)
+        mine[local ^ 1] = True
+        packet = np.flatnonzero((block.flags & ACK != 0) & mine[assignment.local])
+        stream = assignment.streams[assignment.local[packet] ^ 1]
+        streams = self._streams
+        position = sequence.positions(
+            block.ack[packet], streams.flat("origin")[stream], streams.flat("expected")[stream]
+        )
+        np.maximum.at(streams.flat("acknowledged"), stream, position)
 
-    def _in_time(self, done: Segments) -> Segments:
-        """With the time at which each segment could be read, all before it having come."""
-        time = np.maximum(done.time, self._clock[done.stream])
-        same = done.stream[1:] == done.stream[:-1]
+    def _read(self, who: Int64, ready: Segments) -> Segments:
+        """Move the streams on; tell when each segment could be read, all before it having come."""
+        streams = self._streams
+        last = last_of_each(ready.stream)
+        stream = who[ready.stream]
+        new = ready.at >= streams.flat("expected")[stream]
+        time = np.where(new, np.maximum(ready.time, streams.flat("read_time")[stream]), ready.time)
+        same = ready.stream[1:] == ready.stream[:-1]
         if (same & (time[1:] < time[:-1])).any():
             values, rank = np.unique(time, return_inverse=True)
-            time = values[np.maximum(_running_maximum(done.stream, rank, 0), rank)]
-        np.maximum.at(self._clock, done.stream, time)
-        return replace(done, time=time)
+            time = values[np.maximum(rank, running_maximum(ready.stream, rank, 0))]
+        expected, read_time = streams.flat("expected"), streams.flat("read_time")
+        end = ready.at[last] + ready.span[last]
+        expected[stream[last]] = np.maximum(expected[stream[last]], end)
+        read_time[stream[last]] = np.maximum(read_time[stream[last]], time[last])
+        return replace(ready, time=time)
 
 
-def _syn(block: PacketBlock) -> NDArray[np.bool_]:
-    has: NDArray[np.bool_] = (block.flags & SYN) != 0
-    return has
+def _as_gaps(who: Int64, segments: Segments) -> Gaps:
+    return Gaps(who[segments.stream], segments.at, segments.span)
 
 
-def _running_maximum(stream: Int64, value: Int64, least: int) -> Int64:
-    """Largest of `least` and the values before each one in its stream; sorted by stream.
-
-    Values lie in (-2**32, 2**40). One running maximum serves all streams: each is lifted above the
-    one before it.
-    """
-    rank = np.zeros(len(stream), np.int64)
-    np.cumsum(stream[1:] != stream[:-1], out=rank[1:])
-    lift = rank << 42
-    before = np.empty(len(stream), np.int64)
-    before[:1] = least
-    np.maximum.accumulate((value + lift)[:-1], out=before[1:])
-    return np.maximum(before - lift, least)
+def _passed(stream: Int64, length: Int64) -> Int64:
+    """Bytes of the same stream before each packet."""
+    order = np.argsort(stream, kind="stable")
+    before = np.cumsum(length[order]) - length[order]
+    first = np.searchsorted(stream[order], stream[order])
+    passed = np.empty(len(stream), np.int64)
+    passed[order] = before - before[first]
+    return passed
 
 
-def _before_later(stream: Int64, arrival: Int64) -> NDArray[np.bool_]:
-    """Whether something that follows in the stream came before."""
-    top = int(arrival.max()) if len(arrival) else 0
-    after = _running_maximum(stream[::-1], (top - arrival)[::-1], -1)[::-1]
-    return after > top - arrival
-
-
-def _released(kept: Segments, gap: Int64, blocking: Int64) -> NDArray[np.bool_]:
-    """Segments of each stream before its first hole that is still waited for."""
-    blocked = np.zeros(len(kept), np.int64)
-    blocked[blocking] = 1
-    free: NDArray[np.bool_] = (_running_maximum(kept.stream, blocked, 0) == 0) & (blocked == 0)
+def _before_first(stream: Int64, marked: Bools) -> Bools:
+    """Which segments stand before the first marked one of their stream."""
+    if not marked.any():
+        return np.ones(len(stream), np.bool_)
+    mark = marked.astype(np.int64)
+    free: Bools = (running_maximum(stream, mark, 0) == 0) & ~marked
     return free
+
+
+def _waiting_behind(kept: Segments, hole: Int64) -> tuple[Int64, Int64]:
+    """Bytes and segments of the stream from each of these segments on."""
+    last = last_of_each(kept.stream)
+    last = last[np.searchsorted(last, hole)]
+    total = np.cumsum(kept.length)
+    return total[last] - total[hole] + kept.length[hole], last - hole + 1
+
+
+def _first_copies(index: list[int], at: list[int], span: list[int]) -> list[tuple[int, int, int]]:
+    """What each of some segments brings that none before it brought: (index, from, to).
+
+    The segments are in order of arrival.
+    """
+    lows: list[int] = []
+    highs: list[int] = []  # what is covered, as ranges in order that do not touch
+    parts: list[tuple[int, int, int]] = []
+    for each, low, length in zip(index, at, span, strict=True):
+        high = low + length
+        first = last = bisect_left(highs, low)
+        here = low
+        while last < len(lows) and lows[last] <= high:
+            if here < lows[last]:
+                parts.append((each, here, lows[last]))
+            here = max(here, highs[last])
+            last += 1
+        if here < high:
+            parts.append((each, here, high))
+        if last > first:
+            low, high = min(low, lows[first]), max(high, highs[last - 1])
+        lows[first:last], highs[first:last] = [low], [high]
+    return parts

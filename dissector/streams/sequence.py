@@ -1,19 +1,31 @@
-"""Sequence numbers (RFC 9293, section 3.4): 32 bits that wrap, beside positions that do not.
+"""Sequence arithmetic: the one home of 32-bit sequence numbers.
 
-A position counts the bytes of a stream in 64 bits. A sequence number is the low 32 bits of a
-position plus the stream's first sequence number, so the difference of two numbers less than 2 GiB
-apart, as a signed 32-bit number, is the difference of their positions, across any wrap.
+A sequence number says where in a stream a byte stands, modulo 2^32 (RFC 9293, section 3.4). All
+other code counts in positions: int64, never wrapping, 0 at the stream's origin. A sequence number
+means the position nearest to one that is known, which the signed 32-bit difference tells. So wraps
+and streams beyond 4 GiB need no case.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dissector.packets.block import Int64
+from dissector.packets.block import Int64, UInt32
 
 
-def difference(sequence: NDArray[np.integer] | int, reference: NDArray[np.integer] | int) -> Int64:
-    """How far each sequence number is ahead of the reference, in [-2**31, 2**31); int64."""
-    apart = np.asarray(sequence, np.int64) - np.asarray(reference, np.int64)
-    return np.asarray(((apart + (1 << 31)) & 0xFFFFFFFF) - (1 << 31), np.int64)
+def positions(seq: UInt32, origin: UInt32, near: Int64) -> Int64:
+    """The position of each sequence number that is nearest to `near`; all of shape (n,).
+
+    `origin`: the sequence number of position 0.
+    """
+    return near + ahead(seq, numbers(near, origin))
+
+
+def numbers(position: Int64, origin: UInt32) -> UInt32:
+    """The sequence number of each position."""
+    return origin + position.astype(np.uint32)
+
+
+def ahead(seq: UInt32, reference: UInt32) -> Int64:
+    """How far each sequence number lies ahead of a reference; negative behind it."""
+    return (seq - reference).view(np.int32).astype(np.int64)

@@ -1,8 +1,13 @@
 """Streams: all of this room, block by block.
 
-What a block leaves open goes into the next one: segments that wait behind a hole, and the bytes of
-frames that are not whole yet. Their bytes are put in front of the next block's (`reserve`), so that
-old and new ones lie in one array.
+What a block leaves open goes into the next one: segments that wait behind a hole, the bytes of
+frames that are not whole yet, and those among which a frame is still sought. They are held in a
+store of their own; the caller leaves room for them in front of the next block's data (`reserve`),
+and of a stream they are put there when they are needed to go on.
+
+Memory has a budget: where more is held, nothing more is waited for in the streams that wait
+longest. Half of the budget would be enough for the bytes; the rest is for the copies of them that
+the store and the block's data need.
 """
 
 from __future__ import annotations
@@ -12,33 +17,39 @@ from dataclasses import replace
 
 import numpy as np
 
-from dissector.packets.block import Bytes, Int64, PacketBlock
-from dissector.problems import Problem
-from dissector.streams.deciding import Decider
+from dissector.packets.block import Int64, PacketBlock
 from dissector.streams.frames import FrameBlock
-from dissector.streams.framing import BROKEN, CUT, Chains
-from dissector.streams.reassembly import NO_SEGMENTS, Lost, Reassembler, Segments
-from dissector.streams.table import KAFKA, OPEN, OTHER, TLS, UNDECIDED, ConnectionTable
+from dissector.streams.framing import Chains
+from dissector.streams.holding import Holding
+from dissector.streams.reassembly import Ordered, Reassembler
+from dissector.streams.seeking import Seeker
+from dissector.streams.segments import BLOCK, NO_SEGMENTS, Segments, last_of_each
+from dissector.streams.table import (
+    FIRST_TIME,
+    FRAMED,
+    IGNORED,
+    LAST_TIME,
+    Bools,
+    ConnectionTable,
+    StreamTable,
+)
 from dissector.streams.tracking import Tracker
+from dissector.streams.walking import Complaints, Walk
 
 DEFAULT_MEMORY = 512 << 20
-"""Bytes that may be carried from block to block."""
+"""Bytes for what is carried from block to block."""
 
-UNSYNCED = -1
-"""Position of the next frame of a stream in which none was found yet, or no more."""
-
-NOTHING_KEPT = np.iinfo(np.int64).max
-"""A position that no stream reaches: of what was read, nothing is needed any more."""
-
-LINGER = 2 * 10**9
-"""ns of capture time after the end of a connection in which a late packet may still come."""
+_SHARE = 4
+"""The part of the memory that held bytes may take: they may be in the store, twice the size, and in
+front of the next block at the same time."""
 
 
 class Streams:
     """Turns blocks of packets into blocks of frames.
 
     `ports`: where brokers listen. `newest`: the newest known version of each API, by key, to tell
-    requests from other things.
+    requests from other things. `memory`: bytes that may be taken for what is carried from block to
+    block; one block's bytes may come on top.
     """
 
     def __init__(
@@ -49,31 +60,27 @@ class Streams:
         memory: int = DEFAULT_MEMORY,
     ) -> None:
         self.connections = ConnectionTable()
-        self._tracker = Tracker(self.connections)
-        self._reassembler = Reassembler(self.connections, memory // 2)
-        self._decider = Decider(self.connections, ports, newest)
-        self._chain = np.zeros(0, np.int64)
-        """Position of each stream's next frame."""
-        self._since = np.zeros(0, np.int64)
-        """Position since which a stream has been unsynced."""
-        self._waiting = NO_SEGMENTS
-        self._framed = NO_SEGMENTS
-        self._bytes = b""
+        self._streams = StreamTable()
+        self._tracker = Tracker(self.connections, self._streams)
+        self._reassembler = Reassembler(self.connections, self._streams)
+        self._seeker = Seeker(self.connections, self._streams, ports, newest)
+        self._holding = Holding()
+        self._budget = memory // _SHARE
         self._now = 0
 
     @property
     def reserve(self) -> int:
         """Bytes to leave free in front of the next block."""
-        return len(self._bytes)
+        return self._holding.bytes
 
     def learn_broker(self, high: int, low: int, port: int) -> None:
         """An address where a broker listens, as told by another connection."""
-        self._decider.brokers.add((high, low, port))
+        self._seeker.brokers.add((high, low, port))
 
     def feed(self, block: PacketBlock) -> FrameBlock:
         """The frames that this block completed."""
         if len(block):
-            self._now = max(self._now, int(block.time.max()))
+            self._now = int(block.time.max())
         return self._feed(block, last=False)
 
     def finish(self) -> FrameBlock:
@@ -81,203 +88,88 @@ class Streams:
         return self._feed(PacketBlock.empty(self.reserve), last=True)
 
     def _feed(self, block: PacketBlock, *, last: bool) -> FrameBlock:
-        table, data = self.connections, block.data
-        data[: self.reserve] = np.frombuffer(self._bytes, np.uint8)
-        connection, end = self._tracker.track(block)
-        self._grow()
-        wanted = ~np.isin(table.protocol[connection], (TLS, OTHER))
-        released, self._waiting, lost = self._reassembler.feed(
-            block, 2 * connection + end, wanted, self._waiting, self._now, last=last
-        )
-        pieces = self._framed + released
-        pieces = pieces[np.argsort(pieces.stream, kind="stable")]
-        chains = Chains(data, pieces)
-        problems = self._lost_problems(lost) + (self._snaplen_problems() if last else [])
-        self._begin(chains, last)
-        start, size, who, keep = self._walk(chains, problems, last)
-        self._keep(data, pieces, chains, keep)
-        return self._frames(chains, start, size, who, problems)
+        streams, held = self._streams, self._holding.segments
+        complaints = Complaints(self.connections, self._now)
+        assignment = self._tracker.assign(block, np.unique(held.stream >> 1))
+        who = assignment.streams
+        give_up = (streams.flat("over")[who] < self._now) | last
+        give_up[np.searchsorted(who, self._beyond_budget(complaints))] = True
+        self._seeker.tell_sides(assignment.rows)
+        local = replace(held, stream=np.searchsorted(who, held.stream))
+        ordered = self._reassembler.feed(block, assignment, local, self._now, give_up)
+        self._complain(complaints, ordered)
+        if last:
+            self._complain_of_cuts(complaints)
+        ready = ordered.ready
+        finished = give_up | (streams.flat("expected")[who] >= streams.flat("fin")[who])
+        needed = self._needed(who, finished)[ready.stream]
+        some, rest = (ready, NO_SEGMENTS) if needed.all() else (ready[needed], ready[~needed])
+        self._holding.give(block.data, some[some.held != BLOCK])
+        chains = Chains(block.data, some)
+        walk = Walk(chains, who, self.connections, streams, self._seeker, complaints)
+        frames = walk.run(finished[chains.stream])
+        self._hold(block, who, some + rest + ordered.waiting)
+        return frames
 
-    def _grow(self) -> None:
-        missing = 2 * self.connections.count - len(self._chain)
-        if missing > 0:
-            more = np.full(max(missing, len(self._chain)), UNSYNCED)
-            self._chain = np.concatenate([self._chain, more])
-            self._since = np.concatenate([self._since, more])
+    def _beyond_budget(self, complaints: Complaints) -> Int64:
+        """The streams that have to let go of what is held of them: those that wait longest."""
+        held = self._holding.segments
+        if self._holding.bytes <= self._budget:
+            return held.stream[:0]
+        last = last_of_each(held.stream)
+        first = np.append(0, last[:-1] + 1)
+        size = np.add.reduceat(held.length, first)
+        order = np.argsort(np.minimum.reduceat(held.time, first), kind="stable")
+        freed = np.cumsum(size[order]) - size[order]
+        chosen = order[freed < self._holding.bytes - self._budget]
+        for each in chosen.tolist():
+            complaints.add(
+                "streams", "memory", "memory did not suffice to wait any longer",
+                int(held.stream[last[each]]), int(held.at[first[each]]), int(size[each]),
+            )  # fmt: skip
+        return held.stream[last[chosen]]
 
-    def _begin(self, chains: Chains, last: bool) -> None:
-        """Decide about the connections that carry their first bytes."""
-        table = self.connections
-        rows = np.unique(chains.stream >> 1)
-        for row in rows[table.protocol[rows] == UNDECIDED].tolist():
-            self._decider.decide(row, chains, last)
-            if table.protocol[row] == KAFKA:
-                whole = table.isn[row] >= 0
-                self._chain[2 * row : 2 * row + 2] = np.where(whole, 0, UNSYNCED)
-
-    def _walk(
-        self, chains: Chains, problems: list[Problem], last: bool
-    ) -> tuple[Int64, Int64, Int64, Int64]:
-        """All frames: address, size, stream; and for each stream from which position to keep."""
-        table, row = self.connections, chains.stream >> 1
-        keep = np.where(
-            table.protocol[row] == UNDECIDED, self._decider.keep_from(chains), NOTHING_KEPT
-        )
-        over = last | table.replaced[row]
-        over |= (table.closed[row] != OPEN) & (table.last_time[row] < self._now - LINGER)
-        found = [(np.zeros(0, np.int64),) * 3]
-        index = np.flatnonzero(table.protocol[row] == KAFKA)
-        while len(index):
-            index = self._synced(chains, index, keep, problems, last)
-            stream = chains.stream[index]
-            at = chains.address_of(index, self._chain[stream])
-            start, size, who, at, ended = chains.walk(index, at)
-            found.append((start, size, who))
-            self._chain[stream] = chains.position_of(index, at)
-            cut = ended == CUT
-            keep[index[cut]] = self._chain[stream[cut]]
-            if over[index[cut]].any():
-                cut &= over[index]
-                found.append(self._cut_frames(chains, index[cut], at[cut], problems))
-                keep[index[cut]] = NOTHING_KEPT
-            index = index[ended == BROKEN]
-            self._since[chains.stream[index]] = self._chain[chains.stream[index]]
-            self._chain[chains.stream[index]] = UNSYNCED
-        start, size, who = (np.concatenate(each) for each in zip(*found, strict=True))
-        order = np.argsort(start, kind="stable")
-        return start[order], size[order], chains.stream[who[order]], keep
-
-    def _synced(
-        self, chains: Chains, index: Int64, keep: Int64, problems: list[Problem], last: bool
-    ) -> Int64:
-        """Those of the streams at `index` whose next frame's place is known, or is found now."""
-        stream = chains.stream[index]
-        first = chains.pieces.at[chains.first[index]]
-        # Where a hole was given up over the place of a size, the place is lost with it.
-        fell = (self._chain[stream] >= 0) & (self._chain[stream] < first)
-        self._since[stream[fell]] = self._chain[stream[fell]]
-        self._chain[stream[fell]] = UNSYNCED
-        for each in index[self._chain[stream] == UNSYNCED].tolist():
-            who = int(chains.stream[each])
-            if self._since[who] == UNSYNCED:
-                self._since[who] = chains.pieces.at[chains.first[each]]
-            since = int(self._since[who])
-            place, keep[each] = self._decider.find_frame(chains, each, since, last)
-            self._chain[who] = place
-            if place != UNSYNCED:
-                self._since[who] = UNSYNCED
-                if place > since:
-                    problems.append(self._resync(chains, who, since, place))
-        synced: Int64 = index[self._chain[stream] != UNSYNCED]
-        return synced
-
-    def _cut_frames(
-        self, chains: Chains, index: Int64, at: Int64, problems: list[Problem]
-    ) -> tuple[Int64, Int64, Int64]:
-        """The frames that will not become whole any more, where their size is known."""
-        known = (at + 4 <= chains.end[index]) & (chains.there_until(at) >= at + 4)
-        size = chains.space.number(at[known], "i4").astype(np.int64)
-        missing = at[known] + 4 + size - chains.end[index[known]]
-        for each, offset, count in zip(
-            chains.stream[index[known]].tolist(),
-            chains.position_of(index[known], at[known]).tolist(),
-            missing.tolist(),
-            strict=True,
+    def _complain(self, complaints: Complaints, ordered: Ordered) -> None:
+        for kind, detail, gaps in (
+            ("lost_bytes", "the capture misses bytes", ordered.lost),
+            ("stray", "bytes cannot be of this connection", ordered.stray),
         ):
-            detail = "the connection or the capture ended inside a message"
-            problems.append(self._problem(each, "frames", "cut_message", detail, offset, count))
-        self._chain[chains.stream[index]] = UNSYNCED
-        return at[known], size, index[known]
-
-    def _keep(self, data: Bytes, pieces: Segments, chains: Chains, keep: Int64) -> None:
-        """Carry what is needed of this block into the next one."""
-        since = np.repeat(keep, np.diff(chains.first))
-        cut = np.clip(since - pieces.at, 0, None)
-        needed = np.flatnonzero(cut < pieces.span)
-        kept, cut = pieces[needed], cut[needed]
-        there = np.minimum(cut, kept.length)
-        self._framed = replace(
-            kept, at=kept.at + cut, span=kept.span - cut, length=kept.length - there,
-            source=kept.source + there,
-        )  # fmt: skip
-        memory = data.data
-        parts: list[memoryview] = []
-        self._waiting = _carried(self._waiting, memory, parts, 0)
-        offset = int(self._waiting.length.sum())
-        self._framed = _carried(self._framed, memory, parts, offset)
-        self._bytes = b"".join(parts)
-
-    def _frames(
-        self, chains: Chains, start: Int64, size: Int64, stream: Int64, problems: list[Problem]
-    ) -> FrameBlock:
-        table, pieces = self.connections, chains.pieces
-        body, end = start + 4, start + 4 + size
-        stream_end = chains.end[np.searchsorted(chains.stream, stream)]
-        first = chains.piece_of(start)
-        last = chains.piece_of(np.maximum(np.minimum(end, stream_end) - 1, start))
-        holder = chains.piece_of(body)
-        inside = body - chains.address[holder] if len(body) else body
-        flat = inside + size <= pieces.length[holder] if len(body) else body.astype(np.bool_)
-        there = np.minimum(chains.there_until(body), stream_end)
-        return FrameBlock(
-            data=chains.data,
-            space=chains.space,
-            connection=(stream >> 1).astype(np.int32),
-            is_request=(stream & 1) == table.client[stream >> 1],
-            start=body,
-            position=np.where(flat, pieces.source[holder] + inside, -1),
-            size=size,
-            readable=np.clip(there - body, 0, size),
-            capture=pieces.capture[first].astype(np.int32),
-            packet=pieces.number[first],
-            time=pieces.time[first],
-            end_time=pieces.time[last],
-            problems=problems,
-        )
-
-    def _lost_problems(self, lost: Lost) -> list[Problem]:
-        return [
-            self._problem(stream, "streams", "lost_bytes", "the capture misses bytes", at, length)
             for stream, at, length in zip(
-                lost.stream.tolist(), lost.at.tolist(), lost.length.tolist(), strict=True
-            )
-        ]
+                gaps.stream.tolist(), gaps.at.tolist(), gaps.length.tolist(), strict=True
+            ):
+                complaints.add("streams", kind, detail, stream, at, length)
 
-    def _snaplen_problems(self) -> list[Problem]:
-        """One for each stream of which packets were captured in part."""
+    def _complain_of_cuts(self, complaints: Complaints) -> None:
+        """Say once of each stream that its packets were captured in part."""
         cut = self.connections.cut.reshape(-1)
-        detail = "the capture holds only the beginning of packets"
-        return [
-            self._problem(stream, "streams", "cut_packets", detail, 0, int(cut[stream]))
-            for stream in np.flatnonzero(cut).tolist()
-        ]
+        for stream in np.flatnonzero(cut).tolist():
+            complaints.add(
+                "streams", "cut_packets", "the capture holds only the beginning of packets",
+                stream, 0, int(cut[stream]),
+            )  # fmt: skip
 
-    def _resync(self, chains: Chains, stream: int, since: int, place: int) -> Problem:
-        detail = "bytes were skipped up to the next frame that could be recognised"
-        return self._problem(stream, "frames", "resync", detail, since, place - since)
+    def _needed(self, who: Int64, finished: Bools) -> Bools:
+        """The streams that can go on: not those whose frame is still not whole."""
+        streams = self._streams
+        frame_end = streams.flat("frame_end")[who]
+        whole = (frame_end < 0) | (frame_end <= streams.flat("expected")[who])
+        needed: Bools = whole | finished | (streams.flat("sync")[who] != FRAMED)
+        needed &= streams.flat("sync")[who] != IGNORED
+        return needed
 
-    def _problem(
-        self, stream: int, stage: str, kind: str, detail: str, offset: int, size: int
-    ) -> Problem:
-        table, row = self.connections, stream >> 1
-        side = "client" if (stream & 1) == table.client[row] else "broker"
-        return Problem(
-            stage=stage,
-            kind=kind,
-            detail=f"{detail}, in what the {side} sent",
-            time=self._now,
-            connection_id=row,
-            offset=offset,
-            bytes=size,
-        )
-
-
-def _carried(
-    segments: Segments, memory: memoryview, parts: list[memoryview], offset: int
-) -> Segments:
-    """The segments, with their place in the next block; their bytes are added to `parts`."""
-    parts += [
-        memory[source : source + length]
-        for source, length in zip(segments.source.tolist(), segments.length.tolist(), strict=True)
-    ]
-    return replace(segments, source=offset + np.cumsum(segments.length) - segments.length)
+    def _hold(self, block: PacketBlock, who: Int64, segments: Segments) -> None:
+        """Hold what is needed of this block and of those before it."""
+        streams = self._streams
+        boundary, framed = streams.flat("boundary")[who], streams.flat("sync")[who] == FRAMED
+        ignored = streams.flat("sync")[who] == IGNORED
+        boundary = np.where(ignored, LAST_TIME, boundary)
+        boundary[~streams.flat("begun")[who]] = FIRST_TIME
+        front = np.maximum(boundary[segments.stream], segments.at) - segments.at
+        kept = np.flatnonzero(front < segments.span)
+        segments, front = segments[kept], front[kept]
+        segments = segments.trimmed(front, segments.span - front)
+        order = np.argsort(segments.stream, kind="stable")
+        segments = segments[order]
+        stream = who[segments.stream]
+        joins = framed[segments.stream] & (segments.at < streams.flat("expected")[stream])
+        self._holding.keep(block.data, replace(segments, stream=stream), joins)

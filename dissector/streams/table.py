@@ -1,19 +1,22 @@
 """The connection table: one row for each TCP connection, as arrays that grow.
 
-A connection has two ends, and each stream is what one end sends. Ends are numbered 0 and 1, the one
-with the lower address and port first; stream 2 * row + end is what that end sends. Which end is the
-client is told by the handshake, by a known port, or by what was sent; -1 until it is known.
+A connection has two ends, and each stream is what one end sends. Ends are numbered 0 and 1, by
+address and port; stream 2 * row + end is what that end sends. Which end is the client is told by
+the handshake, by a known port, or by what was sent; -1 until it is known.
+
+`ConnectionTable` is what everybody may read; `StreamTable` is what only this room remembers of each
+stream from block to block.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dissector.packets.block import Int8, Int64, UInt16, UInt64
+from dissector.packets.block import Int8, Int32, Int64, UInt16, UInt32, UInt64
 
 UNDECIDED, KAFKA, TLS, OTHER = range(4)
 """What a connection carries."""
@@ -21,8 +24,15 @@ UNDECIDED, KAFKA, TLS, OTHER = range(4)
 OPEN, FIN_SEEN, RST_SEEN = range(3)
 """How far a connection has come to its end."""
 
+SEEKING, FRAMED, IGNORED = range(3)
+"""Whether a frame boundary of a stream is sought, is known, or does not matter."""
+
 NEVER = -1
 """A time that is not known."""
+
+FIRST_TIME, LAST_TIME = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+Bools = NDArray[np.bool_]
 
 
 def _column(dtype: type[np.generic], width: int, fill: int = 0) -> Any:
@@ -31,10 +41,29 @@ def _column(dtype: type[np.generic], width: int, fill: int = 0) -> Any:
 
 
 @dataclass(slots=True)
-class ConnectionTable:
-    """Arrays of shape (rows,) or, by end, (rows, 2). Only the first `count` rows are in use."""
+class _Rows:
+    """Arrays that grow together, by doubling. Only the first `count` rows are in use."""
 
     count: int = 0
+
+    def add(self, rows: int) -> int:
+        """Make room for more rows; the first of them."""
+        first, self.count = self.count, self.count + rows
+        for each in fields(self):
+            if each.metadata:
+                old = getattr(self, each.name)
+                if self.count > len(old):
+                    size = max(64, 2 * len(old), self.count)
+                    new = np.full((size, *old.shape[1:]), each.metadata["fill"], old.dtype)
+                    new[: len(old)] = old
+                    setattr(self, each.name, new)
+        return first
+
+
+@dataclass(slots=True)
+class ConnectionTable(_Rows):
+    """Arrays of shape (rows,) or, by end, (rows, 2)."""
+
     high: UInt64 = _column(np.uint64, 2)
     """Addresses, as in `PacketBlock`."""
     low: UInt64 = _column(np.uint64, 2)
@@ -42,28 +71,31 @@ class ConnectionTable:
     client: Int8 = _column(np.int8, 0, -1)
     """Which end is the client: 0, 1, or -1 for not known."""
     protocol: Int8 = _column(np.int8, 0)
-    opened: NDArray[np.bool_] = _column(np.bool_, 0)
+    opened: Bools = _column(np.bool_, 0)
     """A SYN was seen."""
     closed: Int8 = _column(np.int8, 0)
-    replaced: NDArray[np.bool_] = _column(np.bool_, 0)
+    replaced: Bools = _column(np.bool_, 0)
     """The same pair of ports was opened anew."""
-    first_time: Int64 = _column(np.int64, 0)
-    """ns."""
-    last_time: Int64 = _column(np.int64, 0)
-    capture: NDArray[np.int32] = _column(np.int32, 0)
+    first_time: Int64 = _column(np.int64, 0, LAST_TIME)
+    """ns; earliest packet."""
+    last_time: Int64 = _column(np.int64, 0, FIRST_TIME)
+    """ns; latest packet."""
+    capture: Int32 = _column(np.int32, 0)
     """File and number of the first packet."""
     packet: Int64 = _column(np.int64, 0)
     syn_time: Int64 = _column(np.int64, 0, NEVER)
-    """ns, of the client's first SYN."""
+    """ns, of the client's latest SYN."""
     handshake: Int64 = _column(np.int64, 0, NEVER)
-    """ns, from the SYN to the client's first packet that follows the SYN-ACK."""
+    """ns, from the SYN to the client's ACK that ends the handshake: one round trip, wherever
+    between the two the capture was taken."""
     isn: Int64 = _column(np.int64, 2, NEVER)
     """Initial sequence number of each end, -1 where its SYN was not seen."""
     packets: Int64 = _column(np.int64, 2)
     bytes: Int64 = _column(np.int64, 2)
     """Payload bytes on the wire, repeated ones too."""
     retransmitted: Int64 = _column(np.int64, 2)
-    """Packets with payload and nothing new in it."""
+    """Packets with payload and nothing new in it. These and what follows are not counted in
+    connections that are known not to be Kafka."""
     out_of_order: Int64 = _column(np.int64, 2)
     """Packets that came after one that follows them in the stream."""
     lost: Int64 = _column(np.int64, 2)
@@ -71,16 +103,51 @@ class ConnectionTable:
     cut: Int64 = _column(np.int64, 2)
     """Bytes that the capture's snap length left out."""
 
-    def add(self, rows: int) -> int:
-        """Make room for more rows; the first of them."""
-        first, self.count = self.count, self.count + rows
-        room = len(self.client)
-        if self.count > room:
-            size = max(64, 2 * room, self.count)
-            for name, spec in self.__dataclass_fields__.items():
-                if name != "count":
-                    old = getattr(self, name)
-                    new = np.full((size, *old.shape[1:]), spec.metadata["fill"], old.dtype)
-                    new[:room] = old
-                    setattr(self, name, new)
-        return first
+
+@dataclass(slots=True)
+class StreamTable(_Rows):
+    """Arrays of shape (rows, 2); `flat` gives them by stream."""
+
+    # From the first packet.
+    anchored: Bools = _column(np.bool_, 2)
+    anchor: UInt32 = _column(np.uint32, 2)
+    """A sequence number that the first packet told, its own or the one that it acknowledged."""
+    # Reassembly.
+    placed: Bools = _column(np.bool_, 2)
+    """`origin` is set."""
+    origin: UInt32 = _column(np.uint32, 2)
+    """Sequence number of position 0."""
+    begun: Bools = _column(np.bool_, 2)
+    """`expected` is set."""
+    expected: Int64 = _column(np.int64, 2)
+    """Position of the next byte: everything before it has come, or was given up."""
+    read_time: Int64 = _column(np.int64, 2, FIRST_TIME)
+    """ns; when the byte before `expected` could be read."""
+    acknowledged: Int64 = _column(np.int64, 2, FIRST_TIME)
+    """Highest position that the other end acknowledged while there was a hole."""
+    fin: Int64 = _column(np.int64, 2, LAST_TIME)
+    """Position behind the last byte, where a FIN told it."""
+    over: Int64 = _column(np.int64, 2, LAST_TIME)
+    """ns; from then on nothing more is waited for."""
+    # Framing.
+    sync: Int8 = _column(np.int8, 2)
+    at_head: Bools = _column(np.bool_, 2)
+    """SEEKING, but what is at `boundary` is the beginning of the stream."""
+    boundary: Int64 = _column(np.int64, 2)
+    """FRAMED: position of the next frame. SEEKING: before it, nothing is looked at any more."""
+    frame_end: Int64 = _column(np.int64, 2, NEVER)
+    """Position behind the frame at `boundary`; -1 while its size is not known."""
+    sought: Int64 = _column(np.int64, 2)
+    """SEEKING: position from which on no boundary is known."""
+    scanned: Int64 = _column(np.int64, 2)
+    """SEEKING: position up to which every byte was tried."""
+    has_correlation: Bools = _column(np.bool_, 2)
+    correlation: Int64 = _column(np.int64, 2)
+    """Correlation id of the latest request in this stream."""
+    correlation_from: Int64 = _column(np.int64, 2)
+    """The same one block earlier."""
+
+    def flat(self, name: str) -> NDArray[Any]:
+        """A column by stream, to read and to write."""
+        column: NDArray[Any] = getattr(self, name).reshape(-1)
+        return column

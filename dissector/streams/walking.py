@@ -1,0 +1,245 @@
+"""Walking: the frames of a block's streams, with chains taken up where they begin or break.
+
+Requests come first, then responses: a response without known boundary is recognised by the
+correlation ids that its client uses.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dissector.packets.block import Int64
+from dissector.problems import Problem
+from dissector.streams.frames import FrameBlock
+from dissector.streams.framing import BAD, LOST, Chains, Found
+from dissector.streams.limits import RESYNCS, SEEK_BYTES
+from dissector.streams.seeking import Seeker
+from dissector.streams.segments import last_of_each
+from dissector.streams.table import (
+    FRAMED,
+    IGNORED,
+    KAFKA,
+    NEVER,
+    OTHER,
+    SEEKING,
+    TLS,
+    Bools,
+    ConnectionTable,
+    StreamTable,
+)
+
+
+class Complaints:
+    """Collects the problems of a block."""
+
+    def __init__(self, table: ConnectionTable, now: int) -> None:
+        self.problems: list[Problem] = []
+        self._table = table
+        self._now = now
+
+    def add(self, stage: str, kind: str, detail: str, stream: int, offset: int, size: int) -> None:
+        """`detail` gets the sender appended; `offset` is a position in the stream."""
+        row = stream >> 1
+        client = int(self._table.client[row])
+        sender = ("broker", "client")[client == stream & 1] if client >= 0 else "one end"
+        self.problems.append(
+            Problem(
+                stage, kind, f"{detail}, in what the {sender} sent", time=self._now,
+                connection_id=row, offset=offset, bytes=size,
+            )
+        )  # fmt: skip
+
+
+class Walk:
+    """The walk through one block. `who`: the stream of each local number."""
+
+    def __init__(
+        self, chains: Chains, who: Int64, table: ConnectionTable, streams: StreamTable,
+        seeker: Seeker, complaints: Complaints,
+    ) -> None:  # fmt: skip
+        self._chains = chains
+        self._who = who
+        self._stream = stream = who[chains.stream]
+        self._table = table
+        self._streams = streams
+        self._seeker = seeker
+        self._complaints = complaints
+        self._found: list[Found] = []
+        seeker.begin_block(stream)
+
+    def run(self, finished: Bools) -> FrameBlock:
+        """Find all frames. `finished`: streams in which nothing more comes."""
+        self._leave_heads(finished)
+        self._seeker.decide(self._chains, self._stream)
+        self._follow_decisions()
+        live = np.ones(len(self._stream), np.bool_)
+        for _ in range(RESYNCS):
+            broken = np.zeros(len(live), np.bool_)
+            for of_clients in (True, False):
+                client = self._table.client[self._stream >> 1]
+                asks = (client < 0) | (client == self._stream & 1)
+                index = np.flatnonzero(live & (asks == of_clients))
+                live[index] = False
+                broken[self._some(index)] = True
+            live = broken
+            if not live.any():
+                break
+        self._cut(np.flatnonzero(finished))
+        return self._frames()
+
+    def _some(self, index: Int64) -> Int64:
+        """Seek where no boundary is known, walk from there; the streams whose chain broke."""
+        sync = self._streams.flat("sync")
+        stream = self._stream[index]
+        seeking = (sync[stream] == SEEKING) & ~self._streams.flat("at_head")[stream]
+        if seeking.any():
+            self._note_requests(Found.joined(self._found))
+            self._seek(index[seeking])
+        index = index[sync[stream] == FRAMED]
+        stream = self._stream[index]
+        boundary, frame_end = self._streams.flat("boundary"), self._streams.flat("frame_end")
+        at = self._chains.address_of(index, boundary[stream])
+        found, at, ended, behind = self._chains.walk(index, at)
+        self._found += found
+        boundary[stream] = self._chains.position_of(index, at)
+        frame_end[stream] = np.where(behind < 0, NEVER, self._chains.position_of(index, behind))
+        broken = np.flatnonzero((ended == LOST) | (ended == BAD))
+        for each in broken[ended[broken] == BAD].tolist():
+            self._complaints.add(
+                "frames", "bad_size", "four bytes cannot be the size of a frame",
+                int(stream[each]), int(boundary[stream[each]]), 4,
+            )  # fmt: skip
+        self._lose(stream[broken])
+        return index[broken]
+
+    def _lose(self, stream: Int64) -> None:
+        """From their boundary on, no boundary of these streams is known any more."""
+        streams = self._streams
+        streams.flat("sync")[stream] = SEEKING
+        streams.flat("at_head")[stream] = False
+        for name in ("sought", "scanned"):
+            streams.flat(name)[stream] = streams.flat("boundary")[stream]
+
+    def _seek(self, index: Int64) -> None:
+        """Take up these chains again, where that is possible."""
+        streams, stream = self._streams, self._stream[index]
+        found = self._seeker.seek(self._chains, index, stream)
+        self._follow_decisions()
+        some = np.flatnonzero(found >= 0)
+        index, stream = index[some], stream[some]
+        place = self._chains.position_of(index, found[some])
+        streams.flat("sync")[stream] = FRAMED
+        streams.flat("boundary")[stream] = place
+        self._skipped(stream, place)
+
+    def _skipped(self, stream: Int64, until: Int64) -> None:
+        """Say what was passed over for want of a boundary."""
+        since = self._streams.flat("sought")[stream]
+        for each in np.flatnonzero(until > since).tolist():
+            self._complaints.add(
+                "frames", "resync", "no frame could be recognised among bytes",
+                int(stream[each]), int(since[each]), int(until[each] - since[each]),
+            )  # fmt: skip
+
+    def _leave_heads(self, finished: Bools) -> None:
+        """Where a stream's first bytes are lost, or have waited enough, it is any other place."""
+        chains, streams, stream = self._chains, self._streams, self._stream
+        begin = chains.pieces.at[chains.first[:-1]]
+        size = chains.end - chains.address[chains.first[:-1]]
+        gone = begin != streams.flat("boundary")[stream]
+        asks = self._table.client[stream >> 1] == stream & 1
+        gone |= ((size > SEEK_BYTES) | finished) & ~asks
+        streams.flat("at_head")[stream[gone]] = False
+
+    def _follow_decisions(self) -> None:
+        """What is known of connections is known of their streams."""
+        streams = self._streams
+        both = np.unique(np.concatenate([self._stream, self._stream ^ 1]))
+        protocol, sync = self._table.protocol[both >> 1], streams.flat("sync")
+        sync[both[(protocol == TLS) | (protocol == OTHER)]] = IGNORED
+        head = both[(protocol == KAFKA) & streams.flat("at_head")[both]]
+        sync[head] = FRAMED
+        streams.flat("at_head")[head] = False
+
+    def _note_requests(self, found: Found) -> None:
+        """Tell the seeker the correlation ids of requests."""
+        chains = self._chains
+        stream = self._who[chains.pieces.stream[found.piece]]
+        last = last_of_each(stream)
+        first = np.append(0, last + 1)[: len(last)]
+        asks = self._table.client[stream[last] >> 1] == stream[last] & 1
+        if asks.any():
+            ends = (
+                chains.space.number(
+                    np.minimum(found.start[each[asks]] + 8, chains.space.size), "i4"
+                ).astype(np.int64)
+                for each in (first, last)
+            )
+            self._seeker.note_requests(stream[last[asks]], *ends)
+
+    def _cut(self, index: Int64) -> None:
+        """Give out frames that will not become whole any more."""
+        streams, chains, stream = self._streams, self._chains, self._stream[index]
+        boundary, expected = streams.flat("boundary"), streams.flat("expected")
+        sync = streams.flat("sync")[stream]
+        lost = (sync == SEEKING) & (self._table.protocol[stream >> 1] == KAFKA)
+        self._skipped(stream[lost], expected[stream[lost]])
+        boundary[stream[sync == SEEKING]] = expected[stream[sync == SEEKING]]
+        self._lose(stream[sync == SEEKING])
+        some = np.flatnonzero((sync == FRAMED) & (boundary[stream] < expected[stream]))
+        index, stream = index[some], stream[some]
+        at = chains.address_of(index, boundary[stream])
+        known = streams.flat("frame_end")[stream] >= 0
+        size = chains.space.number(at, "i4").astype(np.int64)
+        piece = chains.piece_of(at[known])
+        self._found.append(Found(at[known], size[known], piece))
+        missing = at + 4 + size - chains.end[index]
+        for each in np.flatnonzero(known).tolist():
+            self._complaints.add(
+                "frames", "cut_message", "nothing more came behind a part of a message",
+                int(stream[each]), int(boundary[stream[each]]), int(missing[each]),
+            )  # fmt: skip
+        boundary[stream] = np.where(known, streams.flat("frame_end")[stream], expected[stream])
+        streams.flat("frame_end")[stream] = NEVER
+        for each in np.flatnonzero(~known).tolist():
+            self._complaints.add(
+                "frames", "cut_size", "nothing more came behind a part of a size",
+                int(stream[each]), int(expected[stream[each]]),
+                int(chains.end[index[each]] - at[each]),
+            )  # fmt: skip
+        self._lose(stream[~known])
+
+    def _frames(self) -> FrameBlock:
+        chains, pieces, table = self._chains, self._chains.pieces, self._table
+        found = Found.joined(self._found)
+        self._note_requests(found)
+        start, size, first = found.start, found.size, found.piece
+        local = pieces.stream[first]
+        stream = self._who[local]
+        body, behind = start + 4, start + 4 + size
+        # Most frames are in one piece; where not, the pieces of body and end are looked up.
+        holder, last = first.copy(), first.copy()
+        edge = chains.address[first] + pieces.length[first] if len(first) else start
+        several = np.flatnonzero(behind > edge)
+        holder[several] = chains.piece_of(body[several])
+        end = chains.end[np.searchsorted(chains.stream, local[several])]
+        last[several] = chains.piece_of(np.minimum(behind[several], end) - 1)
+        inside = body - chains.address[holder] if len(first) else body
+        flat = inside + size <= pieces.length[holder] if len(first) else body.astype(np.bool_)
+        there = behind.copy()
+        there[several] = np.minimum(chains.there_until(body[several]), end)
+        return FrameBlock(
+            data=chains.data,
+            space=chains.space,
+            connection=(stream >> 1).astype(np.int32),
+            is_request=(stream & 1) == table.client[stream >> 1],
+            start=body,
+            position=np.where(flat, pieces.source[holder] + inside, -1),
+            size=size,
+            readable=np.clip(there - body, 0, size),
+            capture=pieces.capture[first].astype(np.int32),
+            packet=pieces.number[first],
+            time=pieces.time[first],
+            end_time=pieces.time[last],
+            problems=self._complaints.problems,
+        )

@@ -1,0 +1,258 @@
+"""Tells TCP dialogues, line by line, as the blocks of packets that a capture of them would give.
+
+    told = Dialogue()
+    one = told.connect()                  # SYN, SYN-ACK, ACK
+    one.client(request(3, 1, 7))          # a segment from the client
+    one.broker(response(7), cut=10)       # one of which the capture has 10 bytes
+    one.fin()
+    frames = dissect(told.packets)        # all of it as one block, or cut into several
+
+Packets are plain values in a list: tests lose, double, split and shuffle them as they like.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+
+from dissector.packets.block import ACK, FIN, PAD, RST, SYN, PacketBlock
+from dissector.problems import Problem
+from dissector.streams import Streams
+from dissector.streams.frames import FrameBlock
+
+MS = 10**6
+SECOND = 10**9
+BEGINNING = 1_700_000_000 * SECOND
+MAPPED = 0xFFFF << 32
+NEWEST = dict.fromkeys(range(93), 15)
+
+Endpoint = tuple[int, int]
+"""Address, 128 bits, and port."""
+
+
+def ipv4(text: str) -> int:
+    return MAPPED | int.from_bytes(bytes(map(int, text.split("."))), "big")
+
+
+@dataclass(frozen=True)
+class Packet:
+    source: Endpoint
+    target: Endpoint
+    seq: int
+    ack: int
+    flags: int
+    payload: bytes
+    time: int
+    cut: int | None = None
+    """Payload bytes that are in the capture; None for all."""
+    number: int = 0
+
+
+@dataclass
+class Dialogue:
+    """Packets in order of time: one each millisecond, unless told otherwise."""
+
+    packets: list[Packet] = field(default_factory=list)
+    now: int = BEGINNING
+    _connections: int = 0
+
+    def connect(
+        self, *, handshake: bool = True, port: int | None = None, broker: Endpoint | None = None,
+        client: str = "10.0.0.1", isn: tuple[int, int] = (1000, 5000),
+    ) -> Connection:  # fmt: skip
+        self._connections += 1
+        here = ipv4(client), port or 40000 + self._connections
+        there = broker or (ipv4("10.0.0.9"), 9092)
+        opened = Connection(self, (here, there), list(isn))
+        if handshake:
+            opened.packet(0, flags=SYN, ack=0)
+            opened.packet(1, flags=SYN | ACK)
+            opened.packet(0)
+        else:
+            opened.seq = [isn[0] + 1, isn[1] + 1]
+        return opened
+
+    def wait(self, ms: float) -> None:
+        self.now += int(ms * MS)
+
+
+@dataclass
+class Connection:
+    dialogue: Dialogue
+    ends: tuple[Endpoint, Endpoint]
+    seq: list[int]
+
+    def client(self, payload: bytes, *, cut: int | None = None, sent: bool = True) -> None:
+        """A segment from the client; `sent`: False where the capture misses it."""
+        self.packet(0, payload, cut=cut, sent=sent)
+
+    def broker(self, payload: bytes, *, cut: int | None = None, sent: bool = True) -> None:
+        self.packet(1, payload, cut=cut, sent=sent)
+
+    def again(self, end: int, payload: bytes, back: int) -> None:
+        """A segment that begins `back` bytes before what comes next."""
+        self.seq[end] -= back
+        self.packet(end, payload)
+        self.seq[end] += back - len(payload)
+
+    def fin(self) -> None:
+        self.packet(0, flags=FIN | ACK)
+        self.packet(1, flags=FIN | ACK)
+        self.packet(0)
+
+    def rst(self, end: int = 0) -> None:
+        self.packet(end, flags=RST)
+
+    def packet(
+        self, end: int, payload: bytes = b"", *, flags: int = ACK, ack: int | None = None,
+        cut: int | None = None, sent: bool = True,
+    ) -> None:  # fmt: skip
+        dialogue = self.dialogue
+        dialogue.now += MS
+        told = self.seq[1 - end] if ack is None else ack
+        if sent:
+            dialogue.packets.append(
+                Packet(
+                    self.ends[end], self.ends[1 - end], self.seq[end] % 2**32, told % 2**32, flags,
+                    payload, dialogue.now, cut, len(dialogue.packets) + 1,
+                )
+            )  # fmt: skip
+        self.seq[end] += len(payload) + (flags & (SYN | FIN) != 0)
+
+
+def request(
+    api_key: int, version: int, correlation: int, body: bytes = b"", client: str = "me"
+) -> bytes:
+    """A request, size included."""
+    head = struct.pack(">hhih", api_key, version, correlation, len(client)) + client.encode()
+    return framed(head + body)
+
+
+def response(correlation: int, body: bytes = b"") -> bytes:
+    """A response, size included."""
+    return framed(struct.pack(">i", correlation) + body)
+
+
+def framed(message: bytes) -> bytes:
+    return struct.pack(">i", len(message)) + message
+
+
+def split(packets: Sequence[Packet], size: int) -> list[Packet]:
+    """Every segment as segments of at most `size` bytes."""
+    return [
+        replace(each, payload=each.payload[at : at + size], seq=(each.seq + at) % 2**32)
+        for each in packets
+        for at in range(0, max(len(each.payload), 1), size)
+    ]
+
+
+def block(packets: Sequence[Packet], reserve: int = 0) -> PacketBlock:
+    """The packets as the packets stage hands them on, with other bytes between the payloads."""
+    data = bytearray(reserve)
+    where = []
+    for each in packets:
+        data += b"\xee" * 40
+        where.append(len(data))
+        data += each.payload[: each.cut]
+    data += bytes(PAD)
+
+    def column(values: Iterable[int], dtype: type[np.generic]) -> np.ndarray:
+        return np.array(list(values), dtype)
+
+    low = (1 << 64) - 1
+    return PacketBlock(
+        data=np.frombuffer(data, np.uint8), reserve=reserve,
+        capture=column((0 for _ in packets), np.int32),
+        number=column((each.number for each in packets), np.int64),
+        time=column((each.time for each in packets), np.int64),
+        src_high=column((each.source[0] >> 64 for each in packets), np.uint64),
+        src_low=column((each.source[0] & low for each in packets), np.uint64),
+        dst_high=column((each.target[0] >> 64 for each in packets), np.uint64),
+        dst_low=column((each.target[0] & low for each in packets), np.uint64),
+        src_port=column((each.source[1] for each in packets), np.uint16),
+        dst_port=column((each.target[1] for each in packets), np.uint16),
+        seq=column((each.seq for each in packets), np.uint32),
+        ack=column((each.ack for each in packets), np.uint32),
+        flags=column((each.flags for each in packets), np.uint8),
+        window=column((64240 for _ in packets), np.uint16),
+        payload=column(where, np.int64),
+        captured=column((len(each.payload[: each.cut]) for each in packets), np.int32),
+        length=column((len(each.payload) for each in packets), np.int32),
+        packets_seen=len(packets), bytes_read=len(data),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame that came out."""
+
+    connection: int
+    is_request: bool
+    message: bytes
+    size: int
+    packet: int
+    time: int
+    end_time: int
+
+
+@dataclass
+class Dissected:
+    """All that came out, block after block."""
+
+    streams: Streams
+    frames: list[Frame]
+    problems: list[Problem]
+    reserved: int
+    """The most bytes that were carried from one block into the next."""
+
+    def messages(self, connection: int | None = None) -> tuple[list[bytes], list[bytes]]:
+        """What the client and what the broker said, without sizes; whole frames only."""
+        chosen = [
+            each
+            for each in self.frames
+            if connection in (None, each.connection) and len(each.message) == each.size
+        ]
+        return (
+            [each.message for each in chosen if each.is_request],
+            [each.message for each in chosen if not each.is_request],
+        )
+
+    def kinds(self) -> list[str]:
+        return [each.kind for each in self.problems]
+
+
+def dissect(
+    packets: Sequence[Packet], *, cuts: Iterable[int] = (), ports: Sequence[int] = (9092,),
+    memory: int = 512 << 20, streams: Streams | None = None,
+) -> Dissected:  # fmt: skip
+    """Dissect the packets, in blocks that end at the `cuts`."""
+    streams = streams or Streams(ports=ports, newest=NEWEST, memory=memory)
+    out = Dissected(streams, [], [], 0)
+    borders = [0, *sorted(cuts), len(packets)]
+    for low, high in pairwise(borders):
+        out.reserved = max(out.reserved, streams.reserve)
+        collect(out, streams.feed(block(packets[low:high], streams.reserve)))
+    collect(out, streams.finish())
+    return out
+
+
+def collect(out: Dissected, frames: FrameBlock) -> None:
+    """Add the frames of a block; where a frame lies in one row, both ways to read it must agree."""
+    for index in range(len(frames)):
+        start, readable = int(frames.start[index]), int(frames.readable[index])
+        message = frames.space.bytes(start, readable)
+        position = int(frames.position[index])
+        if position >= 0:
+            assert frames.data[position : position + readable].tobytes() == message
+        out.frames.append(
+            Frame(
+                int(frames.connection[index]), bool(frames.is_request[index]), message,
+                int(frames.size[index]), int(frames.packet[index]), int(frames.time[index]),
+                int(frames.end_time[index]),
+            )
+        )  # fmt: skip
+    out.problems += frames.problems
