@@ -27,9 +27,12 @@ STAGES = {
     "packets: record headers": ("dissector.packets.pcap:Pcap.scan",),
     "packets: link, IP, TCP": ("dissector.packets.files:segments",),
     "packets: the rest": ("dissector.packets.files:FileSource.read",),
-    "streams: connections": ("dissector.streams.tracking:Tracker.track",),
+    "streams: connections": ("dissector.streams.tracking:Tracker.assign",),
     "streams: reassembly": ("dissector.streams.reassembly:Reassembler.feed",),
-    "streams: Kafka or not": ("dissector.streams.deciding:Decider.decide",),
+    "streams: Kafka or not": (
+        "dissector.streams.seeking:Seeker.decide",
+        "dissector.streams.seeking:Seeker.seek",
+    ),
     "streams: frames": ("dissector.streams.framing:Chains.walk",),
     "streams: the rest": (
         "dissector.streams.streaming:Streams.feed",
