@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from dissector import internal_records, record_rows, rows
@@ -21,7 +22,7 @@ from dissector.errors import DissectorError
 from dissector.exchange import Exchange, as_exchanges
 from dissector.faults import faults
 from dissector.packets import open_packets
-from dissector.packets.block import PacketSource
+from dissector.packets.block import Int64, PacketSource
 from dissector.packets.paths import find
 from dissector.problems import Problem
 from dissector.protocol import catalog
@@ -76,16 +77,21 @@ class Capture:
         ports: Collection[int] = DEFAULT_PORTS,
         hold: bool = True,
         show_secrets: bool = False,
+        brokers: Collection[tuple[int, int, int]] = (),
         progress: Progress | None = None,
     ) -> None:
+        """`brokers`: where brokers are known to listen: high, low and port as in `PacketBlock`."""
         self._source = source
         self._segments = segments
         self._total = _total(source, segments)
         self._streams = Streams(
             ports=ports, newest={key: catalog.versions(key)[-1] for key in catalog.apis()}
         )
+        for broker in brokers:
+            self._streams.learn_broker(*broker)
         self._connections = Connections(self._streams.connections)
-        self._names = TopicNames()
+        self.names = TopicNames()
+        """Names of topics by id, as far as they were told."""
         self._hold = hold
         self._show_secrets = show_secrets
         self._progress = progress or (lambda read, total: None)
@@ -109,8 +115,8 @@ class Capture:
         for a table that does not exist.
         """
         wanted = _known(tables)
-        spools = {name: Spool(self._names) for name in wanted}
-        for name, batch in self._rows(wanted):
+        spools = {name: Spool(self.names) for name in wanted}
+        for name, batch in self.unsettled(wanted):
             if not len(batch):
                 continue
             for each in spools[name].put(batch) if self._hold else (batch,):
@@ -132,14 +138,27 @@ class Capture:
 
     def exchanges(self) -> Iterator[Exchange]:
         """Every exchange, one by one, with the bytes of its messages, secrets and all."""
-        conversation = Conversation(self._names, keep_frames=True)
+        conversation = Conversation(self.names, keep_frames=True)
         for turn, _ in self._turns(conversation):
-            batch = rows.exchanges(turn, self._names, self._connections, self._captures)
+            batch = rows.exchanges(turn, self.names, self._connections, self._captures)
             yield from as_exchanges(batch, self._connections.mechanisms)
 
-    def _rows(self, wanted: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The rows of each turn, then of the connections, then of the segments."""
-        names, ends, captures = self._names, self._connections, self._captures
+    @property
+    def first_packets(self) -> tuple[Int64, Int64]:
+        """File, as index into the source's names, and number of each connection's first packet.
+
+        Shape (connections,), in order of connection_id.
+        """
+        table = self._streams.connections
+        return table.capture[: table.count].astype(np.int64), table.packet[: table.count]
+
+    def unsettled(self, wanted: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The rows of each turn, then of the connections, then of the segments.
+
+        For whoever settles later what only the whole capture tells: a topic may still be an id that
+        `names` knows by the end, and Kafka's own records have not been read.
+        """
+        names, ends, captures = self.names, self._connections, self._captures
         topics, batches = rows.Topics(), record_rows.BatchRows(names)
         for turn, problems in self._turns(Conversation(names)):
             if "exchanges" in wanted:
@@ -194,7 +213,7 @@ class Capture:
     ) -> Turn:
         turn = conversation.feed(frames, now, self._connections.ended(), last=last)
         for side in (turn.request, turn.response):
-            self._names.learn(side.facts)
+            self.names.learn(side.facts)
         for high, low, port in self._connections.learn(turn):
             self._streams.learn_broker(high, low, port)
         return turn

@@ -63,6 +63,11 @@ class Pcap:
         self._odd_left = _ODD_LIMIT
         self._is_dense = False
 
+    @property
+    def context(self) -> object:
+        """The file header says all there is."""
+        return None
+
     @staticmethod
     def recognises(head: bytes) -> bool:
         """Whether a file that begins with these bytes, at least four, is a pcap file."""

@@ -68,6 +68,12 @@ class Pcapng:
         self._is_dense = False
         self._begin_section("<")
 
+    @property
+    def context(self) -> object:
+        """The section, and the interfaces described in it so far."""
+        links = zip(self._links, self._resolutions, self._offsets, strict=True)
+        return self._sections_left, self._order, self._snaplen, tuple(links)
+
     @staticmethod
     def recognises(head: bytes) -> bool:
         """Whether a file that begins with these bytes, at least four, is a pcapng file."""

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import PAD, Bytes, Int32, Int64
-from dissector.packets.inputs import ByteInput
 from dissector.problems import Problem
 
 PACKET_LIMIT = 1 << 18
@@ -92,8 +91,27 @@ class Scan:
     problems: list[Problem] = field(default_factory=list)
 
 
+class Input(Protocol):
+    """The bytes that a reader reads: see `ByteInput`, whose words these are."""
+
+    is_stream: bool
+    size: int
+    consumed: int
+    damage: str | None
+
+    def fill(self, view: memoryview) -> tuple[int, bool]:
+        """Fill `view`: how many bytes, and whether the input ended."""
+
+    def close(self) -> None:
+        """Give back the file."""
+
+
 class Format(Protocol):
     """One capture file format, with what it knows of the file so far."""
+
+    @property
+    def context(self) -> object:
+        """What packets depend on that was read before them: equal where they read the same."""
 
     def scan(self, data: Bytes, begin: int, end: int) -> Scan:
         """Follow the chain from `begin` through data[begin:end]."""
@@ -124,7 +142,7 @@ class CaptureReader:
     """Reads one capture, stretch by stretch. `head`: its first bytes, that are not records yet."""
 
     def __init__(
-        self, name: str, source: ByteInput, form: Format, *, offset: int, head: bytes = b""
+        self, name: str, source: Input, form: Format, *, offset: int, head: bytes = b""
     ) -> None:
         self.name = name
         self.size = None if source.is_stream else source.size
@@ -138,6 +156,11 @@ class CaptureReader:
         self._damages = 0
         self._lost_at: int | None = None  # offset in the file at which the chain broke
         self._ended = False
+
+    @property
+    def context(self) -> object:
+        """What the packets from here on depend on that was read before: see `Format`."""
+        return self._format.context
 
     def close(self) -> None:
         """Give back the file."""

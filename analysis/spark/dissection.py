@@ -1,0 +1,162 @@
+"""Dissection: the packets of some connections, in order of time, to rows of one table.
+
+A task has all packets of its connections, and dissects them as one machine dissects a capture. What
+only all tasks together know is settled afterwards: the number of a connection is the place of its
+first packet among those of all connections, and names of topics may have been told to another task.
+So a task gives parcels: rows in which a connection goes by the identity of its first packet, those
+identities with their positions in the capture, and the names that it has learned.
+
+A parcel is a row for Spark: `kind`, one of `ROWS`, `CONNECTIONS` and `NAMES`, and `content`, an
+Arrow stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from analysis.spark.packets import RowSource, identity
+from analysis.spark.schemas import to_spark
+from analysis.spark.splits import Broker
+from dissector import internal_records
+from dissector.capture import DEFAULT_PORTS, Capture
+from dissector.conversation.topic_names import TopicNames
+from dissector.packets.block import Int64
+from dissector.spool import TOPIC_COLUMNS
+
+ROWS, CONNECTIONS, NAMES = "rows", "connections", "names"
+PARCEL: Final = pa.schema([("kind", pa.string()), ("content", pa.binary())])
+SPARK_PARCEL: Final = "kind string, content binary"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What every task of a dissection knows."""
+
+    table: str
+    captures: Sequence[str]
+    """Names of the files, by index."""
+    brokers: frozenset[Broker] = frozenset()
+    """Where brokers listen, as the first look told."""
+    ports: Sequence[int] = DEFAULT_PORTS
+    apis: frozenset[str] = frozenset()
+    """Give rows of these APIs only; none: of all."""
+    show_secrets: bool = False
+
+
+def dissect(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Parcels of the packets in `batches`, which have `packets.SCHEMA`."""
+    source = RowSource(batches, task.captures)
+    capture = Capture(source, ports=task.ports, brokers=task.brokers)
+    for name, rows in capture.unsettled([task.table]):
+        if name == task.table and len(rows):
+            chosen = _of_apis(task, rows)
+            column = rows.schema.get_field_index("connection_id")
+            if column >= 0:
+                chosen = chosen.set_column(
+                    column, "connection_id", _identities(capture, chosen.column(column))
+                )
+            yield _parcel(ROWS, chosen)
+    yield _parcel(CONNECTIONS, _connections(capture, source))
+    yield _parcel(NAMES, _names(capture.names))
+
+
+def _of_apis(task: Task, rows: pa.RecordBatch) -> pa.RecordBatch:
+    if not task.apis or "api" not in rows.schema.names:
+        return rows
+    return rows.filter(pa.compute.is_in(rows.column("api"), pa.array(sorted(task.apis))))
+
+
+def _identities(capture: Capture, rows: pa.Array) -> pa.Array:
+    return pa.array(identity(*capture.first_packets)).take(rows)
+
+
+def _connections(capture: Capture, source: RowSource) -> pa.RecordBatch:
+    key = identity(*capture.first_packets)
+    openings, position = source.openings
+    place = position[np.searchsorted(openings, key)]
+    return pa.RecordBatch.from_pydict({"key": key, "position": place})
+
+
+def _names(names: TopicNames) -> pa.RecordBatch:
+    """Names by id, and ids that stand in rows in the place of a name."""
+    lacking = pa.nulls(len(names.missing), pa.string())
+    return pa.RecordBatch.from_pydict(
+        {
+            "id": pa.array([*names.names, *names.missing], pa.string()),
+            "name": pa.concat_arrays([pa.array([*names.names.values()], pa.string()), lacking]),
+        }
+    )
+
+
+def _parcel(kind: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    content = pa.array([sink.getvalue().to_pybytes()], pa.binary())
+    return pa.RecordBatch.from_arrays([pa.array([kind]), content], schema=PARCEL)
+
+
+def unpack(content: bytes) -> pa.Table:
+    """What a parcel holds."""
+    return pa.ipc.open_stream(content).read_all()
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What all tasks together know."""
+
+    connections: Int64
+    """Identity of each connection, ascending."""
+    ids: Int64
+    """Its connection_id."""
+    names: TopicNames = field(default_factory=TopicNames)
+
+
+def knowledge(parcels: Iterable[tuple[str, bytes]]) -> Knowledge:
+    """Put together what the parcels say that hold no rows."""
+    keys, positions, names = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], TopicNames()
+    for kind, content in parcels:
+        found = unpack(content)
+        if kind == CONNECTIONS:
+            keys.append(found["key"].to_numpy())
+            positions.append(found["position"].to_numpy())
+        elif kind == NAMES:
+            for key, name in zip(found["id"].to_pylist(), found["name"].to_pylist(), strict=True):
+                if name is None:
+                    names.missing.add(key)
+                else:
+                    names.names[key] = name
+    key = np.concatenate(keys)
+    order = np.lexsort((key, np.concatenate(positions)))
+    ids = np.empty(len(key), np.int64)
+    ids[order] = np.arange(len(key))
+    ascending = np.argsort(key)
+    return Knowledge(key[ascending], ids[ascending], names)
+
+
+def settle(task: Task, known: Knowledge, contents: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    """Rows as Spark has them, of the parcels that hold rows."""
+    for content in contents:
+        for rows in unpack(content).to_batches():
+            yield to_spark(task.table, _settled(task, known, rows))
+
+
+def _settled(task: Task, known: Knowledge, rows: pa.RecordBatch) -> pa.RecordBatch:
+    for index, name in enumerate(rows.schema.names):
+        column = rows.column(index)
+        if name in TOPIC_COLUMNS:
+            column = known.names.complete(column)
+        elif name == "connection_id":
+            identities = column.fill_null(-1).to_numpy()
+            place = np.searchsorted(known.connections, identities)
+            ids = np.append(known.ids, -1)[place]
+            column = pa.array(ids, mask=column.is_null().to_numpy(zero_copy_only=False))
+        rows = rows.set_column(index, name, column)
+    if task.table == "records":
+        rows, _ = internal_records.tell(rows, show_secrets=task.show_secrets)
+    return rows

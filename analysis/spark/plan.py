@@ -1,0 +1,121 @@
+"""The plan: from files to a table, as Spark's jobs.
+
+    look      a task a split     what must be known before: counts, the brokers, who is damaged
+    read      a task a split     packets as rows
+              shuffle            by connection, sorted by place in the capture
+    dissect   a task a share     parcels of rows, kept by Spark
+    settle    a task a share     numbers of connections, names of topics; the table
+
+A share is some connections whole. It streams through its task, so that a connection may be larger
+than memory. What goes over the network is each packet's payload once; parcels stay where they are.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from analysis.spark import dissection, splits
+from analysis.spark.dissection import CONNECTIONS, NAMES, ROWS, SPARK_PARCEL, Task
+from analysis.spark.schemas import spark_schema, to_spark
+from analysis.spark.splits import Look, Split
+from dissector import rows
+from dissector.capture import DEFAULT_PORTS
+from dissector.packets.paths import find
+
+SHARE_BYTES = 256 << 20
+"""Bytes of capture, about, that a task dissects."""
+
+_PACKETS = "connection long, position long, capture int, number long, head binary, payload binary"
+_BYTES = pa.schema([("content", pa.binary())])
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which table of which captures."""
+
+    paths: Sequence[str]
+    table: str = "exchanges"
+    ports: Sequence[int] = DEFAULT_PORTS
+    apis: Collection[str] = ()
+    show_secrets: bool = False
+    split_bytes: int = splits.SPLIT_BYTES
+    shares: int = 0
+    """Into how many tasks connections are dealt; 0: by the size of the captures."""
+
+
+def table(spark: SparkSession, request: Request) -> DataFrame:
+    """The table. Its parcels are kept until the session ends, or the DataFrame is unpersisted."""
+    files = find(request.paths)
+    looks = _looks(spark, splits.guess(files, request.split_bytes))
+    every = [found.split for found in looks]
+    task = Task(
+        request.table,
+        files,
+        frozenset().union(*(found.brokers for found in looks)),
+        tuple(request.ports),
+        frozenset(request.apis),
+        request.show_secrets,
+    )
+    shares = request.shares or spark.sparkContext.defaultParallelism
+    parcels = (
+        _each(spark, every, splits.rows, _PACKETS)
+        .repartition(shares, "connection")
+        .sortWithinPartitions("position", "capture", "number")
+        .mapInArrow(lambda batches: dissection.dissect(task, batches), SPARK_PARCEL)
+        .persist(StorageLevel.MEMORY_AND_DISK)
+    )
+    told = parcels.filter(parcels.kind.isin(CONNECTIONS, NAMES)).collect()
+    known = spark.sparkContext.broadcast(
+        dissection.knowledge((row.kind, bytes(row.content)) for row in told)
+    )
+
+    def settle(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        contents = (each.as_py() for batch in batches for each in batch.column("content"))
+        yield from dissection.settle(task, known.value, contents)
+
+    schema = spark_schema(request.table)
+    found = parcels.filter(parcels.kind == ROWS).select("content").mapInArrow(settle, schema)
+    if request.table == "problems":
+        read = rows.problems([problem for look in looks for problem in look.problems])
+        found = found.union(spark.createDataFrame(pa.table(to_spark("problems", read)), schema))
+    return found
+
+
+def _looks(spark: SparkSession, guesses: Sequence[Split]) -> list[Look]:
+    """First looks at all splits, in order; at files that cannot be split, as one."""
+
+    def look(split: Split) -> Iterator[pa.RecordBatch]:
+        found = pickle.dumps(splits.look(split))
+        yield pa.RecordBatch.from_arrays([pa.array([found], pa.binary())], schema=_BYTES)
+
+    found: list[Look] = []
+    while guesses:
+        seen = _each(spark, guesses, look, "content binary").collect()
+        looks = [pickle.loads(bytes(row.content)) for row in seen]
+        proved, guesses = splits.settle(looks)
+        found += [each for each in looks if each.split in proved]
+    return sorted(found, key=lambda each: (each.split.capture, each.split.packets_before))
+
+
+def _each(
+    spark: SparkSession,
+    items: Sequence[Split],
+    work: Callable[[Split], Iterator[pa.RecordBatch]],
+    schema: Any,
+) -> DataFrame:
+    """What `work` gives for each of the items, a task each."""
+    shared = spark.sparkContext.broadcast(list(items))
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for index in batch.column("id").to_pylist():
+                yield from work(shared.value[index])
+
+    return spark.range(0, len(items), 1, len(items)).mapInArrow(run, schema)

@@ -1,0 +1,63 @@
+"""The tables as Spark has them, derived from `dissector.tables`.
+
+Spark's timestamps end at microseconds. So each time is there twice: as a timestamp, cut, and beside
+it, as `NAME_ns`, a long of nanoseconds since 1970. All else is as it is in Arrow.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from dissector.tables import TABLES
+
+_MICROSECONDS = pa.timestamp("us", "UTC")
+_NS_PER_US = 1000
+
+
+@cache
+def spark_schema(table: str) -> StructType:
+    """The schema of a table."""
+    fields: list[pa.Field] = []
+    for column in TABLES[table].schema:
+        if pa.types.is_timestamp(column.type):
+            fields += [pa.field(column.name, _MICROSECONDS), _ns(column.name)]
+        elif pa.types.is_large_binary(column.type):
+            fields.append(pa.field(column.name, pa.binary()))
+        else:
+            fields.append(column)
+    return from_arrow_schema(pa.schema(fields))
+
+
+@cache
+def arrow_schema(table: str) -> pa.Schema:
+    """What Spark takes for that schema, exactly."""
+    return to_arrow_schema(spark_schema(table), timezone="UTC")
+
+
+def to_spark(table: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows as `dissector` gives them, in that schema."""
+    columns: dict[str, pa.Array] = {}
+    for column, values in zip(rows.schema, rows.columns, strict=True):
+        columns[column.name] = values
+        if pa.types.is_timestamp(column.type):
+            ns = values.cast(pa.int64())
+            columns[column.name] = _microseconds(ns)
+            columns[_ns(column.name).name] = ns
+    schema = arrow_schema(table)
+    arrays = [columns[each.name].cast(each.type) for each in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _ns(name: str) -> pa.Field:
+    return pa.field(f"{name}_ns", pa.int64())
+
+
+def _microseconds(ns: pa.Array) -> pa.Array:
+    """Cut towards the past, also before 1970."""
+    down = pc.if_else(pc.less(ns, 0), pc.subtract(ns, _NS_PER_US - 1), ns)
+    return pc.divide(down, _NS_PER_US).cast(_MICROSECONDS)

@@ -1,0 +1,169 @@
+"""Splits: which bytes of which files a task reads, and what a first look at them tells.
+
+The first look, a task for each split, finds where the packets of the split begin and end, and reads
+them: how many there are, the time of the latest, and where brokers listen (on the far end of each
+connection that begins in the split and speaks Kafka). From that, the driver knows the number of
+each split's first packet, and what must be known before any connection is dissected.
+
+Where a file was split at guessed places, the first look proves the guess (see `packets.parts`). A
+file that fails the proof, being damaged, is looked at again as one split: so that what it gives is
+what it gives on one machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from analysis.spark import packets
+from dissector.capture import DEFAULT_PORTS
+from dissector.errors import CaptureError
+from dissector.packets.block import PacketBlock
+from dissector.packets.fragments import Fragments
+from dissector.packets.layers import segments
+from dissector.packets.parts import Part, boundary, open_part, size_of
+from dissector.packets.records import CaptureReader
+from dissector.problems import Problem
+from dissector.protocol import catalog
+from dissector.streams import Streams
+from dissector.streams.table import KAFKA, ConnectionTable
+
+SPLIT_BYTES: Final = 128 << 20
+BLOCK_BYTES: Final = 1 << 24
+BEFORE_ALL: Final = -(1 << 63)
+
+HARMLESS: Final = frozenset({"cut_headers", "malformed_headers", "tunnel", "unknown_link"})
+"""Problems of single packets; all others of their stage are of the file's chain."""
+
+Broker = tuple[int, int, int]
+"""high, low and port, as in `PacketBlock`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What one task reads."""
+
+    capture: int
+    """Index of the file."""
+    part: Part
+    """Before the first look its ends are guesses."""
+    packets_before: int = 0
+    """Packets of the file before this split's."""
+    floor: int = BEFORE_ALL
+    """ns; the latest packet of the file before this split's."""
+
+
+@dataclass(slots=True)
+class Look:
+    """What the first look at a split found."""
+
+    split: Split
+    packets: int = 0
+    latest: int = BEFORE_ALL
+    brokers: set[Broker] = field(default_factory=set)
+    problems: list[Problem] = field(default_factory=list)
+    context: object = None
+    is_sound: bool = True
+    """As far as this split alone shows."""
+
+
+def guess(files: Sequence[str], split_bytes: int = SPLIT_BYTES) -> list[Split]:
+    """Splits of about equal size. A file that cannot be read is one split, and fails when read."""
+    splits = []
+    for capture, path in enumerate(files):
+        try:
+            size = size_of(path)
+        except OSError:
+            size = None
+        places = range(0, size, split_bytes) if size and size > split_bytes else [0]
+        ends = [*places[1:], None]
+        splits += [Split(capture, Part(path, *each)) for each in zip(places, ends, strict=True)]
+    return splits
+
+
+def look(split: Split) -> Look:
+    """Read a split whose ends are guesses."""
+    part = split.part
+    begin = boundary(part.path, part.begin) if part.begin else 0
+    end = None if part.end is None else boundary(part.path, part.end)
+    if begin is None or (end is None) != (part.end is None):
+        return Look(split, is_sound=False)
+    found = Look(replace(split, part=replace(part, begin=begin, end=end)))
+    newest = {key: catalog.versions(key)[-1] for key in catalog.apis()}
+    streams = Streams(ports=DEFAULT_PORTS, newest=newest)
+    try:
+        reader = open_part(found.split.part)
+    except CaptureError as error:
+        found.problems.append(Problem("packets", "unreadable_file", str(error), capture=part.path))
+        return found
+    for block in blocks(reader, split.capture, lambda: streams.reserve):
+        found.packets += block.packets_seen
+        found.problems += block.problems
+        if len(block):
+            found.latest = max(found.latest, int(block.time.max()))
+        streams.feed(block)
+    found.brokers = _brokers(streams.connections)
+    found.context = reader.context
+    kinds = {problem.kind for problem in found.problems} - HARMLESS
+    found.is_sound = kinds <= ({"truncated_file"} if end is None else set())
+    return found
+
+
+def blocks(
+    reader: CaptureReader, capture: int, reserve: Callable[[], int]
+) -> Iterator[PacketBlock]:
+    """All packets of a reader, with `reserve()` free bytes before those of each block."""
+    fragments = Fragments()
+    while (records := reader.read(reserve(), BLOCK_BYTES)) is not None:
+        yield segments(records, capture, reader.name, fragments)
+    left = fragments.finish(reader.name)
+    if left:
+        yield replace(PacketBlock.empty(reserve()), problems=left)
+
+
+def settle(looks: Sequence[Look]) -> tuple[list[Split], list[Split]]:
+    """Splits whose ends are proved, and files, each as one split, of which they are not.
+
+    `looks`: at all splits of some files, in order of file and place.
+    """
+    proved, unproved = [], []
+    for _, group in groupby(looks, key=lambda found: found.split.capture):
+        file = list(group)
+        sound = all(found.is_sound and found.context == file[0].context for found in file)
+        if not sound and len(file) > 1:
+            whole = file[0].split
+            unproved.append(replace(whole, part=Part(whole.part.path)))
+            continue
+        before, floor = 0, BEFORE_ALL
+        for found in file:
+            found.split = replace(found.split, packets_before=before, floor=floor)
+            proved.append(found.split)
+            before, floor = before + found.packets, max(floor, found.latest)
+    return proved, unproved
+
+
+def rows(split: Split) -> Iterator[pa.RecordBatch]:
+    """The TCP packets of a split whose ends are proved, as `packets.SCHEMA` has them."""
+    floor = split.floor
+    try:
+        reader = open_part(split.part)
+    except CaptureError:
+        return  # the first look has said so
+    for block in blocks(reader, split.capture, lambda: 0):
+        if len(block):
+            position = np.maximum(np.maximum.accumulate(block.time), floor)
+            floor = int(position[-1])
+            yield packets.to_rows(block, position, split.packets_before)
+
+
+def _brokers(table: ConnectionTable) -> set[Broker]:
+    """Where connections lead that speak Kafka, and of which the beginning was seen."""
+    some = np.flatnonzero((table.protocol == KAFKA) & table.opened)
+    end = 1 - table.client[some].astype(np.int64)
+    ends = (column[some, end].tolist() for column in (table.high, table.low, table.port))
+    return set(zip(*ends, strict=True))

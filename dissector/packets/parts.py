@@ -1,0 +1,126 @@
+"""Parts of a capture file, each read as if it were a file of its own.
+
+Where a large file shall feed several readers, its packets are looked for behind places that are
+only guessed: `boundary` searches for the next record, as behind damage. That is a bet, and whoever
+reads a part sees whether it was won: a part that ends where a packet ends, without a problem of the
+chain, ends where the next one begins. What the head of a file tells of all packets behind it (the
+interfaces of a pcapng file) is known to every part; so `CaptureReader.context` at the end of each
+part must be the same. A section or an interface that comes later would be unknown behind it.
+
+A compressed file is read from its beginning or not at all, so that it is one part.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dissector.packets.block import PAD, Bytes
+from dissector.packets.inputs import CODECS
+from dissector.packets.paths import open_reader
+from dissector.packets.pcap import Pcap
+from dissector.packets.pcapng import Pcapng
+from dissector.packets.records import PACKET_LIMIT, CaptureReader, Format
+
+HEAD_BYTES = 1 << 16
+"""Bytes of a file in which all that its packets depend on must stand."""
+WINDOW = 4 * PACKET_LIMIT
+"""Bytes behind a place in which the next record must begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The bytes [begin, end) of a file; 0 and None stand for the whole of it."""
+
+    path: str
+    begin: int = 0
+    end: int | None = None
+
+
+class FileRange:
+    """A stretch of a file, as the input of a `CaptureReader`."""
+
+    is_stream = False
+
+    def __init__(self, path: str, begin: int, end: int) -> None:
+        self._file = io.FileIO(path)
+        self._file.seek(begin)
+        self.size = end - begin
+        self.consumed = 0
+        self.damage: str | None = None
+
+    def fill(self, view: memoryview) -> tuple[int, bool]:
+        """Fill `view`: how many bytes, and whether the stretch ended."""
+        view = view[: self.size - self.consumed]
+        got = 0
+        try:
+            while got < len(view) and (step := self._file.readinto(view[got:])):
+                got += step
+        except OSError as error:
+            self.damage = f"reading failed: {error.strerror or error}"
+        self.consumed += got
+        return got, got < len(view) or self.consumed == self.size
+
+    def close(self) -> None:
+        """Give back the file."""
+        self._file.close()
+
+
+def size_of(path: str) -> int | None:
+    """Bytes of a file that can be read in parts; None where it must be read as one."""
+    with io.FileIO(path) as file:
+        head = file.read(4) or b""
+        if any(head.startswith(codec.magic) for codec in CODECS):
+            return None
+        return os.fstat(file.fileno()).st_size
+
+
+def boundary(path: str, at: int) -> int | None:
+    """Where the first record at or behind byte `at` seems to begin; None where none does."""
+    form, _ = _primed(path)
+    with io.FileIO(path) as file:
+        file.seek(at)
+        data = _array(file.read(WINDOW) or b"")
+        final = at + WINDOW >= os.fstat(file.fileno()).st_size
+    found = form.search(data, 0, len(data) - PAD, final=final)
+    return None if found is None else at + found
+
+
+def open_part(part: Part) -> CaptureReader:
+    """A reader of the packets of one part, numbered from 1. Raises CaptureError as a file does."""
+    if part.begin == 0 and part.end is None:
+        return open_reader(part.path, [])
+    end = Path(part.path).stat().st_size if part.end is None else part.end
+    form, first = _primed(part.path) if part.begin else _fresh(_head(part.path))
+    begin = part.begin or first
+    return CaptureReader(part.path, FileRange(part.path, begin, end), form, offset=begin)
+
+
+def _head(path: str) -> bytes:
+    with io.FileIO(path) as file:
+        return file.read(HEAD_BYTES) or b""
+
+
+def _fresh(head: bytes) -> tuple[Format, int]:
+    """The format of a file that begins with `head`, and where its first record begins."""
+    if Pcap.recognises(head):
+        return Pcap(head[: Pcap.HEADER_BYTES]), Pcap.HEADER_BYTES
+    return Pcapng([]), 0
+
+
+def _primed(path: str) -> tuple[Format, int]:
+    """The same, knowing what the file's head says."""
+    head = _head(path)
+    form, begin = _fresh(head)
+    data, at = _array(head), begin
+    while (scan := form.scan(data, at, len(head))).stop > at:
+        at = scan.stop
+    return form, begin
+
+
+def _array(data: bytes) -> Bytes:
+    return np.frombuffer(data + bytes(PAD), np.uint8)
