@@ -1,0 +1,132 @@
+"""Every record that a client wrote is in `records`, once as produced and once as fetched.
+
+What they wrote is said in the recorder's sources: `captures/record/kafka`, java/ProduceConsume.java
+and its kin for the clients of today, java/OldProducer.java for those of old. Each made a batch or
+more for each codec; one member of a group then read, and counted, until it had them all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dissector.capture import open_capture
+
+CAPTURES = Path(__file__).parents[2] / "captures"
+Said = tuple[bytes | None, bytes, tuple[tuple[str, bytes], ...]]
+Row = dict[str, Any]
+
+FIVE = ("none", "gzip", "snappy", "lz4", "zstd")
+TODAY = {
+    "kafka-4-java": FIVE,
+    "kafka-4-librdkafka": FIVE,
+    "kafka-4-kafka-python": ("None", *FIVE[1:]),
+    "kafka-4-aiokafka": ("None", *FIVE[1:]),
+    "kafka-4-franz-go": FIVE,
+    "kafka-4-sarama": FIVE,
+    "kafka-4-kafkajs": ("0", "1"),
+    "kafka-4-platformatic": ("none", "gzip", "lz4"),  # that Node had no zstd
+}
+"""What each said in the header `codec`."""
+OLD = {
+    "kafka-3-java-0-8": 4,
+    "kafka-3-java-0-9": 4,
+    "kafka-3-java-0-10-0": 4,
+    "kafka-3-java-0-10": 4,
+    "kafka-3-java-0-11": 4,
+    "kafka-3-java-1-1": 4,
+    "kafka-3-java-2-0": 4,
+    "kafka-3-java-2-4": 5,
+    "kafka-3-java-2-8": 5,
+    "kafka-3-java-3-1": 5,
+    "kafka-3-java-3-5": 5,
+}
+"""How many codecs each knew."""
+
+
+def written_today(name: str) -> Counter[Said]:
+    return Counter(
+        (b"key-%d" % number, b"record %d " % number * 4, (("codec", codec.encode()),))
+        for codec in TODAY[name]
+        for number in range(20)
+    )
+
+
+def written_of_old(name: str) -> Counter[Said]:
+    batch: list[Said] = [(None, b"no key", ())]
+    batch += [(b"key-%d" % number, b"record %d " % number * 4, ()) for number in range(10)]
+    return Counter({said: 3 * OLD[name] * count for said, count in Counter(batch).items()})
+
+
+@cache
+def tables(name: str) -> dict[str, list[Row]]:
+    """Records and batches of the clients' topic, and problems."""
+    wanted = ("records", "batches", "problems")
+    found = open_capture(CAPTURES / f"{name}.pcap.zst").tables(wanted)
+    return {table: list(rows(found[table])) for table in wanted}
+
+
+def rows(table: pa.Table) -> Iterator[Row]:
+    for row in table.to_pylist():
+        if not (row.get("topic") or "").startswith("__"):
+            yield row
+
+
+def records(name: str, api: str) -> list[Row]:
+    return [row for row in tables(name)["records"] if row["api"] == api]
+
+
+def said(found: list[Row]) -> Counter[Said]:
+    return Counter(
+        (row["key"], row["value"], tuple((each["key"], each["value"]) for each in row["headers"]))
+        for row in found
+    )
+
+
+@pytest.mark.parametrize("name", TODAY)
+def test_clients_of_today(name: str) -> None:
+    assert said(records(name, "Produce")) == written_today(name)
+    assert said(records(name, "Fetch")) == written_today(name)
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_clients_of_old(name: str) -> None:
+    assert said(records(name, "Produce")) == written_of_old(name)
+    fetched = said(records(name, "Fetch"))
+    assert fetched <= written_of_old(name)
+    if name != "kafka-3-java-0-8":  # it could only write
+        # Its consumer left when it had so many: what was written with acks=0 might not come.
+        assert fetched.total() >= 22 * OLD[name]
+
+
+@pytest.mark.parametrize("name", [*TODAY, *(name for name in OLD if name != "kafka-3-java-0-8")])
+def test_every_offset_is_fetched_once(name: str) -> None:
+    offsets: dict[tuple[str, int], list[int]] = {}
+    for row in records(name, "Fetch"):
+        offsets.setdefault((row["topic"], row["partition"]), []).append(row["offset"])
+    for found in offsets.values():
+        assert sorted(found) == list(range(len(found)))
+
+
+@pytest.mark.parametrize("name", [*TODAY, *OLD])
+def test_batches_count_the_same_records(name: str) -> None:
+    for api in ("Produce", "Fetch"):
+        batches = [row for row in tables(name)["batches"] if row["api"] == api]
+        assert all(row["crc_ok"] or row["truncated"] for row in batches)
+        if all(row["record_count"] is not None for row in batches):  # no compressed message set
+            assert sum(row["record_count"] for row in batches) == len(records(name, api))
+    assert not [row for row in tables(name)["problems"] if row["stage"] == "records"]
+
+
+@pytest.mark.parametrize("name", TODAY)
+def test_fetched_timestamps_are_those_produced(name: str) -> None:
+    def times(api: str) -> Counter[tuple[Any, ...]]:
+        return Counter((row["key"], row["timestamp"]) for row in records(name, api))
+
+    assert times("Produce") == times("Fetch")
