@@ -191,6 +191,8 @@ class _Lanes:
         lanes = zip(self._at.tolist(), self._end.tolist(), self._left.tolist(), strict=True)
         for lane, (at, end, left) in enumerate(lanes):
             wanted = min(left, times)
+            if not wanted:  # a leap took the last of it
+                continue
             starts = array("q", islice(_starts(self._memory, at, end), wanted))
             if len(starts) < wanted:
                 self._left[lane] = 0  # its count is wrong, and it will be walked again
