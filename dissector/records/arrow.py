@@ -34,6 +34,7 @@ SCHEMA = pa.schema(
 """batch: index of the batch; timestamp: ms since 1970, -1 for none; record_kind: of a control
 record."""
 
+_NO_HEADERS = pa.array([], SCHEMA.field("headers").type.value_type)
 _INLINE = 12
 _HALF = np.uint64(32)
 _FRONT_MASK = np.array([(1 << 8 * min(size, 8)) - 1 for size in range(_INLINE + 1)], np.uint64)
@@ -55,13 +56,6 @@ def records_table(records: Records, batches: Batches) -> pa.RecordBatch:
         joined = _joined(arrays)
         return pa.array(joined if order is None else joined[order])
 
-    headers = pa.StructArray.from_arrays(
-        [
-            _text(_views(rows, [part.headers.key for part in parts], header_order)),
-            _views(rows, [part.headers.value for part in parts], header_order).cast(pa.binary()),
-        ],
-        fields=list(SCHEMA.field("headers").type.value_type),
-    )
     kinds = _joined([control_types(part, batches) for part in parts])
     return pa.record_batch(
         [
@@ -70,11 +64,24 @@ def records_table(records: Records, batches: Batches) -> pa.RecordBatch:
             column([part.timestamp for part in parts]),
             _views(rows, [part.key for part in parts], order),
             _views(rows, [part.value for part in parts], order),
-            pa.ListArray.from_arrays(np.append(0, np.cumsum(count)).astype(np.int32), headers),
+            pa.ListArray.from_arrays(
+                np.append(0, np.cumsum(count)).astype(np.int32), _headers(records, header_order)
+            ),
             _kinds(kinds if order is None else kinds[order]),
         ],
         schema=SCHEMA,
     )
+
+
+def _headers(records: Records, order: Int64 | None) -> pa.Array:
+    """All headers, copied, as structs of key and value."""
+    parts = [part for part in records.parts if len(part.headers.key[0])]
+    if not parts:
+        return _NO_HEADERS
+    rows = [part.row for part in parts]
+    key = _text(_views(rows, [part.headers.key for part in parts], order))
+    value = _views(rows, [part.headers.value for part in parts], order).cast(pa.binary())
+    return pa.StructArray.from_arrays([key, value], fields=list(_NO_HEADERS.type))
 
 
 def _joined(arrays: list[Int64]) -> Int64:

@@ -1,10 +1,10 @@
 """The records of batches, as columns: what the `records` table is made of.
 
-Batches are taken in groups of some ten thousand records. Those of a group that are compressed are
-decompressed into one row of bytes, the others stay where they are; then the records of all batches
-of a format are found (`chain`) and read (`fields`, `messages`) together. So memory is bounded
-whatever a capture holds: by a group's decompressed bytes, one batch more than `_GROUP_BYTES`, and
-by the columns of `_GROUP_RECORDS` records, or of 7 bytes each in a batch that lies about its count.
+Batches are taken in groups. Those of a group that are compressed are decompressed into one row of
+bytes, the others stay where they are; then the records of all batches of a format are found
+(`chain`) and read (`fields`, `messages`) together. Memory is bounded whatever a capture holds: by
+the decompressed bytes of a group, `GROUP_BYTES` and one batch more, and by the columns of some
+hundred thousand records.
 
 A batch that was cut gives no records: the client did not read it either, and fetches it again. What
 is damaged in a batch costs what is damaged: records before it stay, and those behind it too, where
@@ -14,13 +14,14 @@ the chain of lengths is sound.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import numpy as np
 
 from dissector.errors import DecodeError
 from dissector.packets.block import PAD, Int64
 from dissector.records.codecs import Limits, decompress
-from dissector.records.columns import Problems, Records, Row
+from dissector.records.columns import Columns, Problems, Records, Row
 from dissector.records.headers import MIN_SIZE, Batches
 from dissector.records.messages import read_messages
 from dissector.records.parts import (
@@ -33,8 +34,11 @@ from dissector.records.slices import in_one_row
 from dissector.streams.bytespace import ByteSpace
 
 GROUP_RECORDS = 1 << 18
+"""Records of a group, as the headers count them; more batches are more lanes to walk at once."""
 GROUP_BYTES = 16 << 20
+"""Bytes that the batches of a group decompress to; one batch may have more."""
 _RATIO = 8
+"""How many times as much room is made for what comes out as goes in."""
 _WRAPPED = 64
 """Bytes of a compressed message that are guessed to hold a record."""
 
@@ -172,9 +176,19 @@ def _read_group(
         for columns in readers[0]:
             yield Records((columns,), None, problems.copy())
             problems.clear()
-        if problems:
-            yield Records((), None, problems)
-    elif readers or problems:
-        parts = tuple(columns for reader in readers for columns in reader)
-        owner = np.concatenate([np.zeros(0, np.int64), *(part.batch for part in parts)])
-        yield Records(parts, np.argsort(owner, kind="stable"), problems)
+    parts: list[Columns] = []
+    for columns in chain.from_iterable(readers):
+        parts.append(columns)
+        if sum(len(part.batch) for part in parts) > 2 * GROUP_RECORDS:
+            # The headers told less by far: rather some batches out of order than all in memory.
+            yield _together(parts, problems.copy())
+            parts = []
+            problems.clear()
+    if parts or problems:
+        yield _together(parts, problems)
+
+
+def _together(parts: list[Columns], problems: Problems) -> Records:
+    """The records of several parts, in the order of their batches."""
+    owner = np.concatenate([np.zeros(0, np.int64), *(part.batch for part in parts)])
+    return Records(tuple(parts), np.argsort(owner, kind="stable"), problems)

@@ -62,31 +62,26 @@ def recover(
     with addresses as offsets.
     """
     keep = np.ones(len(chain.address), np.bool_)
-    fields: list[int] = []
-    links: list[Link] = []
+    added: list[tuple[int, int, int, int]] = []
     problems: list[tuple[int, Problem]] = []
     for index, at in _first_suspects(chain, batches).items():
-        end = int(stop[index])
-        mended, found = _mend(space, at, end, find_batches(space, at + 1, end))
-        problems += [(index, problem) for problem in found]
-        rows = slice(*np.searchsorted(chain.field, [index, index + 1]).tolist())
-        before = chain.address[rows] < at
-        columns = (
-            chain.address[rows][~before],
-            chain.size[rows][~before],
-            chain.magic[rows][~before],
-        )
-        if mended != [Link(*link) for link in zip(*(c.tolist() for c in columns), strict=True)]:
-            keep[rows] = before
-            fields += [index] * len(mended)
-            links += mended
-    if keep.all() and not links:
+        rest = FlatSpace.of(space.bytes(at, int(stop[index]) - at))
+        links, found = _mend(rest, find_batches(rest, 1))
+        problems += [(index, replace(each, offset=at + (each.offset or 0))) for each in found]
+        first, behind = np.searchsorted(chain.field, [index, index + 1]).tolist()
+        rows = slice(first + int(np.searchsorted(chain.address[first:behind], at)), behind)
+        columns = chain.address[rows] - at, chain.size[rows], chain.magic[rows]
+        if links != [Link(*row) for row in zip(*(c.tolist() for c in columns), strict=True)]:
+            keep[rows] = False
+            added += [(index, at + link.address, link.size, link.magic) for link in links]
+    if not added:
         return chain, problems
+    new = np.array(added, np.int64).T
     whole = Chain(
-        np.append(chain.field[keep], np.array(fields, np.int64)),
-        np.append(chain.address[keep], np.array([link.address for link in links], np.int64)),
-        np.append(chain.size[keep], np.array([link.size for link in links], np.int64)),
-        np.append(chain.magic[keep], np.array([link.magic for link in links], np.int8)),
+        np.append(chain.field[keep], new[0]),
+        np.append(chain.address[keep], new[1]),
+        np.append(chain.size[keep], new[2]),
+        np.append(chain.magic[keep], new[3].astype(np.int8)),
         chain.broken,
     )
     return whole.ordered(), problems
@@ -102,143 +97,136 @@ def _first_suspects(chain: Chain, batches: Batches) -> dict[int, int]:
     return dict(sorted(places, reverse=True))
 
 
-def _mend(
-    space: ByteSpace, at: int, stop: int, proven: list[Link]
-) -> tuple[list[Link], list[Problem]]:
-    """The batches from `at` on, where a batch must begin."""
+def _mend(rest: FlatSpace, proven: list[Link]) -> tuple[list[Link], list[Problem]]:
+    """The batches of the rest of a field that begins with a suspect."""
     links: list[Link] = []
     problems: list[Problem] = []
     known = {link.address: link for link in proven}
     addresses = list(known)
-    while at + FRONT <= stop:
+    at = 0
+    while at + FRONT <= rest.size:
         if at in known:
             links.append(known[at])
             at = links[-1].end
             continue
         behind = bisect_right(addresses, at)
-        goal = addresses[behind] if behind < len(addresses) else stop
-        told = _link(space, at)
-        follows = told is not None and (told.end == stop or _begins(space, told.end, stop, known))
+        goal = addresses[behind] if behind < len(addresses) else rest.size
+        told = _link(rest, at)
+        follows = told is not None and (told.end == rest.size or _begins(rest, told.end, known))
         if told is not None and follows and told.end <= goal:
             links.append(told)  # its length is right, something else in it is not
             at = told.end
             continue
-        right = Link(at, goal - at, space.bytes(at, FRONT)[16])
-        if _holds(FlatSpace.of(space.bytes(at, right.size)), replace(right, address=0)):
+        right = Link(at, goal - at, int(rest.data[at + 16]))
+        if _holds(rest, right):
             # The checksum does not cover the length, and proves where the batch ends.
             links.append(right)
-            problems.append(_bad_length(space, right))
+            problems.append(_bad_length(rest, right))
         elif told is not None and follows:
             links.append(told)  # what proved itself lies in the value of a record
             goal = told.end
-        elif told is not None and told.end > stop and not _leads_on(space, goal, stop, known):
+        elif told is not None and told.end > rest.size and not _leads_on(rest, goal, known):
             links.append(told)  # cut by the fetch limit; the same holds for what proved itself
             break
         elif told is not None:
             links.append(told)
             if told.end > goal:
-                problems.append(_bad_length(space, replace(told, size=goal - at)))
-            elif told.end + FRONT <= stop:
-                problems.append(no_batch(space, told.end, goal))
+                problems.append(_bad_length(rest, replace(told, size=goal - at)))
+            elif told.end + FRONT <= rest.size:
+                problems.append(no_batch(rest, told.end, goal))
         else:
-            problems.append(no_batch(space, at, goal))
+            problems.append(no_batch(rest, at, goal))
         at = goal
     return links, problems
 
 
-def _begins(space: ByteSpace, at: int, stop: int, known: dict[int, Link]) -> bool:
+def _begins(rest: FlatSpace, at: int, known: dict[int, Link]) -> bool:
     """Whether a batch begins here, as far as one can tell."""
-    return at in known or (at + FRONT <= stop and _looks_like_one(space, at, stop))
+    return at in known or (at + FRONT <= rest.size and _looks_like_one(rest, at))
 
 
-def _leads_on(space: ByteSpace, at: int, stop: int, known: dict[int, Link]) -> bool:
+def _leads_on(rest: FlatSpace, at: int, known: dict[int, Link]) -> bool:
     """Whether batch follows upon batch from here to the end, of which the last one may be cut."""
-    if at == stop:
+    if at == rest.size:
         return False
-    while at < stop:
-        link = _link(space, at) if _begins(space, at, stop, known) else None
+    while at < rest.size:
+        link = _link(rest, at) if _begins(rest, at, known) else None
         if link is None:
             return False
         at = link.end
     return True
 
 
-def _link(space: ByteSpace, at: int) -> Link | None:
-    front = space.bytes(at, FRONT)
-    size = int.from_bytes(front[8:12], signed=True) + OVERHEAD
-    sane = is_sane(np.array([front[16]], np.uint8), np.array([size]))
-    return Link(at, size, front[16]) if sane.all() else None
+def _link(rest: FlatSpace, at: int) -> Link | None:
+    """The batch that its front says begins here."""
+    size = int.from_bytes(rest.bytes(at + 8, 4), signed=True) + OVERHEAD
+    magic = rest.data[at + 16 : at + 17]
+    return Link(at, size, int(magic[0])) if is_sane(magic, np.array([size])).all() else None
 
 
-def _looks_like_one(space: ByteSpace, at: int, stop: int) -> bool:
-    flat = FlatSpace.of(space.bytes(at, min(stop - at, MIN_SIZE[2])))
-    return bool(looks_like_batch(flat, np.array([0])).all())
+def _looks_like_one(rest: FlatSpace, at: int) -> bool:
+    return bool(looks_like_batch(rest, np.array([at])).all())
 
 
-def _bad_length(space: ByteSpace, link: Link) -> Problem:
-    told = int.from_bytes(space.bytes(link.address + 8, 4), signed=True) + OVERHEAD
+def _bad_length(rest: FlatSpace, link: Link) -> Problem:
+    told = int.from_bytes(rest.bytes(link.address + 8, 4), signed=True) + OVERHEAD
     detail = f"the batch says that it has {told} bytes, but has {link.size}"
     return Problem("records", "bad_length", detail, offset=link.address, bytes=link.size)
 
 
-def find_batches(space: ByteSpace, at: int, stop: int) -> list[Link]:
-    """Every batch in [at, stop) that proves itself, in order."""
-    length = max(stop - at, 0)
-    flat = FlatSpace.of(space.bytes(at, length))
-    effort = _EFFORT * length
+def find_batches(rest: FlatSpace, begin: int) -> list[Link]:
+    """Every batch that begins at `begin` or later, and proves itself, in order."""
+    effort = _EFFORT * rest.size
     found: list[Link] = []
-    behind = 0
-    for begin in range(0, length, _STRETCH):
-        for link in _candidates(flat, max(begin, behind), min(begin + _STRETCH, length)):
-            if link.address < behind:
+    for stretch in range(begin, rest.size, _STRETCH):
+        for link in _candidates(rest, stretch, min(stretch + _STRETCH, rest.size)):
+            if found and link.address < found[-1].end:
                 continue
             effort -= link.size
             if effort < 0:
                 return found
-            if _proves_itself(flat, link):
-                found.append(Link(at + link.address, link.size, link.magic))
-                behind = link.end
+            if _proves_itself(rest, link):
+                found.append(link)
     return found
 
 
-def _candidates(flat: FlatSpace, begin: int, end: int) -> list[Link]:
+def _candidates(rest: FlatSpace, begin: int, end: int) -> list[Link]:
     """What looks like a whole batch, beginning in [begin, end)."""
-    if not flat.data[begin + 8 : end + 12].any():
+    if not rest.data[begin + 8 : end + 12].any():
         return []  # zeros, of which there may be many, could all be magic 0, but of no length
-    at = begin + np.flatnonzero(flat.data[begin + 16 : end + 16] <= 2)
-    at = at[at + FRONT <= flat.size]
-    size = flat.number(at + 8, "i4").astype(np.int64) + OVERHEAD
-    fits = (size > OVERHEAD) & (at + size <= flat.size)
+    at = begin + np.flatnonzero(rest.data[begin + 16 : end + 16] <= 2)
+    at = at[at + FRONT <= rest.size]
+    size = rest.number(at + 8, "i4").astype(np.int64) + OVERHEAD
+    fits = (size > OVERHEAD) & (at + size <= rest.size)
     at, size = at[fits], size[fits]
-    good = looks_like_batch(flat, at)
+    good = looks_like_batch(rest, at)
     at, size = at[good], size[good]
-    columns = (at.tolist(), size.tolist(), flat.u8(at + 16).tolist())
+    columns = (at.tolist(), size.tolist(), rest.u8(at + 16).tolist())
     return [Link(*link) for link in zip(*columns, strict=True)]
 
 
-def _proves_itself(flat: FlatSpace, link: Link) -> bool:
-    if not _holds(flat, link):
+def _proves_itself(rest: FlatSpace, link: Link) -> bool:
+    if not _holds(rest, link):
         return False
-    ends = link.end + FRONT > flat.size
-    return ends or bool(looks_like_batch(flat, np.array([link.end])).all())
+    return link.end + FRONT > rest.size or _looks_like_one(rest, link.end)
 
 
-def _holds(flat: FlatSpace, link: Link) -> bool:
+def _holds(rest: FlatSpace, link: Link) -> bool:
     """Whether the checksum of a batch that ends where `link` does is the one that it stores."""
     if link.magic >= len(MIN_SIZE) or link.size < MIN_SIZE[link.magic]:
         return False
-    covered = flat.data[link.address + COVERED_FROM[link.magic] : link.end].data
+    covered = rest.data[link.address + COVERED_FROM[link.magic] : link.end].data
     checksum, stored = (crc32c, 17) if link.magic == 2 else (crc32, 12)
-    return checksum(covered) == int.from_bytes(flat.bytes(link.address + stored, 4))
+    return checksum(covered) == int.from_bytes(rest.bytes(link.address + stored, 4))
 
 
-def looks_like_batch(flat: FlatSpace, at: Int64) -> NDArray[np.bool_]:
+def looks_like_batch(rest: FlatSpace, at: Int64) -> NDArray[np.bool_]:
     """Whether all that a header's fields can be checked for is so; cut fields pass."""
 
     def number(offset: Int64 | int, dtype: str) -> Int64:
-        return flat.number(np.minimum(at + offset, flat.size), dtype).astype(np.int64)
+        return rest.number(np.minimum(at + offset, rest.size), dtype).astype(np.int64)
 
-    magic = flat.u8(at + 16)
+    magic = rest.u8(at + 16)
     size = number(8, "i4") + OVERHEAD
     newest = magic == 2
     batch = (number(21, "u2") < 0x80) & (number(23, "i4") >= 0) & (number(57, "i4") >= 0)
