@@ -29,8 +29,12 @@ from dissector.packets.paths import find, open_reader
 from dissector.packets.records import CaptureReader, Columns, Records
 from dissector.problems import Problem
 
-BLOCK_BYTES = 1 << 24
-"""Bytes of a block; smaller ones cost time in each later stage, larger ones memory."""
+BLOCK_BYTES = 1 << 25
+PACKETS = 100_000
+"""Bytes and, about, packets of a block, whichever are fewer: smaller blocks cost time in each later
+stage, larger ones memory."""
+_PACKET_BYTES = 160.0
+"""What a packet is taken to be before the first was seen."""
 _SMALLEST_BLOCK = 1 << 16
 _BEFORE_ALL = -(1 << 63)
 _COLUMNS = (
@@ -81,6 +85,7 @@ class FileSource:
         self.secrets: list[bytes] = []
         """TLS key logs that pcapng files carry; those at the head of a file from the start."""
         self._block_bytes = block_bytes
+        self._packet_bytes = _PACKET_BYTES
         self._problems: list[Problem] = []  # not yet handed on
         self._lanes: list[_Lane] = []
         self._closed: list[tuple[int, int]] = []  # files to come: time of first packet, index
@@ -167,11 +172,15 @@ class FileSource:
 
     def _read(self, lane: _Lane, reserve: int) -> PacketBlock | None:
         # However many files overlap, all that is held together is about one block.
-        room = max(self._block_bytes // len(self._lanes), _SMALLEST_BLOCK)
-        records = lane.reader.read(reserve, min(room, self._block_bytes))
+        room = min(self._block_bytes, int(PACKETS * self._packet_bytes)) // len(self._lanes)
+        room = min(max(room, _SMALLEST_BLOCK), self._block_bytes)
+        records = lane.reader.read(reserve, room)
         if records is None:
             return None
-        return segments(records, lane.index, lane.reader.name, lane.fragments)
+        block = segments(records, lane.index, lane.reader.name, lane.fragments)
+        if block.packets_seen:
+            self._packet_bytes = (len(block.data) - reserve) / block.packets_seen
+        return block
 
     def _hand_on(self, frontier: int, reserve: int) -> PacketBlock:
         """All rows that are held and not after `frontier`, at least one."""
