@@ -130,7 +130,7 @@ def compare(options: Options, results: Results, load: str) -> None:
 
 def tables(options: Options, results: Results) -> None:
     """Each table of chatter, and the summary."""
-    chatter = results.inputs["chatter"].path
+    chatter = make(options, "chatter", "chatter", scaled(options, SIZES["chatter"])).path
     commands = {table: export(chatter, table, OUTPUT) for table in TABLES}
     commands["summary"] = [PROGRAM, "summary", str(chatter)]
     results.tables = in_turn(commands, min(options.rounds, OWN_ROUNDS), options.say)
