@@ -1,1 +1,28 @@
-"""Bulk captures on Spark: the rows of one machine, from any number of them."""
+"""Bulk captures on Spark: the rows of one machine, from any number of them.
+
+register   makes ``spark.read.format("kafka_capture")`` known to a session
+session    finds Java, and makes a session
+source     the data source, and the office that runs plans for it
+plan       from files to a table, as Spark's jobs
+splits     which bytes a task reads, and the proof that packets begin there
+packets    blocks of packets to rows, and back
+dissection rows of packets to rows of a table, and what is settled when all tasks have spoken
+schemas    the tables as Spark has them
+job        a table as partitioned Parquet
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to a session; see `analysis.spark.source.register`."""
+    from analysis.spark import source
+
+    source.register(spark)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ from analysis.spark.schemas import spark_schema, to_spark
 from analysis.spark.splits import Look, Split
 from dissector import rows
 from dissector.capture import DEFAULT_PORTS
+from dissector.errors import CaptureError
 from dissector.packets.paths import find
 
 SHARE_BYTES = 256 << 20
@@ -46,15 +48,21 @@ class Request:
     apis: Collection[str] = ()
     show_secrets: bool = False
     split_bytes: int = splits.SPLIT_BYTES
+    since: int = splits.BEFORE_ALL
+    """ns since 1970: packets from then on are read"""
+    until: int = splits.AFTER_ALL
+    """and only those before."""
     shares: int = 0
     """Into how many tasks connections are dealt; 0: by the size of the captures."""
 
 
-def table(spark: SparkSession, request: Request) -> DataFrame:
-    """The table. Its parcels are kept until the session ends, or the DataFrame is unpersisted."""
+@contextmanager
+def table(spark: SparkSession, request: Request) -> Iterator[DataFrame]:
+    """The table, to be written or collected while its parcels are kept. Raises DissectorError."""
     files = find(request.paths)
     looks = _looks(spark, splits.guess(files, request.split_bytes))
-    every = [found.split for found in looks]
+    if not any(found.packets for found in looks):
+        _say_why_not(looks)
     task = Task(
         request.table,
         files,
@@ -63,9 +71,14 @@ def table(spark: SparkSession, request: Request) -> DataFrame:
         frozenset(request.apis),
         request.show_secrets,
     )
+    since, until = request.since, request.until
+
+    def read(split: Split) -> Iterator[pa.RecordBatch]:
+        return splits.rows(split, since, until)
+
     shares = request.shares or spark.sparkContext.defaultParallelism
     parcels = (
-        _each(spark, every, splits.rows, _PACKETS)
+        _each(spark, _within(request, looks), read, _PACKETS)
         .repartition(shares, "connection")
         .sortWithinPartitions("position", "capture", "number")
         .mapInArrow(lambda batches: dissection.dissect(task, batches), SPARK_PARCEL)
@@ -83,9 +96,31 @@ def table(spark: SparkSession, request: Request) -> DataFrame:
     schema = spark_schema(request.table)
     found = parcels.filter(parcels.kind == ROWS).select("content").mapInArrow(settle, schema)
     if request.table == "problems":
-        read = rows.problems([problem for look in looks for problem in look.problems])
-        found = found.union(spark.createDataFrame(pa.table(to_spark("problems", read)), schema))
-    return found
+        seen = rows.problems([problem for each in looks for problem in each.numbered_problems])
+        part = pa.Table.from_batches([to_spark("problems", seen)])
+        found = found.union(spark.createDataFrame(part, schema))
+    try:
+        yield found
+    finally:
+        parcels.unpersist()
+        known.unpersist()
+
+
+def _within(request: Request, looks: Sequence[Look]) -> list[Split]:
+    """The splits that may hold packets of the time that is asked for."""
+    return [
+        each.split
+        for each in looks
+        if each.latest >= request.since and each.earliest < request.until
+    ]
+
+
+def _say_why_not(looks: Sequence[Look]) -> None:
+    """Raise, where nothing at all could be read."""
+    problems = [problem for each in looks for problem in each.problems]
+    unreadable = [each.detail for each in problems if each.kind == "unreadable_file"]
+    if len(unreadable) == len(looks):
+        raise CaptureError("; ".join(unreadable) or "no capture was found")
 
 
 def _looks(spark: SparkSession, guesses: Sequence[Split]) -> list[Look]:
@@ -96,7 +131,7 @@ def _looks(spark: SparkSession, guesses: Sequence[Split]) -> list[Look]:
         yield pa.RecordBatch.from_arrays([pa.array([found], pa.binary())], schema=_BYTES)
 
     found: list[Look] = []
-    while guesses:
+    while guesses:  # what fails the proof comes again, as files that are one split each
         seen = _each(spark, guesses, look, "content binary").collect()
         looks = [pickle.loads(bytes(row.content)) for row in seen]
         proved, guesses = splits.settle(looks)
@@ -118,4 +153,4 @@ def _each(
             for index in batch.column("id").to_pylist():
                 yield from work(shared.value[index])
 
-    return spark.range(0, len(items), 1, len(items)).mapInArrow(run, schema)
+    return spark.range(0, len(items), 1, max(len(items), 1)).mapInArrow(run, schema)

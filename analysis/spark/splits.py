@@ -36,6 +36,7 @@ from dissector.streams.table import KAFKA, ConnectionTable
 SPLIT_BYTES: Final = 128 << 20
 BLOCK_BYTES: Final = 1 << 24
 BEFORE_ALL: Final = -(1 << 63)
+AFTER_ALL: Final = (1 << 63) - 1
 
 HARMLESS: Final = frozenset({"cut_headers", "malformed_headers", "tunnel", "unknown_link"})
 """Problems of single packets; all others of their stage are of the file's chain."""
@@ -64,12 +65,23 @@ class Look:
 
     split: Split
     packets: int = 0
+    earliest: int = AFTER_ALL
+    """ns; of its TCP packets."""
     latest: int = BEFORE_ALL
     brokers: set[Broker] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
     context: object = None
     is_sound: bool = True
     """As far as this split alone shows."""
+
+    @property
+    def numbered_problems(self) -> list[Problem]:
+        """The problems, with packet numbers as they are in the file."""
+        before = self.split.packets_before
+        return [
+            each if each.packet is None else replace(each, packet=each.packet + before)
+            for each in self.problems
+        ]
 
 
 def guess(files: Sequence[str], split_bytes: int = SPLIT_BYTES) -> list[Split]:
@@ -105,6 +117,7 @@ def look(split: Split) -> Look:
         found.packets += block.packets_seen
         found.problems += block.problems
         if len(block):
+            found.earliest = min(found.earliest, int(block.time.min()))
             found.latest = max(found.latest, int(block.time.max()))
         streams.feed(block)
     found.brokers = _brokers(streams.connections)
@@ -147,8 +160,11 @@ def settle(looks: Sequence[Look]) -> tuple[list[Split], list[Split]]:
     return proved, unproved
 
 
-def rows(split: Split) -> Iterator[pa.RecordBatch]:
-    """The TCP packets of a split whose ends are proved, as `packets.SCHEMA` has them."""
+def rows(split: Split, since: int, until: int) -> Iterator[pa.RecordBatch]:
+    """The TCP packets of a split whose ends are proved, as `packets.SCHEMA` has them.
+
+    Only those of the time [since, until), in ns.
+    """
     floor = split.floor
     try:
         reader = open_part(split.part)
@@ -158,7 +174,9 @@ def rows(split: Split) -> Iterator[pa.RecordBatch]:
         if len(block):
             position = np.maximum(np.maximum.accumulate(block.time), floor)
             floor = int(position[-1])
-            yield packets.to_rows(block, position, split.packets_before)
+            found = packets.to_rows(block, position, split.packets_before)
+            inside = (block.time >= since) & (block.time < until)
+            yield found if inside.all() else found.filter(pa.array(inside))
 
 
 def _brokers(table: ConnectionTable) -> set[Broker]:
