@@ -237,13 +237,15 @@ def _responses(turn: Turn, names: TopicNames) -> pa.Table:
     error_code = np.zeros(count, np.int64)
     error_code[first] = code[index]
     throttle, throttled = side.facts.numbers("throttle_time_ms")
+    topics = turn.requests["topics"].take(pa.array(turn.answered))
+    unnamed = topics.is_null().to_numpy()
     columns = {
         "error_code": pa.array(error_code, mask=~side.facts.good),
         "error_count": pa.array(np.bincount(message, minlength=count), mask=~side.facts.good),
         "throttle_time_ms": pa.array(throttle, mask=~throttled),
         "decoded": pa.array(side.decoded),
         "member_id": side.facts.texts("member_id").cast(pa.string()),
-        **partitions(side.facts, names),
+        **partitions(side.facts, names, unnamed),
     }
     rest = total - count
     return pa.table(

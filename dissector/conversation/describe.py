@@ -62,8 +62,13 @@ def describe(
     return pa.table({name: pa.array(column) for name, column in columns.items()})
 
 
-def partitions(facts: Facts, names: TopicNames) -> dict[str, pa.Array]:
-    """Of which topics and partitions messages speak: topics, partition_count, record_*."""
+def partitions(
+    facts: Facts, names: TopicNames, wanted: NDArray[np.bool_] | None = None
+) -> dict[str, pa.Array]:
+    """Of which topics and partitions messages speak: topics, partition_count, record_*.
+
+    `wanted`: the messages whose topics are asked for (None: all).
+    """
     count = facts.count("partition")
     size = np.zeros(len(facts.messages), np.int64)
     records = np.zeros(len(facts.messages), np.int64)
@@ -78,18 +83,24 @@ def partitions(facts: Facts, names: TopicNames) -> dict[str, pa.Array]:
         np.add.at(records, message[batches.field], np.maximum(batches.record_count, 0))
         told[message[batches.field[batches.record_count < 0]]] = False
     return {
-        "topics": topic_lists(facts, names),
+        "topics": topic_lists(facts, names, wanted),
         "partition_count": pa.array(count, mask=count == 0),
         "record_count": pa.array(records, mask=~has | ~told),
         "record_bytes": pa.array(size, mask=~has),
     }
 
 
-def topic_lists(facts: Facts, names: TopicNames) -> pa.Array:
+def topic_lists(
+    facts: Facts, names: TopicNames, wanted: NDArray[np.bool_] | None = None
+) -> pa.Array:
     """The distinct topics of each message, in order; null where it names none. list<string>."""
     messages, addresses, words = [], [], []
     for role in ("topic", "topic_id"):
         for group, column in facts.columns(role):
+            if wanted is not None:
+                column = column.only(wanted[group.message(column)])
+            if not len(column.at):
+                continue
             text = group.text(column) if role == "topic" else names.resolve(group.uuid(column))
             messages.append(group.message(column))
             addresses.append(column.at)
@@ -101,13 +112,15 @@ def topic_lists(facts: Facts, names: TopicNames) -> pa.Array:
     valid = np.flatnonzero(np.asarray(encoded.indices.is_valid()))
     code = pc.fill_null(encoded.indices, 0).to_numpy()[valid].astype(np.int64)
     message = np.concatenate(messages)[valid]
-    order = np.lexsort((np.concatenate(addresses)[valid], message))
-    _, first = np.unique((message << 32 | code)[order], return_index=True)
-    chosen = order[np.sort(first)]
+    chosen = np.argsort(message, kind="stable")
+    if (message[chosen[1:]] == message[chosen[:-1]]).any():
+        order = np.lexsort((np.concatenate(addresses)[valid], message))
+        _, first = np.unique((message << 32 | code)[order], return_index=True)
+        chosen = order[np.sort(first)]
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(np.bincount(message[chosen], minlength=count), out=offsets[1:])
-    lists = pa.ListArray.from_arrays(
-        pa.array(offsets), encoded.dictionary.take(pa.array(code[chosen]))
+    return pa.ListArray.from_arrays(
+        pa.array(offsets),
+        encoded.dictionary.take(pa.array(code[chosen])),
+        mask=pa.array(offsets[1:] == offsets[:-1]),
     )
-    empty = pa.array(offsets[1:] == offsets[:-1])
-    return pc.if_else(empty, pa.scalar(None, lists.type), lists)

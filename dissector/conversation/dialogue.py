@@ -12,7 +12,7 @@ Nothing waits for ever. A request is unanswered when its connection has ended, o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -58,6 +58,13 @@ RESPONSE_ROLES = frozenset(
     {"throttle_time_ms", "error_code", "error_message", "member_id", "topic", "topic_id",
      "partition", "records", "host", "port", "leader", "leader_epoch", "replicas", "isr"}
 )  # fmt: skip
+
+
+ROLES_OF = {
+    "errors": frozenset({"error_message"}),
+    "topics": frozenset({"leader", "leader_epoch", "replicas", "isr"}),
+}
+"""Roles of responses that only one table makes something of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +142,17 @@ class _PerConnection:
 class Conversation:
     """Joins the frames of all connections into exchanges, block by block."""
 
-    def __init__(self, names: TopicNames, *, keep_frames: bool = False) -> None:
-        """`keep_frames`: keep the bytes of requests too, in a column `frame` of their table."""
+    def __init__(
+        self, names: TopicNames, *, tables: Collection[str] | None = None, keep_frames: bool = False
+    ) -> None:
+        """`tables`: those to be filled (None: all); what only others need is not looked at.
+
+        `keep_frames`: keep the bytes of requests too, in a column `frame` of their table.
+        """
+        unwanted = (
+            roles for table, roles in ROLES_OF.items() if tables is not None and table not in tables
+        )
+        self._roles = RESPONSE_ROLES.difference(*unwanted)
         self._names = names
         self._keep_frames = keep_frames
         self._count = 0
@@ -268,7 +284,7 @@ class Conversation:
             head.end,
         )  # fmt: skip
         known = table["known"].to_numpy()[answered]
-        return Side(head, messages, facts.gather(messages, RESPONSE_ROLES), known, is_token)
+        return Side(head, messages, facts.gather(messages, self._roles), known, is_token)
 
     def _keep_waiting(
         self, unmatched: Heads, spaces: Sequence[ByteSpace], now: int, last: bool

@@ -186,11 +186,16 @@ class Facts:
         length = np.full(len(self.messages), -1, np.int64)
         for group, column in self.columns(role):
             assert column.length is not None
-            last_first = np.argsort(-column.at)
-            message = group.message(column)[last_first]
-            at[message] = column.at[last_first]
-            length[message] = column.length[last_first]
-        return texts(self.messages.spaces, self.messages.space, at, length)
+            message, start, size = group.message(column), column.at, column.length
+            if column.level.parent is not None:
+                last_first = np.argsort(-start)
+                message, start, size = message[last_first], start[last_first], size[last_first]
+            at[message], length[message] = start, size
+        some = np.flatnonzero(length >= 0)
+        found = texts(self.messages.spaces, self.messages.space[some], at[some], length[some])
+        row = np.zeros(len(self.messages), np.int64)
+        row[some] = np.arange(len(some))
+        return found.take(pa.array(row, mask=length < 0))
 
     def count(self, role: str) -> Int64:
         """How many values of a role each message has; shape (n,)."""

@@ -19,7 +19,7 @@ index by index.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +87,16 @@ class Column:
     def message(self) -> Int64:
         """Index of the message of each value."""
         return self.level.message[self.row]
+
+    def only(self, wanted: NDArray[np.bool_]) -> Column:
+        """The column with some of its values."""
+        return replace(
+            self,
+            row=self.row[wanted],
+            at=self.at[wanted],
+            values=None if self.values is None else self.values[wanted],
+            length=None if self.length is None else self.length[wanted],
+        )
 
 
 @dataclass(frozen=True, slots=True)
