@@ -30,7 +30,7 @@ Export: TypeAlias = Callable[[Batches, pa.Schema, BinaryIO], None]
 TEXT_BYTES: Final = 4 << 20
 """Bytes of a batch, as Arrow counts them, that become text in one go; few, for the cache's sake."""
 
-GROUP_ROWS: Final = 1 << 16
+GROUP_ROWS: Final = 1 << 15
 GROUP_BYTES: Final = 32 << 20
 """A row group is written when it has as many rows, or bytes."""
 
