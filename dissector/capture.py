@@ -21,7 +21,8 @@ from dissector.conversation.topic_names import TopicNames
 from dissector.errors import DissectorError
 from dissector.exchange import Exchange, as_exchanges
 from dissector.faults import faults
-from dissector.packets import open_packets
+from dissector.keyfiles import KeyFiles
+from dissector.packets import FileSource, open_packets
 from dissector.packets.block import Int64, PacketSource
 from dissector.packets.paths import find
 from dissector.problems import Problem
@@ -31,6 +32,7 @@ from dissector.spool import Spool
 from dissector.streams import Streams
 from dissector.streams.frames import FrameBlock
 from dissector.tables import TABLES
+from dissector.tls import KeyLog
 
 DEFAULT_PORTS = (9092,)
 Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -44,6 +46,7 @@ def open_capture(
     ports: Collection[int] = DEFAULT_PORTS,
     hold: bool = True,
     show_secrets: bool = False,
+    keylog: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Capture:
     """Open files, globs, folders, or ``-`` for standard input, as one capture in order of time.
@@ -53,7 +56,10 @@ def open_capture(
     `ports`: where brokers listen, for connections whose beginning is not in the capture.
     `hold`: let rows whose topics are named by id wait until the capture has told all names.
     `show_secrets`: leave secrets in the tables; see `dissector.secrets`.
-    Raises CaptureError when nothing of the input can be read as a capture.
+    `keylog`: a file of TLS secrets (NSS key log format), which may still be written to. Those that
+    a pcapng file carries are used without it.
+    Raises CaptureError when nothing of the input can be read as a capture, nor the key log, and
+    DissectorError where there is one, but not the package `cryptography`.
     """
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
@@ -62,8 +68,9 @@ def open_capture(
     others = [path for path in files if path not in logs and not lies_beside_segments(path)]
     source = open_packets(others) if others or not logs else None
     return Capture(
-        source, logs, ports=ports, hold=hold, show_secrets=show_secrets, progress=progress
-    )
+        source, logs, ports=ports, hold=hold, show_secrets=show_secrets, keylog=keylog,
+        progress=progress,
+    )  # fmt: skip
 
 
 class Capture:
@@ -78,18 +85,23 @@ class Capture:
         hold: bool = True,
         show_secrets: bool = False,
         brokers: Collection[tuple[int, int, int]] = (),
+        keylog: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
     ) -> None:
         """`brokers`: where brokers are known to listen: high, low and port as in `PacketBlock`."""
         self._source = source
         self._segments = segments
         self._total = _total(source, segments)
+        self._keys = KeyLog(grows=keylog is not None)
+        self._key_files = KeyFiles(source.secrets if isinstance(source, FileSource) else [], keylog)
         self._streams = Streams(
-            ports=ports, newest={key: catalog.versions(key)[-1] for key in catalog.apis()}
+            ports=ports,
+            newest={key: catalog.versions(key)[-1] for key in catalog.apis()},
+            keys=self._keys,
         )
         for broker in brokers:
             self._streams.learn_broker(*broker)
-        self._connections = Connections(self._streams.connections)
+        self._connections = Connections(self._streams.connections, self._streams.tls)
         self.names = TopicNames()
         """Names of topics by id, as far as they were told."""
         self._hold = hold
@@ -160,7 +172,7 @@ class Capture:
         """
         names, ends, captures = self.names, self._connections, self._captures
         topics, batches = rows.Topics(), record_rows.BatchRows(names)
-        for turn, problems in self._turns(Conversation(names)):
+        for turn, problems in self._turns(Conversation(names, tables=wanted)):
             if "exchanges" in wanted:
                 yield "exchanges", rows.exchanges(turn, names, ends, captures)
             if "errors" in wanted:
@@ -199,19 +211,39 @@ class Capture:
                 self.packets += block.packets_seen
                 if len(block):
                     now = max(now, int(block.time.max()))
+                self._learn_secrets()
                 frames = self._streams.feed(block)
+                yield from self._decrypted(conversation, now)
                 turn = self._turn(conversation, frames, now, last=False)
                 self._read(block.bytes_read)
                 yield turn, [*block.problems, *frames.problems]
             frames = self._streams.finish()
-            yield self._turn(conversation, frames, now, last=True), frames.problems
+            yield from self._decrypted(conversation, now)
+            turn = self._turn(conversation, frames, now, last=True)
+            yield turn, [*frames.problems, *self._key_files.problems()]
         finally:
             self._source.close()
 
+    def _learn_secrets(self) -> None:
+        """What was added to the key logs since they were read last."""
+        for text in self._key_files.new():
+            self._keys.add(text)
+
+    def _decrypted(
+        self, conversation: Conversation, now: int
+    ) -> Iterator[tuple[Turn, list[Problem]]]:
+        """Turns of what was in TLS; what is not encrypted is still to come, so that none ends."""
+        for frames in self._streams.decrypted:
+            turn = self._turn(conversation, frames, now, last=False, more=True)
+            yield turn, frames.problems
+
     def _turn(
-        self, conversation: Conversation, frames: FrameBlock, now: int, *, last: bool
-    ) -> Turn:
-        turn = conversation.feed(frames, now, self._connections.ended(), last=last)
+        self, conversation: Conversation, frames: FrameBlock, now: int, *, last: bool,
+        more: bool = False,
+    ) -> Turn:  # fmt: skip
+        """`more`: of this block, there are more frames."""
+        ended = self._connections.ended() & (not more)
+        turn = conversation.feed(frames, now, ended, last=last)
         for side in (turn.request, turn.response):
             self.names.learn(side.facts)
         for high, low, port in self._connections.learn(turn):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -19,19 +20,25 @@ from dissector.conversation.facts import distinct
 from dissector.packets.block import Int64
 from dissector.streams.table import NEVER, OPEN, ConnectionTable
 from dissector.tables import CONNECTIONS
+from dissector.tls import Facts
 
 MAPPED = 0xFFFF << 32
 """High part of the low 64 bits of an IPv4-mapped IPv6 address."""
 
 PROTOCOLS = pa.array(["unknown", "kafka", "tls", "unknown"])
+_NO_TLS = Facts()
 CLOSED = pa.array([None, "fin", "rst"])
 
 
 class Connections:
     """The connection table, with what the conversation adds."""
 
-    def __init__(self, table: ConnectionTable) -> None:
+    def __init__(
+        self, table: ConnectionTable, tls: Mapping[int, Facts] = MappingProxyType({})
+    ) -> None:
+        """`tls`: what TLS handshakes told, by connection; it grows."""
         self._table = table
+        self._tls = tls
         self._texts: dict[tuple[int, int], str] = {}
         self._requests = np.zeros(0, np.int64)
         self._responses = np.zeros(0, np.int64)
@@ -109,6 +116,9 @@ class Connections:
                 ("lost_bytes", table.lost),
             ):  # fmt: skip
                 columns[f"{name}_{what}"] = counts[every, end]
+        facts = [self._tls.get(row, _NO_TLS) for row in range(count)]
+        for name in ("version", "cipher", "sni", "alpn"):
+            columns[f"tls_{name}"] = pa.array([getattr(each, name) for each in facts], pa.string())
         for role, said in self._said.items():
             columns[role] = pa.array([said.get(row) for row in range(count)], pa.string())
         return batch(CONNECTIONS, columns)

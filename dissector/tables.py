@@ -201,7 +201,7 @@ CONNECTIONS = Table(
         TableColumn("broker_port", pa.int32(), "port of the broker"),
         TableColumn("first_time", TIME, "first packet"),
         TableColumn("last_time", TIME, "last packet"),
-        TableColumn("protocol", TEXT, "kafka, tls or unknown"),
+        TableColumn("protocol", TEXT, "kafka, also inside TLS; tls, not decrypted; or unknown"),
         TableColumn("opened", pa.bool_(), "whether its handshake is in the capture"),
         TableColumn("closed", TEXT, "fin or rst; null where its end is not in the capture"),
         TableColumn("client_packets", pa.int64(), "packets from the client"),
@@ -220,6 +220,10 @@ CONNECTIONS = Table(
         TableColumn("software_name", TEXT, "client software, from ApiVersions (KIP-511)"),
         TableColumn("software_version", TEXT, "its version"),
         TableColumn("sasl_mechanism", TEXT, "mechanism of SASL, from SaslHandshake"),
+        TableColumn("tls_version", TEXT, "version of TLS: 1.2, 1.3; null for all four without it"),
+        TableColumn("tls_cipher", TEXT, "cipher suite that the broker chose"),
+        TableColumn("tls_sni", TEXT, "host name that the client asked for"),
+        TableColumn("tls_alpn", TEXT, "protocol that was agreed on; encrypted in TLS 1.3"),
     ),
 )
 

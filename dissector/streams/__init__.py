@@ -10,6 +10,8 @@ holding      what is carried from block to block
 seeking      what a connection carries, and where frames begin
 framing      chains of sizes
 walking      from chains to frames
+framer       from segments in order to frames, and what is held in between
+decrypting   what TLS connections carry, framed alike
 bytespace    bytes in pieces, read as if in one row
 frames       what comes out
 streaming    all of it, block by block

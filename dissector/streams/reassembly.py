@@ -41,12 +41,11 @@ from dissector.streams.table import (
     KAFKA,
     LAST_TIME,
     NEVER,
-    OTHER,
     SEEKING,
-    TLS,
     Bools,
     ConnectionTable,
     StreamTable,
+    unframed,
 )
 from dissector.streams.tracking import Assignment
 
@@ -238,8 +237,7 @@ class Reassembler:
         streams.flat("at_head")[stream] = known
         protocol = self._table.protocol[stream >> 1]
         sync = np.where(known & (protocol == KAFKA), FRAMED, SEEKING)
-        sync[(protocol == TLS) | (protocol == OTHER)] = IGNORED
-        streams.flat("sync")[stream] = sync
+        streams.flat("sync")[stream] = unframed(self._table, stream >> 1, sync)
 
     # Order
 

@@ -18,23 +18,21 @@ from dataclasses import replace
 import numpy as np
 
 from dissector.packets.block import Int64, PacketBlock
+from dissector.streams.decrypting import Decrypting
+from dissector.streams.framer import Framer
 from dissector.streams.frames import FrameBlock
-from dissector.streams.framing import Chains
-from dissector.streams.holding import Holding
 from dissector.streams.reassembly import Ordered, Reassembler
 from dissector.streams.seeking import Seeker
-from dissector.streams.segments import BLOCK, NO_SEGMENTS, Segments, last_of_each
+from dissector.streams.segments import BLOCK, Segments, last_of_each
 from dissector.streams.table import (
-    FIRST_TIME,
-    FRAMED,
     IGNORED,
-    LAST_TIME,
-    Bools,
+    PASSED_ON,
     ConnectionTable,
     StreamTable,
 )
 from dissector.streams.tracking import Tracker
-from dissector.streams.walking import Complaints, Walk
+from dissector.streams.walking import Complaints
+from dissector.tls import Facts, KeyLog
 
 DEFAULT_MEMORY = 512 << 20
 """Bytes for what is carried from block to block."""
@@ -49,7 +47,7 @@ class Streams:
 
     `ports`: where brokers listen. `newest`: the newest known version of each API, by key, to tell
     requests from other things. `memory`: bytes that may be taken for what is carried from block to
-    block; one block's bytes may come on top.
+    block; one block's bytes may come on top. `keys`: secrets of TLS connections; they may grow.
     """
 
     def __init__(
@@ -58,20 +56,31 @@ class Streams:
         ports: Collection[int],
         newest: Mapping[int, int],
         memory: int = DEFAULT_MEMORY,
+        keys: KeyLog | None = None,
     ) -> None:
         self.connections = ConnectionTable()
         self._streams = StreamTable()
         self._tracker = Tracker(self.connections, self._streams)
         self._reassembler = Reassembler(self.connections, self._streams)
         self._seeker = Seeker(self.connections, self._streams, ports, newest)
-        self._holding = Holding()
+        self._framer = Framer(self.connections, self._streams, self._seeker)
+        self._decrypting = Decrypting(
+            self.connections, ports, newest, self._seeker.brokers, keys or KeyLog()
+        )
+        self.decrypted: list[FrameBlock] = []
+        """The frames of TLS connections that the last block completed."""
         self._budget = memory // _SHARE
         self._now = 0
 
     @property
+    def tls(self) -> Mapping[int, Facts]:
+        """What TLS handshakes told, by connection."""
+        return self._decrypting.facts
+
+    @property
     def reserve(self) -> int:
         """Bytes to leave free in front of the next block."""
-        return self._holding.bytes
+        return self._framer.holding.bytes
 
     def learn_broker(self, high: int, low: int, port: int) -> None:
         """An address where a broker listens, as told by another connection."""
@@ -88,7 +97,7 @@ class Streams:
         return self._feed(PacketBlock.empty(self.reserve), last=True)
 
     def _feed(self, block: PacketBlock, *, last: bool) -> FrameBlock:
-        streams, held = self._streams, self._holding.segments
+        streams, held = self._streams, self._framer.holding.segments
         complaints = Complaints(self.connections, self._now)
         assignment = self._tracker.assign(block, np.unique(held.stream >> 1))
         who = assignment.streams
@@ -102,26 +111,31 @@ class Streams:
             self._complain_of_cuts(complaints)
         ready = ordered.ready
         finished = give_up | (streams.flat("expected")[who] >= streams.flat("fin")[who])
-        needed = self._needed(who, finished)[ready.stream]
-        some, rest = (ready, NO_SEGMENTS) if needed.all() else (ready[needed], ready[~needed])
-        self._holding.give(block.data, some[some.held != BLOCK])
-        chains = Chains(block.data, some)
-        walk = Walk(chains, who, self.connections, streams, self._seeker, complaints)
-        frames = walk.run(finished[chains.stream])
-        self._hold(block, who, some + rest + ordered.waiting)
+        frames, left = self._framer.walk(block.data, who, ready, finished, complaints)
+        encrypted = (streams.flat("sync")[who] == PASSED_ON)[left.stream]
+        self._decrypt(block, who, left[encrypted], last)
+        self._framer.hold(block.data, who, left[~encrypted] + ordered.waiting)
         return frames
+
+    def _decrypt(self, block: PacketBlock, who: Int64, segments: Segments, last: bool) -> None:
+        """Hand on what is encrypted, and take what was in it."""
+        self._framer.holding.give(block.data, segments[segments.held != BLOCK])
+        segments = replace(segments, stream=who[segments.stream])
+        decrypting = self._decrypting
+        self.decrypted = list(decrypting.feed(block.data, segments, self._now, last=last))
+        self._streams.sync[decrypting.take_left()] = IGNORED
 
     def _beyond_budget(self, complaints: Complaints) -> Int64:
         """The streams that have to let go of what is held of them: those that wait longest."""
-        held = self._holding.segments
-        if self._holding.bytes <= self._budget:
+        held = self._framer.holding.segments
+        if self._framer.holding.bytes <= self._budget:
             return held.stream[:0]
         last = last_of_each(held.stream)
         first = np.append(0, last[:-1] + 1)
         size = np.add.reduceat(held.length, first)
         order = np.argsort(np.minimum.reduceat(held.time, first), kind="stable")
         freed = np.cumsum(size[order]) - size[order]
-        chosen = order[freed < self._holding.bytes - self._budget]
+        chosen = order[freed < self._framer.holding.bytes - self._budget]
         for each in chosen.tolist():
             complaints.add(
                 "streams", "memory", "memory did not suffice to wait any longer",
@@ -147,29 +161,3 @@ class Streams:
                 "streams", "cut_packets", "the capture holds only the beginning of packets",
                 stream, 0, int(cut[stream]),
             )  # fmt: skip
-
-    def _needed(self, who: Int64, finished: Bools) -> Bools:
-        """The streams that can go on: not those whose frame is still not whole."""
-        streams = self._streams
-        frame_end = streams.flat("frame_end")[who]
-        whole = (frame_end < 0) | (frame_end <= streams.flat("expected")[who])
-        needed: Bools = whole | finished | (streams.flat("sync")[who] != FRAMED)
-        needed &= streams.flat("sync")[who] != IGNORED
-        return needed
-
-    def _hold(self, block: PacketBlock, who: Int64, segments: Segments) -> None:
-        """Hold what is needed of this block and of those before it."""
-        streams = self._streams
-        boundary, framed = streams.flat("boundary")[who], streams.flat("sync")[who] == FRAMED
-        ignored = streams.flat("sync")[who] == IGNORED
-        boundary = np.where(ignored, LAST_TIME, boundary)
-        boundary[~streams.flat("begun")[who]] = FIRST_TIME
-        front = np.maximum(boundary[segments.stream], segments.at) - segments.at
-        kept = np.flatnonzero(front < segments.span)
-        segments, front = segments[kept], front[kept]
-        segments = segments.trimmed(front, segments.span - front)
-        order = np.argsort(segments.stream, kind="stable")
-        segments = segments[order]
-        stream = who[segments.stream]
-        joins = framed[segments.stream] & (segments.at < streams.flat("expected")[stream])
-        self._holding.keep(block.data, replace(segments, stream=stream), joins)

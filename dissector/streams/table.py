@@ -24,8 +24,9 @@ UNDECIDED, KAFKA, TLS, OTHER = range(4)
 OPEN, FIN_SEEN, RST_SEEN = range(3)
 """How far a connection has come to its end."""
 
-SEEKING, FRAMED, IGNORED = range(3)
-"""Whether a frame boundary of a stream is sought, is known, or does not matter."""
+SEEKING, FRAMED, IGNORED, PASSED_ON = range(4)
+"""Whether a frame boundary of a stream is sought, is known, or does not matter; or its bytes are
+passed on, to be decrypted."""
 
 NEVER = -1
 """A time that is not known."""
@@ -71,6 +72,8 @@ class ConnectionTable(_Rows):
     client: Int8 = _column(np.int8, 0, -1)
     """Which end is the client: 0, 1, or -1 for not known."""
     protocol: Int8 = _column(np.int8, 0)
+    opaque: Bools = _column(np.bool_, 0)
+    """It is encrypted, and nothing more of it will be decrypted."""
     opened: Bools = _column(np.bool_, 0)
     """A SYN was seen."""
     closed: Int8 = _column(np.int8, 0)
@@ -151,3 +154,11 @@ class StreamTable(_Rows):
         """A column by stream, to read and to write."""
         column: NDArray[Any] = getattr(self, name).reshape(-1)
         return column
+
+
+def unframed(table: ConnectionTable, row: Int64, sync: Int8) -> Int8:
+    """`sync` of streams of these connections, but for those in which no frames are looked for."""
+    protocol = table.protocol[row]
+    passed_on = (protocol == TLS) & ~table.opaque[row]
+    ignored = (protocol == OTHER) | (protocol == TLS)
+    return np.where(passed_on, PASSED_ON, np.where(ignored, IGNORED, sync)).astype(np.int8)

@@ -17,15 +17,13 @@ from dissector.streams.seeking import Seeker
 from dissector.streams.segments import last_of_each
 from dissector.streams.table import (
     FRAMED,
-    IGNORED,
     KAFKA,
     NEVER,
-    OTHER,
     SEEKING,
-    TLS,
     Bools,
     ConnectionTable,
     StreamTable,
+    unframed,
 )
 
 
@@ -156,7 +154,7 @@ class Walk:
         streams = self._streams
         both = np.unique(np.concatenate([self._stream, self._stream ^ 1]))
         protocol, sync = self._table.protocol[both >> 1], streams.flat("sync")
-        sync[both[(protocol == TLS) | (protocol == OTHER)]] = IGNORED
+        sync[both] = unframed(self._table, both >> 1, sync[both])
         head = both[(protocol == KAFKA) & streams.flat("at_head")[both]]
         sync[head] = FRAMED
         streams.flat("at_head")[head] = False

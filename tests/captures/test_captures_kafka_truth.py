@@ -19,11 +19,7 @@ from captures.record.kafka import truth
 from dissector.capture import open_capture
 
 CAPTURES = Path(__file__).parents[2] / "captures"
-LATER = {
-    "kafka-4-tls-secrets.pcapng.zst": "TLS is not decrypted yet",
-}
-"""What the dissector must still learn: each reason goes when its test passes."""
-PARTIAL = ("kafka-4-cut-", "kafka-4-tls")
+PARTIAL = "kafka-4-cut-"
 WHOLE = sorted(
     path.name for path in CAPTURES.glob("kafka-*.pcap*.zst") if not path.name.startswith(PARTIAL)
 )
@@ -91,7 +87,8 @@ def grouped(rows: list[Row], key: Any) -> dict[Any, list[Row]]:
 @cache
 def case(name: str) -> Case:
     """The capture of that name, read once."""
-    tables = open_capture(CAPTURES / name).tables()
+    keys = CAPTURES / f"{name.partition('.')[0]}.keys.log"
+    tables = open_capture(CAPTURES / name, keylog=keys if keys.exists() else None).tables()
     exchanges = sorted(tables["exchanges"].to_pylist(), key=began)
     errors = defaultdict(list)
     for row in tables["errors"].to_pylist():
@@ -120,14 +117,10 @@ def excused(case: Case, missing: Counter[Key]) -> set[Key]:
 @pytest.mark.parametrize(
     "name",
     [
-        *(name for name in WHOLE if name not in LATER),
+        *WHOLE,
         "kafka-4-cut-midway.pcap.zst",
         "kafka-4-cut-requests.pcap.zst",
         "kafka-4-cut-snaplen.pcap.zst",
-        *(
-            pytest.param(name, marks=pytest.mark.xfail(reason=reason, strict=True))
-            for name, reason in LATER.items()
-        ),
     ],
 )
 def test_each_request_that_the_broker_logged_is_one_exchange(name: str) -> None:

@@ -1,0 +1,210 @@
+"""Decrypting: what TLS connections carry, framed like any other stream.
+
+The segments of TLS connections, in order, go to the `tls` room, which gives what each record said.
+That becomes streams of their own, of the same connections, with positions that count application
+bytes; a record is a segment there, that came when its last byte came. Where records are missing
+nobody knows how much they said: what follows is a stream that is joined in its middle.
+
+A connection is TLS until what it carries is decided, and stays so where it is never decrypted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from dissector.packets.block import PAD, Bytes, Int64
+from dissector.problems import Problem
+from dissector.streams.framer import Framer
+from dissector.streams.frames import FrameBlock
+from dissector.streams.limits import GRACE
+from dissector.streams.seeking import Seeker
+from dissector.streams.segments import BLOCK, Segments
+from dissector.streams.table import (
+    KAFKA,
+    OPEN,
+    SEEKING,
+    TLS,
+    UNDECIDED,
+    ConnectionTable,
+    StreamTable,
+)
+from dissector.streams.walking import Complaints
+from dissector.tls import Facts, KeyLog, Plain, Session
+
+
+class Decrypting:
+    """All TLS connections of a capture."""
+
+    def __init__(
+        self, table: ConnectionTable, ports: Collection[int], newest: Mapping[int, int],
+        brokers: set[tuple[int, int, int]], keys: KeyLog,
+    ) -> None:  # fmt: skip
+        """`brokers`: shared with what is not encrypted. `keys` may grow."""
+        self.facts: dict[int, Facts] = {}
+        """What handshakes told, by connection."""
+        self._table = table
+        self._streams = StreamTable()
+        seeker = Seeker(table, self._streams, ports, newest)
+        seeker.brokers = brokers
+        self._framer = Framer(table, self._streams, seeker)
+        self._sessions: dict[int, Session] = {}
+        self._undecided: set[int] = set()
+        self._left: list[int] = []
+        self._keys = keys
+
+    def take_left(self) -> list[int]:
+        """The connections of which nothing more will be decrypted, since this was asked last."""
+        left, self._left = self._left, []
+        return left
+
+    def feed(
+        self, data: Bytes, segments: Segments, now: int, *, last: bool
+    ) -> Iterator[FrameBlock]:
+        """The frames that these segments complete; theirs are streams, not local ones."""
+        if not len(segments) and not self._sessions:
+            return
+        said, problems = self._decrypted(data, segments, now, last)
+        rounds: list[list[tuple[int, Plain]]] = [[]]
+        reached: dict[int, int] = {}
+        for stream, plain in said:
+            turn = reached.get(stream, 0) + (not plain.follows)
+            reached[stream] = turn
+            if turn == len(rounds):
+                rounds.append([])
+            rounds[turn].append((stream, plain))
+        held = self._framer.holding
+        for turn, part in enumerate(rounds):
+            ending = rounds[turn + 1] if turn + 1 < len(rounds) else []
+            ends = {stream for stream, plain in ending if not plain.follows}
+            is_last = last and not ending
+            if part or held.bytes or problems:
+                yield self._frames(part, ends, now, problems, last=is_last)
+                problems = []
+
+    def _decrypted(
+        self, data: Bytes, segments: Segments, now: int, last: bool
+    ) -> tuple[list[tuple[int, Plain]], list[Problem]]:
+        """What was said, by stream; and what could not be decrypted."""
+        memory = data.data
+        for stream, at, source, length, *arrival in zip(
+            *(
+                getattr(segments, name).tolist()
+                for name in ("stream", "at", "source", "length", "time", "capture", "number")
+            ),
+            strict=True,
+        ):
+            row = stream >> 1
+            session = self._sessions.get(row)
+            if session is None and row not in self.facts:
+                session = self._sessions[row] = Session(self._keys)
+                self.facts[row] = session.facts
+                self._undecided.add(row)
+            if session is not None:
+                piece = bytes(memory[source : source + length])
+                session.feed(stream & 1, at, piece, tuple(arrival))
+        said: list[tuple[int, Plain]] = []
+        problems: list[Problem] = []
+        ended = self._ended(now)
+        for row, session in list(self._sessions.items()):
+            is_last = last or row in ended
+            said += [(2 * row + plain.end, plain) for plain in session.read(last=is_last)]
+            if session.client is not None:
+                self._table.client[row] = session.client
+            problems += self._problems(row, session, now)
+            if is_last or session.is_over:
+                self._leave(row)
+        return said, problems
+
+    def _ended(self, now: int) -> set[int]:
+        """The connections of which nothing more comes."""
+        table = self._table
+        rows = np.array(list(self._sessions), np.int64)
+        over = (table.closed[rows] != OPEN) | table.replaced[rows]
+        return {*rows[over & (table.last_time[rows] < now - GRACE)].tolist()}
+
+    def _leave(self, row: int) -> None:
+        """Nothing more of this connection will be decrypted."""
+        self._left.append(row)
+        self._sessions.pop(row, None)
+        self._table.opaque[row] = True
+
+    def _problems(self, row: int, session: Session, now: int) -> list[Problem]:
+        found = [
+            Problem(
+                "tls", trouble.kind, f"{trouble.detail}, in what the {sender} sent", time=now,
+                connection_id=row, offset=trouble.offset, bytes=trouble.bytes,
+            )
+            for trouble in session.troubles
+            for sender in ("client" if trouble.end == session.client else "broker",)
+        ]  # fmt: skip
+        session.troubles.clear()
+        return found
+
+    def _frames(
+        self, said: list[tuple[int, Plain]], ends: set[int], now: int, problems: list[Problem], *,
+        last: bool,
+    ) -> FrameBlock:  # fmt: skip
+        """The frames in what was said. `ends`: streams that are over with it."""
+        streams, holding = self._streams, self._framer.holding
+        streams.add(self._table.count - streams.count)
+        data = self._joined(said)
+        fresh = _segments(said, holding.bytes)
+        rows = np.unique(np.concatenate([fresh.stream, holding.segments.stream]) >> 1)
+        who = (2 * rows[:, None] + np.arange(2)).ravel()
+        self._begin(said)
+        every = holding.segments + fresh
+        every = replace(every, stream=np.searchsorted(who, every.stream))
+        every = every[np.argsort(every.stream, kind="stable")]
+        finished = np.isin(who, list(ends)) | last | self._table.opaque[who >> 1]
+        pending = np.array(sorted(self._undecided.intersection(rows.tolist())), np.int64)
+        self._table.protocol[pending] = UNDECIDED
+        complaints = Complaints(self._table, now)
+        complaints.problems += problems
+        frames, left = self._framer.walk(data, who, every, finished, complaints)
+        self._framer.hold(data, who, left)
+        self._follow_decisions(pending)
+        return frames
+
+    def _joined(self, said: list[tuple[int, Plain]]) -> Bytes:
+        """Room for what is held, and what was said."""
+        front = bytes(self._framer.holding.bytes)
+        joined = b"".join([front, *(plain.data for _, plain in said), bytes(PAD)])
+        return np.frombuffer(bytearray(joined), np.uint8)
+
+    def _begin(self, said: list[tuple[int, Plain]]) -> None:
+        """Let streams begin, or begin anew behind what is missing."""
+        streams = self._streams
+        for stream, plain in said:
+            is_new = not streams.flat("begun")[stream]
+            if is_new or not plain.follows:
+                for name in ("boundary", "sought", "scanned"):
+                    streams.flat(name)[stream] = plain.at
+                streams.flat("sync")[stream] = SEEKING
+                streams.flat("at_head")[stream] = is_new and plain.follows
+                streams.flat("frame_end")[stream] = -1
+                streams.flat("begun")[stream] = True
+            streams.flat("expected")[stream] = plain.at + len(plain.data)
+
+    def _follow_decisions(self, rows: Int64) -> None:
+        """What is still undecided is TLS, as far as anybody knows; what is not Kafka is left."""
+        protocol = self._table.protocol
+        for row in rows.tolist():
+            if protocol[row] == UNDECIDED:
+                protocol[row] = TLS
+                continue
+            self._undecided.discard(row)
+            if protocol[row] != KAFKA:
+                self._leave(row)
+
+
+def _segments(said: list[tuple[int, Plain]], begin: int) -> Segments:
+    """What was said as segments, one behind the other from position `begin` on."""
+    stream = np.array([stream for stream, _ in said], np.int64)
+    length = np.array([len(plain.data) for _, plain in said], np.int64)
+    at = np.array([plain.at for _, plain in said], np.int64)
+    arrival = np.array([plain.arrival for _, plain in said], np.int64).reshape(-1, 3)
+    place = begin + np.cumsum(length) - length
+    return Segments(stream, at, length, length, place, np.full(len(said), BLOCK), *arrival.T.copy())

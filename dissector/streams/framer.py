@@ -1,0 +1,78 @@
+"""Framer: from segments in order to frames, with what is held in between.
+
+One framer frames what packets carried; another what was decrypted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from dissector.packets.block import Bytes, Int64
+from dissector.streams.frames import FrameBlock
+from dissector.streams.framing import Chains
+from dissector.streams.holding import Holding
+from dissector.streams.seeking import Seeker
+from dissector.streams.segments import BLOCK, NO_SEGMENTS, Segments
+from dissector.streams.table import (
+    FIRST_TIME,
+    FRAMED,
+    IGNORED,
+    LAST_TIME,
+    PASSED_ON,
+    Bools,
+    ConnectionTable,
+    StreamTable,
+)
+from dissector.streams.walking import Complaints, Walk
+
+
+class Framer:
+    """Frames the streams of a table. `holding` has what goes into the next block."""
+
+    def __init__(self, table: ConnectionTable, streams: StreamTable, seeker: Seeker) -> None:
+        self.holding = Holding()
+        self._table = table
+        self._streams = streams
+        self._seeker = seeker
+
+    def walk(
+        self, data: Bytes, who: Int64, ready: Segments, finished: Bools, complaints: Complaints
+    ) -> tuple[FrameBlock, Segments]:
+        """The frames among segments that are in order, and the segments again, to be held.
+
+        `who`: the stream of each local one. `finished`: by local stream, nothing more comes.
+        """
+        needed = self._needed(who, finished)[ready.stream]
+        some, rest = (ready, NO_SEGMENTS) if needed.all() else (ready[needed], ready[~needed])
+        self.holding.give(data, some[some.held != BLOCK])
+        chains = Chains(data, some)
+        walk = Walk(chains, who, self._table, self._streams, self._seeker, complaints)
+        return walk.run(finished[chains.stream]), some + rest
+
+    def hold(self, data: Bytes, who: Int64, segments: Segments) -> None:
+        """Hold what is needed of this block and of those before it."""
+        streams = self._streams
+        boundary, framed = streams.flat("boundary")[who], streams.flat("sync")[who] == FRAMED
+        ignored = streams.flat("sync")[who] == IGNORED
+        boundary = np.where(ignored, LAST_TIME, boundary)
+        boundary[~streams.flat("begun")[who]] = FIRST_TIME
+        front = np.maximum(boundary[segments.stream], segments.at) - segments.at
+        kept = np.flatnonzero(front < segments.span)
+        segments, front = segments[kept], front[kept]
+        segments = segments.trimmed(front, segments.span - front)
+        order = np.argsort(segments.stream, kind="stable")
+        segments = segments[order]
+        stream = who[segments.stream]
+        joins = framed[segments.stream] & (segments.at < streams.flat("expected")[stream])
+        self.holding.keep(data, replace(segments, stream=stream), joins)
+
+    def _needed(self, who: Int64, finished: Bools) -> Bools:
+        """The streams that can go on: not those whose frame is still not whole."""
+        streams = self._streams
+        frame_end = streams.flat("frame_end")[who]
+        whole = (frame_end < 0) | (frame_end <= streams.flat("expected")[who])
+        needed: Bools = whole | finished | (streams.flat("sync")[who] != FRAMED)
+        needed &= ~np.isin(streams.flat("sync")[who], (IGNORED, PASSED_ON))
+        return needed

@@ -1,0 +1,179 @@
+"""Record protection: how keys come from secrets, and plaintext from records.
+
+An `Opener` has the key of one direction and one epoch. `open` takes a record and the number that it
+has in the epoch, and gives its content type and plaintext, or None where it does not authenticate:
+what comes out was sent, byte for byte, or nothing comes out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Protocol
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESCCM, AESGCM, ChaCha20Poly1305
+
+from dissector.tls.records import Record
+from dissector.tls.suites import Suite
+
+
+class Opener(Protocol):
+    """The key of one direction and epoch."""
+
+    def open(self, record: Record, sequence: int) -> tuple[int, bytes] | None:
+        """Content type and plaintext."""
+
+
+def openers_1_2(
+    master: bytes, client_random: bytes, server_random: bytes, suite: Suite, encrypt_then_mac: bool
+) -> tuple[Opener, Opener]:
+    """What the client and what the server sent in TLS 1.2 (RFC 5246, section 6.3)."""
+    mac = hashlib.new(suite.mac).digest_size if suite.mode == "CBC" else 0
+    fixed = {"CBC": 0, "CHACHA20": 12}.get(suite.mode, 4)
+    sizes = (mac, mac, suite.key_bytes, suite.key_bytes, fixed, fixed)
+    block = _prf(
+        master, b"key expansion", server_random + client_random, sum(sizes), hash_name=suite.hash
+    )
+    parts, at = [], 0
+    for size in sizes:
+        parts.append(block[at : at + size])
+        at += size
+    macs, keys, ivs = parts[0:2], parts[2:4], parts[4:6]
+    if suite.mode == "CBC":
+        client, server = (
+            _Cbc(key, mac_key, suite.mac, encrypt_then_mac)
+            for key, mac_key in zip(keys, macs, strict=True)
+        )
+        return client, server
+    return _Aead12(suite, keys[0], ivs[0]), _Aead12(suite, keys[1], ivs[1])
+
+
+def opener_1_3(secret: bytes, suite: Suite) -> Opener:
+    """What was sent under a traffic secret (RFC 8446, section 7.3)."""
+    key = _expand_label(secret, b"key", suite.key_bytes, suite.hash)
+    return _Aead13(suite, key, _expand_label(secret, b"iv", 12, suite.hash))
+
+
+def next_secret(secret: bytes, suite: Suite) -> bytes:
+    """The traffic secret after a KeyUpdate (RFC 8446, section 7.2)."""
+    return _expand_label(secret, b"traffic upd", len(secret), suite.hash)
+
+
+def _expand_label(secret: bytes, label: bytes, size: int, hash_name: str) -> bytes:
+    """HKDF-Expand-Label without context (RFC 8446, section 7.1; RFC 5869, section 2.3)."""
+    full = b"tls13 " + label
+    info = size.to_bytes(2, "big") + bytes([len(full)]) + full + b"\0"
+    found = last = b""
+    count = 1
+    while len(found) < size:
+        last = hmac.digest(secret, last + info + bytes([count]), hash_name)
+        found += last
+        count += 1
+    return found[:size]
+
+
+def _prf(secret: bytes, label: bytes, seed: bytes, size: int, *, hash_name: str) -> bytes:
+    """RFC 5246, section 5."""
+    seed = label + seed
+    found, last = b"", seed
+    while len(found) < size:
+        last = hmac.digest(secret, last, hash_name)
+        found += hmac.digest(secret, last + seed, hash_name)
+    return found[:size]
+
+
+def _cipher(suite: Suite, key: bytes) -> AESGCM | AESCCM | ChaCha20Poly1305:
+    if suite.mode == "GCM":
+        return AESGCM(key)
+    if suite.mode == "CHACHA20":
+        return ChaCha20Poly1305(key)
+    return AESCCM(key, tag_length=_tag_bytes(suite))
+
+
+def _tag_bytes(suite: Suite) -> int:
+    return 8 if suite.mode == "CCM_8" else 16
+
+
+def _mixed(iv: bytes, sequence: int) -> bytes:
+    return (int.from_bytes(iv, "big") ^ sequence).to_bytes(12, "big")
+
+
+class _Aead13:
+    """RFC 8446, section 5.2: the content type is the last byte that is not padding."""
+
+    def __init__(self, suite: Suite, key: bytes, iv: bytes) -> None:
+        self._cipher = _cipher(suite, key)
+        self._tag = _tag_bytes(suite)
+        self._iv = iv
+
+    def open(self, record: Record, sequence: int) -> tuple[int, bytes] | None:
+        if len(record.body) < self._tag + 1:
+            return None
+        nonce = _mixed(self._iv, sequence)
+        try:
+            inner = self._cipher.decrypt(nonce, record.body, record.header)
+        except InvalidTag:
+            return None
+        content = inner.rstrip(b"\0")
+        return (content[-1], content[:-1]) if content else None
+
+
+class _Aead12:
+    """RFC 5288, 6655 and 7905: an explicit part of the nonce in the record, but for ChaCha20."""
+
+    def __init__(self, suite: Suite, key: bytes, iv: bytes) -> None:
+        self._cipher = _cipher(suite, key)
+        self._tag = _tag_bytes(suite)
+        self._iv = iv
+
+    def open(self, record: Record, sequence: int) -> tuple[int, bytes] | None:
+        explicit = 12 - len(self._iv)
+        size = len(record.body) - explicit - self._tag
+        if size < 0:
+            return None
+        nonce = self._iv + record.body[:8] if explicit else _mixed(self._iv, sequence)
+        bound = sequence.to_bytes(8, "big") + record.header[:3] + size.to_bytes(2, "big")
+        try:
+            plain = self._cipher.decrypt(nonce, record.body[explicit:], bound)
+        except InvalidTag:
+            return None
+        return record.content, plain
+
+
+class _Cbc:
+    """RFC 5246, section 6.2.3.2, and RFC 7366 where records are encrypted, then authenticated."""
+
+    def __init__(self, key: bytes, mac_key: bytes, mac: str, encrypt_then_mac: bool) -> None:
+        self._key = algorithms.AES(key)
+        self._mac_key = mac_key
+        self._mac = mac
+        self._mac_bytes = hashlib.new(mac).digest_size
+        self._encrypt_then_mac = encrypt_then_mac
+
+    def open(self, record: Record, sequence: int) -> tuple[int, bytes] | None:
+        body = record.body
+        if self._encrypt_then_mac:
+            body, mac = body[: -self._mac_bytes], body[-self._mac_bytes :]
+            if not self._is_mac(mac, record, sequence, body):
+                return None
+        if len(body) < 32 or len(body) % 16:
+            return None
+        decryptor = Cipher(self._key, modes.CBC(body[:16])).decryptor()
+        plain = decryptor.update(body[16:]) + decryptor.finalize()
+        padding = plain[-1] + 1
+        if len(plain) < padding or plain[-padding:] != plain[-1:] * padding:
+            return None
+        plain = plain[:-padding]
+        if not self._encrypt_then_mac:
+            if len(plain) < self._mac_bytes:
+                return None
+            plain, mac = plain[: -self._mac_bytes], plain[-self._mac_bytes :]
+            if not self._is_mac(mac, record, sequence, plain):
+                return None
+        return record.content, plain
+
+    def _is_mac(self, mac: bytes, record: Record, sequence: int, text: bytes) -> bool:
+        bound = sequence.to_bytes(8, "big") + record.header[:3] + len(text).to_bytes(2, "big")
+        return hmac.digest(self._mac_key, bound + text, self._mac) == mac

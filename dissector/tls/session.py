@@ -1,0 +1,446 @@
+"""One TLS connection: both ends' records, the keys that their handshake makes, and the plaintext.
+
+Each end goes through epochs: in the clear; in TLS 1.3 under its handshake secret, up to its
+Finished; then under a traffic secret, and another one after each KeyUpdate. In TLS 1.2 there is one
+epoch after ChangeCipherSpec. What an end sent waits until what it depends on is there: the client's
+records for the ServerHello, the server's for the ClientHello, both for the key log.
+
+Every record authenticates with its number in the epoch. So where records were lost, the next
+numbers are tried, and those of the next epoch: what opens is right, and tells how many are missing.
+How much they said is not known then, so that what follows is marked as the beginning of something
+new. An end of which too much does not open is given up.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dissector.errors import DecodeError
+from dissector.tls.hellos import (
+    ClientHello,
+    ServerHello,
+    client_hello,
+    encrypted_extensions,
+    server_hello,
+)
+from dissector.tls.keylog import KeyLog
+from dissector.tls.records import (
+    ALERT,
+    APPLICATION_DATA,
+    CHANGE_CIPHER_SPEC,
+    HANDSHAKE,
+    Arrival,
+    Record,
+    RecordReader,
+)
+from dissector.tls.suites import Suite, name_of, suite
+
+if TYPE_CHECKING:
+    from dissector.tls.protection import Opener
+
+NUMBERS = 64
+"""Records that may be missing in a row."""
+REJECTS = 64
+"""Places at which no record opens, until an end is given up."""
+WAITING_LIMIT = 1 << 18
+"""Bytes of both ends that may wait for the other end, or for a key log that is still written."""
+MESSAGE_LIMIT = 1 << 18
+"""Bytes of a handshake message; certificates make the longest."""
+
+TLS_1_2, TLS_1_3 = 0x0303, 0x0304
+VERSIONS = {0x0300: "SSL 3.0", 0x0301: "1.0", 0x0302: "1.1", TLS_1_2: "1.2", TLS_1_3: "1.3"}
+
+_CLIENT_HELLO, _SERVER_HELLO, _ENCRYPTED_EXTENSIONS, _FINISHED, _KEY_UPDATE = 1, 2, 8, 20, 24
+_EPOCH_ENDS = {(_FINISHED, 1), (_KEY_UPDATE, 2)}
+"""Messages of TLS 1.3 after which another key is used; 2 stands for all later epochs."""
+
+
+def has_cryptography() -> bool:
+    """Whether the package that decrypts is installed."""
+    return importlib.util.find_spec("cryptography") is not None
+
+
+@dataclass(slots=True)
+class Facts:
+    """What the handshake tells. None where it is not in the capture, or encrypted."""
+
+    version: str | None = None
+    """1.2, 1.3, or an older one."""
+    cipher: str | None = None
+    """IANA's name, or the number in hex."""
+    sni: str | None = None
+    """Host name that the client asked for."""
+    alpn: str | None = None
+    """Protocol that the server chose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """What one record said."""
+
+    end: int
+    """Which end sent it."""
+    at: int
+    """Position in what this end said, as far as it was decrypted."""
+    follows: bool
+    """Nothing is missing between this and what came before."""
+    data: bytes
+    arrival: Arrival
+    """Of the record's last byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What could not be decrypted, and why."""
+
+    kind: str
+    detail: str
+    end: int
+    offset: int = 0
+    """Position in the stream of records."""
+    bytes: int | None = None
+
+
+@dataclass(slots=True)
+class _Side:
+    """One end."""
+
+    end: int
+    reader: RecordReader = field(default_factory=RecordReader)
+    messages: bytearray = field(default_factory=bytearray)
+    """The beginning of a handshake message."""
+    epoch: int = 0
+    """0 is in the clear; in TLS 1.3, 1 is the handshake's."""
+    opener: Opener | None = None
+    secret: bytes = b""
+    sequence: int = 0
+    """Number of the next record in its epoch."""
+    position: int = 0
+    """Of what it says next."""
+    rejects: int = 0
+    is_given_up: bool = False
+    sent_early: bool = False
+    """It sent early data, which is passed over."""
+    missed: bool = False
+    """Something that it said is missing before what comes next."""
+
+
+class Session:
+    """Decrypts one connection. `keys` may grow as long as the session lasts."""
+
+    def __init__(self, keys: KeyLog) -> None:
+        self.facts = Facts()
+        self.client: int | None = None
+        """Which end sent the ClientHello: 0, 1, or None as long as that is not known."""
+        self.is_over = False
+        """Nothing more will be read."""
+        self.troubles: list[Trouble] = []
+        """What went wrong; whoever reads it empties it."""
+        self._keys = keys
+        self._sides = (_Side(0), _Side(1))
+        self._hello: ClientHello | None = None
+        self._chosen: ServerHello | None = None
+        self._suite: Suite | None = None
+        self._openers: tuple[Opener, Opener] | None = None  # of TLS 1.2
+
+    def feed(self, end: int, at: int, data: bytes, arrival: Arrival) -> None:
+        """What an end sent, from position `at` on; positions ascend."""
+        side = self._sides[end]
+        if not self.is_over and not side.is_given_up:
+            side.reader.feed(at, data, arrival)
+
+    def read(self, *, last: bool = False) -> list[Plain]:
+        """What can be decrypted by now. `last`: nothing more comes."""
+        found: list[Plain] = []
+        moved = True
+        while moved and not self.is_over:
+            moved = False
+            for side in self._sides:
+                while not self.is_over and (record := side.reader.peek()) is not None:
+                    if not self._take(side, record, found):
+                        break
+                    moved = True
+        waiting = sum(side.reader.size for side in self._sides)
+        if not self.is_over and waiting and (last or waiting > WAITING_LIMIT):
+            self._end_waiting()
+        return found
+
+    def _end_waiting(self) -> None:
+        """Give up what still waits, and say for what."""
+        side = max(self._sides, key=lambda side: side.reader.size)
+        if self._hello is None or self._chosen is None:
+            self._stop("tls_no_handshake", "its beginning is not in the capture, so that it", side)
+        elif any(each.epoch == 0 and self._following(each) is None for each in self._sides):
+            random = self._hello.random.hex()
+            self._stop("tls_no_keys", f"the key log has nothing for {random}, so that it", side)
+        else:
+            for each in self._sides:
+                self._tell_cut(each)
+            self.is_over = True
+
+    def _take(self, side: _Side, record: Record, found: list[Plain]) -> bool:
+        """Read one record; False where it must wait."""
+        if self._hello is None and not self._finds_client(side, record):
+            return self.is_over
+        is_client = side.end == self.client
+        if side.epoch == 0:
+            if is_client and self._chosen is None and record.content != HANDSHAKE:
+                return False
+            if not self._is_protected(side, record):
+                self._read_clear(side, record)
+                return True
+            if not self._advance(side):
+                return False
+            if record.content == CHANGE_CIPHER_SPEC:
+                side.reader.accept(record)
+                return True
+        self._open(side, record, found)
+        return True
+
+    def _finds_client(self, side: _Side, record: Record) -> bool:
+        """Whether this is the client; a server's first words wait for the client's."""
+        kind = record.body[0] if record.content == HANDSHAKE else None
+        if kind == _CLIENT_HELLO:
+            self.client = side.end
+            return True
+        if side.end == self.client:
+            return True
+        if kind != _SERVER_HELLO and self.client is None:
+            detail = "its beginning is not in the capture, so that it"
+            self._stop("tls_no_handshake", detail, side)
+        return False
+
+    def _is_protected(self, side: _Side, record: Record) -> bool:
+        """Whether this record, of an end that is in the clear, begins its first epoch."""
+        if self._chosen is None:
+            return False
+        if record.content == APPLICATION_DATA:
+            return True
+        if self._chosen.version == TLS_1_3:
+            return False  # ChangeCipherSpec says nothing there (RFC 8446, appendix D.4)
+        # Where ChangeCipherSpec was lost, only trying tells.
+        was_lost = side.reader.lost_at is not None
+        return record.content == CHANGE_CIPHER_SPEC or (was_lost and record.content == HANDSHAKE)
+
+    def _read_clear(self, side: _Side, record: Record) -> None:
+        was_lost = side.reader.lost_at is not None
+        side.reader.accept(record)
+        if record.content == HANDSHAKE:
+            if was_lost:
+                side.messages.clear()
+            self._read_messages(side, record.body)
+
+    def _advance(self, side: _Side) -> bool:
+        """Go on to the next epoch; False where its key is not known."""
+        following = self._following(side)
+        if following is None:
+            return False
+        side.opener, side.secret = following
+        side.epoch += 1
+        side.sequence = 0
+        side.messages.clear()
+        return True
+
+    def _following(self, side: _Side) -> tuple[Opener, bytes] | None:
+        """Opener and secret of the next epoch."""
+        if self._hello is None or self._chosen is None or self._suite is None:
+            return None
+        from dissector.tls import protection
+
+        is_client = side.end == self.client
+        if self._chosen.version == TLS_1_2:
+            if side.epoch:
+                return None
+            if self._openers is None:
+                master = self._keys.find("CLIENT_RANDOM", self._hello.random)
+                if master is None:
+                    return None
+                self._openers = protection.openers_1_2(
+                    master, self._hello.random, self._chosen.random, self._suite,
+                    self._chosen.encrypt_then_mac,
+                )  # fmt: skip
+            return self._openers[0 if is_client else 1], b""
+        if side.epoch < 2:
+            name = ("HANDSHAKE_TRAFFIC_SECRET", "TRAFFIC_SECRET_0")[side.epoch]
+            label = f"{'CLIENT' if is_client else 'SERVER'}_{name}"
+            secret = self._keys.find(label, self._hello.random)
+            if secret is None:
+                return None
+        else:
+            secret = protection.next_secret(side.secret, self._suite)
+        return protection.opener_1_3(secret, self._suite), secret
+
+    def _open(self, side: _Side, record: Record, found: list[Plain]) -> None:
+        """Decrypt a record, and read it."""
+        is_1_3 = self._chosen is not None and self._chosen.version == TLS_1_3
+        if is_1_3 and record.content in (CHANGE_CIPHER_SPEC, ALERT):
+            side.reader.accept(record)  # in the clear, and without a number
+            return
+        opened = self._try(side, record)
+        if opened is None:
+            self._not_opened(side, record)
+            return
+        self._tell_lost(side, record.at)
+        side.reader.accept(record)
+        content, data = opened
+        if content == APPLICATION_DATA and data:
+            found.append(Plain(side.end, side.position, not side.missed, data, record.arrival))
+            side.position += len(data)
+            side.missed = False
+        elif content == HANDSHAKE:
+            self._read_messages(side, data)
+
+    def _try(self, side: _Side, record: Record) -> tuple[int, bytes] | None:
+        """Content and plaintext by the first key and number that open the record."""
+        assert side.opener is not None
+        opened = side.opener.open(record, side.sequence)
+        if opened is not None:
+            side.sequence += 1
+            return opened
+        if self._may_be_early(side):
+            return None
+        for sequence in range(side.sequence + 1, side.sequence + NUMBERS):
+            opened = side.opener.open(record, sequence)
+            if opened is not None:
+                self._missed(side)
+                side.sequence = sequence + 1
+                return opened
+        following = self._following(side)
+        if following is None:
+            return None
+        for sequence in range(NUMBERS):
+            opened = following[0].open(record, sequence)
+            if opened is not None:
+                if sequence or side.epoch > 1:
+                    self._missed(side)
+                self._advance(side)
+                side.sequence = sequence + 1
+                return opened
+        return None
+
+    def _missed(self, side: _Side) -> None:
+        """Records are missing; what they said, and the rest of a message, is not known."""
+        side.messages.clear()
+        if side.epoch > 1 or self._openers:  # else it was the handshake's
+            side.missed = True
+
+    def _not_opened(self, side: _Side, record: Record) -> None:
+        if self._may_be_early(side):
+            if not side.sent_early:
+                side.sent_early = side.missed = True
+                detail = "early data (0-RTT) was passed over"
+                self._trouble("tls_early_data", detail, side, record.at)
+            side.reader.accept(record)
+            return
+        side.reader.reject(record)
+        side.rejects += 1
+        if side.rejects > REJECTS:
+            size = side.reader.size
+            self._trouble(
+                "tls_given_up", "too much of it does not decrypt, and the rest was passed over",
+                side, side.reader.lost_at or 0, size,
+            )  # fmt: skip
+            side.reader.clear()
+            side.is_given_up = True
+            self.is_over = all(each.is_given_up for each in self._sides)
+
+    def _may_be_early(self, side: _Side) -> bool:
+        """Whether what does not open may be early data, which has a key of its own."""
+        if self._hello is None or not self._hello.early_data or side.end != self.client:
+            return False
+        return side.epoch == 1 and side.sequence == 0
+
+    def _tell_lost(self, side: _Side, until: int) -> None:
+        """Say what was passed over before the position `until`."""
+        since = side.reader.lost_at
+        if since is not None and until > since:
+            detail = "records were lost, or do not decrypt"
+            self._trouble("tls_lost_records", detail, side, since, until - since)
+
+    def _tell_cut(self, side: _Side) -> None:
+        """Say what is left of it at the end."""
+        reader = side.reader
+        self._tell_lost(side, reader.at + reader.size)
+        if reader.lost_at is None and reader.size:
+            detail = "the connection or the capture ended inside a record"
+            self._trouble("tls_cut_record", detail, side, reader.at, reader.size)
+
+    def _read_messages(self, side: _Side, data: bytes) -> None:
+        """Handshake messages may share records, and go on in the next."""
+        try:
+            for kind, body in _messages(side.messages, data):
+                self._read_message(side, kind, body)
+                if self.is_over:
+                    break
+        except DecodeError as error:
+            side.messages.clear()
+            if side.epoch == 0:  # else records before it were lost
+                self._stop("tls_malformed", f"{error.detail}, so that it", side)
+
+    def _read_message(self, side: _Side, kind: int, body: bytes) -> None:
+        is_client = side.end == self.client
+        is_1_3 = self._chosen is not None and self._chosen.version == TLS_1_3
+        if kind == _CLIENT_HELLO and is_client:
+            if side.epoch:
+                detail = "its keys were renegotiated, so that the rest"
+                self._stop("tls_renegotiation", detail, side)
+                return
+            self._hello = client_hello(body)
+            self.facts.sni = self._hello.sni
+        elif kind == _SERVER_HELLO and not is_client and side.epoch == 0:
+            self._choose(side, server_hello(body))
+        elif is_1_3 and kind == _ENCRYPTED_EXTENSIONS and not is_client:
+            self.facts.alpn = encrypted_extensions(body)
+        elif is_1_3 and (kind, min(side.epoch, 2)) in _EPOCH_ENDS and not self._advance(side):
+            self._stop("tls_no_keys", "the key log lacks its traffic secrets, so that it", side)
+
+    def _choose(self, side: _Side, hello: ServerHello) -> None:
+        """Note what the server chose, and whether it can be decrypted."""
+        if hello.is_retry:
+            return
+        self._chosen = hello
+        self.facts.version = VERSIONS.get(hello.version, f"0x{hello.version:04X}")
+        self.facts.cipher = name_of(hello.cipher)
+        self.facts.alpn = hello.alpn
+        if not self._keys.is_given:
+            self.is_over = True
+            return
+        self._suite = suite(hello.cipher)
+        if hello.version not in (TLS_1_2, TLS_1_3):
+            version = self.facts.version
+            self._stop("tls_unsupported", f"it is TLS {version}, older than 1.2, so that it", side)
+        elif self._suite is None:
+            self._stop("tls_unsupported", f"its cipher is {self.facts.cipher}, so that it", side)
+        elif hello.compression:
+            self._stop("tls_unsupported", "it is compressed, so that it", side)
+
+    def _stop(self, kind: str, why: str, side: _Side) -> None:
+        """Give up both ends, and say so where there are keys at all."""
+        size = sum(each.reader.size for each in self._sides)
+        self._trouble(kind, f"{why} was not decrypted", side, side.reader.at, size)
+        self.is_over = True
+        for each in self._sides:
+            each.reader.clear()
+
+    def _trouble(
+        self, kind: str, detail: str, side: _Side, offset: int, size: int | None = None
+    ) -> None:
+        if self._keys.is_given:
+            self.troubles.append(Trouble(kind, detail, side.end, offset, size))
+
+
+def _messages(pending: bytearray, data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The handshake messages that are whole, kind and body; the rest stays in `pending`."""
+    pending += data
+    while len(pending) >= 4:
+        size = 4 + int.from_bytes(pending[1:4], "big")
+        if size > MESSAGE_LIMIT:
+            raise DecodeError("a TLS handshake message is too long", offset=0)
+        if len(pending) < size:
+            return
+        kind, body = pending[0], bytes(pending[4:size])
+        del pending[:size]
+        yield kind, body
