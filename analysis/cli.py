@@ -121,6 +121,12 @@ def on_capture(command: F) -> F:
         help="Where brokers listen, for connections that began before the capture; may be "
         "repeated.  [default: 9092]",
     )(command)
+    command = click.option(
+        "--keylog",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Secrets to decrypt TLS with, in the NSS key log format (SSLKEYLOGFILE).",
+    )(command)
     return click.argument("captures", metavar="CAPTURE...", nargs=-1, required=True)(command)
 
 
@@ -167,17 +173,17 @@ def app() -> None:
 
 @app.command()
 @on_capture
-def summary(captures: tuple[str, ...], ports: tuple[int, ...]) -> None:
+def summary(captures: tuple[str, ...], ports: tuple[int, ...], keylog: Path | None) -> None:
     """Show what is in a capture, what is wrong first."""
     from analysis.summary import Summary
     from analysis.summary_view import screen
     from analysis.terminal import write
 
     found = Summary()
-    with opened(captures, ports) as capture:
+    with opened(captures, ports, keylog) as capture:
         found.read(capture.stream(Summary.TABLES))
     name = ", ".join(captures[:3]) + (f" and {len(captures) - 3} more" if captures[3:] else "")
-    write(screen(found, name, capture.packets, lambda rest: again(captures, ports, rest)))
+    write(screen(found, name, capture.packets, lambda rest: again(captures, ports, keylog, rest)))
 
 
 @app.command()
@@ -187,28 +193,38 @@ def summary(captures: tuple[str, ...], ports: tuple[int, ...]) -> None:
     show_default=True, help=f"Which table: {', '.join(TABLE_NAMES)}.",
 )  # fmt: skip
 @on_output
-def export(captures: tuple[str, ...], ports: tuple[int, ...], table: str, output: Output) -> None:
+def export(
+    captures: tuple[str, ...],
+    ports: tuple[int, ...],
+    keylog: Path | None,
+    table: str,
+    output: Output,
+) -> None:
     """Write the rows of a table.
 
     Rows come out while the capture is read. Times are ISO 8601 in UTC with nanoseconds, bytes are
     base64; lists in csv are JSON. In the place of a secret stands [redacted].
     """
-    _write(captures, ports, table, output)
+    _write(captures, ports, keylog, table, output)
 
 
 @app.command()
 @on_capture
 @on_output
-def records(captures: tuple[str, ...], ports: tuple[int, ...], output: Output) -> None:
+def records(
+    captures: tuple[str, ...], ports: tuple[int, ...], keylog: Path | None, output: Output
+) -> None:
     """Write the records of captures, or of a broker's log segments.
 
     As `export --table records` does. Of a segment, topic and partition are what the name of its
     folder says.
     """
-    _write(captures, ports, "records", output)
+    _write(captures, ports, keylog, "records", output)
 
 
-def _write(captures: tuple[str, ...], ports: tuple[int, ...], table: str, output: Output) -> None:
+def _write(
+    captures: Sequence[str], ports: Sequence[int], keylog: Path | None, table: str, output: Output
+) -> None:
     """Write the rows of a table, as and where it was asked for."""
     to_terminal = output.file is None and sys.stdout.isatty()
     if to_terminal and output.form in BINARY_FORMATS:
@@ -221,7 +237,7 @@ def _write(captures: tuple[str, ...], ports: tuple[int, ...], table: str, output
 
     schema, form = TABLES[table].schema, write.FORMATS[output.form]
     with opened(
-        captures, ports, show_progress=not to_terminal, show_secrets=output.show_secrets
+        captures, ports, keylog, show_progress=not to_terminal, show_secrets=output.show_secrets
     ) as capture:
         batches: Iterator[pa.RecordBatch] = (batch for _, batch in capture.stream([table]))
         if to_terminal and output.form == "csv":
@@ -250,6 +266,7 @@ def _write(captures: tuple[str, ...], ports: tuple[int, ...], table: str, output
 def show(
     captures: tuple[str, ...],
     ports: tuple[int, ...],
+    keylog: Path | None,
     packet: int | None,
     correlation_id: int | None,
     connection: int | None,
@@ -272,7 +289,7 @@ def show(
             and (only is None or CHOICES[only](exchange))
         )
 
-    with opened(captures, ports) as capture:
+    with opened(captures, ports, keylog) as capture:
         # One more than asked for, to know whether there are more.
         chosen = list(islice(filter(is_chosen, capture.exchanges()), limit + 1))
     for index, exchange in enumerate(chosen[:limit]):
@@ -293,6 +310,7 @@ def _is_among(output: Path, captures: Sequence[str]) -> bool:
 def opened(
     captures: Sequence[str],
     ports: Sequence[int],
+    keylog: Path | None = None,
     *,
     show_progress: bool = True,
     show_secrets: bool = False,
@@ -302,7 +320,7 @@ def opened(
     from analysis.terminal import progress
 
     options: dict[str, Any] = {"ports": ports} if ports else {}
-    options["show_secrets"] = show_secrets
+    options |= {"show_secrets": show_secrets, "keylog": keylog}
     try:
         with progress(show_progress) as show:
             yield dissector.open_capture(captures, progress=show, **options)
@@ -310,10 +328,11 @@ def opened(
         raise click.ClickException(str(error)) from error
 
 
-def again(captures: Sequence[str], ports: Sequence[int], rest: str) -> str:
+def again(captures: Sequence[str], ports: Sequence[int], keylog: Path | None, rest: str) -> str:
     """The command line that does something else with the same capture."""
     verb, *options = rest.split()
     repeatable = len(captures) <= 3 and "-" not in captures
     names = shlex.join(captures) if repeatable else "CAPTURE..."
     named = [word for port in ports for word in ("--port", str(port))]
+    named += ["--keylog", shlex.quote(str(keylog))] if keylog else []
     return " ".join(["kafka-dissector", verb, names, *named, *options])
