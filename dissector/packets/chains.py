@@ -1,7 +1,7 @@
 """Following a chain of records from many places at once.
 
 Each record of a capture file says where the next one begins, so that they can be found one by one,
-at the price of a step in Python for each. Where they are many and small, landmarks help: positions,
+at the price of a step in Python for each. Where they are many, landmarks help: positions,
 far from each other, at which a record very likely begins. From all of them the chain is followed
 together, one record of each in an array step, until every walk has reached the next landmark.
 
@@ -23,9 +23,9 @@ CHAIN_LIMIT = 1 << 14
 """Records to follow one by one before they are checked: a chain that went astray costs no more."""
 LANES = 128
 """Walks that go together; more of them take fewer, but longer steps."""
-WINDOW = 1024
-"""Bytes in which a landmark is looked for, at the head of each lane."""
-DENSE = WINDOW // 2
+WINDOW = 2048
+"""Bytes in which a landmark is looked for, at the head of each lane; no Ethernet frame has more."""
+DENSE = 1536
 """Bytes of a record, on average, below which this is worth its while."""
 
 
