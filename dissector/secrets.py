@@ -33,7 +33,7 @@ _MAYBE: Final = _ALWAYS | {"config_value"}
 _NOTHING: Final = (None, b"")
 """Values that hide nothing: a broker often has nothing to say to a token."""
 
-_LARGEST_VERSION: Final = 31
+LARGEST_VERSION: Final = 0x1F
 """Of an API that is not known. In a SASL token that is taken for a request, text stands where the
 version would, and no printable character is below 32."""
 
@@ -102,7 +102,7 @@ def may_be_secret(
     if api_key is None or version is None:
         return True
     if catalog.api_name(api_key) is None:
-        return not 0 <= version <= _LARGEST_VERSION
+        return not 0 <= version <= LARGEST_VERSION
     if any(_has_role(api_key, direction, role) for role in _MAYBE):
         return True
     topics = [each.value for each in events if {"topic", "topic_id"} & set(each.roles)]

@@ -19,6 +19,7 @@ from dissector.packets.block import Int64
 from dissector.protocol import catalog
 from dissector.protocol.columns import skip_tags
 from dissector.protocol.notation import Direction
+from dissector.secrets import LARGEST_VERSION
 from dissector.streams.bytespace import ByteSpace, FlatSpace
 from dissector.streams.frames import FrameBlock
 
@@ -116,7 +117,9 @@ def request_heads(head: Heads, spaces: Sequence[ByteSpace]) -> RequestHeads:
     api_key = numbers(spaces, head.space, np.minimum(start, end), "i2")
     version = numbers(spaces, head.space, np.minimum(start + 2, end), "i2")
     header = header_versions(Direction.REQUEST, api_key, version)
-    has_client = (header != 0) & (start + 10 <= end)
+    # In a SASL token that is taken for a request, its text would stand for a client id.
+    may_be = np.isin(api_key, list(catalog.apis())) | (version & ~LARGEST_VERSION == 0)
+    has_client = (header != 0) & may_be & (start + 10 <= end)
     length = numbers(spaces, head.space, np.minimum(start + 8, end), "i2")
     fits = has_client & (length >= -1) & (start + 10 + length <= end)
     length = np.where(fits, length, -1)

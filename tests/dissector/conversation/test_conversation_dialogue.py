@@ -146,6 +146,13 @@ def test_an_api_that_nobody_knows() -> None:
     assert row["client_id"] == "me"
 
 
+def test_a_token_whose_handshake_is_not_there_has_no_client_id() -> None:
+    # Where a client id's length would stand, this one has 0x0070: its password's first letter.
+    token = b"\0service\0p" + b"assword" * 20
+    (row,) = Talk().tell(asks(token, 1), last=True)
+    assert (row["status"], row["api_key"], row["client_id"]) == ("undecoded", 0x73, None)
+
+
 def test_bytes_left_over_and_bytes_missing_name_field_and_offset() -> None:
     talk = Talk()
     found = talk.tell(
