@@ -129,7 +129,7 @@ def test_what_a_field_holds_stands_below_it() -> None:
     assignment += struct.pack(">i", -1)
     frame = struct.pack(">ih", 7, 0) + struct.pack(">i", len(assignment)) + assignment
     lines = shown(api_key=14, api="SyncGroup", api_version=0, response_frame=frame)
-    assert lines[-8:] == [
+    assert lines[-7:] == [
         "       6  assignment             ConsumerProtocolAssignment version 0",
         "      12    assigned_partitions  [1]",
         "      16      [0]",
