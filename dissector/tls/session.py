@@ -164,16 +164,20 @@ class Session:
                         break
                     moved = True
         waiting = sum(side.reader.size for side in self._sides)
-        if not self.is_over and waiting and (last or waiting > WAITING_LIMIT):
-            self._end_waiting()
+        if not self.is_over and (last or waiting > WAITING_LIMIT):
+            self._end_waiting(waiting)
         return found
 
-    def _end_waiting(self) -> None:
+    def _end_waiting(self, waiting: int) -> None:
         """Give up what still waits, and say for what."""
         side = max(self._sides, key=lambda side: side.reader.size)
-        if self._hello is None or self._chosen is None:
+        if waiting and (self._hello is None or self._chosen is None):
             self._stop("tls_no_handshake", "its beginning is not in the capture, so that it", side)
-        elif any(each.epoch == 0 and self._following(each) is None for each in self._sides):
+        elif (
+            waiting
+            and self._hello
+            and any(each.epoch == 0 and self._following(each) is None for each in self._sides)
+        ):
             random = self._hello.random.hex()
             self._stop("tls_no_keys", f"the key log has nothing for {random}, so that it", side)
         else:

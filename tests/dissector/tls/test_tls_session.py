@@ -1,0 +1,301 @@
+"""What OpenSSL said, decrypted with what it logged: every byte right, or absent and told."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cryptography", reason="cryptography is not installed")
+
+from tls_made import (
+    CLIENT,
+    NO_ENCRYPT_THEN_MAC,
+    SERVER,
+    Dialogue,
+    by_command_line,
+    contexts,
+    talk,
+)
+
+from dissector.tls import KeyLog, Session
+from dissector.tls.records import RecordReader
+from dissector.tls.suites import NAMES
+
+MESSAGES = [
+    (end, bytes(random.Random(size + end).randbytes(size)))
+    for size in (1, 30, 700, 16384, 40000)
+    for end in (CLIENT, SERVER)
+]
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is missing")
+
+Part = tuple[int, int, bytes]
+"""End, position, bytes."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("tls")
+
+
+def placed(wire: list[tuple[int, bytes]], size: int = 1 << 20) -> list[Part]:
+    """What was on the wire in parts of a size, with their positions."""
+    at = [0, 0]
+    found = []
+    for end, data in wire:
+        for begin in range(0, len(data), size):
+            part = data[begin : begin + size]
+            found.append((end, at[end], part))
+            at[end] += len(part)
+    return found
+
+
+def decrypted(parts: list[Part], keys: KeyLog) -> tuple[Session, list[list]]:
+    """What each end said, in stretches that have nothing missing in them."""
+    session = Session(keys)
+    said: list[list] = [[bytearray()], [bytearray()]]
+    for time, (end, at, data) in enumerate(parts):
+        session.feed(end, at, data, (time, 0, time + 1))
+        take(session.read(), said)
+    take(session.read(last=True), said)
+    return session, said
+
+
+def take(plains, said) -> None:
+    for plain in plains:
+        assert plain.at == sum(map(len, said[plain.end]))
+        if not plain.follows:
+            said[plain.end].append(bytearray())
+        said[plain.end][-1] += plain.data
+
+
+def assert_all_said(made: Dialogue, size: int = 1 << 20) -> Session:
+    session, said = decrypted(placed(made.wire, size), KeyLog(made.keys))
+    assert said == [[made.said[CLIENT]], [made.said[SERVER]]]
+    assert [t for t in session.troubles if t.kind != "tls_cut_record"] == []
+    return session
+
+
+SUITES = """
+    ECDHE-RSA-AES128-GCM-SHA256 ECDHE-RSA-AES256-GCM-SHA384 ECDHE-RSA-CHACHA20-POLY1305
+    ECDHE-RSA-AES128-SHA ECDHE-RSA-AES256-SHA ECDHE-RSA-AES128-SHA256 ECDHE-RSA-AES256-SHA384
+    AES128-GCM-SHA256 AES256-GCM-SHA384 AES128-SHA AES256-SHA AES128-SHA256 AES256-SHA256
+    AES128-CCM AES256-CCM AES128-CCM8 AES256-CCM8
+    ECDHE-ECDSA-AES128-GCM-SHA256 ECDHE-ECDSA-AES256-GCM-SHA384 ECDHE-ECDSA-CHACHA20-POLY1305
+    ECDHE-ECDSA-AES128-SHA ECDHE-ECDSA-AES256-SHA384 ECDHE-ECDSA-AES128-CCM
+    ECDHE-ECDSA-AES256-CCM8
+"""
+
+
+@pytest.mark.parametrize("cipher", SUITES.split())
+def test_each_cipher_of_tls_1_2(folder, cipher):
+    kind = "EC" if "ECDSA" in cipher else "RSA"
+    made = talk(folder, contexts(folder, "TLSv1_2", cipher, kind), MESSAGES)
+    session = assert_all_said(made)
+    facts = session.facts
+    assert (facts.version, facts.sni, facts.alpn) == ("1.2", "broker.test", "kafka")
+    assert facts.cipher in NAMES.values()
+    assert session.client == CLIENT
+
+
+@pytest.mark.parametrize("cipher", ["ECDHE-RSA-AES128-SHA256", "ECDHE-RSA-AES256-SHA384"])
+def test_cbc_that_is_authenticated_before_it_is_encrypted(folder, cipher):
+    both = contexts(folder, "TLSv1_2", cipher)
+    both[0].options |= NO_ENCRYPT_THEN_MAC
+    assert_all_said(talk(folder, both, MESSAGES))
+
+
+def test_tls_1_3(folder):
+    session = assert_all_said(talk(folder, contexts(folder, "TLSv1_3"), MESSAGES))
+    facts = session.facts
+    assert (facts.version, facts.cipher) == ("1.3", "TLS_AES_256_GCM_SHA384")
+    assert (facts.sni, facts.alpn) == ("broker.test", "kafka")
+
+
+@needs_openssl
+@pytest.mark.parametrize(
+    "cipher", [NAMES[number] for number in (0x1301, 0x1302, 0x1303, 0x1304, 0x1305)]
+)
+def test_each_cipher_of_tls_1_3_over_changes_of_keys(folder, cipher):
+    arguments = ["-tls1_3", "-ciphersuites", cipher]
+    # K asks the other end to change its key, too; k does not.
+    lines = ["one", "K", "two", "k", "three", "K", "K", "four"]
+    made = by_command_line(folder, arguments, arguments, lines)
+    session, said = decrypted(placed(made.wire), KeyLog(made.keys))
+    assert said[CLIENT] == [b"one\ntwo\nthree\nfour\n"]
+    # It changes its key before it answers the second line, and does not answer all of them.
+    assert len(said[SERVER]) == 1
+    assert said[SERVER][0].startswith(b"eno\nowt\n")
+    assert (session.troubles, session.facts.cipher) == ([], cipher)
+
+
+@needs_openssl
+def test_renegotiation_is_told_and_what_was_before_it_is_read(folder):
+    arguments = ["-tls1_2"]
+    made = by_command_line(
+        folder, [*arguments, "-client_renegotiation"], arguments, ["one", "R", "two"]
+    )
+    session, said = decrypted(placed(made.wire), KeyLog(made.keys))
+    assert said == [[b"one\n"], [b"eno\n"]]
+    assert [trouble.kind for trouble in session.troubles] == ["tls_renegotiation"]
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+def test_resumption(folder, version):
+    both = contexts(folder, version)
+    first = talk(folder, both, MESSAGES[:4])
+    second = talk(folder, both, MESSAGES[:4], session=first.session)
+    assert sum(len(data) for _, data in second.wire) < sum(len(data) for _, data in first.wire)
+    assert_all_said(second)
+
+
+def test_hello_retry_request(folder):
+    both = contexts(folder, "TLSv1_3")
+    both[1].set_ecdh_curve("secp384r1")
+    made = talk(folder, both, MESSAGES)
+    retry = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+    assert any(retry in data for _, data in made.wire)
+    assert_all_said(made)
+
+
+@pytest.fixture(scope="module", params=["1.3", "1.2", "cbc"])
+def made(request, folder) -> Dialogue:
+    version = "TLSv1_3" if request.param == "1.3" else "TLSv1_2"
+    cipher = "ECDHE-RSA-AES128-SHA256" if request.param == "cbc" else ""
+    rng = random.Random(3)
+    messages = [(end, rng.randbytes(rng.randrange(1, 900))) for _ in range(40) for end in (0, 1)]
+    return talk(folder, contexts(folder, version, cipher), messages)
+
+
+@pytest.mark.parametrize("size", [1, 7, 1448])
+def test_records_in_any_pieces(made, size):
+    assert_all_said(made, size)
+
+
+def test_ends_that_come_one_after_the_other(made):
+    parts = placed(made.wire)
+    for first in (CLIENT, SERVER):
+        one, other = ([part for part in parts if part[0] == end] for end in (first, 1 - first))
+        _, said = decrypted(one + other, KeyLog(made.keys))
+        assert said == [[made.said[CLIENT]], [made.said[SERVER]]]
+
+
+def test_keys_that_are_logged_late(made):
+    keys = KeyLog(grows=True)
+    session = Session(keys)
+    said: list[list] = [[bytearray()], [bytearray()]]
+    parts = placed(made.wire)
+    for end, at, data in parts[: len(parts) // 2]:
+        session.feed(end, at, data, (0, 0, 0))
+        take(session.read(), said)
+    assert said == [[b""], [b""]]
+    for begin in range(0, len(made.keys), 100):
+        keys.add(made.keys[begin : begin + 100])
+    for end, at, data in parts[len(parts) // 2 :]:
+        session.feed(end, at, data, (0, 0, 0))
+        take(session.read(), said)
+    assert said == [[made.said[CLIENT]], [made.said[SERVER]]]
+
+
+def assert_right_or_absent(
+    made: Dialogue, session: Session, said: list[list], *, is_told: bool = True
+) -> int:
+    """Every stretch is part of what was said, in order; how many bytes there are.
+
+    `is_told`: something follows what is missing, so that it must be told.
+    """
+    for end in (CLIENT, SERVER):
+        at = 0
+        for stretch in said[end]:
+            at = made.said[end].index(stretch, at) + len(stretch)
+    found = sum(len(stretch) for each in said for stretch in each)
+    if is_told and found < sum(map(len, made.said)):
+        assert session.troubles
+    return found
+
+
+@pytest.mark.parametrize("size", [300, 1448])
+def test_each_piece_lost_once(made, size):
+    parts = placed(made.wire, size)
+    total = sum(map(len, made.said))
+    least = {300: 5 * 900, 1448: 8 * 1448}[size]
+    begin = next(i for i, part in enumerate(parts) if part[1] > 5000)
+    for lost in range(len(parts)):
+        session, said = decrypted(parts[:lost] + parts[lost + 1 :], KeyLog(made.keys))
+        follows = any(end == parts[lost][0] for end, _, _ in parts[lost + 1 :])
+        found = assert_right_or_absent(made, session, said, is_told=follows)
+        if lost > begin:  # behind the handshake
+            assert found >= total - least
+
+
+def test_many_pieces_lost(made):
+    rng = random.Random(4)
+    parts = placed(made.wire, 500)
+    for _ in range(40):
+        left = [part for i, part in enumerate(parts) if i < 12 or rng.random() > 0.1]
+        session, said = decrypted(left, KeyLog(made.keys))
+        assert_right_or_absent(made, session, said)
+
+
+def test_flipped_bytes_never_give_wrong_ones(made):
+    rng = random.Random(5)
+    parts = placed(made.wire, 1448)
+    for _ in range(150):
+        damaged = []
+        for end, at, data in parts:
+            changed = bytearray(data)
+            if rng.random() < 0.05:
+                changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+            damaged.append((end, at, bytes(changed)))
+        session, said = decrypted(damaged, KeyLog(made.keys))
+        assert_right_or_absent(made, session, said)
+
+
+def test_random_bytes_are_no_exception():
+    rng = random.Random(6)
+    for _ in range(300):
+        session = Session(KeyLog(grows=True))
+        at = [0, 0]
+        for _ in range(rng.randrange(1, 20)):
+            end, data = rng.randrange(2), rng.randbytes(rng.randrange(200))
+            if rng.random() < 0.6:
+                data = bytes([rng.choice([20, 21, 22, 23]), 3, 3, 0, len(data)]) + data
+            session.feed(end, at[end], data, (0, 0, 0))
+            at[end] += len(data) + rng.choice([0, 0, 0, 5])
+            assert session.read() == []
+        session.read(last=True)
+
+
+def test_why_nothing_is_read(made, folder):
+    parts = placed(made.wire)
+
+    def kinds(parts: list[Part], keys: KeyLog) -> list[str]:
+        session, said = decrypted(parts, keys)
+        assert said == [[b""], [b""]]
+        assert session.is_over
+        return [trouble.kind for trouble in session.troubles]
+
+    other = KeyLog(b"CLIENT_RANDOM " + b"ab" * 32 + b" " + b"cd" * 48 + b"\n")
+    assert kinds(parts, other) == ["tls_no_keys"]
+    assert kinds(parts[6:], KeyLog(made.keys)) == ["tls_no_handshake"]
+    assert kinds([part for part in parts if part[0] == CLIENT], other) == ["tls_no_handshake"]
+    assert kinds(parts, KeyLog()) == []  # nobody asked for it
+
+
+@pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1"])
+def test_older_versions_are_told(folder, version):
+    made = talk(folder, contexts(folder, version), MESSAGES[:2])
+    session, said = decrypted(placed(made.wire), KeyLog(made.keys))
+    assert said == [[b""], [b""]]
+    assert [trouble.kind for trouble in session.troubles] == ["tls_unsupported"]
+
+
+def test_a_record_knows_when_its_last_byte_came():
+    reader = RecordReader()
+    reader.feed(0, b"\x17\x03\x03\x00", (1, 0, 1))
+    assert reader.peek() is None
+    reader.feed(4, b"\x02a", (2, 0, 2))
+    reader.feed(6, b"b\x17\x03", (3, 0, 3))
+    record = reader.peek()
+    assert record is not None
+    assert (record.body, record.at, record.arrival) == (b"ab", 0, (3, 0, 3))

@@ -1,0 +1,185 @@
+"""TLS connections made by OpenSSL: by Python's ssl module in memory, or by its command line."""
+
+from __future__ import annotations
+
+import datetime
+import select
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+CLIENT, SERVER = 0, 1
+NO_ENCRYPT_THEN_MAC = 1 << 19
+"""OpenSSL's SSL_OP_NO_ENCRYPT_THEN_MAC."""
+
+Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
+
+
+@dataclass
+class Dialogue:
+    """What was on the wire, end and bytes in order; what each end said; the secrets."""
+
+    wire: list[tuple[int, bytes]] = field(default_factory=list)
+    said: tuple[bytearray, bytearray] = field(default_factory=lambda: (bytearray(), bytearray()))
+    keys: bytes = b""
+    session: ssl.SSLSession | None = None
+
+
+def certificate(folder: Path, kind: str = "RSA") -> Path:
+    """A file with a key, RSA or EC, and its certificate."""
+    path = folder / f"{kind}.pem"
+    if path.exists():
+        return path
+    key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+    key = ec.generate_private_key(ec.SECP256R1())
+    if kind == "RSA":
+        key = rsa.generate_private_key(65537, 2048)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "broker")])
+    begin = datetime.datetime(2020, 1, 1)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1)
+        .not_valid_before(begin)
+        .not_valid_after(begin + datetime.timedelta(days=36500))
+    )
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+        + made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    )
+    return path
+
+
+def contexts(folder: Path, version: str, ciphers: str = "", kind: str = "RSA") -> Contexts:
+    """A client and a server that speak one version, and log their secrets."""
+    client, server = (
+        ssl.SSLContext(side) for side in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER)
+    )
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    server.load_cert_chain(certificate(folder, kind))
+    client.keylog_filename = str(folder / "keys.log")
+    for context in (client, server):
+        context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
+        context.set_ciphers(f"{ciphers or 'ALL'}:@SECLEVEL=0")
+        context.set_alpn_protocols(["kafka"])
+    return client, server
+
+
+def talk(
+    folder: Path, both: Contexts, messages: list[tuple[int, bytes]], *,
+    session: ssl.SSLSession | None = None,
+) -> Dialogue:  # fmt: skip
+    """A handshake, and these messages."""
+    made = Dialogue()
+    pipes = [(ssl.MemoryBIO(), ssl.MemoryBIO()) for _ in range(2)]
+    ends = (
+        both[0].wrap_bio(*pipes[0], server_hostname="broker.test", session=session),
+        both[1].wrap_bio(*pipes[1], server_side=True),
+    )
+
+    def carry() -> None:
+        for end in (CLIENT, SERVER):
+            if data := pipes[end][1].read():
+                made.wire.append((end, data))
+                pipes[1 - end][0].write(data)
+
+    def attempt(action: Callable[[], object]) -> object:
+        try:
+            return action()
+        except ssl.SSLWantReadError:
+            return None
+
+    for _ in range(6):
+        for end in ends:
+            attempt(end.do_handshake)
+            carry()
+    for end, data in messages:
+        ends[end].write(data)
+        made.said[end].extend(data)
+        carry()
+        got = bytearray()
+        while len(got) < len(data):
+            got += ends[1 - end].read(len(data))
+        assert got == data
+        attempt(lambda end=end: ends[end].read(1))  # tickets
+    made.session = ends[0].session
+    made.keys = (folder / "keys.log").read_bytes()
+    return made
+
+
+def by_command_line(
+    folder: Path, server: list[str], client: list[str], lines: list[str], pause: float = 0.15
+) -> Dialogue:
+    """openssl s_client speaks lines to openssl s_server, which answers each of them reversed."""
+    pem, keys = certificate(folder), folder / "cli.log"
+    made = Dialogue()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    listener = socket.create_server(("127.0.0.1", 0))
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    serving = subprocess.Popen(
+        ["openssl", "s_server", "-rev", "-accept", str(port), "-cert", pem, "-key", pem, *server],
+        stdin=subprocess.DEVNULL,
+        **silent,
+    )
+    name, to = "broker.test", f"127.0.0.1:{listener.getsockname()[1]}"
+    speaking = subprocess.Popen(
+        ["openssl", "s_client", "-connect", to, "-servername", name, "-keylogfile", keys, *client],
+        stdin=subprocess.PIPE,
+        text=True,
+        **silent,
+    )
+    listener.settimeout(10)
+    try:
+        near = listener.accept()[0]
+        far = _connect(port)
+        _relay(near, far, made, 0.6)
+        for line in lines:
+            assert speaking.stdin is not None
+            speaking.stdin.write(line + "\n")
+            speaking.stdin.flush()
+            if line not in ("K", "k", "R"):
+                made.said[CLIENT].extend(line.encode() + b"\n")
+                made.said[SERVER].extend(line[::-1].encode() + b"\n")
+            _relay(near, far, made, pause)
+        near.close()
+        far.close()
+    finally:
+        for process in (speaking, serving):
+            process.kill()
+            process.communicate()
+        listener.close()
+    made.keys = keys.read_bytes()
+    return made
+
+
+def _connect(port: int) -> socket.socket:
+    for _ in range(100):
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=5)
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError("openssl s_server does not answer")
+
+
+def _relay(near: socket.socket, far: socket.socket, made: Dialogue, quiet: float) -> None:
+    """Carry bytes until nothing came for a while."""
+    sockets = {near: (CLIENT, far), far: (SERVER, near)}
+    while ready := select.select(list(sockets), [], [], quiet)[0]:
+        for each in ready:
+            end, other = sockets[each]
+            data = each.recv(1 << 16)
+            if not data:
+                return
+            made.wire.append((end, data))
+            other.sendall(data)
