@@ -15,19 +15,21 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64encode
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from dissector.errors import DecodeError
 from dissector.problems import Problem
 from dissector.protocol.catalog import structure_layout
+from dissector.protocol.notation import Field
 from dissector.protocol.structures import (
     COORDINATOR_PAGES,
+    EMBEDDED_ROLES,
     METADATA_PAGES,
     METADATA_TOPIC,
     RECORD_TOPICS,
@@ -37,7 +39,7 @@ from dissector.protocol.structures import (
     decode_record,
     unfold,
 )
-from dissector.secrets import REDACTED, redact
+from dissector.secrets import REDACTED, SECRET_ROLES, redact
 from dissector.tables import RECORDS
 
 _READ: Final = ("record_kind", "topic", "key", "value")
@@ -47,6 +49,16 @@ _SECRET_FRONTS: Final = (b"\x01\x04\x00", b"\x01\x0b\x00")
 """First bytes of a ConfigRecord and of a UserScramCredentialRecord."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What one record says."""
+
+    kind: str | None
+    decoded: str | None = None
+    has_secret: bool = False
+    error: DecodeError | None = None
+
+
 def tell(
     rows: pa.RecordBatch, *, show_secrets: bool = False
 ) -> tuple[pa.RecordBatch, list[Problem]]:
@@ -54,54 +66,55 @@ def tell(
 
     Also says which of those records could not be read.
     """
-    found, problems = _Found(len(rows)), []
-    for row in _internal(rows):
-        control, topic, key, value = (rows.column(each)[row].as_py() for each in _READ)
-        found.kind[row] = control
-        try:
-            if control is not None:
-                found.decoded[row] = _control_json(key, value or b"")
-                continue
-            read = decode_record(topic, key, value)
-        except DecodeError as error:
-            problems.append(_problem(rows, row, error))
-            found.secret[row] = topic == METADATA_TOPIC
-            continue
-        found.kind[row] = read.name
-        body, found.secret[row] = _opened(read, topic, show_secrets)
-        found.decoded[row] = _json(read.version, body)
-    found.secret[_secrets_of_no_topic(rows)] = True
-    return found.put_into(rows, show_secrets), problems
+    which = _internal(rows)
+    some = rows.select(_READ).take(which)
+    told = [
+        _told(show_secrets, *record)
+        for record in zip(*(column.to_pylist() for column in some.columns), strict=True)
+    ]
+    columns = {name: rows.column(name) for name in rows.schema.names}
+    if told:
+        columns["record_kind"] = _spread([each.kind for each in told], which, len(rows))
+        columns["decoded"] = _spread([each.decoded for each in told], which, len(rows))
+    hidden = np.zeros(len(rows), np.bool_)
+    hidden[which.to_numpy()] = [each.has_secret for each in told]
+    hidden[_secrets_of_no_topic(rows)] = True
+    if hidden.any() and not show_secrets:
+        value = columns["value"]
+        redacted = pa.scalar(REDACTED.encode(), value.type)
+        columns["value"] = pc.if_else(pc.and_(pa.array(hidden), value.is_valid()), redacted, value)
+    problems = [
+        _problem(rows, row, each.error)
+        for row, each in zip(which.to_pylist(), told, strict=True)
+        if each.error
+    ]
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=RECORDS.schema), problems
 
 
-class _Found:
-    """What is found for each of n rows."""
-
-    def __init__(self, count: int) -> None:
-        self.kind: dict[int, str | None] = {}
-        self.decoded: dict[int, str] = {}
-        self.secret: NDArray[np.bool_] = np.zeros(count, np.bool_)
-
-    def put_into(self, rows: pa.RecordBatch, show_secrets: bool) -> pa.RecordBatch:
-        """The rows with their new columns."""
-        columns = {name: rows.column(name) for name in rows.schema.names}
-        if self.kind:
-            every = range(len(rows))
-            columns["record_kind"] = pa.array([self.kind.get(row) for row in every], pa.string())
-            columns["decoded"] = pa.array([self.decoded.get(row) for row in every], pa.string())
-        if self.secret.any() and not show_secrets:
-            hidden = pa.array(self.secret & np.asarray(columns["value"].is_valid()))
-            redacted = pa.scalar(REDACTED.encode(), columns["value"].type)
-            columns["value"] = pc.if_else(hidden, redacted, columns["value"])
-        return pa.RecordBatch.from_arrays(list(columns.values()), schema=RECORDS.schema)
-
-
-def _internal(rows: pa.RecordBatch) -> list[int]:
+def _internal(rows: pa.RecordBatch) -> pa.Array:
     """Which rows are records of Kafka's own."""
-    topic, control = rows.column("topic"), rows.column("record_kind").is_valid()
-    chosen = pc.or_(pc.is_in(topic, _TOPICS), control)
-    which: list[int] = pc.indices_nonzero(chosen).to_pylist()
-    return which
+    control = rows.column("record_kind").is_valid()
+    return pc.indices_nonzero(pc.or_(pc.is_in(rows.column("topic"), _TOPICS), control))
+
+
+def _spread(values: list[str | None], which: pa.Array, count: int) -> pa.Array:
+    """A column of so many rows that has the values in the rows `which`."""
+    index = np.full(count, -1)
+    index[which.to_numpy()] = np.arange(len(values))
+    return pa.array(values, pa.string()).take(pa.array(index, mask=index < 0))
+
+
+def _told(
+    show_secrets: bool, control: str | None, topic: str, key: bytes | None, value: bytes | None
+) -> _Told:
+    try:
+        if control is not None:
+            return _Told(control, _control_json(key or b"", value or b""))
+        read = decode_record(topic, key, value)
+    except DecodeError as error:
+        return _Told(control, None, topic == METADATA_TOPIC, error)
+    body, has_secret = _opened(read, topic, show_secrets)
+    return _Told(read.name, _json(read.version, body), has_secret)
 
 
 def _secrets_of_no_topic(rows: pa.RecordBatch) -> list[int]:
@@ -135,9 +148,22 @@ def _opened(read: Decoded, topic: str, show_secrets: bool) -> tuple[dict[str, An
 def _unfolded(
     name: str, version: int | None, body: dict[str, Any], show_secrets: bool
 ) -> tuple[dict[str, Any], bool]:
-    fields = structure_layout(name, version or 0).fields
-    redacted = redact(fields, body)
-    return unfold(fields, body if show_secrets else redacted), redacted != body
+    fields, may_hide, may_hold = _fields(name, version or 0)
+    redacted = redact(fields, body) if may_hide else body
+    shown = body if show_secrets else redacted
+    return unfold(fields, shown) if may_hold else shown, redacted != body
+
+
+@cache
+def _fields(name: str, version: int) -> tuple[tuple[Field, ...], bool, bool]:
+    """The fields of a structure; whether any may be a secret, or hold another structure."""
+
+    def roles(fields: tuple[Field, ...]) -> set[str]:
+        return {role for each in fields for role in (*each.roles, *roles(each.fields))}
+
+    fields = structure_layout(name, version).fields
+    found = roles(fields)
+    return fields, not found.isdisjoint(SECRET_ROLES), not found.isdisjoint(EMBEDDED_ROLES)
 
 
 @lru_cache(1024)  # the markers of a transaction mostly say the same as those of the one before
@@ -146,21 +172,30 @@ def _control_json(key: bytes, value: bytes) -> str:
     return _json(read.version, read.body)
 
 
+_ENCODER: Final = json.JSONEncoder(
+    ensure_ascii=False,
+    separators=(",", ":"),
+    allow_nan=False,
+    default=lambda value: b64encode(value).decode(),
+)
+
+
 def _json(version: int | None, body: dict[str, Any]) -> str:
-    """The record as one line of JSON."""
+    """The record as one line of JSON, bytes as base64."""
     said = {"version": version, **body}
-    return json.dumps(_plain(said), ensure_ascii=False, separators=(",", ":"))
+    try:
+        return _ENCODER.encode(said)
+    except ValueError:
+        return _ENCODER.encode(_finite(said))
 
 
-def _plain(value: Any) -> Any:
-    """The value in JSON's terms, which know neither bytes nor a number that is none."""
-    if isinstance(value, bytes):
-        return b64encode(value).decode()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+def _finite(value: Any) -> Any:
+    """The value with null for what is no number, which JSON does not know."""
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _problem(rows: pa.RecordBatch, row: int, error: DecodeError) -> Problem:

@@ -28,7 +28,8 @@ from dissector.protocol.structures import METADATA_TOPIC, METADATA_TOPIC_ID
 REDACTED: Final = "[redacted]"
 
 _ALWAYS: Final = frozenset({"secret", "envelope_request", "envelope_response"})
-_MAYBE: Final = _ALWAYS | {"config_value"}
+SECRET_ROLES: Final = _ALWAYS | {"config_value"}
+"""Roles of fields that are, or may be, a secret."""
 
 _NOTHING: Final = (None, b"")
 """Values that hide nothing: a broker often has nothing to say to a token."""
@@ -103,7 +104,7 @@ def may_be_secret(
         return True
     if catalog.api_name(api_key) is None:
         return not 0 <= version <= LARGEST_VERSION
-    if any(_has_role(api_key, direction, role) for role in _MAYBE):
+    if any(_has_role(api_key, direction, role) for role in SECRET_ROLES):
         return True
     topics = [each.value for each in events if {"topic", "topic_id"} & set(each.roles)]
     return _has_role(api_key, direction, "records") and (

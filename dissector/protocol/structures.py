@@ -233,3 +233,6 @@ _EMBEDDED: Final[Mapping[str, Sequence[Candidate]]] = {
     "assignment_user_data": (Candidate("AssignmentInfo", "consumer", STREAMS_ASSIGNOR),),
     "principal": (Candidate("DefaultPrincipalData"),),
 }
+
+EMBEDDED_ROLES: Final = frozenset(_EMBEDDED)
+"""Roles of fields that may hold a structure."""
