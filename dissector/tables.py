@@ -179,16 +179,19 @@ RECORDS = Table(
         TableColumn("offset", pa.int64(), "offset in the partition"),
         TableColumn("timestamp", TIME, "time that the producer or the log gave it"),
         TableColumn("key", pa.large_binary(), "key"),
-        TableColumn("value", pa.large_binary(), "value"),
+        TableColumn("value", pa.large_binary(), "value; [redacted] where it holds a secret"),
         TableColumn(
             "headers",
             pa.list_(pa.struct([("key", TEXT), ("value", pa.binary())])),
             "headers, in order",
         ),
-        TableColumn("record_kind", TEXT, "kind of structure, where it is one of Kafka's own"),
-        TableColumn("decoded", TEXT, "that structure, as JSON"),
+        TableColumn(
+            "record_kind", TEXT,
+            "what it is, where Kafka wrote it for itself: commit, abort, OffsetCommit, TopicRecord",
+        ),
+        TableColumn("decoded", TEXT, "what such a record says, as JSON"),
     ),
-)
+)  # fmt: skip
 
 CONNECTIONS = Table(
     "connections",
