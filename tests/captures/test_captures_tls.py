@@ -1,0 +1,192 @@
+"""Kafka inside TLS, end to end: as tshark decrypts it, and what damage or wrong keys leave."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import random
+import shutil
+import struct
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from dissector import CaptureError, DissectorError
+from dissector.capture import open_capture
+
+CAPTURES = Path(__file__).parents[2] / "captures"
+CAPTURE, KEYS = CAPTURES / "kafka-4-tls.pcap.zst", CAPTURES / "kafka-4-tls.keys.log"
+CARRIED = CAPTURES / "kafka-4-tls-secrets.pcapng.zst"
+
+pytest.importorskip("cryptography", reason="cryptography is not installed")
+
+Key = tuple[Any, ...]
+
+
+def read(path: Path, keylog: Path | None = None) -> dict[str, list[dict[str, Any]]]:
+    tables = open_capture(path, keylog=keylog).tables()
+    return {name: table.to_pylist() for name, table in tables.items()}
+
+
+def packets() -> tuple[bytes, list[bytes]]:
+    """The header of the capture, and its records."""
+    data = zstandard.ZstdDecompressor().stream_reader(CAPTURE.read_bytes()).read()
+    found, at = [], 24
+    while at < len(data):
+        end = at + 16 + struct.unpack_from("<I", data, at + 8)[0]
+        found.append(data[at:end])
+        at = end
+    return data[:24], found
+
+
+def exchanged(rows: list[dict[str, Any]]) -> Counter[Key]:
+    names = ("client_port", "broker_port", "api_key", "api_version", "correlation_id", "client_id")
+    names += ("request_bytes", "response_bytes", "status", "error_code", "record_count")
+    return Counter(tuple(row[name] for name in names) for row in rows)
+
+
+def tls_rows(tables: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    return [row for row in tables["exchanges"] if row["broker_port"] == 9092]
+
+
+def test_keys_that_the_capture_carries_are_as_good_as_a_file() -> None:
+    assert exchanged(read(CARRIED)["exchanges"]) == exchanged(read(CAPTURE, KEYS)["exchanges"])
+
+
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
+def test_equal_to_what_tshark_decrypts() -> None:
+    fields = ("tcp.srcport", "tcp.dstport", "kafka.correlation_id", "kafka.len")
+    command = ["tshark", "-n", "-r", CAPTURE, "-d", "tcp.port==9092,tls", "-Y", "kafka"]
+    command += ["-o", f"tls.keylog_file:{KEYS}", "-o", "tcp.reassemble_out_of_order:TRUE"]
+    command += ["-d", "tls.port==9092,kafka", "-T", "fields"]
+    command += [word for field in fields for word in ("-e", field)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    theirs = Counter()
+    for line in text.splitlines():
+        source, target, correlations, sizes = line.split("\t")
+        for correlation, size in zip(correlations.split(","), sizes.split(","), strict=True):
+            theirs[int(source), int(target), int(correlation), int(size) + 4] += 1
+    ours = Counter()
+    for row in tls_rows(read(CAPTURE, KEYS)):
+        ends = row["client_port"], row["broker_port"]
+        ours[(*ends, row["correlation_id"], row["request_bytes"])] += 1
+        ours[(*ends[::-1], row["correlation_id"], row["response_bytes"])] += 1
+
+    theirs = Counter({key: count for key, count in theirs.items() if 9092 in key[:2]})
+    assert sum(theirs.values()) == 98
+    assert ours == theirs
+
+
+def test_what_the_handshakes_tell_without_keys() -> None:
+    rows = read(CAPTURE)["connections"]
+    keyed = read(CAPTURE, KEYS)["connections"]
+    names = ("connection_id", "tls_version", "tls_cipher", "tls_sni")
+
+    assert [[row[name] for name in names] for row in rows] == [
+        [row[name] for name in names] for row in keyed
+    ]
+    assert Counter(row["tls_version"] for row in rows) == {None: 3, "1.3": 4, "1.2": 12}
+    assert {row["protocol"] for row in rows if row["tls_version"]} == {"tls"}
+    assert {row["protocol"] for row in keyed} == {"kafka"}
+
+
+def test_wrong_keys_are_one_problem_for_each_connection(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.log"
+    keys.write_text(f"CLIENT_RANDOM {'ab' * 32} {'cd' * 48}\n")
+    tables = read(CAPTURE, keys)
+
+    assert tls_rows(tables) == []
+    assert [row["kind"] for row in tables["problems"]] == ["tls_no_keys"] * 16
+    assert len({row["connection_id"] for row in tables["problems"]}) == 16
+
+
+def test_a_key_log_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="missing"):
+        open_capture(CAPTURE, keylog=tmp_path / "missing")
+
+
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "cryptography" else found(name)
+    )
+    with pytest.raises(DissectorError, match=r"kafka-dissector\[tls\]"):
+        open_capture(CAPTURE, keylog=KEYS)
+    tables = read(CARRIED)
+    assert tls_rows(tables) == []
+    assert [row["kind"] for row in tables["problems"]] == ["tls_unsupported"]
+
+
+def test_the_package_is_not_imported_without_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = builtins.__import__
+
+    def refuse(name: str, *rest: Any, **named: Any) -> Any:
+        assert not name.startswith(("cryptography", "dissector.tls.protection"))
+        return original(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    assert read(CAPTURE)["connections"]
+
+
+def altered(kind: str) -> Iterator[list[bytes]]:
+    """The capture's packets, in ways that lose nothing, or almost nothing."""
+    _, every = packets()
+    rng = random.Random(9)
+    if kind == "doubled":
+        yield [packet for packet in every for _ in range(2)]
+    elif kind == "swapped":
+        mixed = list(every)
+        for at in range(60, len(mixed) - 1, 3):
+            mixed[at : at + 2] = mixed[at : at + 2][::-1]
+        yield mixed
+    else:
+        for _ in range(20):
+            yield [packet for packet in every if rng.random() > 0.01]
+
+
+@pytest.mark.parametrize("kind", ["doubled", "swapped"])
+def test_disorder_makes_no_difference(tmp_path: Path, kind: str) -> None:
+    header, _ = packets()
+    for some in altered(kind):
+        path = tmp_path / "capture.pcap"
+        path.write_bytes(header + b"".join(some))
+        assert exchanged(tls_rows(read(path, KEYS))) == exchanged(tls_rows(read(CAPTURE, KEYS)))
+
+
+def test_what_is_lost_takes_nothing_else_with_it(tmp_path: Path) -> None:
+    header, _ = packets()
+    names = ("client_port", "api_key", "api_version", "correlation_id", "request_bytes")
+    whole = {tuple(row[name] for name in names) for row in tls_rows(read(CAPTURE, KEYS))}
+    for some in altered("lost"):
+        path = tmp_path / "capture.pcap"
+        path.write_bytes(header + b"".join(some))
+        tables = read(path, KEYS)
+        found = [row for row in tls_rows(tables) if row["request_time"] is not None]
+        assert {tuple(row[name] for name in names) for row in found} <= whole
+        if len(tls_rows(tables)) < 49:
+            assert tables["problems"]
+
+
+def test_flipped_bytes_give_fewer_rows_and_problems(tmp_path: Path) -> None:
+    header, every = packets()
+    rng = random.Random(10)
+    names = ("client_port", "api_key", "api_version", "correlation_id", "request_bytes")
+    whole = {tuple(row[name] for name in names) for row in tls_rows(read(CAPTURE, KEYS))}
+    path = tmp_path / "capture.pcap"
+    for _ in range(20):
+        some = []
+        for packet in every:
+            changed = bytearray(packet)
+            if rng.random() < 0.05 and len(packet) > 16 + 66:
+                changed[rng.randrange(16 + 66, len(packet))] ^= 1 << rng.randrange(8)
+            some.append(bytes(changed))
+        path.write_bytes(header + b"".join(some))
+        tables = read(path, KEYS)
+        found = [row for row in tls_rows(tables) if row["request_time"] is not None]
+        assert {tuple(row[name] for name in names) for row in found} <= whole
+        assert tables["problems"]
