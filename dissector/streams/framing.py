@@ -12,7 +12,7 @@ over a size, or a size that cannot be, breaks it; then `seeking` finds where to 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -131,6 +131,30 @@ class Chains:
         start = np.append(self._gap_start, FAR)[next_gap]
         until: Int64 = np.maximum(start, address)
         return until
+
+    def bytes_between(
+        self, index: int, begin: int, end: int
+    ) -> tuple[Bytes, Callable[[Int64], Int64]]:
+        """The bytes of a stream between two addresses, without its holes; and what turns offsets
+        among them into addresses."""
+        first = int(self.piece_of(np.array([begin]))[0])
+        last = min(int(self.piece_of(np.array([end - 1]))[0]) + 1, int(self.first[index + 1]))
+        low = np.maximum(self.address[first:last], begin)
+        high = np.minimum(self.address[first:last] + self.pieces.length[first:last], end)
+        length = np.maximum(high - low, 0)
+        source = self.pieces.source[first:last] + low - self.address[first:last]
+        parts = [
+            self.data[at : at + size]
+            for at, size in zip(source.tolist(), length.tolist(), strict=True)
+        ]
+        ends = np.cumsum(length)
+        shift = low - (ends - length)
+
+        def address(offset: Int64) -> Int64:
+            found: Int64 = offset + shift[np.searchsorted(ends, offset, side="right")]
+            return found
+
+        return np.concatenate(parts), address
 
     def walk(self, index: Int64, at: Int64) -> tuple[list[Found], Int64, Int64, Int64]:
         """Walk the chains of these streams from the addresses `at` on.

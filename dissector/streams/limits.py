@@ -41,6 +41,6 @@ CERTAINTY = 36
 """Bits of evidence that make a place a frame boundary: one place of random bytes in 2^36 has them.
 `seeking` says what counts how much."""
 
-RESYNCS = 16
-"""How often the chains of a block's streams may break and be taken up again; what breaks more often
-waits for the next block, so that no bytes make more work than others."""
+RESYNCS = 1000
+"""How often the chain of a stream may be taken up again in one block. A lossy capture of one busy
+connection needs a hundred; bytes that are made to break chains shall not hold everything up."""

@@ -90,6 +90,7 @@ class Reassembler:
     def __init__(self, table: ConnectionTable, streams: StreamTable) -> None:
         self._table = table
         self._streams = streams
+        self._packets = 0
 
     def feed(
         self, block: PacketBlock, assignment: Assignment, held: Segments, now: int, give_up: Bools
@@ -100,10 +101,12 @@ class Reassembler:
         local stream, whether nothing more is waited for.
         """
         who = assignment.streams
-        since = self._place(block, assignment)
+        self._place(block, assignment)
         self._note_fins(block, assignment)
         every, arrival, stray = self._arrived(block, assignment, held)
-        self._begin(who, every, (since < len(block) - REORDER_PACKETS) | give_up)
+        settled = give_up | (self._streams.flat("placed_time")[who] < now - GRACE)
+        settled |= self._streams.flat("placed_packet")[who] <= self._packets - REORDER_PACKETS
+        self._begin(who, every, settled)
         every, arrival, late = self._sorted(who, every, arrival)
         every, arrival, late = self._settled(who, every, arrival, late, len(held))
         kept, gap = self._trimmed(who, every, arrival >= len(held), late)
@@ -118,27 +121,25 @@ class Reassembler:
 
     # Positions
 
-    def _place(self, block: PacketBlock, assignment: Assignment) -> Int64:
-        """Give streams that are new an origin.
-
-        Returns, by local stream, the index of the packet that began it in this block, or -1.
-        """
+    def _place(self, block: PacketBlock, assignment: Assignment) -> None:
+        """Give streams that are new an origin."""
         streams, who = self._streams, assignment.streams
-        since = np.full(len(who), -1)
+        before, self._packets = self._packets, self._packets + len(block)
         new = ~streams.flat("placed")[who]
         if not new.any():
-            return since
+            return
         telling = (block.length > 0) | (block.flags & FIN != 0)
         packet = np.flatnonzero(telling & new[assignment.local])
-        local = assignment.local[packet]
-        since[local[::-1]] = packet[::-1]  # the last assignment stays: the first packet
-        local = np.flatnonzero(since >= 0)
-        first = block.seq[since[local]] + (block.flags[since[local]] & SYN != 0)
-        isn = self._table.isn.reshape(-1)[who[local]]
-        origin = np.where(isn == NEVER, first, isn + 1).astype(np.uint32)
-        streams.flat("origin")[who[local]] = origin
-        streams.flat("placed")[who[local]] = True
-        return since
+        first = np.full(len(who), -1)
+        first[assignment.local[packet[::-1]]] = packet[::-1]  # the last assignment stays
+        local = np.flatnonzero(first >= 0)
+        packet, stream = first[local], who[local]
+        seq = block.seq[packet] + (block.flags[packet] & SYN != 0)
+        isn = self._table.isn.reshape(-1)[stream]
+        streams.flat("origin")[stream] = np.where(isn == NEVER, seq, isn + 1).astype(np.uint32)
+        streams.flat("placed")[stream] = True
+        streams.flat("placed_packet")[stream] = before + packet
+        streams.flat("placed_time")[stream] = block.time[packet]
 
     def _positions(self, assignment: Assignment, packet: Int64, number: UInt32) -> Int64:
         """Positions of sequence numbers in the streams of these packets."""

@@ -61,6 +61,8 @@ CONTROLLED_SHUTDOWN = 7
 
 HOPS = 4
 """Frames of a chain that are judged."""
+SURE_HOPS = 2
+"""Of these, how many headers must not speak against it."""
 SLACK = 256
 """Correlation ids that a response may be behind the requests at hand."""
 
@@ -119,7 +121,7 @@ class Seeker:
             return
         row = row[index]
         at = chains.address[chains.first[index]]
-        verdict = self._requests(chains, at, chains.end[index])[1]
+        verdict = self._requests(chains, at, chains.end[index], row)[1]
         head = chains.space.number(at, "i4").astype(np.int64)
         protocol = np.where(looks_like_tls(head), TLS, OTHER)
         protocol[verdict == YES] = KAFKA
@@ -132,7 +134,9 @@ class Seeker:
             self._is_broker(row[strange])[np.arange(len(strange)), 1 - table.client[row[strange]]]
         ]
         some = index[strange]
-        verdict = self._requests(chains, at[strange], chains.end[some], any_api=True)[1]
+        verdict = self._requests(chains, at[strange], chains.end[some], row[strange], any_api=True)[
+            1
+        ]
         protocol[strange[verdict == YES]] = KAFKA
         table.protocol[row] = protocol
 
@@ -179,10 +183,21 @@ class Seeker:
         rest = np.flatnonzero(found < 0)
         found[rest], pending[rest] = self._try(chains, index[rest], stream[rest], EVERY_PLACE)
         kafka = self._table.protocol[stream >> 1] == KAFKA
-        for each in np.flatnonzero((found < 0) & kafka).tolist():
-            found[each], tried = self._scan(chains, int(index[each]), int(stream[each]))
+        for each in np.flatnonzero(kafka).tolist():
+            until = int(found[each] if found[each] >= 0 else chains.end[index[each]])
+            place, tried = self._scan(chains, int(index[each]), int(stream[each]), until)
+            found[each] = place if place >= 0 else found[each]
             pending[each] = tried if pending[each] < 0 else min(tried, int(pending[each]))
         self._move_on(chains, index, stream, np.flatnonzero(found < 0), pending)
+        return found
+
+    def places(self, chains: Chains, index: Int64, stream: Int64) -> Int64:
+        """Every beginning of a segment, in one stream, that begins a frame by itself."""
+        at = chains.address[chains.first[index[0]] : chains.first[index[0] + 1]]
+        client = self._table.client[stream >> 1] == stream & 1
+        one = np.zeros(len(at), np.int64)
+        verdict = self._judge(chains, at, index[one], stream[one], client[one], BORDER_BITS)
+        found: Int64 = at[verdict == YES]
         return found
 
     def _try(self, chains: Chains, index: Int64, stream: Int64, places: int) -> tuple[Int64, Int64]:
@@ -228,19 +243,22 @@ class Seeker:
         tls = row[owner[looks_like_tls(head) & undecided[owner]]]
         table.protocol[tls[table.protocol[tls] == UNDECIDED]] = TLS
 
-    def _scan(self, chains: Chains, index: int, stream: int) -> tuple[int, int]:
-        """Try every byte of a stream that was not tried: the address of a frame, or -1; and the
-        first address that is to be tried again when more is there."""
-        streams, end = self._streams, int(chains.end[index])
+    def _scan(self, chains: Chains, index: int, stream: int, end: int) -> tuple[int, int]:
+        """Try every byte of a stream that was not tried, up to the address `end`: the address of a
+        frame, or -1; and the first address that is to be tried again when more is there."""
+        streams = self._streams
         one = np.array([index])
         scanned = max(streams.flat("scanned")[stream], streams.flat("boundary")[stream])
         begin = int(chains.address_of(one, np.array([scanned]))[0])
         begin = max(begin, int(chains.address[chains.first[index]]))
         if end - begin < REQUEST_HEAD:
             return -1, min(begin, end)
+        window, address = chains.bytes_between(index, begin, end)
+        if len(window) < REQUEST_HEAD:
+            return -1, min(begin, end)
         asks = bool(self._table.client[stream >> 1] == stream & 1)
-        window = np.frombuffer(chains.space.bytes(begin, end - begin), np.uint8)
-        at = begin + (self._like_requests(window) if asks else self._like_responses(window, stream))
+        like = self._like_requests(window) if asks else self._like_responses(window, stream)
+        at = address(like)
         who = np.full(len(at), stream)
         verdict = self._judge(chains, at, np.full(len(at), index), who, np.full(len(at), asks), 0)
         good, unclear = at[verdict == YES], at[verdict == UNCLEAR]
@@ -297,13 +315,15 @@ class Seeker:
         score = np.full(len(at), float(bits))
         verdict = np.full(len(at), UNCLEAR)
         live = np.arange(len(at))
-        for _ in range(HOPS):
+        for hop in range(HOPS):
             if not len(live):
                 break
             size, state, gain = self._headers(
                 chains, here[live], end[live], stream[live], asks[live]
             )
-            verdict[live[state == NO]] = NO
+            # What follows two good frames may be damaged as well.
+            if hop < SURE_HOPS:
+                verdict[live[state == NO]] = NO
             score[live] += gain
             live, size = live[state == YES], size[state == YES]
             here[live] += 4 + size
@@ -323,7 +343,9 @@ class Seeker:
         size, verdict = np.zeros(len(at), np.int64), np.full(len(at), NO)
         gain = np.zeros(len(at))
         some = np.flatnonzero(asks)
-        size[some], verdict[some], gain[some] = self._requests(chains, at[some], end[some])
+        size[some], verdict[some], gain[some] = self._requests(
+            chains, at[some], end[some], stream[some] >> 1
+        )
         some = np.flatnonzero(~asks)
         size[some], verdict[some], gain[some] = self._responses(
             chains, at[some], end[some], stream[some]
@@ -331,7 +353,7 @@ class Seeker:
         return size, verdict, gain
 
     def _requests(
-        self, chains: Chains, at: Int64, end: Int64, *, any_api: bool = False
+        self, chains: Chains, at: Int64, end: Int64, row: Int64, *, any_api: bool = False
     ) -> tuple[Int64, Int64, NDArray[np.float64]]:
         there = np.minimum(chains.there_until(at), end) - at
         size, api, version, correlation, client = (
@@ -341,7 +363,10 @@ class Seeker:
         newest = self._newest[np.clip(api, 0, len(self._newest) - 1)]
         nameless = (api == CONTROLLED_SHUTDOWN) & (version == 0)
         fits = (client >= -1) & (client <= np.minimum(size - SMALLEST_REQUEST, LONGEST_CLIENT_ID))
-        blank = (api == 0) & (version == 0) & (correlation == 0) & (client == 0)
+        # Zeros are everywhere, so where they alone speak for a request, a broker's port must too.
+        blank = (api == 0) & (version == 0) & (client == 0)
+        trusted = np.flatnonzero(blank & (correlation != 0))
+        blank[trusted] = ~self._is_broker(row[trusted]).any(1)
         bad = (there >= 4) & ((size < SMALLEST_REQUEST) | (size > FRAME_LIMIT))
         known = (api < len(self._newest)) & (version <= newest) | any_api
         bad |= (there >= 6) & (api < 0)

@@ -120,6 +120,9 @@ class StreamTable(_Rows):
     """`origin` is set."""
     origin: UInt32 = _column(np.uint32, 2)
     """Sequence number of position 0."""
+    placed_packet: Int64 = _column(np.int64, 2)
+    """Number, among all, and time of the packet that told the origin."""
+    placed_time: Int64 = _column(np.int64, 2)
     begun: Bools = _column(np.bool_, 2)
     """`expected` is set."""
     expected: Int64 = _column(np.int64, 2)

@@ -328,7 +328,7 @@ class Tracker:
         )
         own = np.abs(np.where(begun, sequence.ahead(seq, expected), distance))
         early &= (next_distance < own) | ~(known | begun)
-        return index, row[np.where(late, before, np.where(early, after, found))]
+        return index, row[np.where(early, after, np.where(late, before, found))]
 
     # Counts
 

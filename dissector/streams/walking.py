@@ -26,6 +26,9 @@ from dissector.streams.table import (
     unframed,
 )
 
+MANY = 3
+"""Times that the chain of a stream has to be sought before all places are judged at once."""
+
 
 class Complaints:
     """Collects the problems of a block."""
@@ -63,27 +66,36 @@ class Walk:
         self._seeker = seeker
         self._complaints = complaints
         self._found: list[Found] = []
+        self._noted = 0
+        self._breaks: dict[int, int] = {}
+        self._places: dict[int, Int64] = {}
         seeker.begin_block(stream)
 
     def run(self, finished: Bools) -> FrameBlock:
         """Find all frames. `finished`: streams in which nothing more comes."""
         self._leave_heads(finished)
         self._seeker.decide(self._chains, self._stream)
-        self._follow_decisions()
-        live = np.ones(len(self._stream), np.bool_)
-        for _ in range(RESYNCS):
-            broken = np.zeros(len(live), np.bool_)
-            for of_clients in (True, False):
-                client = self._table.client[self._stream >> 1]
-                asks = (client < 0) | (client == self._stream & 1)
-                index = np.flatnonzero(live & (asks == of_clients))
-                live[index] = False
-                broken[self._some(index)] = True
-            live = broken
-            if not live.any():
-                break
+        self._follow_decisions(self._stream)
+        index = np.arange(len(self._stream))
+        of_clients = self._of_clients(index)
+        self._all(index[of_clients])
+        # Where neither side was known, what was found may have told.
+        self._all(index[~(of_clients & self._of_clients(index))])
         self._cut(np.flatnonzero(finished))
         return self._frames()
+
+    def _of_clients(self, index: Int64) -> Bools:
+        """Streams that a client sends, or may send."""
+        client = self._table.client[self._stream[index] >> 1]
+        asks: Bools = (client < 0) | (client == self._stream[index] & 1)
+        return asks
+
+    def _all(self, index: Int64) -> None:
+        """Walk these streams, until all are at their end or at a loss."""
+        for _ in range(RESYNCS):
+            if not len(index):
+                break
+            index = self._some(index)
 
     def _some(self, index: Int64) -> Int64:
         """Seek where no boundary is known, walk from there; the streams whose chain broke."""
@@ -91,7 +103,7 @@ class Walk:
         stream = self._stream[index]
         seeking = (sync[stream] == SEEKING) & ~self._streams.flat("at_head")[stream]
         if seeking.any():
-            self._note_requests(Found.joined(self._found))
+            self._note_requests()
             self._seek(index[seeking])
         index = index[sync[stream] == FRAMED]
         stream = self._stream[index]
@@ -121,14 +133,35 @@ class Walk:
     def _seek(self, index: Int64) -> None:
         """Take up these chains again, where that is possible."""
         streams, stream = self._streams, self._stream[index]
-        found = self._seeker.seek(self._chains, index, stream)
-        self._follow_decisions()
+        found = self._again(index)
+        rest = np.flatnonzero(found < 0)
+        if len(rest):
+            found[rest] = self._seeker.seek(self._chains, index[rest], stream[rest])
+            self._follow_decisions(stream)
         some = np.flatnonzero(found >= 0)
         index, stream = index[some], stream[some]
         place = self._chains.position_of(index, found[some])
         streams.flat("sync")[stream] = FRAMED
         streams.flat("boundary")[stream] = place
         self._skipped(stream, place)
+
+    def _again(self, index: Int64) -> Int64:
+        """Where to take up chains that broke before in this block: every place of these streams
+        was judged by then. -1 where none is known."""
+        found = np.full(len(index), -1)
+        for each, stream in enumerate(self._stream[index].tolist()):
+            one = index[each : each + 1]
+            breaks = self._breaks[stream] = self._breaks.get(stream, 0) + 1
+            if breaks == MANY:
+                self._places[stream] = self._seeker.places(self._chains, one, self._stream[one])
+            if breaks >= MANY:
+                boundary = self._streams.flat("boundary")[self._stream[one]]
+                at = int(self._chains.address_of(one, boundary)[0])
+                places = self._places[stream]
+                next_one = int(np.searchsorted(places, at))
+                if next_one < len(places):
+                    found[each] = places[next_one]
+        return found
 
     def _skipped(self, stream: Int64, until: Int64) -> None:
         """Say what was passed over for want of a boundary."""
@@ -149,18 +182,20 @@ class Walk:
         gone |= ((size > SEEK_BYTES) | finished) & ~asks
         streams.flat("at_head")[stream[gone]] = False
 
-    def _follow_decisions(self) -> None:
-        """What is known of connections is known of their streams."""
+    def _follow_decisions(self, stream: Int64) -> None:
+        """What is known of connections is known of both their streams."""
         streams = self._streams
-        both = np.unique(np.concatenate([self._stream, self._stream ^ 1]))
+        both = np.concatenate([stream, stream ^ 1])
         protocol, sync = self._table.protocol[both >> 1], streams.flat("sync")
         sync[both] = unframed(self._table, both >> 1, sync[both])
         head = both[(protocol == KAFKA) & streams.flat("at_head")[both]]
         sync[head] = FRAMED
         streams.flat("at_head")[head] = False
 
-    def _note_requests(self, found: Found) -> None:
-        """Tell the seeker the correlation ids of requests."""
+    def _note_requests(self) -> None:
+        """Tell the seeker the correlation ids of requests that were found since the last time."""
+        found = Found.joined(self._found[self._noted :])
+        self._noted = len(self._found)
         chains = self._chains
         stream = self._who[chains.pieces.stream[found.piece]]
         last = last_of_each(stream)
@@ -209,8 +244,8 @@ class Walk:
 
     def _frames(self) -> FrameBlock:
         chains, pieces, table = self._chains, self._chains.pieces, self._table
+        self._note_requests()
         found = Found.joined(self._found)
-        self._note_requests(found)
         start, size, first = found.start, found.size, found.piece
         local = pieces.stream[first]
         stream = self._who[local]

@@ -27,9 +27,9 @@ def tell(seed: int, connections: int = 3, turns: int = 12, handshake: bool = Tru
     ]
     for turn in range(turns):
         one: Connection = chance.choice(every)
-        body = chance.randbytes(chance.choice([0, 1, 30, 200, 2500]))
+        body = chance.randbytes(chance.choice([0, 1, 30, 200, 900]))
         one.client(request(chance.choice([0, 1, 3, 12]), 1, turn, body))
-        one.broker(response(turn, chance.randbytes(chance.choice([0, 5, 300, 3000]))))
+        one.broker(response(turn, chance.randbytes(chance.choice([0, 5, 300, 1200]))))
     for one in every:
         one.fin()
     return told.packets
@@ -72,7 +72,7 @@ def by_endpoints(out) -> dict[tuple, list[bytes]]:
         row, client = each.connection, int(table.client[each.connection])
         ends = [
             (
-                int(table.high[row, end]) << 64 | int(table.low[row, end]),
+                (int(table.high[row, end]) << 64) | int(table.low[row, end]),
                 int(table.port[row, end]),
             )
             for end in (client, 1 - client)
@@ -90,7 +90,7 @@ def shuffled(packets: list[Packet], chance: random.Random, window: int) -> list[
 
 def damaged(packets: list[Packet], chance: random.Random) -> list[Packet]:
     """Split, doubled, sent again in other pieces, and out of order."""
-    out = split(packets, chance.choice([1, 3, 100, 700, 5000]))
+    out = split(packets, chance.choice([7, 50, 300, 700, 5000]))
     again = []
     for each in out:
         again.append(each)
@@ -104,7 +104,7 @@ def damaged(packets: list[Packet], chance: random.Random) -> list[Packet]:
 
 
 @given(seed=st.integers(0, 10**9))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_damage_changes_nothing(seed):
     chance = random.Random(seed)
     packets = tell(seed)
@@ -114,7 +114,7 @@ def test_damage_changes_nothing(seed):
 
 
 @given(seed=st.integers(0, 10**9))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_blocks_may_end_anywhere(seed):
     chance = random.Random(seed)
     packets = damaged(tell(seed), chance)
@@ -125,7 +125,7 @@ def test_blocks_may_end_anywhere(seed):
 
 
 @given(seed=st.integers(0, 10**9))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_times_do_not_depend_on_the_order_of_packets(seed):
     packets = split(tell(seed), 700)
     plain = dissect(packets).frames
@@ -137,7 +137,7 @@ def test_times_do_not_depend_on_the_order_of_packets(seed):
 
 
 @given(seed=st.integers(0, 10**9))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_first_copy_of_a_byte_is_right(seed):
     """Copies with other bytes, of other lengths, in any order: as the reference has it."""
     chance = random.Random(seed)
@@ -146,22 +146,19 @@ def test_the_first_copy_of_a_byte_is_right(seed):
     stream = b"".join(request(3, 1, number, bytes(chance.randrange(40))) for number in range(5))
     one.client(stream)
     begin = told.packets[:3]
+    whole = told.packets[3]
     segments = []
     for _ in range(chance.randrange(1, 25)):
         low = chance.randrange(14, len(stream))
         high = min(low + chance.randrange(1, 60), len(stream))
-        whole = told.packets[3]
         segments.append(
             replace(
-                whole,
-                seq=(whole.seq + low) % 2**32,
-                time=whole.time - 1,
-                payload=stream[low:high],
+                whole, seq=(whole.seq + low) % 2**32, time=whole.time - 1, payload=stream[low:high]
             )
         )
     # Bytes of bodies only differ, so that the chain of sizes stays whole.
     segments = [with_other_bytes(each, stream, whole.seq, chance) for each in segments]
-    packets = [*begin, *segments, told.packets[3]]
+    packets = [*begin, *segments, whole]
     cuts = [chance.randrange(4, len(packets))] if chance.random() < 0.5 and len(packets) > 4 else []
     out = dissect(packets, cuts=cuts)
     assert by_endpoints(out) == expected(packets)
