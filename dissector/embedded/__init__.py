@@ -23,7 +23,7 @@ from dissector.embedded.telemetry import metrics
 from dissector.protocol import catalog
 from dissector.protocol.explain import Beside, Explained, Explanation
 from dissector.protocol.message import explain_request, explain_response
-from dissector.protocol.structures import explain_versioned, recognise
+from dissector.protocol.structures import recognise, versioned_part
 
 __all__ = ["ERROR", "NOWHERE", "TEXT", "Known", "explain_token", "unfold"]
 
@@ -88,7 +88,7 @@ class _Unfolding:
         candidate, read = found
         # What this one turned out to be of, those within it are of, too.
         self.beside.tell(event.path, "protocol_type", candidate.protocol_type)
-        events = explain_versioned(read.name, value).events
+        events = versioned_part(read.name, value).explain(value).events
         return Inside(f"{read.name} version {read.version}", events)
 
     def _request(self, event: Explained, value: bytes) -> Inside | None:

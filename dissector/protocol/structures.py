@@ -69,6 +69,24 @@ class Decoded:
     """As `decode` gives it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A structure within bytes that tell what it is."""
+
+    name: str
+    version: int
+    start: int
+    """Where its fields begin."""
+
+    def decode(self, data: bytes) -> dict[str, Any]:
+        """Its fields. Raises DecodeError."""
+        return decode_structure(self.name, self.version, data, self.start)
+
+    def explain(self, data: bytes) -> Explanation:
+        """Every field of it."""
+        return explain(structure_layout(self.name, self.version), data, self.start)
+
+
 def decode_structure(name: str, version: int, data: bytes, start: int = 0) -> dict[str, Any]:
     """The bytes from `start` to the end as one version of a structure."""
     return decode(structure_layout(name, version), data, start)
@@ -76,16 +94,15 @@ def decode_structure(name: str, version: int, data: bytes, start: int = 0) -> di
 
 def decode_versioned(name: str, data: bytes) -> Decoded:
     """A structure that tells its version first, or in its first field."""
-    version, start = _version(name, data)
-    return Decoded(name, version, decode_structure(name, version, data, start))
+    return _decoded(versioned_part(name, data), data)
 
 
-def _version(name: str, data: bytes) -> tuple[int, int]:
-    """The version that comes first, and where the fields begin."""
+def versioned_part(name: str, data: bytes) -> Part:
+    """Where the fields of such a structure are."""
     first = structure(name).lines[0]
     inside = first.name == "version"
     version, end = scalar(first.type if inside else "int16", False, False)(data, 0)
-    return version, 0 if inside else end
+    return Part(name, version, 0 if inside else end)
 
 
 def decode_record(topic: str, key: bytes | None, value: bytes | None) -> Decoded:
@@ -93,42 +110,59 @@ def decode_record(topic: str, key: bytes | None, value: bytes | None) -> Decoded
 
     A coordinator's record is named without Key or Value, and its body has `key` and `value`.
     """
-    if topic in COORDINATOR_PAGES:
-        return _coordinator_record(COORDINATOR_PAGES[topic], key, value)
-    if value is None:
-        raise DecodeError("the record has no value", offset=0)
-    return decode_metadata_record(METADATA_PAGES[topic], value)
+    if topic in METADATA_PAGES:
+        if value is None:
+            raise DecodeError("the record has no value", offset=0)
+        return decode_metadata_record(METADATA_PAGES[topic], value)
+    if key is None:
+        raise DecodeError("the record has no key", offset=0)
+    of_key, of_value = coordinator_parts(COORDINATOR_PAGES[topic], key, value)
+    body = {"key": of_key.decode(key), "value": None}
+    name = of_key.name.removesuffix("Key")
+    if of_value is None or value is None:
+        return Decoded(name, None, body)
+    return Decoded(name, of_value.version, body | {"value": of_value.decode(value)})
+
+
+def coordinator_parts(page: str, key: bytes, value: bytes | None) -> tuple[Part, Part | None]:
+    """Where the structures of key and value are in a record of one of `COORDINATOR_PAGES`."""
+    kind, at = _int16(key, 0)
+    of_key, of_value = _of_type(page, kind)
+    return (
+        Part(of_key.name, 0, at),
+        None if value is None else versioned_part(of_value.name, value),
+    )
 
 
 def decode_metadata_record(page: str, value: bytes) -> Decoded:
     """The value of a record of one of `METADATA_PAGES`, or of a KRaft snapshot."""
+    return _decoded(metadata_part(page, value), value)
+
+
+def metadata_part(page: str, value: bytes) -> Part:
+    """Where the structure of such a value is."""
     framing, at = unsigned_varint(value, 0)
     if framing != _FRAMING:
         raise UnknownVersion(f"{page} has no framing version {framing} here", offset=0)
     kind, at = unsigned_varint(value, at)
     version, at = unsigned_varint(value, at)
-    name = _of_type(page, kind)[0].name
-    return Decoded(name, version, decode_structure(name, version, value, at))
+    return Part(_of_type(page, kind)[0].name, version, at)
 
 
 def decode_control_record(key: bytes, value: bytes) -> Decoded:
     """A record of a control batch: a transaction's marker, or one of KRaft's."""
+    return _decoded(control_part(key, value), value)
+
+
+def control_part(key: bytes, value: bytes) -> Part:
+    """Where the structure of such a record's value is."""
     _, at = _int16(key, 0)  # the key's version, which nothing depends on
     kind, _ = _int16(key, at)
-    return decode_versioned(_of_type(CONTROL_RECORDS, kind)[0].name, value)
+    return versioned_part(_of_type(CONTROL_RECORDS, kind)[0].name, value)
 
 
-def _coordinator_record(page: str, key: bytes | None, value: bytes | None) -> Decoded:
-    if key is None:
-        raise DecodeError("the record has no key", offset=0)
-    kind, at = _int16(key, 0)
-    key_structure, value_structure = _of_type(page, kind)
-    body: dict[str, Any] = {"key": decode_structure(key_structure.name, 0, key, at), "value": None}
-    version = None
-    if value is not None:
-        read = decode_versioned(value_structure.name, value)
-        version, body["value"] = read.version, read.body
-    return Decoded(key_structure.name.removesuffix("Key"), version, body)
+def _decoded(part: Part, data: bytes) -> Decoded:
+    return Decoded(part.name, part.version, part.decode(data))
 
 
 @cache
@@ -197,12 +231,6 @@ def recognise(
                 except DecodeError:
                     continue
     return None
-
-
-def explain_versioned(name: str, value: bytes) -> Explanation:
-    """Every field of a structure that tells its version first. Raises as `decode_versioned`."""
-    version, start = _version(name, value)
-    return explain(structure_layout(name, version), value, start)
 
 
 @dataclass(frozen=True, slots=True)
