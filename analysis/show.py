@@ -10,7 +10,7 @@ was compressed. Secrets do not come out unless asked for: `dissector.secrets` sa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from rich.text import Text
@@ -29,6 +29,8 @@ HEX_BYTES: Final = 24
 """Bytes of a field that are shown."""
 TEXT_LENGTH: Final = 200
 """Characters of a string that are shown."""
+WORDS_LENGTH: Final = 400
+"""Characters of what is said in words."""
 DUMP_BYTES: Final = 4096
 """Bytes that are shown where a message cannot be read."""
 
@@ -86,7 +88,7 @@ def _message(exchange: Exchange, direction: Direction, secrets: bool) -> Iterato
         f": packet {packet}, {time_text(time)} UTC, {counted(size, 'byte')}{cut}",
     )
     explanation = exchange.unfold(direction) or Explanation()
-    yield from _fields(explanation, secrets)
+    yield from _fields(explanation, secrets, exchange.topic_names)
     rest = frame[explanation.end :]
     api_key, version, events = exchange.api_key, exchange.api_version, explanation.events
     if rest and not secrets and may_be_secret(api_key, version, direction, events):
@@ -95,7 +97,7 @@ def _message(exchange: Exchange, direction: Direction, secrets: bool) -> Iterato
         yield from _dump(rest, explanation.end)
 
 
-def _fields(explanation: Explanation, secrets: bool) -> Iterator[Text]:
+def _fields(explanation: Explanation, secrets: bool, topics: Mapping[str, str]) -> Iterator[Text]:
     events = [event for event in explanation.events if event.type != "tags" or event.value]
     concealed = frozenset() if secrets else hidden(events)
     width = max((2 * event.depth + len(_name(event)) for event in events), default=0)
@@ -104,6 +106,8 @@ def _fields(explanation: Explanation, secrets: bool) -> Iterator[Text]:
             yield _line(event.offset, f"{'  ' * event.depth}! {printable(event.value)}", "bold red")
             continue
         value = REDACTED if event.path in concealed else _value(event)
+        if "topic_id" in event.roles and event.value in topics:
+            value = f"{value} {printable(topics[event.value])}"
         label = f"{'  ' * event.depth}{_name(event)}"
         yield Text.assemble(
             (_offset(event.offset), "dim"),
@@ -142,7 +146,8 @@ def _value(event: Explained) -> str:
     if event.type == "string":
         return _quoted(value)
     if event.type == TEXT:
-        return printable(value)
+        beyond = f"… ({len(value):,} characters)" if len(value) > WORDS_LENGTH else ""
+        return printable(value[:WORDS_LENGTH]) + beyond
     if "error_code" in event.roles:
         return f"{value} {catalog.error_name(value) or ''}".rstrip()
     if event.path.endswith("header.api_key"):

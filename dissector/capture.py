@@ -153,7 +153,7 @@ class Capture:
         conversation = Conversation(self.names, keep_frames=True)
         for turn, _ in self._turns(conversation):
             batch = rows.exchanges(turn, self.names, self._connections, self._captures)
-            yield from as_exchanges(batch, self._connections.mechanisms)
+            yield from as_exchanges(batch, self._connections.mechanisms, self.names.names)
 
     @property
     def first_packets(self) -> tuple[Int64, Int64]:

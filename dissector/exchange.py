@@ -7,7 +7,7 @@ them asks `secrets` what of it not to print.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -69,6 +69,8 @@ class Exchange:
     response_frame: bytes | None
     sasl_mechanism: str | None = None
     """Of the connection, as its SaslHandshake told; not a column."""
+    topic_names: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Names of topics by id, all that the capture told so far; not a column."""
 
     @property
     def request(self) -> Message | None:
@@ -96,7 +98,7 @@ class Exchange:
 
     def unfold(self, direction: Direction) -> Explanation | None:
         """The same, and what the bytes of fields hold: see `embedded`. A token is a field, too."""
-        known = Known(self.sasl_mechanism, self.request_frame)
+        known = Known(self.sasl_mechanism, self.request_frame, self.topic_names)
         if self.api == SASL_TOKEN:
             frame = (self.request_frame, self.response_frame)[direction]
             return None if frame is None else explain_token(frame, known)
@@ -104,21 +106,26 @@ class Exchange:
         return None if explanation is None else unfold(explanation, known)
 
 
+_NO_COLUMNS = ("sasl_mechanism", "topic_names")
+
+
 def as_exchanges(
-    batch: pa.RecordBatch, mechanisms: Mapping[int, str] = MappingProxyType({})
+    batch: pa.RecordBatch,
+    mechanisms: Mapping[int, str] = MappingProxyType({}),
+    topic_names: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Exchange]:
     """The rows of a batch that has the columns of an `Exchange`.
 
-    `mechanisms`: SASL mechanism by connection_id.
+    `mechanisms`: SASL mechanism by connection_id. `topic_names`: name of each topic by id.
     """
     columns = []
-    for field in fields(Exchange):
-        if field.name == "sasl_mechanism":
-            of = batch.column("connection_id").to_pylist()
-            columns.append([mechanisms.get(connection) for connection in of])
-            continue
-        column = batch.column(field.name)
-        if pa.types.is_timestamp(column.type):
-            column = column.cast(pa.int64())
-        columns.append(column.to_pylist())
+    for each in fields(Exchange):
+        if each.name not in _NO_COLUMNS:
+            column = batch.column(each.name)
+            if pa.types.is_timestamp(column.type):
+                column = column.cast(pa.int64())
+            columns.append(column.to_pylist())
+    connections = batch.column("connection_id").to_pylist()
+    columns.append([mechanisms.get(connection) for connection in connections])
+    columns.append([topic_names] * len(batch))
     return (Exchange(*row) for row in zip(*columns, strict=True))

@@ -50,13 +50,10 @@ def hidden(events: Sequence[Explained]) -> frozenset[str]:
 def _is_secret(event: Explained, beside: Beside) -> bool:
     if not _ALWAYS.isdisjoint(event.roles):
         return True
-    if "config_value" in event.roles:
-        sensitive = beside.of(event.path, "is_sensitive")
-        return _hides(beside.of(event.path, "config_name"), sensitive)
-    return "records" in event.roles and (
-        beside.of(event.path, "topic") == METADATA_TOPIC
-        or beside.of(event.path, "topic_id") == METADATA_TOPIC_ID
-    )
+    if "config_value" not in event.roles:
+        return False
+    sensitive = beside.of(event.path, "is_sensitive")
+    return _hides(beside.of(event.path, "config_name"), sensitive)
 
 
 def _hides(name: str | None, sensitive: bool | None) -> bool:
@@ -106,9 +103,9 @@ def may_be_secret(
         return not 0 <= version <= LARGEST_VERSION
     if any(_has_role(api_key, direction, role) for role in SECRET_ROLES):
         return True
-    topics = [each.value for each in events if {"topic", "topic_id"} & set(each.roles)]
+    topics = {each.value for each in events if {"topic", "topic_id"} & set(each.roles)}
     return _has_role(api_key, direction, "records") and (
-        not topics or topics[-1] in (METADATA_TOPIC, METADATA_TOPIC_ID)
+        not topics or not topics.isdisjoint((METADATA_TOPIC, METADATA_TOPIC_ID))
     )
 
 

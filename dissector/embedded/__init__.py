@@ -1,29 +1,36 @@
 """What travels as bytes inside the fields of a message, made readable in place.
 
 inside       `Inside`: what the bytes of one field hold
+records      record batches, and their records
 sasl         tokens of SASL mechanisms
 telemetry    OTLP metrics
 
 `unfold` takes the events of a message, and puts behind each field that holds something the fields
 of what it holds, one step deeper: the protocols of groups, principals, forwarded requests and their
-answers, tokens, metrics. Bytes that nothing fits stay as they are. The event of a field that was
-unfolded says in words what it holds, and has no roles any more: what of it is a secret, its fields
-say.
+answers, records, tokens, metrics. Bytes that nothing fits stay as they are. The event of a field
+that was unfolded says in words what it holds, and has no roles any more: what of it is a secret,
+its fields say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dissector.embedded.inside import NOWHERE, TEXT, Inside
+from dissector.embedded.records import batches
 from dissector.embedded.sasl import token
 from dissector.embedded.telemetry import metrics
 from dissector.protocol import catalog
 from dissector.protocol.explain import Beside, Explained, Explanation
 from dissector.protocol.message import explain_request, explain_response
-from dissector.protocol.structures import recognise, versioned_part
+from dissector.protocol.structures import (
+    METADATA_TOPIC,
+    METADATA_TOPIC_ID,
+    recognise,
+    versioned_part,
+)
 
 __all__ = ["ERROR", "NOWHERE", "TEXT", "Known", "explain_token", "unfold"]
 
@@ -39,6 +46,8 @@ class Known:
     """SASL mechanism of the connection."""
     asked: bytes | None = None
     """The request that a response answers."""
+    topics: Mapping[str, str] = field(default_factory=dict)
+    """Names of topics by id."""
 
 
 def unfold(explanation: Explanation, known: Known) -> Explanation:
@@ -51,8 +60,8 @@ def unfold(explanation: Explanation, known: Known) -> Explanation:
 def explain_token(data: bytes, known: Known) -> Explanation:
     """A SASL token that has no header, as the one field of a message."""
     roles = ("secret", "sasl_token")
-    field = Explained("token", "token", "bytes", data, 0, len(data), 0, roles)
-    return unfold(Explanation([field], end=len(data)), known)
+    token = Explained("token", "token", "bytes", data, 0, len(data), 0, roles)
+    return unfold(Explanation([token], end=len(data)), known)
 
 
 class _Unfolding:
@@ -107,6 +116,11 @@ class _Unfolding:
     def _token(self, event: Explained, value: bytes) -> Inside | None:
         return token(value, self.known.mechanism)
 
+    def _batches(self, event: Explained, value: bytes) -> Inside:
+        topic_id = self.beside.of(event.path, "topic_id")
+        names = {METADATA_TOPIC_ID: METADATA_TOPIC, **self.known.topics}
+        return batches(value, names.get(topic_id) or self.beside.of(event.path, "topic"))
+
     def _metrics(self, event: Explained, value: bytes) -> Inside | None:
         return metrics(value, self.beside.of(event.path, "compression") or 0)
 
@@ -119,29 +133,30 @@ _READERS: Final[Mapping[str, Callable[[_Unfolding, Explained, bytes], Inside | N
     "principal": _Unfolding._structure,
     "envelope_request": _Unfolding._request,
     "envelope_response": _Unfolding._response,
+    "records": _Unfolding._batches,
     "sasl_token": _Unfolding._token,
     "telemetry": _Unfolding._metrics,
 }
 """What reads the bytes of a role."""
 
 
-def _placed(field: Explained, inside: Inside) -> list[Explained]:
+def _placed(outer: Explained, inside: Inside) -> list[Explained]:
     """The events of what a field holds, as they stand in the message around it."""
-    assert isinstance(field.value, bytes)
+    assert isinstance(outer.value, bytes)
     # A field's own length, and a tag, come before its bytes.
-    start = field.offset + field.length - len(field.value)
+    start = outer.offset + outer.length - len(outer.value)
 
     def place(event: Explained) -> Explained:
         return replace(
             event,
-            path=f"{field.path}.{event.path}",
-            offset=NOWHERE if event.offset == NOWHERE else start + event.offset,
-            depth=field.depth + 1 + event.depth,
+            path=f"{outer.path}.{event.path}",
+            offset=NOWHERE if NOWHERE in (outer.offset, event.offset) else start + event.offset,
+            depth=outer.depth + 1 + event.depth,
         )
 
     events = [*map(place, inside.events)]
     if inside.error is not None:
-        left = field.value[inside.end :]
+        left = outer.value[inside.end :]
         wrong = Explained("!", "!", ERROR, str(inside.error), inside.error.offset, 0, 0)
         rest = Explained("rest", "rest", "bytes", left, inside.end, len(left), 0, ("secret",))
         events += [place(wrong), place(rest)]

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _LIMITS: Final = Limits(batch_bytes=16 << 20)
 """A broker takes 1 MB by default (telemetry.max.bytes)."""
 _NO_CODEC: Final = 0
+_NAME: Final = 100
+"""Characters of a metric's name that are kept: it stands in a column with others."""
 _DELTA: Final = 1
 """AGGREGATION_TEMPORALITY_DELTA: since the last push, not since the start."""
 
@@ -54,7 +56,7 @@ def _events(pushed: Any) -> Iterator[Explained]:
         for scope in part.scope_metrics:
             for metric in scope.metrics:
                 for text in _points(metric):
-                    yield said(metric.name, text, type=TEXT)
+                    yield said(metric.name[:_NAME], text, type=TEXT)
 
 
 def _points(metric: Metric) -> Iterator[str]:

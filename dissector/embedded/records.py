@@ -1,0 +1,185 @@
+"""Record batches in a message: a line a batch, below it its records, with what Kafka's own say.
+
+A message may hold thousands of records: the first of the first batches are told, and how many there
+are. What is compressed has no offset in the message, and nor have the records of other batches,
+whose fields are one varint after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from dissector.embedded.inside import NOWHERE, TEXT, Inside, said
+from dissector.errors import DecodeError
+from dissector.protocol.explain import Explained
+from dissector.protocol.structures import (
+    COORDINATOR_PAGES,
+    METADATA_PAGES,
+    METADATA_TOPIC,
+    Part,
+    control_part,
+    coordinator_parts,
+    metadata_part,
+)
+from dissector.records.decode import Batch, Record, decode_records
+
+BATCHES: Final = 10
+"""Batches of a field that are told."""
+RECORDS: Final = 20
+"""Records of a batch that are told."""
+
+_FRONT: Final = 12
+"""Bytes of offset and length, with which a batch begins."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def batches(data: bytes, topic: str | None) -> Inside:
+    """The batches of one `records` field, of a partition of that topic."""
+    starts = list(_starts(data))
+    events: list[Explained] = []
+    end = starts[BATCHES] if len(starts) > BATCHES else len(data)
+    for number, batch in enumerate(decode_records(data[:end])):
+        events += _batch(batch, number, topic)
+    if len(starts) > BATCHES:
+        events.append(said("…", f"{len(starts) - BATCHES:,} more", type=TEXT))
+    many = "1 batch" if len(starts) == 1 else f"{len(starts):,} batches"
+    return Inside(f"{many}, {len(data):,} bytes", events)
+
+
+def _starts(data: bytes) -> Iterator[int]:
+    """Where batches, or outermost messages, begin, as far as their lengths are some."""
+    at = 0
+    while at + _FRONT <= len(data):
+        yield at
+        size = int.from_bytes(data[at + 8 : at + _FRONT], signed=True)
+        if size <= 0:
+            return
+        at += _FRONT + size
+
+
+def _batch(batch: Batch, number: int, topic: str | None) -> Iterator[Explained]:
+    path = f"[{number}]"
+    yield Explained(path, path, TEXT, _words(batch), batch.position, batch.size, 0)
+    for index, record in enumerate(batch.records[:RECORDS]):
+        yield from _record(record, f"{path}.[{index}]", topic)
+    left = len(batch.records) - RECORDS
+    if left > 0:
+        yield Explained(f"{path}.…", "…", TEXT, f"{left:,} more", NOWHERE, 0, 1)
+
+
+def _words(batch: Batch) -> str:
+    """A batch in words: what is as mostly is not said."""
+    if batch.magic < 0:
+        return batch.problem or "cut"
+    count = len(batch.records) if batch.record_count < 0 else batch.record_count
+    first = batch.base_offset if batch.base_offset >= 0 else batch.last_offset
+    parts = [
+        f"magic {batch.magic}",
+        f"{count:,} {'record' if count == 1 else 'records'}",
+        f"offset {first}"
+        if first == batch.last_offset
+        else f"offsets {first} to {batch.last_offset}",
+        batch.codec or "unknown codec",
+    ]
+    if batch.producer_id >= 0:
+        parts.append(
+            f"producer {batch.producer_id} epoch {batch.producer_epoch} "
+            f"sequence {batch.base_sequence}"
+        )
+    parts += [
+        word
+        for word, is_so in (
+            ("transactional", batch.is_transactional),
+            ("control", batch.is_control),
+            ("cut", batch.truncated),
+            ("wrong checksum", batch.crc_ok is False),
+            (batch.problem, batch.problem is not None),
+        )
+        if is_so and word
+    ]
+    return ", ".join(parts)
+
+
+def _record(record: Record, path: str, topic: str | None) -> Iterator[Explained]:
+    kind = f", {record.kind}" if record.kind else ""
+    when = "" if record.timestamp < 0 else f", {_time(record.timestamp)}"
+    name = path.rpartition(".")[2]
+    yield Explained(path, name, TEXT, f"offset {record.offset}{when}{kind}", NOWHERE, 0, 1)
+    of_key, of_value, may_be_secret = _parts(record, topic)
+    yield from _bytes("key", record.key, of_key, path)
+    yield from _bytes("value", record.value, of_value, path, may_be_secret)
+    for header, value in record.headers:
+        words = f"{_text(header)}: {_text(value)}"
+        yield Explained(f"{path}.header", "header", TEXT, words, NOWHERE, 0, 2)
+
+
+def _parts(record: Record, topic: str | None) -> tuple[Part | None, Part | None, bool]:
+    """What structures a record's key and value are; and whether its value may be a secret."""
+    key, value = record.key, record.value
+    try:
+        if record.kind is not None:
+            return None, control_part(key or b"", value or b""), False
+        if topic in METADATA_PAGES and value is not None:
+            return None, metadata_part(METADATA_PAGES[topic], value), False
+        if topic in COORDINATOR_PAGES and key is not None:
+            return *coordinator_parts(COORDINATOR_PAGES[topic], key, value), False
+    except DecodeError:
+        pass
+    return None, None, topic == METADATA_TOPIC
+
+
+def _bytes(
+    name: str, data: bytes | None, part: Part | None, path: str, may_be_secret: bool = False
+) -> Iterator[Explained]:
+    """A key, a value or a header; its fields below it, where it is a structure."""
+    path = f"{path}.{name}"
+    if data is not None and part is not None:
+        found = _explained(part, data)
+        if found is not None:
+            words = f"{part.name} version {part.version}"
+            yield Explained(path, name, TEXT, words, NOWHERE, 0, 2)
+            for event in found:
+                yield Explained(
+                    f"{path}.{event.path}", event.name, event.type, event.value, NOWHERE, 0,
+                    event.depth + 3, event.roles,
+                )  # fmt: skip
+            return
+        may_be_secret = True
+    roles = ("secret",) if may_be_secret else ()
+    value, type = _shown(data)
+    yield Explained(path, name, type, value, NOWHERE, 0, 2, roles)
+
+
+def _explained(part: Part, data: bytes) -> list[Explained] | None:
+    try:
+        found = part.explain(data)
+    except DecodeError:  # a version that is not known
+        return None
+    return None if found.error else found.events
+
+
+def _shown(data: bytes | None) -> tuple[str | bytes | None, str]:
+    """Bytes as text, where they are some; and the type of either."""
+    if data is not None:
+        try:
+            return data.decode(), "string"
+        except UnicodeDecodeError:
+            pass
+    return data, "bytes"
+
+
+def _text(some: str | bytes | None) -> str:
+    if some is None:
+        return "null"
+    return some if isinstance(some, str) else some.decode("utf-8", "backslashreplace")
+
+
+def _time(ms: int) -> str:
+    """ISO 8601, in UTC; the number itself where no calendar has that day."""
+    try:
+        time = _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return f"{ms} ms"
+    return f"{time:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03d}Z"
