@@ -122,12 +122,9 @@ def _mend(rest: FlatSpace, proven: list[Link]) -> tuple[list[Link], list[Problem
             # The checksum does not cover the length, and proves where the batch ends.
             links.append(right)
             problems.append(_bad_length(rest, right))
-        elif told is not None and follows:
-            links.append(told)  # what proved itself lies in the value of a record
+        elif told is not None and _holds_others(rest, told, goal, known):
+            links.append(told)  # whole, or cut by the fetch limit
             goal = told.end
-        elif told is not None and told.end > rest.size and not _leads_on(rest, goal, known):
-            links.append(told)  # cut by the fetch limit; the same holds for what proved itself
-            break
         elif told is not None:
             links.append(told)
             if told.end > goal:
@@ -145,16 +142,24 @@ def _begins(rest: FlatSpace, at: int, known: dict[int, Link]) -> bool:
     return at in known or (at + FRONT <= rest.size and _looks_like_one(rest, at))
 
 
-def _leads_on(rest: FlatSpace, at: int, known: dict[int, Link]) -> bool:
-    """Whether batch follows upon batch from here to the end, of which the last one may be cut."""
-    if at == rest.size:
+def _holds_others(rest: FlatSpace, told: Link, goal: int, known: dict[int, Link]) -> bool:
+    """Whether what proved itself, from `goal` on, lies in the value of a record of this batch.
+
+    So it is where this batch's end is sure, and batch upon batch does not lead there: behind a
+    value, more of its record follows. Or where the field's end cuts this batch, and none of what
+    proved itself leads there.
+    """
+    if told.end < rest.size and told.end not in known:
         return False
-    while at < rest.size:
+    if goal == rest.size:
+        return True
+    at = goal if told.end <= rest.size else max(known)
+    while at < min(told.end, rest.size):
         link = _link(rest, at) if _begins(rest, at, known) else None
         if link is None:
-            return False
+            return True
         at = link.end
-    return True
+    return told.end <= rest.size and at != told.end
 
 
 def _link(rest: FlatSpace, at: int) -> Link | None:
