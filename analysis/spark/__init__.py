@@ -3,12 +3,12 @@
 register   makes ``spark.read.format("kafka_capture")`` known to a session
 session    finds Java, and makes a session
 source     the data source, and the office that runs plans for it
-plan       from files to a table, as Spark's jobs
+plan       from files to tables, as Spark's jobs
 splits     which bytes a task reads, and the proof that packets begin there
 packets    blocks of packets to rows, and back
-dissection rows of packets to rows of a table, and what is settled when all tasks have spoken
+dissection rows of packets to rows of tables, and what is settled when all tasks have spoken
 schemas    the tables as Spark has them
-job        a table as partitioned Parquet
+job        tables as Parquet, by date and API
 """
 
 from __future__ import annotations

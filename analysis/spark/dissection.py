@@ -1,4 +1,4 @@
-"""Dissection: the packets of some connections, in order of time, to rows of one table.
+"""Dissection: the packets of some connections, in order of time, to rows of tables.
 
 A task has all packets of its connections, and dissects them as one machine dissects a capture. What
 only all tasks together know is settled afterwards: the number of a connection is the place of its
@@ -6,8 +6,8 @@ first packet among those of all connections, and names of topics may have been t
 So a task gives parcels: rows in which a connection goes by the identity of its first packet, those
 identities with their positions in the capture, and the names that it has learned.
 
-A parcel is a row for Spark: `kind`, one of `ROWS`, `CONNECTIONS` and `NAMES`, and `content`, an
-Arrow stream.
+A parcel is a row for Spark: `kind`, which is a table's name, `CONNECTIONS` or `NAMES`, and
+`content`, an Arrow stream.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dissector.conversation.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.spool import TOPIC_COLUMNS
 
-ROWS, CONNECTIONS, NAMES = "rows", "connections", "names"
+CONNECTIONS, NAMES = "connections of a task", "names of a task"
 PARCEL: Final = pa.schema([("kind", pa.string()), ("content", pa.binary())])
 SPARK_PARCEL: Final = "kind string, content binary"
 
@@ -37,7 +37,7 @@ SPARK_PARCEL: Final = "kind string, content binary"
 class Task:
     """What every task of a dissection knows."""
 
-    table: str
+    tables: tuple[str, ...]
     captures: Sequence[str]
     """Names of the files, by index."""
     brokers: frozenset[Broker] = frozenset()
@@ -52,15 +52,15 @@ def dissect(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Record
     """Parcels of the packets in `batches`, which have `packets.SCHEMA`."""
     source = RowSource(batches, task.captures)
     capture = Capture(source, ports=task.ports, brokers=task.brokers)
-    for name, rows in capture.unsettled([task.table]):
-        if name == task.table and len(rows):
+    for name, rows in capture.unsettled(task.tables):
+        if len(rows):
             chosen = _of_apis(task, rows)
             column = rows.schema.get_field_index("connection_id")
             if column >= 0:
                 chosen = chosen.set_column(
                     column, "connection_id", _identities(capture, chosen.column(column))
                 )
-            yield _parcel(ROWS, chosen)
+            yield _parcel(name, chosen)
     yield _parcel(CONNECTIONS, _connections(capture, source))
     yield _parcel(NAMES, _names(capture.names))
 
@@ -139,14 +139,16 @@ def knowledge(parcels: Iterable[tuple[str, bytes]]) -> Knowledge:
     return Knowledge(key[ascending], ids[ascending], names)
 
 
-def settle(task: Task, known: Knowledge, contents: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Rows as Spark has them, of the parcels that hold rows."""
+def settle(
+    task: Task, table: str, known: Knowledge, contents: Iterable[bytes]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a table as Spark has them, of its parcels."""
     for content in contents:
         for rows in unpack(content).to_batches():
-            yield to_spark(task.table, _settled(task, known, rows))
+            yield to_spark(table, _settled(task, table, known, rows))
 
 
-def _settled(task: Task, known: Knowledge, rows: pa.RecordBatch) -> pa.RecordBatch:
+def _settled(task: Task, table: str, known: Knowledge, rows: pa.RecordBatch) -> pa.RecordBatch:
     for index, name in enumerate(rows.schema.names):
         column = rows.column(index)
         if name in TOPIC_COLUMNS:
@@ -157,6 +159,6 @@ def _settled(task: Task, known: Knowledge, rows: pa.RecordBatch) -> pa.RecordBat
             ids = np.append(known.ids, -1)[place]
             column = pa.array(ids, mask=column.is_null().to_numpy(zero_copy_only=False))
         rows = rows.set_column(index, name, column)
-    if task.table == "records":
+    if table == "records":
         rows, _ = internal_records.tell(rows, show_secrets=task.show_secrets)
     return rows

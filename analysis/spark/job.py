@@ -1,4 +1,4 @@
-"""The job: a table of captures as Parquet, in folders by date and API."""
+"""The job: tables of captures as Parquet, in folders by date and API."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ _NS_PER_DAY: Final = 86_400 * 10**9
 
 
 def run(spark: SparkSession, request: Request, output: str) -> None:
-    """Write `request.table` to the folder `output`, which must not exist.
+    """Write the tables to the folder `output`, each in a folder of its name that must not exist.
 
     A row's date, in UTC, is that of its first time; its API is where the table has one.
     """
-    names = TABLES[request.table].schema.names
-    times = ", ".join(f"{name}_ns" for name in _TIMES if name in names)
-    # Not by way of Spark's timestamps, whose date is that of the session's time zone.
-    date = f.expr(f"date_from_unix_date(int(coalesce({times}) div {_NS_PER_DAY}))")
-    folders = ["date", "api"] if "api" in names else ["date"]
-    with plan.table(spark, request) as found:
-        found.withColumn("date", date).write.partitionBy(*folders).parquet(output)
+    with plan.tables(spark, request) as tables:
+        for name, rows in tables.items():
+            known = TABLES[name].schema.names
+            times = ", ".join(f"{time}_ns" for time in _TIMES if time in known)
+            # Not by way of Spark's timestamps, whose date is that of the session's time zone.
+            date = f.expr(f"date_from_unix_date(int(coalesce({times}) div {_NS_PER_DAY}))")
+            folders = ["date", "api"] if "api" in known else ["date"]
+            dated = rows.withColumn("date", date)
+            dated.write.partitionBy(*folders).parquet(f"{output.rstrip('/')}/{name}")

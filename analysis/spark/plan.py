@@ -1,10 +1,10 @@
-"""The plan: from files to a table, as Spark's jobs.
+"""The plan: from files to tables, as Spark's jobs.
 
     look      a task a split     what must be known before: counts, the brokers, who is damaged
     read      a task a split     packets as rows
               shuffle            by connection, sorted by place in the capture
     dissect   a task a share     parcels of rows, kept by Spark
-    settle    a task a share     numbers of connections, names of topics; the table
+    settle    a task a share     numbers of connections, names of topics; the tables
 
 A share is some connections whole. It streams through its task, so that a connection may be larger
 than memory. What goes over the network is each packet's payload once; parcels stay where they are.
@@ -16,14 +16,14 @@ import pickle
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
-from pyspark import StorageLevel
+from pyspark import Broadcast, StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from analysis.spark import dissection, splits
-from analysis.spark.dissection import CONNECTIONS, NAMES, ROWS, SPARK_PARCEL, Task
+from analysis.spark.dissection import CONNECTIONS, NAMES, SPARK_PARCEL, Knowledge, Task
 from analysis.spark.schemas import spark_schema, to_spark
 from analysis.spark.splits import Look, Split
 from dissector import rows
@@ -34,16 +34,18 @@ from dissector.packets.paths import find
 SHARE_BYTES = 256 << 20
 """Bytes of capture, about, that a task dissects."""
 
+Batches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
 _PACKETS = "connection long, position long, capture int, number long, head binary, payload binary"
 _BYTES = pa.schema([("content", pa.binary())])
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Which table of which captures."""
+    """Which tables of which captures."""
 
     paths: Sequence[str]
-    table: str = "exchanges"
+    tables: Sequence[str] = ("exchanges",)
     ports: Sequence[int] = DEFAULT_PORTS
     apis: Collection[str] = ()
     show_secrets: bool = False
@@ -57,14 +59,17 @@ class Request:
 
 
 @contextmanager
-def table(spark: SparkSession, request: Request) -> Iterator[DataFrame]:
-    """The table, to be written or collected while its parcels are kept. Raises DissectorError."""
+def tables(spark: SparkSession, request: Request) -> Iterator[dict[str, DataFrame]]:
+    """The tables by name, to be written or collected while their parcels are kept.
+
+    Raises CaptureError where nothing can be read.
+    """
     files = find(request.paths)
     looks = _looks(spark, splits.guess(files, request.split_bytes))
     if not any(found.packets for found in looks):
         _say_why_not(looks)
     task = Task(
-        request.table,
+        tuple(request.tables),
         files,
         frozenset().union(*(found.brokers for found in looks)),
         tuple(request.ports),
@@ -89,21 +94,31 @@ def table(spark: SparkSession, request: Request) -> Iterator[DataFrame]:
         dissection.knowledge((row.kind, bytes(row.content)) for row in told)
     )
 
-    def settle(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        contents = (each.as_py() for batch in batches for each in batch.column("content"))
-        yield from dissection.settle(task, known.value, contents)
-
-    schema = spark_schema(request.table)
-    found = parcels.filter(parcels.kind == ROWS).select("content").mapInArrow(settle, schema)
-    if request.table == "problems":
+    found = {
+        name: parcels.filter(parcels.kind == name)
+        .select("content")
+        .mapInArrow(_settling(task, name, known), spark_schema(name))
+        for name in request.tables
+    }
+    if "problems" in found:
         seen = rows.problems([problem for each in looks for problem in each.numbered_problems])
         part = pa.Table.from_batches([to_spark("problems", seen)])
-        found = found.union(spark.createDataFrame(part, schema))
+        found["problems"] = found["problems"].unionAll(spark.createDataFrame(part))
     try:
         yield found
     finally:
         parcels.unpersist()
         known.unpersist()
+
+
+def _settling(task: Task, name: str, known: Broadcast[Knowledge]) -> Batches:
+    """What makes rows of one table of their parcels."""
+
+    def settle(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        contents = (each.as_py() for batch in batches for each in batch.column("content"))
+        yield from dissection.settle(task, name, known.value, contents)
+
+    return settle
 
 
 def _within(request: Request, looks: Sequence[Look]) -> list[Split]:

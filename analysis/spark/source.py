@@ -19,7 +19,8 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Listener
 from pathlib import Path
 from secrets import token_bytes
 from typing import Any, Final
@@ -27,6 +28,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -73,14 +76,14 @@ def parse(options: Mapping[str, str]) -> tuple[Request, str | None]:
     paths = json.loads(rest.pop("paths", "[]")) or [rest.pop("path", "")]
     if paths == [""]:
         raise DissectorError("which captures? load(PATH), or the option `path`")
-    name = rest.pop("table", _DEFAULT.table)
+    name = rest.pop("table", "exchanges")
     if name not in TABLES:
         raise DissectorError(f"no table is called {name}: there are {', '.join(TABLES)}")
     spool = rest.pop("spool", None)
     try:
         request = Request(
             paths,
-            name,
+            (name,),
             ports=_numbers(rest.pop("ports", "")) or _DEFAULT.ports,
             apis=[_api(key) for key in _numbers(rest.pop("api_keys", ""))],
             show_secrets=rest.pop("show_secrets", "").lower() == "true",
@@ -129,22 +132,25 @@ class _Office:
 
     def _serve(self) -> None:
         while True:
-            with self._listener.accept() as line:
-                line.send(self._answer(line))
+            try:
+                with self._listener.accept() as line:
+                    line.send(self._answer(line.recv()))
+            except (AuthenticationError, EOFError, ConnectionError):
+                continue  # a stranger, or a query that was given up; the next one is served
 
-    def _answer(self, line: Connection) -> tuple[str, str]:
+    def _answer(self, options: Mapping[str, str]) -> tuple[str, str]:
         """Where the spool is, and what went wrong; one of them is empty."""
-        request, spool = parse(line.recv())
         try:
-            return self._spooled(request, spool), ""
-        except DissectorError as error:
+            return self._spooled(*parse(options)), ""
+        except (DissectorError, PySparkException, Py4JError, OSError) as error:
             return "", str(error)
 
     def _spooled(self, request: Request, spool: str | None) -> str:
         folder = Path(spool or tempfile.gettempdir(), f"kafka-dissector-{uuid4().hex}")
         self._spools.append(folder)
-        with plan.table(self._spark, request) as found:
-            found.write.parquet(folder.as_uri())
+        with plan.tables(self._spark, request) as tables:
+            for rows in tables.values():
+                rows.write.parquet(folder.absolute().as_uri())
         return str(folder)
 
     def _empty(self) -> None:
@@ -167,7 +173,7 @@ class _Source(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        return spark_schema(self._request.table)
+        return spark_schema(self._request.tables[0])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return _Reader(dict(self.options), schema, self.address, self.key)
