@@ -20,7 +20,8 @@ import pytest
 from conftest import Make, connection, exchange
 
 import dissector
-from analysis.cli import FORMAT_NAMES, TABLE_NAMES, main
+from analysis.cli import main
+from analysis.commands.common import FORMAT_NAMES, TABLE_NAMES
 from dissector import tables
 
 ROOT = Path(__file__).parents[2]

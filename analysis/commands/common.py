@@ -1,0 +1,155 @@
+"""What commands have in common: their input, their output, and how reading may end.
+
+Only click is imported here and at the top of the commands' modules: ``--help`` reads all of them.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import click
+
+if TYPE_CHECKING:
+    from dissector.capture import Capture
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Named here again because the modules that know them import Arrow.
+TABLE_NAMES: Final = (
+    "exchanges",
+    "errors",
+    "batches",
+    "records",
+    "connections",
+    "topics",
+    "problems",
+)
+FORMAT_NAMES: Final = ("jsonl", "csv", "parquet", "arrow")
+
+SHOW_SECRETS: Final = "Show credentials and configuration values."
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What is read, and how."""
+
+    captures: tuple[str, ...]
+    ports: tuple[int, ...]
+    keylog: Path | None
+
+    @contextmanager
+    def opened(
+        self, *, show_progress: bool = True, show_secrets: bool = False
+    ) -> Iterator[Capture]:
+        """The capture. What cannot be read becomes one sentence and exit status 1."""
+        import dissector
+        from analysis.terminal import progress
+
+        options: dict[str, Any] = {"ports": self.ports} if self.ports else {}
+        options |= {"show_secrets": show_secrets, "keylog": self.keylog}
+        try:
+            with progress(show_progress) as show:
+                yield dissector.open_capture(self.captures, progress=show, **options)
+        except dissector.DissectorError as error:
+            raise click.ClickException(str(error)) from error
+
+    def again(self, rest: str) -> str:
+        """The command line that does something else with the same capture."""
+        verb, *options = rest.split()
+        repeatable = len(self.captures) <= 3 and "-" not in self.captures
+        names = shlex.join(self.captures) if repeatable else "CAPTURE..."
+        named = [word for port in self.ports for word in ("--port", str(port))]
+        named += ["--keylog", shlex.quote(str(self.keylog))] if self.keylog else []
+        return " ".join(["kafka-dissector", verb, names, *named, *options])
+
+    @property
+    def name(self) -> str:
+        """What it is called in a heading."""
+        more = f" and {len(self.captures) - 3} more" if self.captures[3:] else ""
+        return ", ".join(self.captures[:3]) + more
+
+
+def on_capture(command: F) -> F:
+    """The arguments of commands that read captures; the command gets an `Input` as `source`."""
+
+    @wraps(command)
+    def run(
+        captures: tuple[str, ...], ports: tuple[int, ...], keylog: Path | None, **given: Any
+    ) -> Any:
+        return command(source=Input(captures, ports, keylog), **given)
+
+    for decorate in (
+        click.option(
+            "--port", "ports", type=click.IntRange(1, 65535), multiple=True, metavar="PORT",
+            help="Where brokers listen, for connections that began before the capture; may be "
+            "repeated.  [default: 9092]",
+        ),
+        click.option(
+            "--keylog", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Secrets to decrypt TLS with, in the NSS key log format (SSLKEYLOGFILE).",
+        ),
+        click.argument("captures", metavar="CAPTURE...", nargs=-1, required=True),
+    ):  # fmt: skip
+        run = decorate(run)
+    return cast(F, run)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How and where rows are written."""
+
+    form: str
+    file: Path | None
+    show_secrets: bool
+
+
+def on_output(command: F) -> F:
+    """The options of commands that write rows; the command gets an `Output`."""
+
+    @wraps(command)
+    def run(form: str, file: Path | None, show_secrets: bool, **given: Any) -> Any:
+        return command(output=Output(form, file, show_secrets), **given)
+
+    for option in (
+        click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS),
+        click.option(
+            "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE", help="Write to a file, which takes this name when it is complete.",
+        ),
+        click.option(
+            "--format", "form", type=click.Choice(FORMAT_NAMES), default="jsonl",
+            show_default=True, help="How to write it.",
+        ),
+    ):  # fmt: skip
+        run = option(run)
+    return cast(F, run)
+
+
+class NoPandas(MetaPathFinder):
+    """Says that pandas is not installed.
+
+    Arrow imports pandas at its first conversion, to know DataFrames when it sees them. Few commands
+    make one (see `allow_pandas`), and the import takes longer than all else that a small capture
+    needs.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname, name=fullname)
+
+
+def allow_pandas() -> None:
+    """For a command that makes DataFrames: before it imports what imports Arrow."""
+    sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, NoPandas)]

@@ -1,0 +1,70 @@
+"""``kafka-dissector show``: exchanges, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from analysis.commands.common import SHOW_SECRETS, Input, on_capture
+
+if TYPE_CHECKING:
+    from dissector.exchange import Exchange
+
+CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
+    "errors": lambda exchange: bool(exchange.error_count),
+    "throttled": lambda exchange: bool(exchange.throttle_time_ms),
+    "unanswered": lambda exchange: exchange.status == "unanswered",
+    "undecoded": lambda exchange: exchange.status == "undecoded",
+    "request_missing": lambda exchange: exchange.status == "request_missing",
+}
+"""What `show --only` chooses by."""
+
+
+@click.command("show")
+@on_capture
+@click.option("--packet", type=int, help="Those of which a message begins in this packet.")
+@click.option("--correlation-id", type=int, help="Those with this correlation id.")
+@click.option("--connection", type=int, help="Those of this connection, by its connection_id.")
+@click.option("--only", type=click.Choice(list(CHOICES)), help="Those that are, or have, this.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=10, show_default=True, help="How many at most."
+)
+@click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS)
+def command(
+    source: Input,
+    packet: int | None,
+    correlation_id: int | None,
+    connection: int | None,
+    only: str | None,
+    limit: int,
+    show_secrets: bool,
+) -> None:
+    """Show exchanges as trees: offset, field, value.
+
+    The first ones of the capture, or of those that the options choose.
+    """
+    from analysis.show import tree
+    from analysis.terminal import write
+
+    def is_chosen(exchange: Exchange) -> bool:
+        return (
+            packet in (None, exchange.request_packet, exchange.response_packet)
+            and correlation_id in (None, exchange.correlation_id)
+            and connection in (None, exchange.connection_id)
+            and (only is None or CHOICES[only](exchange))
+        )
+
+    with source.opened() as capture:
+        # One more than asked for, to know whether there are more.
+        chosen = list(islice(filter(is_chosen, capture.exchanges()), limit + 1))
+    for index, exchange in enumerate(chosen[:limit]):
+        if index:
+            click.echo()
+        write(tree(exchange, secrets=show_secrets))
+    if not chosen:
+        click.echo("No such exchange is in the capture.", err=True)
+    elif len(chosen) > limit:
+        click.echo("There are more: --limit shows them.", err=True)

@@ -1,0 +1,21 @@
+"""``kafka-dissector summary``: what is in a capture, at a glance."""
+
+from __future__ import annotations
+
+import click
+
+from analysis.commands.common import Input, on_capture
+
+
+@click.command("summary")
+@on_capture
+def command(source: Input) -> None:
+    """Show what is in a capture, what is wrong first."""
+    from analysis.summary import Summary
+    from analysis.summary_view import screen
+    from analysis.terminal import write
+
+    found = Summary()
+    with source.opened() as capture:
+        found.read(capture.stream(Summary.TABLES))
+    write(screen(found, source.name, capture.packets, source.again))
