@@ -1,18 +1,34 @@
 """From tables to answers: pandas, the command line.
 
-load    a capture as pandas DataFrames, by table name
+load      a capture as pandas DataFrames, by table name
+throttle  and the like: the answers of `analysis.answers`, each a function of what `load` gives
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["load"]
+
+
+def __getattr__(name: str) -> Callable[..., pd.DataFrame]:
+    """The answer of that name, and pandas with it, when it is first asked for."""
+    from analysis.answers import ANSWERS
+
+    if name in ANSWERS:
+        return ANSWERS[name].function
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    from analysis.answers import ANSWERS
+
+    return sorted([*globals(), *ANSWERS])
 
 
 def load(

@@ -19,6 +19,8 @@ from typing import Final, cast
 
 import click
 
+from analysis.answers import ANSWERS
+from analysis.commands.answers import command_of
 from analysis.commands.common import NoPandas
 
 INTERRUPTED: Final = 130
@@ -67,9 +69,19 @@ class _Commands(click.Group):
             raise click.ClickException(f"{where}{error.strerror or error}") from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [*COMMANDS, *ANSWERS]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, names in (("Commands", COMMANDS), ("Answers", ANSWERS)):
+            room = formatter.width - 6 - max(map(len, names))
+            commands = {name: self.get_command(ctx, name) for name in names}
+            helps = [(n, each.get_short_help_str(room)) for n, each in commands.items() if each]
+            with formatter.section(title):
+                formatter.write_dl(helps)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in ANSWERS:
+            return command_of(ANSWERS[cmd_name])
         if cmd_name not in COMMANDS:
             return None
         return cast(click.Command, import_module(f"analysis.commands.{cmd_name}").command)

@@ -32,9 +32,13 @@ class Column:
 class Listing:
     """Columns and rows of cells, for rich to print."""
 
-    def __init__(self, columns: Sequence[Column], rows: Iterable[Sequence[Text]]) -> None:
+    def __init__(
+        self, columns: Sequence[Column], rows: Iterable[Sequence[Text]], *, tell: bool = False
+    ) -> None:
+        """`tell`: say below which columns are left out."""
         self._columns = columns
         self._rows = list(rows)
+        self._tell = tell
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
@@ -51,6 +55,9 @@ class Listing:
         for row in self._rows:
             table.add_row(*(row[index] for index in shown))
         yield table
+        missed = [column.name for i, column in enumerate(self._columns) if i not in shown]
+        if self._tell and missed:
+            yield Text(f"no room for {', '.join(missed)}", "dim")
 
     def _widths(self) -> list[int]:
         heads = [Text(column.name) for column in self._columns]

@@ -82,14 +82,21 @@ def write(parts: Iterable[RenderableType]) -> None:
 
     if sys.stdout.isatty():
         _write(Console(markup=False, highlight=False, emoji=False), parts)
-        return
+    else:
+        sys.stdout.write(plain(parts))
+
+
+def plain(parts: Iterable[RenderableType]) -> str:
+    """What goes to a pipe or a file."""
+    from rich.console import Console
+
     console = Console(
         markup=False, highlight=False, emoji=False, width=PIPE_WIDTH, color_system=None
     )
     with console.capture() as captured:
         _write(console, parts)
     lines = captured.get().split("\n")[:-1]
-    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
+    return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 def _write(console: Console, parts: Iterable[RenderableType]) -> None:

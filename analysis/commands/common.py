@@ -113,21 +113,25 @@ class Output:
     show_secrets: bool
 
 
-def on_output(command: F) -> F:
-    """The options of commands that write rows; the command gets an `Output`."""
+def on_output(command: F, forms: Sequence[str] = FORMAT_NAMES, secrets: bool = True) -> F:
+    """The options of commands that write rows; the command gets an `Output`.
+
+    `forms`: the formats to choose from, the default first. `secrets`: whether rows may have any.
+    """
 
     @wraps(command)
-    def run(form: str, file: Path | None, show_secrets: bool, **given: Any) -> Any:
+    def run(form: str, file: Path | None, show_secrets: bool = False, **given: Any) -> Any:
         return command(output=Output(form, file, show_secrets), **given)
 
+    if secrets:
+        run = click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS)(run)
     for option in (
-        click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS),
         click.option(
             "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path),
             metavar="FILE", help="Write to a file, which takes this name when it is complete.",
         ),
         click.option(
-            "--format", "form", type=click.Choice(FORMAT_NAMES), default="jsonl",
+            "--format", "form", type=click.Choice(forms), default=forms[0],
             show_default=True, help="How to write it.",
         ),
     ):  # fmt: skip

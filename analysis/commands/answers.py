@@ -1,0 +1,72 @@
+"""``kafka-dissector latency`` and its like: a command for each answer, made from the registry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import click
+
+from analysis.answers import Answer, Option
+from analysis.commands.common import (
+    FORMAT_NAMES,
+    Input,
+    Output,
+    allow_pandas,
+    on_capture,
+    on_output,
+)
+from analysis.commands.output import TABLE, check, to_terminal, write
+
+
+def command_of(answer: Answer) -> click.Command:
+    """The command that asks this question of a capture, and writes the rows of the answer."""
+
+    def run(source: Input, output: Output, **options: Any) -> None:
+        _run(answer, source, output, options)
+
+    made = on_output(run, (TABLE, *FORMAT_NAMES), secrets=False)
+    for option in reversed(answer.options):
+        made = _option(option)(made)
+    return click.command(answer.name, help=answer.question, short_help=answer.question)(
+        on_capture(made)
+    )
+
+
+def _option(option: Option) -> Any:
+    name, default = f"--{option.name.replace('_', '-')}", option.default
+    if isinstance(default, tuple):
+        return click.option(
+            name, option.name, multiple=True, default=default, callback=_words, metavar="COLUMN",
+            help=f"{option.meaning}; may be repeated.  [default: {', '.join(default)}]",
+        )  # fmt: skip
+    return click.option(
+        name, option.name, type=type(default), default=default, show_default=True,
+        help=f"{option.meaning}.",
+    )  # fmt: skip
+
+
+def _words(_: click.Context, __: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
+    """``--by client_id,api`` is ``--by client_id --by api``."""
+    return tuple(word.strip() for each in given for word in each.split(","))
+
+
+def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any]) -> None:
+    check(output, source)
+    allow_pandas()
+    import pyarrow as pa
+
+    from analysis.answers.common import no_tables
+    from analysis.frames import frame
+    from dissector.errors import DissectorError
+
+    ask = partial(answer.function, **options)
+    try:
+        ask(no_tables(answer.tables))  # a wrong option is told before a large capture is read
+    except DissectorError as error:
+        raise click.UsageError(str(error)) from error
+    with source.opened(show_progress=not to_terminal(output)) as capture:
+        tables = {name: frame(rows) for name, rows in capture.tables(answer.tables).items()}
+        rows = pa.Table.from_pandas(ask(tables), preserve_index=False)
+    write(rows.to_batches(), rows.schema, output)

@@ -1,0 +1,122 @@
+"""Throttling is what the broker's request log says; a client that does not wait is found out."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+import pytest
+from answering import capture, made, told
+from conftest import START, exchange
+
+import analysis
+from analysis.answers.throttle import CLIENT_WAITS_SINCE
+from dissector.errors import DissectorError
+from dissector.protocol import catalog
+
+MS = 1_000_000
+
+
+def of_log() -> pd.DataFrame:
+    """The throttled requests of the broker's log, each with how long its client then waited."""
+    rows = told("kafka-4-quotas")
+    rows["received"] = rows["time"] - rows["total_ms"] * MS
+    following = rows.groupby("client")["received"].shift(-1)
+    rows["waited_ms"] = (following - rows["time"]) / MS
+    rows["api"] = rows["api_key"].map(catalog.api_name)
+    return rows[rows["throttle_time_ms"] > 0]
+
+
+def test_throttle_times_are_those_of_the_brokers_log() -> None:
+    by = ["client_id", "api"]
+    found = analysis.throttle(capture("kafka-4-quotas"), by=by).set_index(by)
+    times = of_log().groupby(by)["throttle_time_ms"]
+    expected = pd.DataFrame(
+        {"responses": times.size(), "total_ms": times.sum(), "longest_ms": times.max()}
+    )
+    pd.testing.assert_frame_equal(
+        found[expected.columns].sort_index(), expected.astype("Int64"), check_index_type=False
+    )
+    assert found["total_ms"].is_monotonic_decreasing
+
+
+def test_who_waited_is_who_came_late_in_the_brokers_log() -> None:
+    rows = of_log()
+    margin = 3  # the log has whole milliseconds, and is written after the response has left
+    waited = rows["waited_ms"] >= rows["throttle_time_ms"] - margin
+    found = analysis.throttle(capture("kafka-4-quotas"), by=["client_id"]).set_index("client_id")
+    assert found["honoured"].to_dict() == waited.groupby(rows["client_id"]).sum().to_dict()
+    assert (
+        found["last"].to_dict()
+        == rows["waited_ms"].isna().groupby(rows["client_id"]).sum().to_dict()
+    )
+    assert found["early"].sum() == found["held"].sum() == 0
+
+
+def answered(at: int, **columns: object) -> dict[str, object]:
+    """A request at so many ms, answered 2 ms later."""
+    time = START + at * MS
+    end = time + 2 * MS
+    return exchange(
+        request_time=time,
+        request_end_time=time,
+        response_time=end,
+        response_end_time=end,
+        **columns,
+    )
+
+
+@pytest.mark.parametrize(
+    ("next_at", "verdict"),
+    [
+        (None, "last"),
+        (1, "last"),  # sent before the client could know
+        (3, "early"),
+        (100, "early"),
+        (101, "honoured"),  # the client's clock has whole milliseconds
+        (102, "honoured"),
+    ],
+)
+def test_the_next_request_of_the_connection_tells(next_at: int | None, verdict: str) -> None:
+    rows = [
+        answered(0, throttle_time_ms=100),
+        answered(5, connection_id=1),  # of another connection, which is free to go on
+    ]
+    if next_at is not None:
+        rows.append(answered(next_at))
+    found = analysis.throttle(made(exchanges=rows)).iloc[0]
+    verdicts = {"early": 0, "honoured": 0, "held": 0, "last": 0}
+    assert {name: found[name] for name in verdicts} == verdicts | {verdict: 1}
+
+
+def test_a_response_that_the_broker_held_asks_nothing_of_the_client() -> None:
+    rows = [
+        answered(0, api="Produce", api_key=0, api_version=5, throttle_time_ms=2, latency_ms=2.0),
+        answered(2, api="Produce", api_key=0, api_version=5),
+        answered(9, connection_id=1, throttle_time_ms=50, api_version=5, latency_ms=2.0),
+        answered(12, connection_id=1),
+    ]
+    found = analysis.throttle(made(exchanges=rows), by=["api"]).set_index("api")
+    assert found["held"].to_dict() == {"Metadata": 0, "Produce": 1}
+    assert found["early"].to_dict() == {"Metadata": 1, "Produce": 0}
+    assert found.loc["Metadata", "earliest_ms"] == pytest.approx(49)
+
+
+def test_versions_that_wait_are_those_that_the_definitions_tell_of() -> None:
+    told = {}
+    for key, name in catalog.apis().items():
+        _, text = catalog._text(key)
+        if note := re.search(r"^# (\d+): .*KIP-219", text, re.MULTILINE):
+            told[name] = int(note[1])
+    assert told == CLIENT_WAITS_SINCE
+
+
+def test_a_column_that_is_not_there_is_named() -> None:
+    with pytest.raises(
+        DissectorError, match=r"no column nonsense to group by; there are: .*broker"
+    ):
+        analysis.throttle(made(), by=["nonsense"])
+
+
+def test_nothing_throttled_is_no_row() -> None:
+    assert not len(analysis.throttle(made(exchanges=[exchange(throttle_time_ms=0)])))
