@@ -21,3 +21,5 @@ fi
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 "$venv/bin/python" -m pip install -q --disable-pip-version-check -r requirements.txt
 "$venv/bin/python" -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+# As the installation of a package does; Python itself does not where it is told to write no bytecode.
+"$venv/bin/python" -m compileall -q dissector analysis

@@ -188,6 +188,7 @@ class Capture:
                     yield "records", each
             if "problems" in wanted:
                 yield "problems", rows.problems([*problems, *faults(turn, captures)])
+            del turn, found  # so that the memory of their bytes serves the next block
         if "connections" in wanted:
             yield "connections", self._connections.rows()
         for path in self._segments:
@@ -216,7 +217,10 @@ class Capture:
                 yield from self._decrypted(conversation, now)
                 turn = self._turn(conversation, frames, now, last=False)
                 self._read(block.bytes_read)
-                yield turn, [*block.problems, *frames.problems]
+                problems = [*block.problems, *frames.problems]
+                del block, frames  # so that the memory of their bytes serves the next block
+                yield turn, problems
+                del turn
             frames = self._streams.finish()
             yield from self._decrypted(conversation, now)
             turn = self._turn(conversation, frames, now, last=True)

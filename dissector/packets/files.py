@@ -29,7 +29,7 @@ from dissector.packets.paths import find, open_reader
 from dissector.packets.records import CaptureReader, Columns, Records
 from dissector.problems import Problem
 
-BLOCK_BYTES = 1 << 25
+BLOCK_BYTES = 1 << 26
 PACKETS = 100_000
 """Bytes and, about, packets of a block, whichever are fewer: smaller blocks cost time in each later
 stage, larger ones memory."""

@@ -14,6 +14,7 @@ file was truncated, and that is a `Problem` too.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -91,6 +92,25 @@ class Scan:
     problems: list[Problem] = field(default_factory=list)
 
 
+class Memory:
+    """Memory for one block after another, the same again as soon as nothing refers to it.
+
+    Fresh memory costs more than to fill it: the kernel clears it, page by page, and none of it is
+    in the processor's cache.
+    """
+
+    def __init__(self) -> None:
+        self._last: Bytes = np.empty(0, np.uint8)
+
+    def take(self, size: int) -> Bytes:
+        """An array of `size` bytes, with whatever is in them."""
+        # Every view of an array refers to the array that owns its memory. So where only `_last`
+        # does (and the argument of the call that counts), no block is left.
+        if len(self._last) < size or sys.getrefcount(self._last) > 2:
+            self._last = np.empty(size + size // 8, np.uint8)
+        return self._last[:size]
+
+
 class Input(Protocol):
     """The bytes that a reader reads: see `ByteInput`, whose words these are."""
 
@@ -156,6 +176,7 @@ class CaptureReader:
         self._damages = 0
         self._lost_at: int | None = None  # offset in the file at which the chain broke
         self._ended = False
+        self._memory = Memory()
 
     @property
     def context(self) -> object:
@@ -181,7 +202,7 @@ class CaptureReader:
 
     def _read_once(self, reserve: int, room: int) -> Records:
         fresh = reserve + len(self._carry)
-        data: Bytes = np.empty(fresh + room + PAD, np.uint8)
+        data = self._memory.take(fresh + room + PAD)
         data[reserve:fresh] = np.frombuffer(self._carry, np.uint8)
         got, final = self._input.fill(data.data[fresh : fresh + room])
         end = fresh + got
