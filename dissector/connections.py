@@ -18,7 +18,7 @@ from dissector.arrow import batch
 from dissector.conversation.dialogue import Turn
 from dissector.conversation.facts import distinct
 from dissector.packets.block import Int64
-from dissector.streams.table import NEVER, OPEN, ConnectionTable
+from dissector.streams.table import NEVER, OPEN, OTHER, TLS, ConnectionTable
 from dissector.tables import CONNECTIONS
 from dissector.tls import Facts
 
@@ -109,13 +109,17 @@ class Connections:
             "requests": _added(self._requests, none, count)[:count],
             "responses": _added(self._responses, none, count)[:count],
         }
+        # Streams are followed until they are known not to be Kafka: what was counted by then
+        # depends on how much of the capture was read at once, and says nothing.
+        left = np.isin(table.protocol[:count], (OTHER, TLS))
         for name, end in (("client", client), ("broker", 1 - client)):
+            for what, counts in (("packets", table.packets), ("bytes", table.bytes)):
+                columns[f"{name}_{what}"] = counts[every, end]
             for what, counts in (
-                ("packets", table.packets), ("bytes", table.bytes),
                 ("retransmitted", table.retransmitted), ("out_of_order", table.out_of_order),
                 ("lost_bytes", table.lost),
             ):  # fmt: skip
-                columns[f"{name}_{what}"] = counts[every, end]
+                columns[f"{name}_{what}"] = pa.array(counts[every, end], mask=left)
         facts = [self._tls.get(row, _NO_TLS) for row in range(count)]
         for name in ("version", "cipher", "sni", "alpn"):
             columns[f"tls_{name}"] = pa.array([getattr(each, name) for each in facts], pa.string())

@@ -195,7 +195,7 @@ RECORDS = Table(
 
 CONNECTIONS = Table(
     "connections",
-    "a TCP connection",
+    "a TCP connection; of those that are not Kafka, what is lost or out of place is not known",
     (
         _CONNECTION,
         TableColumn("client_ip", TEXT, "address of the client"),

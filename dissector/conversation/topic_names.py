@@ -54,18 +54,35 @@ class TopicNames:
         return bool(pc.any(pc.is_in(words, self._missing())).as_py())
 
     def complete(self, column: pa.Array) -> pa.Array:
-        """The same column with every id replaced whose name has become known since."""
-        if pa.types.is_list(column.type):
-            words = self.complete(column.values)
-            return pa.ListArray.from_arrays(column.offsets, words, mask=column.is_null())
+        """The same column with every id replaced whose name has become known since.
+
+        In a list each name is once: a message may have named a topic, and given its id.
+        """
         late = sorted(self.missing & self.names.keys())
         if not late:
             return column
+        if pa.types.is_list(column.type):
+            words = self.complete(column.values)
+            return _each_once(
+                pa.ListArray.from_arrays(column.offsets, words, mask=column.is_null())
+            )
         where = pc.index_in(column, pa.array(late, pa.string()))
         return pc.coalesce(pa.array([self.names[each] for each in late]).take(where), column)
 
     def _missing(self) -> pa.Array:
         return pa.array(sorted(self.missing), pa.string())
+
+
+def _each_once(lists: pa.ListArray) -> pa.ListArray:
+    """The same lists of texts, without what stood in each of them before."""
+    owner = pc.list_parent_indices(lists)
+    words = pa.table({"owner": owner, "word": pc.list_flatten(lists)})
+    words = words.append_column("at", pa.array(np.arange(len(owner))))
+    first = words.group_by(["owner", "word"]).aggregate([("at", "min")])["at_min"]
+    words = words.take(first.sort())
+    counts = np.bincount(words["owner"].to_numpy(), minlength=len(lists))
+    offsets = pa.array(np.append(0, np.cumsum(counts)), pa.int32())
+    return pa.ListArray.from_arrays(offsets, words["word"].combine_chunks(), mask=lists.is_null())
 
 
 def uuid_text(raw: bytes) -> str:
