@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from dissector import internal_records, record_rows, rows
 from dissector.connections import Connections
-from dissector.conversation.dialogue import Conversation, Turn
+from dissector.conversation.dialogue import REQUEST_WAIT, Conversation, Turn
 from dissector.conversation.topic_names import TopicNames
 from dissector.errors import DissectorError
 from dissector.exchange import Exchange, as_exchanges
 from dissector.faults import faults
 from dissector.keyfiles import KeyFiles
-from dissector.packets import FileSource, open_packets
+from dissector.packets import open_packets
 from dissector.packets.block import Int64, PacketSource
 from dissector.packets.paths import find
 from dissector.problems import Problem
@@ -85,15 +85,19 @@ class Capture:
         hold: bool = True,
         show_secrets: bool = False,
         brokers: Collection[tuple[int, int, int]] = (),
+        request_wait: int = REQUEST_WAIT,
         keylog: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """`brokers`: where brokers are known to listen: high, low and port as in `PacketBlock`."""
+        """`brokers`: where brokers are known to listen: high, low and port as in `PacketBlock`.
+
+        `request_wait`: ns after which a request is unanswered; see `conversation.dialogue`.
+        """
         self._source = source
         self._segments = segments
         self._total = _total(source, segments)
         self._keys = KeyLog(grows=keylog is not None)
-        self._key_files = KeyFiles(source.secrets if isinstance(source, FileSource) else [], keylog)
+        self._key_files = KeyFiles(getattr(source, "secrets", []), keylog)
         self._streams = Streams(
             ports=ports,
             newest={key: catalog.versions(key)[-1] for key in catalog.apis()},
@@ -105,6 +109,7 @@ class Capture:
         self.names = TopicNames()
         """Names of topics by id, as far as they were told."""
         self._hold = hold
+        self._request_wait = request_wait
         self._show_secrets = show_secrets
         self._progress = progress or (lambda read, total: None)
         self.packets = 0
@@ -172,7 +177,7 @@ class Capture:
         """
         names, ends, captures = self.names, self._connections, self._captures
         topics, batches = rows.Topics(), record_rows.BatchRows(names)
-        for turn, problems in self._turns(Conversation(names, tables=wanted)):
+        for turn, problems in self._turns(self._conversation(wanted)):
             if "exchanges" in wanted:
                 yield "exchanges", rows.exchanges(turn, names, ends, captures)
             if "errors" in wanted:
@@ -194,6 +199,9 @@ class Capture:
         for path in self._segments:
             yield from segment_rows(path, wanted, self._read)
 
+    def _conversation(self, wanted: Collection[str]) -> Conversation:
+        return Conversation(self.names, tables=wanted, request_wait=self._request_wait)
+
     @property
     def _captures(self) -> list[str]:
         return self._source.names if self._source else []
@@ -210,8 +218,7 @@ class Capture:
         try:
             while (block := self._source.read(self._streams.reserve)) is not None:
                 self.packets += block.packets_seen
-                if len(block):
-                    now = max(now, int(block.time.max()))
+                now = max(now, block.latest or now)
                 self._learn_secrets()
                 frames = self._streams.feed(block)
                 yield from self._decrypted(conversation, now)

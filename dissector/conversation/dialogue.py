@@ -40,6 +40,9 @@ from dissector.streams.frames import FrameBlock
 REQUEST_WAIT = 900 * 10**9
 """ns of capture time. A JoinGroup may wait for max.poll.interval.ms, whose default is 300 s."""
 
+PATIENT_APIS = (11, 14)
+"""JoinGroup and SyncGroup, whose answers wait for the other members of the group."""
+
 RESPONSE_WAIT = 5 * 10**9
 """ns of capture time; longer than reassembly waits for a byte that was acknowledged."""
 
@@ -143,11 +146,13 @@ class Conversation:
     """Joins the frames of all connections into exchanges, block by block."""
 
     def __init__(
-        self, names: TopicNames, *, tables: Collection[str] | None = None, keep_frames: bool = False
-    ) -> None:
+        self, names: TopicNames, *, tables: Collection[str] | None = None,
+        keep_frames: bool = False, request_wait: int = REQUEST_WAIT,
+    ) -> None:  # fmt: skip
         """`tables`: those to be filled (None: all); what only others need is not looked at.
 
         `keep_frames`: keep the bytes of requests too, in a column `frame` of their table.
+        `request_wait`: ns after which a request is unanswered, but for those of `PATIENT_APIS`.
         """
         unwanted = (
             roles for table, roles in ROLES_OF.items() if tables is not None and table not in tables
@@ -155,6 +160,7 @@ class Conversation:
         self._roles = RESPONSE_ROLES.difference(*unwanted)
         self._names = names
         self._keep_frames = keep_frames
+        self._request_wait = request_wait
         self._count = 0
         self._pending: pa.Table | None = None
         self._waiting = EMPTY
@@ -188,7 +194,9 @@ class Conversation:
         silent = _ints(table, "ordinal")[left] == 0
         gone = ended[_ints(table, "connection")[left]] & (end_time[left] < now - RESPONSE_WAIT)
         gone |= silent & (end_time[left] < now - SILENT_WAIT)
-        gone |= (end_time[left] < now - REQUEST_WAIT) | last
+        patient = np.isin(_ints(table, "api_key")[left], PATIENT_APIS)
+        wait = np.where(patient, REQUEST_WAIT, self._request_wait)
+        gone |= (end_time[left] < now - wait) | last
         self._pending = table.take(pa.array(left[~gone])).combine_chunks()
         return Turn(
             table,

@@ -7,7 +7,7 @@ keep the order of the capture. Packets that are not TCP are counted, and not in 
 The bytes stay where they were read: `payload` says where in `data` a packet's payload begins. The
 first `reserve` bytes of `data` are left free for the next stage, which puts there what it carries
 over from the block before, so that old and new bytes share one array and nothing is copied twice.
-The last `PAD` bytes are padding, so that a gather of up to eight bytes at any payload position
+The last `PAD` bytes are padding, so that a gather of up to sixteen bytes at any payload position
 stays inside the array.
 
 Addresses are two uint64, high and low, in network order; an IPv4 address is its IPv4-mapped IPv6
@@ -33,7 +33,7 @@ UInt16: TypeAlias = NDArray[np.uint16]
 Int8: TypeAlias = NDArray[np.int8]
 UInt8: TypeAlias = NDArray[np.uint8]
 
-PAD = 8
+PAD = 16
 """Bytes of padding at the end of a block's data."""
 
 FIN, SYN, RST, PSH, ACK = 0x01, 0x02, 0x04, 0x08, 0x10
@@ -77,9 +77,17 @@ class PacketBlock:
     bytes_read: int
     """Bytes of input that this stretch took, for progress."""
     problems: list[Problem] = field(default_factory=list)
+    until: int | None = None
+    """ns since 1970: how far time has gone on, where that is known without a packet; live only."""
 
     def __len__(self) -> int:
         return len(self.time)
+
+    @property
+    def latest(self) -> int | None:
+        """How far time has gone on, ns; None where nothing tells."""
+        times = [int(self.time.max())] if len(self.time) else []
+        return max(times if self.until is None else [*times, self.until], default=None)
 
     @classmethod
     def empty(cls, reserve: int) -> PacketBlock:

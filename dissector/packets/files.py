@@ -238,6 +238,7 @@ def _merge(parts: list[_Part], reserve: int) -> PacketBlock:
         packets_seen=sum(block.packets_seen for block in fresh),
         bytes_read=sum(block.bytes_read for block in fresh),
         problems=[problem for block in fresh for problem in block.problems],
+        until=None,
         **columns,
     )
 

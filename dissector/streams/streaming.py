@@ -88,8 +88,8 @@ class Streams:
 
     def feed(self, block: PacketBlock) -> FrameBlock:
         """The frames that this block completed."""
-        if len(block):
-            self._now = int(block.time.max())
+        if (latest := block.latest) is not None:
+            self._now = latest
         return self._feed(block, last=False)
 
     def finish(self) -> FrameBlock:

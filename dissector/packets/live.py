@@ -1,0 +1,221 @@
+"""What comes now, in small blocks: the `PacketSource` of interfaces and pipes.
+
+Every INTERVAL all that has come is copied into one block, sooner where much has come. A block that
+has nothing is given every TICK, because time goes on where nothing comes: `until` tells how far,
+and what waited too long is given up. An interface's time is that of the system; the packets of a
+pipe may come from another machine, or from another year, so that its time goes on from its latest
+packet.
+
+Packets of several interfaces are put into the order of their times, as far as they came together,
+and are numbered as they come, over all interfaces: as in a file that they are written to.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from threading import Thread
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dissector.packets.block import PAD, Bytes, PacketBlock
+from dissector.packets.feed import Feed, Piece
+from dissector.packets.fragments import Fragments
+from dissector.packets.layers import segments
+from dissector.packets.paths import open_reader
+from dissector.packets.records import Columns, Records
+from dissector.problems import Problem
+
+INTERVAL: Final = 0.1
+"""Seconds that a block is waited for."""
+TICK: Final = 1.0
+"""Seconds after which one is given that has nothing."""
+_SLICE = 0.02
+"""Seconds after which it is looked whether much has come."""
+PIPE_BYTES: Final = 4 << 20
+PIPE_BLOCKS: Final = 16
+"""Bytes that are read from a pipe at once, and how often before it is held up."""
+
+Tap = Callable[[Records, NDArray[np.int32]], None]
+"""Called with packets as they were captured, and the capture of each, as index into the names."""
+
+
+class LiveSource:
+    """The packets of all `feeds`, until they end or `stop` is called.
+
+    `interval`: seconds of a block. `tap`: sees the packets before anything is read of them.
+    """
+
+    def __init__(
+        self, feeds: Sequence[Feed], *, interval: float = INTERVAL, tap: Tap | None = None
+    ) -> None:
+        self.names: list[str] = []
+        self.total_bytes: int | None = None
+        self.secrets: list[bytes] = next((f.secrets for f in feeds if isinstance(f, Pipe)), [])
+        """TLS key logs that came with the packets of a pipe; it grows."""
+        self._feeds = list(feeds)
+        self._interval = interval
+        self._tap = tap
+        self._captures: dict[tuple[int, int], int] = {}  # by feed and interface
+        self._fragments = Fragments()
+        self._packets = 0
+        self._is_stopped = False
+        self._given = time.monotonic()
+
+    def stop(self) -> None:
+        """End: what is there already is still given. To be called from anywhere."""
+        self._is_stopped = True
+
+    def close(self) -> None:
+        """Give back sockets and files."""
+        for feed in self._feeds:
+            feed.close()
+
+    def read(self, reserve: int) -> PacketBlock | None:
+        """What came, with `reserve` free bytes before it; None when all has ended."""
+        while self._feeds:
+            self._wait()
+            # Asked before taking: what came before the end is taken still.
+            ended = [feed for feed in self._feeds if feed.ended or self._is_stopped]
+            block = self._take(reserve)
+            for feed in ended:
+                feed.close()
+                self._feeds.remove(feed)
+            now = time.monotonic()
+            if block.packets_seen or block.problems or now - self._given >= TICK:
+                self._given = now
+                return block
+        return None
+
+    def _wait(self) -> None:
+        """Until it is time for a block."""
+        end = time.monotonic() + self._interval
+        while not (self._is_stopped or any(f.is_pressing or f.ended for f in self._feeds)):
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            time.sleep(min(left, _SLICE))
+
+    def _take(self, reserve: int) -> PacketBlock:
+        until = min(filter(None, (feed.time() for feed in self._feeds)), default=None)
+        taken = [(index, piece) for index, feed in enumerate(self._feeds) for piece in feed.take()]
+        pieces = [piece for _, piece in taken]
+        data, columns = _joined(pieces, reserve)
+        for feed in self._feeds:
+            feed.release()
+        problems = [problem for piece in pieces for problem in piece.problems]
+        problems += [problem for feed in self._feeds for problem in feed.watch()]
+        captures = [self._capture(index, piece) for index, piece in taken]
+        capture = np.concatenate([np.zeros(0, np.int32), *captures])
+        if len({index for index, _ in taken}) > 1:
+            order = np.argsort(columns.time, kind="stable")
+            columns = Columns(*(getattr(columns, each.name)[order] for each in fields(Columns)))
+            capture = capture[order]
+        number = self._packets + 1 + np.arange(len(columns.time))
+        self._packets += len(number)
+        read = sum(piece.bytes_read for piece in pieces)
+        records = Records(data, reserve, columns, number, read, problems)
+        if self._tap and len(number):
+            self._tap(records, capture)
+        block = segments(records, 0, self.names[0] if self.names else "", self._fragments)
+        if len(block):
+            block = replace(block, capture=capture[block.number - number[0]])
+        return replace(block, until=until)
+
+    def _capture(self, feed: int, piece: Piece) -> NDArray[np.int32]:
+        """The capture of each packet of a piece: an interface, or the pipe."""
+        interfaces, index = np.unique(piece.interface, return_inverse=True)
+        captures = []
+        for each in interfaces.tolist():
+            known = self._captures.get((feed, each))
+            if known is None:
+                known = self._captures[feed, each] = len(self.names)
+                self.names.append(self._feeds[feed].name_of(each))
+            captures.append(known)
+        return np.array(captures, np.int32)[index]
+
+
+class Pipe:
+    """The `Feed` of a pipe, a file, or (as ``-``) standard input.
+
+    A thread reads, so that who writes is not held up while packets are looked at. Raises
+    CaptureError where what comes is no capture.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.secrets: list[bytes] = []
+        self._path = path
+        self._reader = open_reader(path, self.secrets)
+        self._queue: queue.Queue[Records | None] = queue.Queue(PIPE_BLOCKS)
+        self._latest: tuple[int, float] | None = None  # time of a packet, when it came
+        self._is_closed = self._has_ended = False
+        Thread(target=self._run, daemon=True).start()
+
+    @property
+    def ended(self) -> bool:
+        return self._has_ended
+
+    @property
+    def is_pressing(self) -> bool:
+        return self._queue.qsize() >= PIPE_BLOCKS // 4
+
+    def name_of(self, interface: int) -> str:
+        return self._path
+
+    def time(self) -> int | None:
+        if self._latest is None:
+            return None
+        time_, came = self._latest
+        return time_ + int((time.monotonic() - came) * 1e9)
+
+    def take(self) -> list[Piece]:
+        pieces: list[Piece] = []
+        while not self._queue.empty():
+            records = self._queue.get()
+            if records is None:
+                self._has_ended = True
+                break
+            if len(records.number):
+                self._latest = int(records.columns.time[-1]), time.monotonic()
+            pieces.append(_piece(records))
+        return pieces
+
+    def release(self) -> None:
+        """Nothing to give back: a piece is its own."""
+
+    def watch(self) -> list[Problem]:
+        return []
+
+    def close(self) -> None:
+        # The thread may be waiting for bytes: it ends with the process.
+        self._is_closed = True
+
+    def _run(self) -> None:
+        while not self._is_closed and (records := self._reader.read(0, PIPE_BYTES)) is not None:
+            self._queue.put(records)
+        self._queue.put(None)
+
+
+def _piece(records: Records) -> Piece:
+    count = len(records.number)
+    return Piece(
+        records.data[: len(records.data) - PAD], records.columns, np.zeros(count, np.int32),
+        records.bytes_read, tuple(records.problems),
+    )  # fmt: skip
+
+
+def _joined(pieces: Sequence[Piece], reserve: int) -> tuple[Bytes, Columns]:
+    """The bytes of all pieces behind one another, and their packets."""
+    data: Bytes = np.empty(reserve + sum(len(piece.data) for piece in pieces) + PAD, np.uint8)
+    data[-PAD:] = 0
+    at = reserve
+    columns = []
+    for piece in pieces:
+        data[at : at + len(piece.data)] = piece.data
+        columns.append(replace(piece.columns, start=piece.columns.start + at))
+        at += len(piece.data)
+    return data, Columns.join(columns)

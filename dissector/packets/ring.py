@@ -1,0 +1,291 @@
+"""An interface: packets as the Linux kernel puts them into memory that it shares with us.
+
+A packet socket (packet(7)) with a receive ring of the third version (Documentation/networking/
+packet_mmap.rst in Linux): the ring is a row of blocks; the kernel fills one with packets, each
+behind a header that says when it came, how long it is, and from which interface, and then hands
+the block over by a word in its head. So there is no system call for a packet, and none is cut: a
+frame of 64 KiB, as loopback and cards that merge segments make them, fits as well as any other.
+A block goes back to the kernel as soon as its bytes were copied.
+
+    block     version, -, status, packets, first packet, used bytes, …     48 bytes
+    packet    next, seconds, ns, captured, length, status, link header, network header, …, address
+
+The filter of the kernel is libpcap's, and scapy's binding compiles it. It is attached before the
+ring is made, which throws away what came before it. Loopback shows each packet twice, as it goes
+out and as it comes in: the outgoing one is left out.
+
+An interface may go down and come back, even as another of the same name; `watch` tells, and goes on
+with it. Opening needs the right to capture; nothing after it does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import socket
+import struct
+import time
+from typing import Final
+
+import numpy as np
+
+from dissector.errors import CaptureError, DissectorError
+from dissector.packets.block import Bytes, Int64
+from dissector.packets.feed import Piece
+from dissector.packets.records import PACKET_LIMIT, Columns, gather
+from dissector.problems import Problem
+
+ANY: Final = "any"
+"""What stands for all interfaces, as with tcpdump."""
+BUFFER_BYTES: Final = 32 << 20
+BLOCK_BYTES: Final = 1 << 20
+_RETIRE_MS = 50
+"""A block is handed over when it is full, or after as long."""
+
+_ETH_P_ALL = 3
+_SOL_PACKET = 263
+_ADD_MEMBERSHIP, _RX_RING, _STATISTICS, _VERSION = 1, 5, 6, 10
+_MR_PROMISC = 1
+_TPACKET_V3 = 2
+_ATTACH_FILTER = 26
+_GET_FLAGS, _IS_UP = 0x8913, 1
+_OUTGOING = 4
+
+_OURS = 1  # status of a block that was handed over; 0 gives it back
+_BLOCK = struct.Struct("=8xIII")  # status, packets, first packet
+_NEXT = struct.Struct("=I")
+_PACKET = np.dtype(
+    {
+        "names": ["seconds", "ns", "captured", "length", "link", "interface", "hardware", "kind"],
+        "formats": ["u4", "u4", "u4", "u4", "u2", "i4", "u2", "u1"],
+        "offsets": [4, 8, 12, 16, 24, 52, 56, 58],  # the address stands behind 48 bytes
+        "itemsize": 68,
+    }
+)
+
+_ETHERNET, _RAW_IP = 1, 101
+_LOOPBACK = 772
+_LINKS = {1: _ETHERNET, _LOOPBACK: _ETHERNET, **dict.fromkeys((519, 768, 776, 778, 65534), _RAW_IP)}
+"""Link type by ARPHRD_… of the interface: Ethernet, loopback; raw IP, the tunnels, tun devices."""
+
+
+class Ring:
+    """The `Feed` of one interface, or of all (`ANY`).
+
+    `expression`: what to capture, as tcpdump takes it; empty for all. `promiscuous`: also what is
+    for other machines. `buffer_bytes`: of the ring, rounded down to whole blocks.
+
+    Raises CaptureError where there is no such interface, the filter cannot be understood, or the
+    right to capture is missing; DissectorError where the filter cannot be compiled for want of
+    scapy or libpcap.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        expression: str = "",
+        promiscuous: bool = True,
+        buffer_bytes: int = BUFFER_BYTES,
+    ) -> None:
+        self.name = name
+        self.ended = False
+        self.dropped = 0
+        """Packets that the kernel had no room for, so far."""
+        self._is_up = True
+        self._index = 0 if name == ANY else _index(name)
+        program = filter_program(expression) if expression else None
+        try:
+            self._socket = socket.socket(
+                socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL) if name == ANY else 0
+            )
+        except PermissionError as error:
+            raise CaptureError(
+                "capturing from an interface needs root or the capability CAP_NET_RAW: "
+                "run it with sudo, or read a pipe of tcpdump"
+            ) from error
+        try:
+            self._open(program, promiscuous and name != ANY, max(buffer_bytes // BLOCK_BYTES, 4))
+        except OSError as error:
+            self._socket.close()
+            raise CaptureError(f"{name}: cannot be captured from: {error.strerror}") from error
+
+    def _open(self, program: bytes | None, promiscuous: bool, blocks: int) -> None:
+        opened = self._socket
+        if program:
+            _attach(opened, program)
+        opened.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
+        ring = struct.pack(
+            "7I", BLOCK_BYTES, blocks, BLOCK_BYTES, blocks, _RETIRE_MS, 0, 0
+        )  # fmt: skip
+        opened.setsockopt(_SOL_PACKET, _RX_RING, ring)
+        self._memory = mmap.mmap(opened.fileno(), BLOCK_BYTES * blocks)
+        self._blocks: Bytes = np.frombuffer(self._memory, np.uint8).reshape(blocks, -1)
+        self._at = 0  # the block that is handed over next
+        self._taken = 0
+        if self.name != ANY:
+            opened.bind((self.name, _ETH_P_ALL))
+        if promiscuous:
+            wish = struct.pack("iHH8s", self._index, _MR_PROMISC, 0, b"")
+            opened.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, wish)
+
+    def close(self) -> None:
+        """Give back the socket. The ring goes with the last array that shows it."""
+        self.ended = True
+        self._socket.close()
+
+    def name_of(self, interface: int) -> str:
+        """The name of an interface, also where it has gone."""
+        if self.name != ANY:
+            return self.name
+        try:
+            return socket.if_indextoname(interface)
+        except OSError:
+            return f"interface {interface}"
+
+    def time(self) -> int:
+        """Of the system; a block of the ring may be as old as it may become."""
+        return time.time_ns() - 2 * _RETIRE_MS * 10**6
+
+    @property
+    def is_pressing(self) -> bool:
+        """A quarter of the ring is full."""
+        return self._status(self._at + len(self._blocks) // 4) != 0
+
+    def take(self) -> list[Piece]:
+        """The packets that are there; their bytes may change after `release`."""
+        pieces = []
+        while self._taken < len(self._blocks) and self._status(self._at + self._taken):
+            pieces.append(_piece(self._blocks[(self._at + self._taken) % len(self._blocks)]))
+            self._taken += 1
+        return pieces
+
+    def release(self) -> None:
+        """Give the blocks of all pieces back to the kernel."""
+        for _ in range(self._taken):
+            self._blocks[self._at, 8:12] = 0
+            self._at = (self._at + 1) % len(self._blocks)
+        self._taken = 0
+
+    def watch(self) -> list[Problem]:
+        """What happened to the interface, and what was dropped, since this was asked last."""
+        found = []
+        counts = self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 12)
+        _, dropped, _ = struct.unpack("3I", counts)
+        if dropped:
+            self.dropped += dropped
+            found.append(self._problem("dropped_packets", f"the kernel dropped {dropped} packets"))
+        if self.name != ANY:
+            is_up = self._look()
+            if is_up != self._is_up:
+                self._is_up = is_up
+                found.append(
+                    self._problem("interface_up", "is up again")
+                    if is_up
+                    else self._problem("interface_down", "is down; it is waited for")
+                )
+        return found
+
+    def _look(self) -> bool:
+        """Whether the interface is up; one that came back as another is bound to."""
+        self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)  # ENETDOWN is said once
+        try:
+            index = socket.if_nametoindex(self.name)
+            if index != self._index:
+                self._socket.bind((self.name, _ETH_P_ALL))
+                self._index = index
+            request = struct.pack("16s16x", self.name.encode())
+            answer = fcntl.ioctl(self._socket, _GET_FLAGS, request)
+        except OSError as error:
+            if error.errno in (errno.ENODEV, errno.ENXIO, errno.ENETDOWN):
+                return False
+            raise
+        return bool(struct.unpack_from("H", answer, 16)[0] & _IS_UP)
+
+    def _problem(self, kind: str, detail: str) -> Problem:
+        return Problem("packets", kind, f"{self.name}: {detail}", capture=self.name)
+
+    def _status(self, block: int) -> int:
+        return int(self._blocks[block % len(self._blocks), 8]) & _OURS
+
+
+def filter_program(expression: str) -> bytes:
+    """A filter in libpcap's language as instructions of the kernel, 8 bytes each.
+
+    Raises CaptureError where it cannot be understood, DissectorError for want of scapy or libpcap.
+    """
+    try:
+        from scapy.libs import winpcapy
+        from scapy.libs.structures import bpf_program
+    except ImportError as error:
+        raise DissectorError(
+            "a filter needs the package scapy: pip install 'kafka-dissector[live]'"
+        ) from error
+    except OSError as error:
+        raise DissectorError("a filter needs libpcap (Debian: libpcap0.8)") from error
+    program = bpf_program()
+    # What a filter lets through is cut to this size: scapy's own would cut frames of loopback.
+    handle = winpcapy.pcap_open_dead(_ETHERNET, PACKET_LIMIT)
+    try:
+        text = expression.encode()
+        if winpcapy.pcap_compile(handle, ctypes.byref(program), text, 1, 0xFFFFFFFF) != 0:
+            reason = ctypes.string_at(winpcapy.pcap_geterr(handle)).decode(errors="replace")
+            raise CaptureError(f"the filter {expression!r} cannot be understood: {reason}")
+        return ctypes.string_at(program.bf_insns, 8 * program.bf_len)
+    finally:
+        winpcapy.pcap_freecode(ctypes.byref(program))
+        winpcapy.pcap_close(handle)
+
+
+def _attach(opened: socket.socket, program: bytes) -> None:
+    """SO_ATTACH_FILTER takes a count, and where the instructions are."""
+    held = ctypes.create_string_buffer(program, len(program))
+    opened.setsockopt(
+        socket.SOL_SOCKET,
+        _ATTACH_FILTER,
+        struct.pack("HL", len(program) // 8, ctypes.addressof(held)),
+    )
+
+
+def _index(name: str) -> int:
+    try:
+        return socket.if_nametoindex(name)
+    except OSError as error:
+        there = ", ".join([*(each for _, each in socket.if_nameindex()), ANY])
+        raise CaptureError(f"there is no interface {name!r}; there are {there}") from error
+
+
+def _piece(block: Bytes) -> Piece:
+    """The packets of a block of the ring."""
+    _, packets, first = _BLOCK.unpack_from(block.data)
+    at = _chain(block, packets, first)
+    header = gather(block, at, _PACKET)
+    # On loopback, every packet that goes out comes in.
+    kept = (header["kind"] != _OUTGOING) | (header["hardware"] != _LOOPBACK)
+    if not kept.all():
+        at, header = at[kept], header[kept]
+    hardware, index = np.unique(header["hardware"], return_inverse=True)
+    links = np.array([_LINKS.get(each, -1) for each in hardware.tolist()], np.int32)
+    columns = Columns(
+        start=at + header["link"],
+        captured=header["captured"].astype(np.int64),
+        length=header["length"].astype(np.int64),
+        time=header["seconds"].astype(np.int64) * 10**9 + header["ns"],
+        link=links[index],
+    )
+    end = int(columns.start[-1] + columns.captured[-1]) if len(at) else 0
+    return Piece(block[:end], columns, header["interface"].astype(np.int32))
+
+
+def _chain(block: Bytes, packets: int, first: int) -> Int64:
+    """Positions of the headers of packets. Only each one says where the next one is, and a block
+    is one chain, so that nothing can be done for several at once."""
+    unpack, view = _NEXT.unpack_from, block.data
+    found = []
+    at = first
+    for _ in range(packets):
+        found.append(at)
+        at += unpack(view, at)[0]
+    return np.array(found, np.int64)
