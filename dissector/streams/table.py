@@ -60,6 +60,13 @@ class _Rows:
                     setattr(self, each.name, new)
         return first
 
+    def reorder(self, rows: Int64) -> None:
+        """Put these rows, the last ones of all, in this order."""
+        for each in fields(self):
+            if each.metadata:
+                column = getattr(self, each.name)
+                column[self.count - len(rows) : self.count] = column[rows]
+
 
 @dataclass(slots=True)
 class ConnectionTable(_Rows):

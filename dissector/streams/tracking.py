@@ -101,6 +101,8 @@ class _Pairs:
     """0 or 1: the sender."""
     row: Int64
     """Connection that each pair had when the block began, or that its first packet began."""
+    first: Int64
+    """Index of the first packet of each pair."""
     generations: dict[int, list[_Generation]] = field(default_factory=dict)
     """Of the pairs that had an event in this block: oldest first."""
 
@@ -118,8 +120,10 @@ class Tracker:
         """Where the packets of a block belong. `also`: more rows to give local streams to."""
         if not len(block):
             return Assignment(np.unique(also), np.zeros(0, np.int64))
+        before = self._table.count
         pairs = self._pairs(block)
         self._find_generations(block, pairs)
+        self._number(pairs, before)
         several = {code: each for code, each in pairs.generations.items() if len(each) > 1}
         later = [each.row for some in several.values() for each in some]
         rows = np.unique(np.concatenate([pairs.row, np.array(later, np.int64), also]))
@@ -143,11 +147,11 @@ class Tracker:
         ends = np.sort(endpoint[np.stack(np.divmod(pair, len(endpoint)))], axis=0)
         keys = list(zip(*ends.tolist(), strict=True))
         row = np.array([self._current.get(key, -1) for key in keys], np.int64)
-        pairs = _Pairs(keys, code, (source > target).astype(np.int64), row)
+        first = np.empty(len(pair), np.int64)
+        first[code[::-1]] = np.arange(len(block) - 1, -1, -1)  # the last assignment stays
+        pairs = _Pairs(keys, code, (source > target).astype(np.int64), row, first)
         unknown = np.flatnonzero(row < 0)
         if len(unknown):
-            first = np.empty(len(pair), np.int64)
-            first[code[::-1]] = np.arange(len(block) - 1, -1, -1)  # the last assignment stays
             row[unknown] = self._open(block, first[unknown], pairs.end[first[unknown]])
             self._current.update((keys[each], int(row[each])) for each in unknown.tolist())
         return pairs
@@ -329,6 +333,29 @@ class Tracker:
         own = np.abs(np.where(begun, sequence.ahead(seq, expected), distance))
         early &= (next_distance < own) | ~(known | begun)
         return index, row[np.where(early, after, np.where(late, before, found))]
+
+    def _number(self, pairs: _Pairs, before: int) -> None:
+        """Number this block's connections, from `before` on, by their first packets.
+
+        They were added pair by pair, those on pairs that had one before last.
+        """
+        begin = np.full(self._table.count, -1)
+        begin[pairs.row] = pairs.first
+        for generations in pairs.generations.values():
+            for each in generations[1:]:
+                begin[each.row] = each.begin
+        order = before + np.argsort(begin[before:], kind="stable")
+        if (np.diff(order) > 0).all():
+            return
+        self._table.reorder(order)
+        self._streams.reorder(order)
+        number = np.arange(self._table.count)
+        number[order] = before + np.arange(len(order))
+        pairs.row[:] = number[pairs.row]
+        for generations in pairs.generations.values():
+            for each in generations:
+                each.row = int(number[each.row])
+        self._current.update((key, int(number[self._current[key]])) for key in pairs.key)
 
     # Counts
 

@@ -53,6 +53,20 @@ def test_reuse_is_told_by_sequence_numbers_where_packets_are_out_of_order():
         assert [len(each) for each in out.messages()] == [300, 300]
 
 
+def test_connections_are_numbered_by_their_first_packets_however_blocks_are_cut():
+    told = Dialogue()
+    for number in range(4):
+        again = told.connect(port=41000, isn=(1000 + number * 70_000, 9 + number * 65_536))
+        other = told.connect(port=42000 + number)
+        again.client(request(3, 1, number))
+        other.client(request(3, 1, number))
+        again.fin()
+    ports = [port for number in range(4) for port in (41000, 42000 + number)]
+    for cut in range(len(told.packets)):
+        table = dissect(told.packets, cuts=[cut]).streams.connections
+        assert table.port[: table.count].max(axis=1).tolist() == ports
+
+
 def test_a_syn_that_comes_again_is_the_same_connection():
     told = Dialogue()
     one = told.connect()
