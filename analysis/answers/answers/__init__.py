@@ -1,0 +1,99 @@
+"""The answers: what an operator asks of a capture, one module and one public function a question.
+
+An answer is a pure function from tables to a DataFrame: ``throttle(tables, by=("client_id",))``,
+where `tables` is what `analysis.load` gives. Its module has its name, and declares in `COLUMNS`
+what it returns: name, type, unit and meaning of each column, in order; the result has these columns
+and dtypes whatever is in the capture, and where nothing is, it has no rows.
+
+`ANSWERS` is what the command line, the report, the notebooks and the documentation go through. It
+knows what each answer asks, needs and takes, and imports nothing heavy: pandas comes with the first
+`Answer.function`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dissector.tables import TableColumn
+
+__all__ = ["ANSWERS", "Answer", "Option"]
+
+Value: TypeAlias = tuple[str, ...] | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A keyword that an answer takes, and an option of its command."""
+
+    name: str
+    default: Value
+    """Its type is the option's; a tuple of texts may be given several times."""
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One question, and where its answer is found."""
+
+    name: str
+    """Of the command, the function, and the module in this package."""
+    question: str
+    tables: tuple[str, ...]
+    """Names of the tables that it needs."""
+    options: tuple[Option, ...] = ()
+
+    @property
+    def function(self) -> Callable[..., pd.DataFrame]:
+        """The answer itself: tables and options to rows."""
+        function: Callable[..., pd.DataFrame] = getattr(self._module, self.name)
+        return function
+
+    @property
+    def columns(self) -> tuple[TableColumn, ...]:
+        """What it returns; columns that are grouped by come before these."""
+        columns: tuple[TableColumn, ...] = self._module.COLUMNS
+        return columns
+
+    @property
+    def _module(self) -> ModuleType:
+        return import_module(f"{__name__}.{self.name}")
+
+
+def _by(*columns: str) -> Option:
+    return Option(
+        "by", columns, "A column to group by: any of exchanges, or broker, client, software, topic"
+    )
+
+
+ANSWERS: Final[Mapping[str, Answer]] = MappingProxyType(
+    {
+        answer.name: answer
+        for answer in (
+            Answer(
+                "latency",
+                "How long do answers take, net of long polls, and which took longest?",
+                ("exchanges", "batches", "connections"),
+                (
+                    _by("api"),
+                    Option(
+                        "slowest", 0, "Not groups, but so many requests: the slowest net of wait"
+                    ),
+                ),
+            ),
+            Answer(
+                "throttle",
+                "Who is throttled, by how much, by which broker, and is it honoured?",
+                ("exchanges", "connections"),
+                (_by("client_id", "broker", "api"),),
+            ),
+        )
+    }
+)
+"""Every answer by name."""

@@ -1,0 +1,157 @@
+"""Quantiles are exact, and latency net of wait is the time that the broker says it worked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from answering import capture, made, told
+from conftest import START, exchange
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import analysis
+from analysis.answers.waits import waits
+
+MS = 1_000_000
+
+
+def beside_the_log(name: str) -> pd.DataFrame:
+    """The exchanges that the broker's log has, with what it says of each, and their waits."""
+    tables = capture(name)
+    rows = tables["exchanges"].join(waits(tables))
+    log = told(name)
+    log["client_port"] = log["client"].str.rpartition(":")[2].astype("int32")
+    return rows.merge(
+        log[["client_port", "correlation_id", "api_key", "total_ms", "remote_ms"]],
+        on=["client_port", "correlation_id", "api_key"],
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["kafka-4-java", "kafka-4-net-delay", "kafka-4-group-consumer", "kafka-4-quotas"]
+)
+def test_net_of_wait_is_the_time_that_the_broker_worked(name: str) -> None:
+    rows = beside_the_log(name)
+    rows = rows[rows["net_ms"].notna()]
+    purgatory = rows["remote_ms"].where(rows["max_wait_ms"].notna(), 0)
+    off = rows["net_ms"] - (rows["total_ms"] - purgatory)
+    # What lies between the capture and the broker's log: the sockets, and whole milliseconds.
+    assert off.abs().median() < 1
+    assert off.abs().max() < 15
+
+
+def test_a_fetch_that_waited_for_data_is_told_from_one_that_worked() -> None:
+    rows = beside_the_log("kafka-4-quorum")
+    fetches = rows[(rows["api"] == "Fetch") & (rows["error_count"] == 0)]
+    waited = fetches[fetches["remote_ms"] > 300]
+    assert len(waited) > 300
+    # A record has its timestamp before it is written, so that the wait is a little underrated.
+    share = waited["poll_ms"] / waited["remote_ms"]
+    assert share.median() > 0.9
+    assert share.min() > 0.6
+    assert share.max() < 1.1
+
+
+def test_a_request_behind_a_long_poll_is_not_slow() -> None:
+    """On leaving its group the Java client sent a Fetch behind one that was waiting."""
+    tables = capture("kafka-4-java")
+    rows = tables["exchanges"].join(waits(tables))
+    behind = rows[(rows["api"] == "Fetch") & (rows["in_flight"] == 2)]
+    assert behind["latency_ms"].tolist() == [pytest.approx(432, abs=1)]
+    log = beside_the_log("kafka-4-java").set_index("request_packet")
+    assert log.loc[behind["request_packet"].iloc[0], "total_ms"] < 3
+    assert behind["net_ms"].iloc[0] < 15
+
+
+def at(start: float, end: float, **columns: Any) -> dict[str, Any]:
+    """A request of so many ms from the start, answered so many ms from the start."""
+    return exchange(
+        request_time=START + int(start * MS),
+        request_end_time=START + int(start * MS),
+        response_time=START + int(end * MS),
+        response_end_time=START + int(end * MS),
+        latency_ms=end - start,
+        **columns,
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "poll", "net"),
+    [
+        ({}, 0, 600),
+        ({"max_wait_ms": 500, "record_bytes": 0}, 500, 100),
+        ({"max_wait_ms": 700, "record_bytes": None}, 600, 0),
+        ({"max_wait_ms": 500, "record_bytes": 9}, 0, 600),  # of what is old, nothing is waited for
+        ({"max_wait_ms": 500, "error_count": 1}, 0, 600),
+        ({"api": "JoinGroup"}, 600, None),
+    ],
+)
+def test_what_a_wait_is(row: dict[str, Any], poll: float, net: float | None) -> None:
+    found = waits(made(exchanges=[at(0, 600, **({"api": "Fetch"} | row))])).iloc[0]
+    assert found["poll_ms"] == poll
+    assert found["net_ms"] == net or (net is None and np.isnan(found["net_ms"]))
+
+
+@pytest.mark.parametrize(("written", "poll"), [(-50, 0), (0, 0), (300, 300), (900, 500)])
+def test_a_fetch_with_data_waited_until_its_first_batch_was_written(
+    written: int, poll: float
+) -> None:
+    batch = {"connection_id": 0, "correlation_id": 7, "api": "Fetch"}
+    times = [written, written + 200]
+    tables = made(
+        exchanges=[at(0, 600, api="Fetch", max_wait_ms=500, record_bytes=9)],
+        batches=[batch | {"max_timestamp": START + time * MS} for time in times],
+    )
+    assert waits(tables)["poll_ms"].tolist() == [poll]
+
+
+def test_requests_of_a_connection_are_served_one_by_one() -> None:
+    rows = [at(0, 100), at(10, 103), at(20, 104), at(20, 30, connection_id=1), at(200, 201)]
+    found = waits(made(exchanges=rows))
+    assert found["behind_ms"].tolist() == [0, 90, 83, 0, 0]
+    assert found["net_ms"].tolist() == pytest.approx([100, 3, 1, 10, 1])
+
+
+LATENCIES = st.lists(
+    st.tuples(st.sampled_from(["a", "b", None]), st.none() | st.floats(0, 1e6)), max_size=30
+)
+
+
+@settings(max_examples=25)
+@given(LATENCIES)
+def test_quantiles_are_exact(rows: list[tuple[str | None, float | None]]) -> None:
+    """Each on a connection of its own, so that none waits."""
+    exchanges = [
+        exchange(client_id=client, latency_ms=ms, connection_id=index, request_packet=index)
+        for index, (client, ms) in enumerate(rows)
+    ]
+    found = analysis.latency(made(exchanges=exchanges), by=["client_id"])
+    seen = {}
+    for row in found.to_dict("records"):
+        client = None if pd.isna(row["client_id"]) else row["client_id"]
+        seen[client] = row
+    answered = [(client, ms) for client, ms in rows if ms is not None]
+    assert set(seen) == {client for client, _ in answered}
+    for client, row in seen.items():
+        part = [ms for each, ms in answered if each == client]
+        assert row["count"] == len(part)
+        expected = [*np.quantile(part, (0.5, 0.95, 0.99)), max(part)]
+        for prefix in ("", "net_"):
+            names = [f"{prefix}{name}_ms" for name in ("p50", "p95", "p99", "max")]
+            assert [row[name] for name in names] == pytest.approx(expected)
+        assert rows[row["slowest_packet"]] == (client, max(part))
+
+
+def test_the_slowest_are_requests_net_of_wait() -> None:
+    rows = [
+        at(0, 505, api="Fetch", max_wait_ms=500, request_packet=1),
+        at(0, 90, connection_id=1, request_packet=2, topics=["a", "b"]),
+        at(0, 40, connection_id=2, request_packet=3),
+    ]
+    found = analysis.latency(made(exchanges=rows), slowest=2)
+    assert found["request_packet"].tolist() == [2, 3]
+    assert found["topics"].tolist()[0] == "a, b"
+    assert found["broker"].tolist() == ["10.0.0.9:9092"] * 2
