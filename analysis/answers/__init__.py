@@ -77,6 +77,17 @@ ANSWERS: Final[Mapping[str, Answer]] = MappingProxyType(
         answer.name: answer
         for answer in (
             Answer(
+                "latency",
+                "How long do answers take, net of long polls, and which took longest?",
+                ("exchanges", "batches", "connections"),
+                (
+                    _by("api"),
+                    Option(
+                        "slowest", 0, "Not groups, but so many requests: the slowest net of wait"
+                    ),
+                ),
+            ),
+            Answer(
                 "throttle",
                 "Who is throttled, by how much, by which broker, and is it honoured?",
                 ("exchanges", "connections"),

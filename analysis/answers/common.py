@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from analysis.frames import frame
 from dissector.errors import DissectorError
-from dissector.tables import TABLES, TableColumn
+from dissector.tables import TABLES, Table, TableColumn
 
 Tables: TypeAlias = Mapping[str, pd.DataFrame]
 """What `analysis.load` gives."""
@@ -38,11 +38,17 @@ def no_tables(names: Iterable[str]) -> Tables:
     return {name: no_rows(TABLES[name].columns) for name in names}
 
 
+def columns_of(table: Table, *names: str) -> tuple[TableColumn, ...]:
+    """Columns that a table of the dissector declares."""
+    declared = {column.name: column for column in table.columns}
+    return tuple(declared[name] for name in names)
+
+
 def shaped(
     rows: pd.DataFrame, columns: Iterable[TableColumn], by: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """The columns of `by`, and then the declared ones in their dtypes; rows are numbered anew."""
-    dtypes = no_rows(columns).dtypes
+    """The columns of `by`, and then the other declared ones in their dtypes; rows numbered anew."""
+    dtypes = no_rows(column for column in columns if column.name not in by).dtypes
     return rows.reset_index(drop=True)[[*by, *dtypes.index]].astype(dtypes.to_dict())
 
 
@@ -52,11 +58,15 @@ def grouped(rows: pd.DataFrame, by: Sequence[str]) -> Any:
 
 
 def exchanges_by(tables: Tables, by: Sequence[str]) -> pd.DataFrame:
-    """The exchanges, with every column of `by`; lists, which cannot be grouped by, as text.
+    """The exchanges, with every column of `by`: see `rows_by`."""
+    return rows_by(tables["exchanges"], tables, by)
+
+
+def rows_by(rows: pd.DataFrame, tables: Tables, by: Sequence[str]) -> pd.DataFrame:
+    """Rows that say who is at both ends, with every column of `by`; lists of text as text.
 
     Raises DissectorError where `by` is empty, or names a column twice, or one that is not there.
     """
-    rows = tables["exchanges"]
     known = [*rows.columns, *(name for name in _MADE if name not in rows)]
     if not by or len(set(by)) < len(by):
         raise DissectorError("name at least one column to group by, and each of them once")
@@ -65,7 +75,7 @@ def exchanges_by(tables: Tables, by: Sequence[str]) -> pd.DataFrame:
             raise DissectorError(
                 f"there is no column {name} to group by; there are: {', '.join(known)}"
             )
-        if name in _MADE:
+        if name not in rows:
             rows = _MADE[name](rows, tables)
         elif name == "topics":
             rows = rows.assign(topics=text_lists(rows["topics"]))
