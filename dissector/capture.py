@@ -21,18 +21,22 @@ from dissector.conversation.topic_names import TopicNames
 from dissector.errors import DissectorError
 from dissector.exchange import Exchange, as_exchanges
 from dissector.faults import faults
+from dissector.group_rows import MembershipRows
 from dissector.keyfiles import KeyFiles
 from dissector.packets import open_packets
 from dissector.packets.block import Int64, PacketSource
 from dissector.packets.paths import find
+from dissector.partition_rows import PartitionRows
 from dissector.problems import Problem
 from dissector.protocol import catalog
 from dissector.segments import is_segment, lies_beside_segments, segment_rows
 from dissector.spool import Spool
 from dissector.streams import Streams
 from dissector.streams.frames import FrameBlock
+from dissector.streams.roundtrips import RoundTrips
 from dissector.tables import TABLES
 from dissector.tls import KeyLog
+from dissector.transaction_rows import TransactionRows
 
 DEFAULT_PORTS = (9092,)
 Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -118,7 +122,7 @@ class Capture:
         """Bytes of input that were read so far."""
 
     def tables(self, tables: Collection[str] | None = None) -> dict[str, pa.Table]:
-        """The tables asked for (None: all but `records`), whole. Raises as `stream` does."""
+        """The tables asked for (None: all that are not opt-in), whole. Raises as `stream` does."""
         wanted = _known(tables)
         batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in wanted}
         for name, batch in self.stream(wanted):
@@ -128,8 +132,8 @@ class Capture:
     def stream(self, tables: Collection[str] | None = None) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Name and rows of the tables asked for, as they come, in bounded memory.
 
-        None: all but `records`. Rows of one table are about in order of time. Raises DissectorError
-        for a table that does not exist.
+        None: all that are not opt-in. Rows of one table are about in order of time. Raises
+        DissectorError for a table that does not exist.
         """
         wanted = _known(tables)
         spools = {name: Spool(self.names) for name in wanted}
@@ -155,7 +159,7 @@ class Capture:
 
     def exchanges(self) -> Iterator[Exchange]:
         """Every exchange, one by one, with the bytes of its messages, secrets and all."""
-        conversation = Conversation(self.names, keep_frames=True)
+        conversation = Conversation(self.names, tables=("exchanges",), keep_frames=True)
         for turn, _ in self._turns(conversation):
             batch = rows.exchanges(turn, self.names, self._connections, self._captures)
             yield from as_exchanges(batch, self._connections.mechanisms, self.names.names)
@@ -176,7 +180,16 @@ class Capture:
         `names` knows by the end, and Kafka's own records have not been read.
         """
         names, ends, captures = self.names, self._connections, self._captures
-        topics, batches = rows.Topics(), record_rows.BatchRows(names)
+        trips = RoundTrips()
+        if "connections" in wanted:
+            self._streams.round_trips = trips
+        topics = rows.Topics()
+        after_a_wait: dict[str, Callable[[Turn], pa.RecordBatch]] = {
+            "partitions": PartitionRows(names).rows,
+            "memberships": MembershipRows().rows,
+            "transactions": TransactionRows().rows,
+        }
+        batches = record_rows.BatchRows(names)
         for turn, problems in self._turns(self._conversation(wanted)):
             if "exchanges" in wanted:
                 yield "exchanges", rows.exchanges(turn, names, ends, captures)
@@ -184,6 +197,8 @@ class Capture:
                 yield "errors", rows.errors(turn, names, ends)
             if "topics" in wanted:
                 yield "topics", topics.rows(turn)
+            for name in after_a_wait.keys() & {*wanted}:
+                yield name, after_a_wait[name](turn)
             found = record_rows.carried(turn) if {"batches", "records"} & {*wanted} else []
             problems += record_rows.batch_problems(found)
             if "batches" in wanted:
@@ -195,7 +210,7 @@ class Capture:
                 yield "problems", rows.problems([*problems, *faults(turn, captures)])
             del turn, found  # so that the memory of their bytes serves the next block
         if "connections" in wanted:
-            yield "connections", self._connections.rows()
+            yield "connections", self._connections.rows(trips)
         for path in self._segments:
             yield from segment_rows(path, wanted, self._read)
 
@@ -272,7 +287,7 @@ def _total(source: PacketSource | None, segments: Sequence[str]) -> int | None:
 
 def _known(tables: Collection[str] | None) -> list[str]:
     if tables is None:
-        return [name for name in TABLES if name != "records"]
+        return [name for name, table in TABLES.items() if not table.opt_in]
     unknown = [name for name in tables if name not in TABLES]
     if unknown:
         raise DissectorError(f"no table is called {unknown[0]}: there are {', '.join(TABLES)}")

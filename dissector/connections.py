@@ -18,6 +18,7 @@ from dissector.arrow import batch
 from dissector.conversation.dialogue import Turn
 from dissector.conversation.facts import distinct
 from dissector.packets.block import Int64
+from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.table import NEVER, OPEN, OTHER, TLS, ConnectionTable
 from dissector.tables import CONNECTIONS
 from dissector.tls import Facts
@@ -90,7 +91,7 @@ class Connections:
             found[f"{name}_port"] = pa.array(table.port[rows, end].astype(np.int32)[index])
         return found
 
-    def rows(self) -> pa.RecordBatch:
+    def rows(self, trips: RoundTrips) -> pa.RecordBatch:
         """The `connections` table."""
         table, count = self._table, self._table.count
         every = np.arange(count)
@@ -120,6 +121,10 @@ class Connections:
                 ("lost_bytes", table.lost),
             ):  # fmt: skip
                 columns[f"{name}_{what}"] = pa.array(counts[every, end], mask=left)
+        zero_windows, round_trip = trips.zero_windows(count), trips.medians(count)
+        for name, end in (("client", client), ("broker", 1 - client)):
+            columns[f"{name}_zero_windows"] = zero_windows[every, end]
+            columns[f"{name}_rtt_ms"] = pa.array(round_trip[every, end], from_pandas=True)
         facts = [self._tls.get(row, _NO_TLS) for row in range(count)]
         for name in ("version", "cipher", "sni", "alpn"):
             columns[f"tls_{name}"] = pa.array([getattr(each, name) for each in facts], pa.string())

@@ -70,7 +70,7 @@ def exchanges(
         "in_flight": request["in_flight"],
         "throttle_time_ms": response["throttle_time_ms"],
         "error_code": response["error_code"],
-        "error": _error_names(response["error_code"]),
+        "error": error_names(response["error_code"]),
         "error_count": response["error_count"],
         "acks": request["acks"],
         "max_wait_ms": request["max_wait_ms"],
@@ -152,7 +152,7 @@ def errors(turn: Turn, names: TopicNames, endpoints: Endpoints) -> pa.RecordBatc
         "topic": names.complete(one_chunk(table["topic"])),
         "partition": table["partition"],
         "error_code": code,
-        "error": _error_names(code),
+        "error": error_names(code),
         "retriable": by_code(code, catalog.is_retriable, pa.bool_()),
         "error_message": table["error_message"],
     }
@@ -232,7 +232,7 @@ def _responses(turn: Turn, names: TopicNames) -> pa.Table:
     side = turn.response
     heads = side.heads + turn.orphans
     total, count = len(heads), len(side.heads)
-    message, code = _sorted_codes(side.facts)
+    message, code = sorted_codes(side.facts)
     first, index = np.unique(message, return_index=True)
     error_code = np.zeros(count, np.int64)
     error_code[first] = code[index]
@@ -273,7 +273,7 @@ def _codes(facts: Facts) -> Iterator[tuple[Group, Column, Int64]]:
             yield group, column, select
 
 
-def _sorted_codes(facts: Facts) -> tuple[Int64, Int64]:
+def sorted_codes(facts: Facts) -> tuple[Int64, Int64]:
     """Message and error code of every code that is not 0, in order of message and address."""
     message, at, code = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for group, column, select in _codes(facts):
@@ -310,5 +310,5 @@ def _correlation(request: pa.Table, response: pa.Table) -> pa.ChunkedArray:
     return pc.if_else(pc.fill_null(request["is_token"], False), None, both)
 
 
-def _error_names(code: pa.ChunkedArray) -> pa.ChunkedArray:
+def error_names(code: pa.ChunkedArray) -> pa.ChunkedArray:
     return by_code(code, catalog.error_name, pa.string())

@@ -34,6 +34,8 @@ class Table:
     row: str
     """What a row is."""
     columns: tuple[TableColumn, ...]
+    opt_in: bool = False
+    """Filled only where it is asked for by name."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -191,6 +193,7 @@ RECORDS = Table(
         ),
         TableColumn("decoded", TEXT, "what such a record says, as JSON"),
     ),
+    opt_in=True,
 )  # fmt: skip
 
 CONNECTIONS = Table(
@@ -227,8 +230,24 @@ CONNECTIONS = Table(
         TableColumn("tls_cipher", TEXT, "cipher suite that the broker chose"),
         TableColumn("tls_sni", TEXT, "host name that the client asked for"),
         TableColumn("tls_alpn", TEXT, "protocol that was agreed on; encrypted in TLS 1.3"),
+        TableColumn(
+            "client_zero_windows", pa.int64(), "packets in which the client says that it is full"
+        ),
+        TableColumn(
+            "broker_zero_windows", pa.int64(), "packets in which the broker says that it is full"
+        ),
+        TableColumn(
+            "client_rtt_ms", pa.float64(),
+            "median time from the capture to the client and back, by its acknowledgements, to 1 %",
+            "ms",
+        ),
+        TableColumn(
+            "broker_rtt_ms", pa.float64(),
+            "median time from the capture to the broker and back, by its acknowledgements, to 1 %",
+            "ms",
+        ),
     ),
-)
+)  # fmt: skip
 
 TOPICS = Table(
     "topics",
@@ -244,6 +263,123 @@ TOPICS = Table(
         TableColumn("time", TIME, "when the response's first byte was seen"),
     ),
 )
+
+_REQUEST_TIME = TableColumn("time", TIME, "when the request's first byte was seen")
+_RESPONSE_TIME = TableColumn("response_time", TIME, "when the response's first byte was seen")
+
+PARTITIONS = Table(
+    "partitions",
+    "a partition in an exchange that tells its offsets: Produce, Fetch, ShareFetch, ListOffsets, "
+    "OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetForLeaderEpoch",
+    (
+        _CONNECTION,
+        _CORRELATION,
+        _REQUEST_TIME,
+        _RESPONSE_TIME,
+        _API,
+        TableColumn("api_version", pa.int16(), "version of the request"),
+        _CLIENT_ID,
+        TableColumn("group_id", TEXT, "group whose offset it is; a Fetch does not tell it"),
+        _TOPIC,
+        TableColumn("topic_id", TEXT, "id of the topic, where the messages name it so"),
+        _PARTITION,
+        TableColumn(
+            "offset", pa.int64(),
+            "offset to fetch from, of the first record produced, committed, or found; null: none",
+        ),
+        TableColumn("high_watermark", pa.int64(), "end of what all replicas in sync have"),
+        TableColumn("last_stable_offset", pa.int64(), "end of what transactions leave undecided"),
+        TableColumn("log_start_offset", pa.int64(), "first offset of the log"),
+        TableColumn(
+            "leader_epoch", pa.int32(),
+            "epoch that goes with a committed offset, or that the client believes in",
+        ),
+        TableColumn("bytes", pa.int64(), "size of the records produced or fetched", "bytes"),
+        TableColumn(
+            "error_code", pa.int16(),
+            "what was answered for the partition, or for all of the request; null: no answer",
+        ),
+        TableColumn("error", TEXT, "its name"),
+        TableColumn("record_count", pa.int64(), "records produced or fetched, by batch headers"),
+        TableColumn("last_offset", pa.int64(), "offset of the last of them"),
+        TableColumn("replica_id", pa.int32(), "broker that asks as a follower; null: a client"),
+        TableColumn(
+            "asked_timestamp", pa.int64(),
+            "ListOffsets: -1 asks for the end, -2 for the start, others in ms since 1970", "ms",
+        ),
+        TableColumn("told_leader", pa.int32(), "leader that is named by a broker that is not it"),
+        TableColumn("told_leader_epoch", pa.int32(), "its epoch"),
+    ),
+    opt_in=True,
+)  # fmt: skip
+
+MEMBERSHIPS = Table(
+    "memberships",
+    "an exchange between a group's member and its coordinator: JoinGroup, SyncGroup, Heartbeat, "
+    "LeaveGroup, ConsumerGroupHeartbeat, ShareGroupHeartbeat, StreamsGroupHeartbeat",
+    (
+        _CONNECTION,
+        _CORRELATION,
+        _REQUEST_TIME,
+        _RESPONSE_TIME,
+        _API,
+        _CLIENT_ID,
+        TableColumn("group_id", TEXT, "the group"),
+        TableColumn("group_type", TEXT, "classic, consumer (KIP-848), share or streams"),
+        TableColumn("member_id", TEXT, "the member; from the response where it is given there"),
+        TableColumn("group_instance_id", TEXT, "name that a static member keeps (KIP-345)"),
+        TableColumn(
+            "generation", pa.int32(), "generation, or epoch of the member, that the response gives"
+        ),
+        TableColumn(
+            "request_generation", pa.int32(),
+            "the same of the request; 0 joins, below 0 leaves, where it is an epoch",
+        ),
+        TableColumn("protocol", TEXT, "assignor that the group agreed on, or the member wants"),
+        TableColumn("leader", TEXT, "member that assigns, by JoinGroup"),
+        TableColumn(
+            "member_count", pa.int32(),
+            "members: of the group, as its leader is told; or that leave",
+        ),
+        TableColumn("reason", TEXT, "why the member joins or leaves (KIP-800)"),
+        TableColumn("rebalance_timeout_ms", pa.int32(), "time to join again in", "ms"),
+        TableColumn("error_code", pa.int16(), "first error code that is not 0; null: no answer"),
+        TableColumn("error", TEXT, "its name"),
+        TableColumn("session_timeout_ms", pa.int32(), "how long it may be silent", "ms"),
+    ),
+    opt_in=True,
+)  # fmt: skip
+
+TRANSACTIONS = Table(
+    "transactions",
+    "a transaction, or producer, in an exchange with a coordinator: InitProducerId, "
+    "AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn, WriteTxnMarkers",
+    (
+        _CONNECTION,
+        _CORRELATION,
+        _REQUEST_TIME,
+        _RESPONSE_TIME,
+        _API,
+        _CLIENT_ID,
+        TableColumn("transactional_id", TEXT, "name of the producer, if it has transactions"),
+        TableColumn("producer_id", pa.int64(), "id that the request tells"),
+        TableColumn("producer_epoch", pa.int16(), "epoch that the request tells"),
+        TableColumn("committed", pa.bool_(), "whether the transaction is to commit or to abort"),
+        TableColumn("transaction_timeout_ms", pa.int32(), "time for a transaction", "ms"),
+        TableColumn("group_id", TEXT, "group whose offsets are part of the transaction"),
+        TableColumn("partition_count", pa.int32(), "partitions that the request names"),
+        TableColumn("error_code", pa.int16(), "first error code that is not 0; null: no answer"),
+        TableColumn("error", TEXT, "its name"),
+        TableColumn(
+            "given_producer_id", pa.int64(), "id that the response gives: to go on with"
+        ),
+        TableColumn(
+            "given_producer_epoch", pa.int16(), "epoch that the response gives: to go on with"
+        ),
+        TableColumn("verify_only", pa.bool_(), "a broker asks if the partitions were added"),
+    ),
+    opt_in=True,
+)  # fmt: skip
 
 PROBLEMS = Table(
     "problems",
@@ -265,7 +401,8 @@ TABLES = MappingProxyType(
     {
         table.name: table
         for table in (
-            EXCHANGES, ERRORS, BATCHES, RECORDS, CONNECTIONS, TOPICS, PROBLEMS,
+            EXCHANGES, ERRORS, BATCHES, RECORDS, CONNECTIONS, TOPICS, PROBLEMS, PARTITIONS,
+            MEMBERSHIPS, TRANSACTIONS,
         )
     }
 )  # fmt: skip

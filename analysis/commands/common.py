@@ -32,6 +32,9 @@ TABLE_NAMES: Final = (
     "connections",
     "topics",
     "problems",
+    "partitions",
+    "memberships",
+    "transactions",
 )
 FORMAT_NAMES: Final = ("jsonl", "csv", "parquet", "arrow")
 

@@ -58,16 +58,29 @@ REQUEST_ROLES = frozenset(
      "partition", "records", "software_name", "software_version", "sasl_mechanism"}
 )  # fmt: skip
 RESPONSE_ROLES = frozenset(
-    {"throttle_time_ms", "error_code", "error_message", "member_id", "topic", "topic_id",
-     "partition", "records", "host", "port", "leader", "leader_epoch", "replicas", "isr"}
+    {"throttle_time_ms", "error_code", "member_id", "topic", "topic_id", "partition", "records",
+     "host", "port"}
 )  # fmt: skip
-
+"""What exchanges and connections tell, and what the reading itself needs."""
 
 ROLES_OF = {
     "errors": frozenset({"error_message"}),
     "topics": frozenset({"leader", "leader_epoch", "replicas", "isr"}),
-}
-"""Roles of responses that only one table makes something of."""
+    "partitions": frozenset(
+        {"offsets_of", "offset", "offset_epoch", "offset_timestamp", "replica_id", "group_id",
+         "high_watermark", "last_stable_offset", "log_start_offset", "told_leader",
+         "told_leader_epoch"}
+    ),
+    "memberships": frozenset(
+        {"generation", "group_instance_id", "group_protocol", "group_leader", "group_member",
+         "group_reason", "session_timeout_ms", "rebalance_timeout_ms"}
+    ),
+    "transactions": frozenset(
+        {"producer_id", "producer_epoch", "given_producer_id", "given_producer_epoch", "committed",
+         "transaction_timeout_ms", "verify_only", "transactional_id"}
+    ),
+}  # fmt: skip
+"""Roles that only one table makes something of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +167,9 @@ class Conversation:
         `keep_frames`: keep the bytes of requests too, in a column `frame` of their table.
         `request_wait`: ns after which a request is unanswered, but for those of `PATIENT_APIS`.
         """
-        unwanted = (
-            roles for table, roles in ROLES_OF.items() if tables is not None and table not in tables
-        )
-        self._roles = RESPONSE_ROLES.difference(*unwanted)
+        more = (roles for table, roles in ROLES_OF.items() if tables is None or table in tables)
+        wanted = frozenset[str]().union(*more)
+        self._request_roles, self._response_roles = REQUEST_ROLES | wanted, RESPONSE_ROLES | wanted
         self._names = names
         self._keep_frames = keep_frames
         self._request_wait = request_wait
@@ -222,7 +234,7 @@ class Conversation:
             Direction.REQUEST, np.where(is_token, -1, header.api_key), header.version, spaces,
             head.space, header.body, head.end,
         )  # fmt: skip
-        found = facts.gather(messages, REQUEST_ROLES)
+        found = facts.gather(messages, self._request_roles)
         side = Side(head, messages, found, header.known & ~is_token, is_token)
         key = matching.keys(head.connection, head.correlation_id)
         key[tokens] = token_keys
@@ -292,7 +304,7 @@ class Conversation:
             head.end,
         )  # fmt: skip
         known = table["known"].to_numpy()[answered]
-        return Side(head, messages, facts.gather(messages, self._roles), known, is_token)
+        return Side(head, messages, facts.gather(messages, self._response_roles), known, is_token)
 
     def _keep_waiting(
         self, unmatched: Heads, spaces: Sequence[ByteSpace], now: int, last: bool

@@ -79,7 +79,7 @@ class Group:
         """
         best: tuple[Column, Int64] | None = None
         for candidate in self.walked.by_role(role):
-            rows = _rows_in(column, candidate.level)
+            rows = column.rows_in(candidate.level)
             deeper = best is None or len(candidate.level.path) > len(best[0].level.path)
             if rows is None or not deeper:
                 continue
@@ -285,16 +285,6 @@ def distinct(one: pa.Array, other: pa.Array) -> list[tuple[Any, Any]]:
     return [
         (words[0][pair // len(words[1])], words[1][pair % len(words[1])]) for pair in pairs.tolist()
     ]
-
-
-def _rows_in(column: Column, target: Level) -> Int64 | None:
-    """Row of `target` that encloses each value of `column`; None where it does not enclose them."""
-    level, row = column.level, column.row
-    while level is not target:
-        if level.parent is None:
-            return None
-        level, row = level.parent, level.owner[row]
-    return row
 
 
 def flat(parts: Sequence[bytes]) -> tuple[FlatSpace, Int64]:

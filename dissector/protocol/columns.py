@@ -88,6 +88,15 @@ class Column:
         """Index of the message of each value."""
         return self.level.message[self.row]
 
+    def rows_in(self, target: Level) -> Int64 | None:
+        """Row of `target` that encloses each value; None where it does not enclose them."""
+        level, row = self.level, self.row
+        while level is not target:
+            if level.parent is None:
+                return None
+            level, row = level.parent, level.owner[row]
+        return row
+
     def only(self, wanted: NDArray[np.bool_]) -> Column:
         """The column with some of its values."""
         return replace(

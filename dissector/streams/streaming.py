@@ -22,6 +22,7 @@ from dissector.streams.decrypting import Decrypting
 from dissector.streams.framer import Framer
 from dissector.streams.frames import FrameBlock
 from dissector.streams.reassembly import Ordered, Reassembler
+from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.seeking import Seeker
 from dissector.streams.segments import BLOCK, Segments, last_of_each
 from dissector.streams.table import (
@@ -69,6 +70,8 @@ class Streams:
         )
         self.decrypted: list[FrameBlock] = []
         """The frames of TLS connections that the last block completed."""
+        self.round_trips: RoundTrips | None = None
+        """Set to have them measured."""
         self._budget = memory // _SHARE
         self._now = 0
 
@@ -100,6 +103,8 @@ class Streams:
         streams, held = self._streams, self._framer.holding.segments
         complaints = Complaints(self.connections, self._now)
         assignment = self._tracker.assign(block, np.unique(held.stream >> 1))
+        if self.round_trips is not None:
+            self.round_trips.feed(block, assignment)
         who = assignment.streams
         give_up = (streams.flat("over")[who] < self._now) | last
         give_up[np.searchsorted(who, self._beyond_budget(complaints))] = True

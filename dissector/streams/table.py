@@ -115,8 +115,31 @@ class ConnectionTable(_Rows):
 
 
 @dataclass(slots=True)
-class StreamTable(_Rows):
+class _ByEnd(_Rows):
     """Arrays of shape (rows, 2); `flat` gives them by stream."""
+
+    def flat(self, name: str) -> NDArray[Any]:
+        """A column by stream, to read and to write."""
+        column: NDArray[Any] = getattr(self, name).reshape(-1)
+        return column
+
+
+@dataclass(slots=True)
+class TripTable(_ByEnd):
+    """What `roundtrips` remembers of each stream."""
+
+    has_sent: Bools = _column(np.bool_, 2)
+    """There was a payload."""
+    sent_end: UInt32 = _column(np.uint32, 2)
+    """Sequence number behind the latest one."""
+    sent_time: Int64 = _column(np.int64, 2, NEVER)
+    """ns, of that one; -1 where its acknowledgement was seen, or tells nothing."""
+    zero_windows: Int64 = _column(np.int64, 2)
+
+
+@dataclass(slots=True)
+class StreamTable(_ByEnd):
+    """What the other stages remember of each stream."""
 
     # From the first packet.
     anchored: Bools = _column(np.bool_, 2)
@@ -159,11 +182,6 @@ class StreamTable(_Rows):
     """Correlation id of the latest request in this stream."""
     correlation_from: Int64 = _column(np.int64, 2)
     """The same one block earlier."""
-
-    def flat(self, name: str) -> NDArray[Any]:
-        """A column by stream, to read and to write."""
-        column: NDArray[Any] = getattr(self, name).reshape(-1)
-        return column
 
 
 def unframed(table: ConnectionTable, row: Int64, sync: Int8) -> Int8:
