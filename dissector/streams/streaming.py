@@ -21,6 +21,7 @@ from dissector.packets.block import Int64, PacketBlock
 from dissector.streams.decrypting import Decrypting
 from dissector.streams.framer import Framer
 from dissector.streams.frames import FrameBlock
+from dissector.streams.limits import GRACE
 from dissector.streams.reassembly import Ordered, Reassembler
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.seeking import Seeker
@@ -28,6 +29,7 @@ from dissector.streams.segments import BLOCK, Segments, last_of_each
 from dissector.streams.table import (
     IGNORED,
     PASSED_ON,
+    Bools,
     ConnectionTable,
     StreamTable,
 )
@@ -115,12 +117,22 @@ class Streams:
         if last:
             self._complain_of_cuts(complaints)
         ready = ordered.ready
-        finished = give_up | (streams.flat("expected")[who] >= streams.flat("fin")[who])
+        finished = give_up | self._ended(who)
         frames, left = self._framer.walk(block.data, who, ready, finished, complaints)
         encrypted = (streams.flat("sync")[who] == PASSED_ON)[left.stream]
         self._decrypt(block, who, left[encrypted], last)
         self._framer.hold(block.data, who, left[~encrypted] + ordered.waiting)
         return frames
+
+    def _ended(self, who: Int64) -> Bools:
+        """Whether these streams came to their end, and what they carry can be told by now."""
+        streams, row = self._streams, who >> 1
+        ended: Bools = streams.flat("expected")[who] >= streams.flat("fin")[who]
+        if ended.any():
+            # The client's first request may come after the broker's FIN.
+            recent = self.connections.last_time[row] > self._now - GRACE
+            ended &= ~(recent & streams.flat("at_head")[who])
+        return ended
 
     def _decrypt(self, block: PacketBlock, who: Int64, segments: Segments, last: bool) -> None:
         """Hand on what is encrypted, and take what was in it."""

@@ -73,12 +73,13 @@ class Walk:
 
     def run(self, finished: Bools) -> FrameBlock:
         """Find all frames. `finished`: streams in which nothing more comes."""
-        self._leave_heads(finished)
+        self._leave_lost_heads()
         self._seeker.decide(self._chains, self._stream)
         self._follow_decisions(self._stream)
         index = np.arange(len(self._stream))
         of_clients = self._of_clients(index)
         self._all(index[of_clients])
+        self._leave_old_heads(finished)
         # Where neither side was known, what was found may have told.
         self._all(index[~(of_clients & self._of_clients(index))])
         self._cut(np.flatnonzero(finished))
@@ -172,15 +173,19 @@ class Walk:
                 int(stream[each]), int(since[each]), int(until[each] - since[each]),
             )  # fmt: skip
 
-    def _leave_heads(self, finished: Bools) -> None:
-        """Where a stream's first bytes are lost, or have waited enough, it is any other place."""
+    def _leave_lost_heads(self) -> None:
+        """Where a stream's first bytes are lost, it begins at any other place."""
         chains, streams, stream = self._chains, self._streams, self._stream
-        begin = chains.pieces.at[chains.first[:-1]]
-        size = chains.end - chains.address[chains.first[:-1]]
-        gone = begin != streams.flat("boundary")[stream]
-        asks = self._table.client[stream >> 1] == stream & 1
-        gone |= ((size > SEEK_BYTES) | finished) & ~asks
+        gone = chains.pieces.at[chains.first[:-1]] != streams.flat("boundary")[stream]
         streams.flat("at_head")[stream[gone]] = False
+
+    def _leave_old_heads(self, finished: Bools) -> None:
+        """What a broker sent first waits for what its client did, but not for ever."""
+        chains, stream = self._chains, self._stream
+        size = chains.end - chains.address[chains.first[:-1]]
+        asks = self._table.client[stream >> 1] == stream & 1
+        gone = ((size > SEEK_BYTES) | finished) & ~asks
+        self._streams.flat("at_head")[stream[gone]] = False
 
     def _follow_decisions(self, stream: Int64) -> None:
         """What is known of connections is known of both their streams."""

@@ -217,3 +217,31 @@ def test_a_handshake_without_its_first_packet():
         packets = told.packets[:missing] + told.packets[missing + 1 :]
         out = dissect(packets)
         assert out.messages() == ([ONE[4:]], [response(1)[4:]])
+
+
+def test_a_brokers_answer_and_end_may_come_before_the_request():
+    told = Dialogue()
+    one = told.connect()
+    one.client(ONE)
+    one.broker(response(1))
+    one.fin()
+    late = told.packets.pop(3)
+    told.packets.append(replace(late, time=told.packets[-1].time + MS))
+    for cut in range(len(told.packets)):
+        out = dissect(told.packets, cuts=[cut])
+        assert [len(each) for each in out.messages()] == [1, 1], cut
+        assert not out.problems
+
+
+def test_an_answer_without_a_request_does_not_wait_for_ever():
+    told = Dialogue()
+    one = told.connect()
+    one.broker(b"220 ready\r\n")
+    one.fin()
+    told.wait(2000)
+    other = told.connect()
+    other.client(ONE)
+    out = dissect(told.packets, cuts=range(len(told.packets)))
+    assert out.reserved == len(b"220 ready\r\n")
+    assert out.streams.reserve == 0
+    assert len(out.frames) == 1

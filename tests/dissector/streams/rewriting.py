@@ -1,0 +1,168 @@
+"""Rewrites recordings: the same conversations, as another network or another capture had them.
+
+A recording is a list of packets, each a time and the bytes of its frame. Only what the recordings
+here are is read: pcap, Ethernet, IPv4 or IPv6 without options, TCP. What a network does to segments
+(split, merged, doubled, out of order) is done to whole frames, and `write` makes a file of them
+again, so that every stage of a dissection has its part in a test.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import random
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import zstandard
+
+CAPTURES = Path(__file__).resolve().parents[3] / "captures"
+ETHERNET, IPV6 = 14, 0x86DD
+FIN, SYN, PSH = 0x01, 0x02, 0x08
+BEGINNING = 1_700_000_000 * 10**9
+UNITS = {0xA1B23C4D: 1, 0xA1B2C3D4: 1000}
+"""ns of a pcap's unit of time, by its magic number."""
+
+
+@dataclass(frozen=True)
+class Packet:
+    """One packet of a recording; `time` in ns."""
+
+    time: int
+    frame: bytes
+
+    @property
+    def ip(self) -> bytes:
+        """IP header."""
+        end = 54 if self.frame[12:14] == b"\x86\xdd" else 34
+        return self.frame[ETHERNET:end]
+
+    @property
+    def tcp(self) -> bytes:
+        """TCP header, with options."""
+        at = ETHERNET + len(self.ip)
+        return self.frame[at : at + (self.frame[at + 12] >> 4) * 4]
+
+    @property
+    def payload(self) -> bytes:
+        size = len(self.ip) + len(self.tcp)
+        if len(self.ip) == 40:
+            whole = 40 + int.from_bytes(self.ip[4:6], "big")
+        else:
+            whole = int.from_bytes(self.ip[2:4], "big")
+        return self.frame[ETHERNET + size : ETHERNET + whole]
+
+    @property
+    def stream(self) -> bytes:
+        """Addresses and ports: who speaks to whom."""
+        return self.ip[8:] + self.tcp[:4] if len(self.ip) == 40 else self.ip[12:] + self.tcp[:4]
+
+    @property
+    def seq(self) -> int:
+        return int.from_bytes(self.tcp[4:8], "big")
+
+    @property
+    def flags(self) -> int:
+        return self.tcp[13]
+
+    def segment(self, seq: int, flags: int, payload: bytes) -> Packet:
+        """The same packet with another sequence number, other flags and another payload."""
+        ip, tcp = bytearray(self.ip), bytearray(self.tcp)
+        tcp[4:8] = struct.pack(">I", seq % 2**32)
+        tcp[13] = flags
+        size = len(tcp) + len(payload)
+        if len(ip) == 40:
+            ip[4:6] = struct.pack(">H", size)
+        else:
+            ip[2:4] = struct.pack(">H", len(ip) + size)
+        return replace(self, frame=self.frame[:ETHERNET] + bytes(ip + tcp) + payload)
+
+
+def read(name: str) -> list[Packet]:
+    """The packets of a committed capture; those that are not TCP are left out."""
+    content = (CAPTURES / name).read_bytes()
+    if name.endswith(".zst"):
+        content = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(content)).read()
+    elif name.endswith(".gz"):
+        content = gzip.decompress(content)
+    magic, *_, link = struct.unpack("<IHHiIII", content[:24])
+    assert link == 1
+    packets, at = [], 24
+    while at < len(content):
+        seconds, fraction, size, length = struct.unpack_from("<IIII", content, at)
+        assert size == length
+        frame = content[at + 16 : at + 16 + size]
+        if frame[20 if frame[12:14] == b"\x86\xdd" else 23] == 6:
+            packets.append(Packet(seconds * 10**9 + fraction * UNITS[magic], frame))
+        at += 16 + size
+    return packets
+
+
+def write(path: Path, packets: Iterable[Packet], snaplen: int = 262144) -> Path:
+    """A pcap in ns of these packets, in this order; of each, the first `snaplen` bytes."""
+    with path.open("wb") as file:
+        file.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, snaplen, 1))
+        for each in packets:
+            kept = each.frame[:snaplen]
+            file.write(struct.pack("<IIII", *divmod(each.time, 10**9), len(kept), len(each.frame)))
+            file.write(kept)
+    return path
+
+
+def split(packets: Iterable[Packet], chance: random.Random, likely: float = 0.5) -> list[Packet]:
+    """Some segments as two or more, at any places."""
+    out = []
+    for each in packets:
+        payload = each.payload
+        if len(payload) < 2 or chance.random() >= likely:
+            out.append(each)
+            continue
+        count = min(chance.choice([1, 1, 2, 5]), len(payload) - 1)
+        borders = [0, *sorted(chance.sample(range(1, len(payload)), count)), len(payload)]
+        for low, high in pairwise(borders):
+            flags = each.flags if high == len(payload) else each.flags & ~(FIN | PSH)
+            out.append(each.segment(each.seq + low, flags, payload[low:high]))
+    return out
+
+
+def merged(packets: Sequence[Packet], chance: random.Random, likely: float = 0.5) -> list[Packet]:
+    """Some segments that follow one another in a stream, as one, in the place of the first.
+
+    The other end had acknowledged neither when the second was sent.
+    """
+    out: list[Packet] = []
+    for each in packets:
+        last = out[-1] if out else None
+        if (
+            last is not None
+            and last.stream == each.stream
+            and last.payload
+            and each.payload
+            and not last.flags & (SYN | FIN)
+            and (last.seq + len(last.payload)) % 2**32 == each.seq
+            and len(last.payload) + len(each.payload) < 60_000
+            and chance.random() < likely
+        ):
+            out[-1] = last.segment(last.seq, each.flags, last.payload + each.payload)
+        else:
+            out.append(each)
+    return out
+
+
+def doubled(packets: Iterable[Packet], chance: random.Random, likely: float = 0.3) -> list[Packet]:
+    """Some packets twice."""
+    return [copy for each in packets for copy in [each] * (1 + (chance.random() < likely))]
+
+
+def shuffled(packets: Sequence[Packet], chance: random.Random, window: int = 30) -> list[Packet]:
+    """Each packet less than `window` places from where it was, with its own time."""
+    order = sorted(range(len(packets)), key=lambda index: index + chance.uniform(0, window))
+    return [packets[index] for index in order]
+
+
+def stamped(packets: Iterable[Packet]) -> list[Packet]:
+    """One packet each 100 µs: a network holds none back for as long as a recording is silent."""
+    return [replace(each, time=BEGINNING + at * 100_000) for at, each in enumerate(packets)]

@@ -1,0 +1,147 @@
+"""A recording, rewritten as another capture of the same conversations, gives the same exchanges.
+
+End to end, from files to tables: cut in two files, segments out of order, doubled, split, merged,
+and read in blocks of any size.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import rewriting
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import dissector
+from dissector.capture import Capture
+from dissector.packets import open_packets
+
+PLAIN = (
+    "aiokafka-tansu.pcap",
+    "librdkafka-tansu.pcap.zst",
+    "kafka-4-kafkajs.pcap.zst",
+    "kafka-3-java-0-8.pcap.zst",
+)
+SENT_AGAIN = ("kafka-4-java.pcap.zst",)
+"""Of what was sent twice, the copy that comes first in the file counts, with its time."""
+REPEATED_IDS = ("kafka-4-sasl.pcap.zst",)
+"""Here also correlation ids repeat: only times tell which response is whose."""
+RECORDINGS = PLAIN + SENT_AGAIN + REPEATED_IDS
+PLACES = {"connection_id", "capture", "request_packet", "response_packet"}
+"""Columns that tell where in a file something stood."""
+TIMES = {
+    *("request_time", "request_end_time", "response_time", "response_end_time", "latency_ms"),
+    "in_flight",
+}
+
+few = settings(
+    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+chances = st.integers(0, 2**32).map(random.Random)
+recordings = st.sampled_from(RECORDINGS)
+
+
+@cache
+def recorded(name: str) -> list[rewriting.Packet]:
+    return rewriting.read(name)
+
+
+def exchanges(*paths: Path, **options: int) -> list[dict]:
+    """The rows of `exchanges`."""
+    capture = Capture(open_packets(paths, **options), [])
+    return capture.tables(["exchanges"])["exchanges"].to_pylist()
+
+
+def bare(rows: list[dict], without: set[str]) -> list[str]:
+    """Rows without these columns, in an order of their own."""
+    return sorted(
+        str({key: value for key, value in row.items() if key not in without}) for row in rows
+    )
+
+
+@cache
+def original(name: str) -> list[dict]:
+    table: pa.Table = dissector.open_capture(rewriting.CAPTURES / name).tables(["exchanges"])
+    return table["exchanges"].to_pylist()
+
+
+def test_writing_a_recording_again_changes_nothing(tmp_path):
+    for name in RECORDINGS:
+        again = exchanges(rewriting.write(tmp_path / "again.pcap", recorded(name)))
+        assert len(again) > 10
+        places = {"capture", "request_packet", "response_packet"}
+        assert bare(again, places) == bare(original(name), places)
+
+
+@few
+@given(name=recordings, data=st.data())
+def test_cut_in_two_files_at_any_packet(tmp_path, name, data):
+    packets = recorded(name)
+    at = data.draw(st.integers(1, len(packets) - 1))
+    parts = [
+        rewriting.write(tmp_path / "1.pcap", packets[:at]),
+        rewriting.write(tmp_path / "2.pcap", packets[at:]),
+    ]
+    assert bare(exchanges(*parts), PLACES) == bare(original(name), PLACES)
+
+
+@few
+@given(name=recordings, chance=chances)
+def test_out_of_order_in_the_file(tmp_path, name, chance):
+    """Each packet with its own time, as captures on several cores have them."""
+    path = rewriting.write(tmp_path / "a.pcap", rewriting.shuffled(recorded(name), chance))
+    without = PLACES if name in PLAIN else PLACES | TIMES
+    assert bare(exchanges(path), without) == bare(original(name), without)
+
+
+@few
+@given(name=st.sampled_from(PLAIN + SENT_AGAIN), chance=chances)
+def test_out_of_order_on_the_wire(tmp_path, name, chance):
+    packets = rewriting.stamped(rewriting.shuffled(recorded(name), chance))
+    path = rewriting.write(tmp_path / "a.pcap", packets)
+    assert bare(exchanges(path), PLACES | TIMES) == bare(original(name), PLACES | TIMES)
+
+
+@few
+@given(name=recordings, chance=chances)
+def test_doubled(tmp_path, name, chance):
+    path = rewriting.write(tmp_path / "a.pcap", rewriting.doubled(recorded(name), chance))
+    assert bare(exchanges(path), PLACES) == bare(original(name), PLACES)
+
+
+@few
+@given(name=recordings, chance=chances)
+def test_split_and_merged(tmp_path, name, chance):
+    packets = rewriting.merged(recorded(name), chance)
+    path = rewriting.write(tmp_path / "a.pcap", rewriting.split(packets, chance))
+    assert bare(exchanges(path), PLACES | TIMES) == bare(original(name), PLACES | TIMES)
+
+
+@few
+@given(name=st.sampled_from(PLAIN + SENT_AGAIN), chance=chances, data=st.data())
+def test_all_of_it_at_once(tmp_path, name, chance, data):
+    packets = rewriting.split(rewriting.merged(recorded(name), chance), chance)
+    packets = rewriting.shuffled(rewriting.doubled(packets, chance), chance)
+    packets = rewriting.stamped(packets)
+    at = data.draw(st.integers(1, len(packets) - 1))
+    parts = [
+        rewriting.write(tmp_path / "1.pcap", packets[:at]),
+        rewriting.write(tmp_path / "2.pcap", packets[at:]),
+    ]
+    size = data.draw(st.sampled_from([1000, 20_000, 1 << 25]))
+    rows = exchanges(*parts, block_bytes=size)
+    assert bare(rows, PLACES | TIMES) == bare(original(name), PLACES | TIMES)
+
+
+@pytest.mark.parametrize("size", [200, 3000, 50_000])
+def test_small_blocks_give_the_same_tables(tmp_path, size):
+    name = "kafka-4-java.pcap.zst"
+    path = rewriting.write(tmp_path / "a.pcap", recorded(name))
+    whole = dissector.open_capture(path).tables()
+    parts = Capture(open_packets([path], block_bytes=size), []).tables()
+    for table, rows in whole.items():
+        assert bare(parts[table].to_pylist(), set()) == bare(rows.to_pylist(), set()), table
