@@ -12,17 +12,19 @@ is exactly what following the chain one by one would give, as far as it goes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dissector.packets.block import Bytes, Int64
+from dissector.packets.block import Bytes, Int64, UInt8
 
 CHAIN_LIMIT = 1 << 14
 """Records to follow one by one before they are checked: a chain that went astray costs no more."""
-LANES = 128
-"""Walks that go together; more of them take fewer, but longer steps."""
+LANES = 512
+"""Walks that go together at most; more of them take fewer, but longer steps."""
+FEWEST = 128
+"""With fewer walks, one record after the other is found as fast."""
 WINDOW = 2048
 """Bytes in which a landmark is looked for, at the head of each lane; no Ethernet frame has more."""
 DENSE = 1536
@@ -39,24 +41,32 @@ def landmarks(
     data: Bytes,
     begin: int,
     end: int,
-    order: str,
-    may_begin: Callable[[NDArray[np.uint32]], NDArray[np.bool_]],
+    mark_at: int,
+    marks: Sequence[int],
     begins: Callable[[Int64], NDArray[np.bool_]],
 ) -> Int64:
-    """`begin`, and up to LANES - 1 positions behind it at which a record seems to begin; ascending.
+    """`begin`, and positions behind it at which a record seems to begin, far from each other;
+    ascending. `begin` alone where they would be too few.
 
-    `may_begin` judges quickly, by the number of 4 bytes at a position; `begins` thoroughly.
+    The byte `mark_at` bytes behind a record's beginning is one of `marks`, few and seldom else:
+    that is looked at everywhere. `begins` judges those positions thoroughly.
     """
-    stride = (end - begin) // LANES
-    if stride < WINDOW * 4:
+    lanes = min((end - begin) // (4 * WINDOW), LANES)
+    if lanes < FEWEST:
         return np.array([begin])
-    shape, strides = (LANES - 1, WINDOW), (stride, 1)
-    heads: NDArray[np.uint32] = np.ndarray(shape, order + "u4", data, begin + stride, strides)
-    lane, offset = np.nonzero(may_begin(heads))
+    stride = (end - begin) // lanes
+    first = begin + stride + mark_at
+    heads: UInt8 = np.ndarray((lanes - 1, WINDOW), np.uint8, data, first, (stride, 1))
+    marked = heads == marks[0]
+    for mark in marks[1:]:
+        marked |= heads == mark
+    lane, offset = np.divmod(np.flatnonzero(marked), WINDOW)
     at = begin + (lane + 1) * stride + offset
     found = begins(at)
-    lane, first = np.unique(lane[found], return_index=True)
-    return np.concatenate([[begin], at[found][first]])
+    lane, earliest = np.unique(lane[found], return_index=True)
+    if len(lane) < lanes // 2:
+        return np.array([begin])
+    return np.concatenate([[begin], at[found][earliest]])
 
 
 def follow(starts: Int64, end: int, following: Callable[[Int64], Int64]) -> Int64:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Bytes, Int64
-from dissector.packets.chains import CHAIN_LIMIT, DENSE, LANES, follow, landmarks, numbers
+from dissector.packets.chains import CHAIN_LIMIT, DENSE, FEWEST, follow, landmarks, numbers
 from dissector.packets.records import (
     PACKET_LIMIT,
     Columns,
@@ -88,7 +88,7 @@ class Pcap:
         search = int(at[-1]) + self._record_bytes if count else stop + 1
         if count:
             self._seconds = int(record["seconds"][-1])
-        if count > LANES:
+        if count > FEWEST:
             self._is_dense = stop - begin < count * DENSE
         columns = Columns(
             start=at + self._record_bytes,
@@ -130,16 +130,20 @@ class Pcap:
     def _chain(self, data: Bytes, begin: int, end: int) -> Int64:
         """Positions of record headers, each where the one before it says; not checked."""
         if self._is_dense and self._seconds is not None:
-            earliest = np.uint32(max(self._seconds - _NEAR, 0))
-            starts = landmarks(
-                data,
-                begin,
-                end,
-                self._order,
-                lambda seconds: seconds - earliest <= 2 * _NEAR,
-                lambda at: self._begins(data, at, end, final=False),
-            )
-            if len(starts) > LANES // 2:
+            earliest = max(self._seconds - _NEAR, 0)
+            latest = earliest + 2 * _NEAR
+            seconds = numbers(data, self._order, 0)
+
+            def begins(at: Int64) -> NDArray[np.bool_]:
+                found: NDArray[np.bool_] = seconds[at] - np.uint32(earliest) <= 2 * _NEAR
+                found[found] = self._begins(data, at[found], end, final=False)
+                return found
+
+            # The time of all of them begins with the same byte, or with one of two.
+            highest = 3 if self._order == "<" else 0
+            marks = sorted({earliest >> 24, latest >> 24 & 0xFF})
+            starts = landmarks(data, begin, end, highest, marks, begins)
+            if len(starts) > 1:
                 sizes = numbers(data, self._order, 8)
                 header = self._record_bytes
                 return follow(starts, end - header + 1, lambda at: at + sizes[at] + header)

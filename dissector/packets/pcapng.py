@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Bytes, Int64, UInt64
-from dissector.packets.chains import CHAIN_LIMIT, DENSE, LANES, follow, landmarks, numbers
+from dissector.packets.chains import CHAIN_LIMIT, DENSE, FEWEST, follow, landmarks, numbers
 from dissector.packets.records import (
     PACKET_LIMIT,
     Columns,
@@ -113,7 +113,7 @@ class Pcapng:
         # Where only the closing size is damaged, the next block still stands where it should.
         whole = first_false(sound | np.append(possible[:-1] & sound[1:], False))
         stop = int(at[whole - 1] + size[whole - 1]) if whole else begin
-        if whole > LANES:
+        if whole > FEWEST:
             self._is_dense = stop - begin < whole * DENSE
         is_broken = whole < len(at) and (not possible[whole] or inside[whole])
         columns, problems = self._read(data, at[:whole], head["kind"][:whole], size[:whole])
@@ -164,15 +164,16 @@ class Pcapng:
     def _chain(self, data: Bytes, begin: int, end: int) -> Int64:
         """Positions of all blocks up to the next section, each where the one before it ends."""
         if self._is_dense:
-            starts = landmarks(
-                data,
-                begin,
-                end,
-                self._order,
-                lambda kind: kind == ENHANCED,
-                lambda at: self._begins(data, at, end, final=False),
-            )
-            if len(starts) > LANES // 2:
+            kinds = numbers(data, self._order, 0)
+
+            def begins(at: Int64) -> NDArray[np.bool_]:
+                found: NDArray[np.bool_] = kinds[at] == ENHANCED
+                found[found] = self._begins(data, at[found], end, final=False)
+                return found
+
+            lowest = 0 if self._order == "<" else 3
+            starts = landmarks(data, begin, end, lowest, [ENHANCED], begins)
+            if len(starts) > 1:
                 sizes = numbers(data, self._order, 4)
                 at = follow(starts, end - 7, lambda at: at + np.maximum(sizes[at], 12))
                 sections = np.flatnonzero(numbers(data, self._order, 0)[at] == SECTION)

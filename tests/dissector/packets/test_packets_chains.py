@@ -99,7 +99,7 @@ def test_dense_captures(tmp_path, followed, dense, order, damage):
     one_by_one = read_bytes(tmp_path, content, block_bytes=100_000)
     assert followed == []
     together = read_bytes(tmp_path, content, block_bytes=1 << 22)
-    assert max(starts for starts, _ in followed) > chains.LANES // 2
+    assert max(starts for starts, _ in followed) > chains.FEWEST // 2
     assert together.rows == one_by_one.rows
     assert damage or together.problems == one_by_one.problems == []
     assert len(together.rows) > 10_000
