@@ -64,7 +64,7 @@ class LiveSource:
         self._fragments = Fragments()
         self._packets = 0
         self._is_stopped = False
-        self._given = time.monotonic()
+        self._given = self._asked = time.monotonic()
 
     def stop(self) -> None:
         """End: what is there already is still given. To be called from anywhere."""
@@ -108,7 +108,7 @@ class LiveSource:
         for feed in self._feeds:
             feed.release()
         problems = [problem for piece in pieces for problem in piece.problems]
-        problems += [problem for feed in self._feeds for problem in feed.watch()]
+        problems += self._watched()
         captures = [self._capture(index, piece) for index, piece in taken]
         capture = np.concatenate([np.zeros(0, np.int32), *captures])
         if len({index for index, _ in taken}) > 1:
@@ -125,6 +125,14 @@ class LiveSource:
         if len(block):
             block = replace(block, capture=capture[block.number - number[0]])
         return replace(block, until=until)
+
+    def _watched(self) -> list[Problem]:
+        """What feeds have to tell: asked for once in a TICK, so that it is not told in crumbs."""
+        now = time.monotonic()
+        if now - self._asked < TICK and not self._is_stopped:
+            return []
+        self._asked = now
+        return [problem for feed in self._feeds for problem in feed.watch()]
 
     def _capture(self, feed: int, piece: Piece) -> NDArray[np.int32]:
         """The capture of each packet of a piece: an interface, or the pipe."""

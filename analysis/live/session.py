@@ -1,0 +1,91 @@
+"""A session: a capture that goes on until someone ends it, and those who watch it.
+
+The capture is read in small blocks (`dissector.packets.live`). What each block completes is handed
+to every watcher, table by table, and then each of them gets a `tick`: also where nothing came,
+about once a second. All that happens in one thread, which must not be held up, since the kernel's
+buffer fills meanwhile: whoever writes to something slow does so in a thread of their own.
+
+Ctrl-C and SIGTERM end the session as the end of a file would: what waits is given out. A second
+Ctrl-C ends it at once.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from dissector.capture import Capture
+from dissector.packets.live import LiveSource
+
+LAST_OF_TURN: Final = "problems"
+"""The table that comes last of each block; it comes also where it is empty."""
+
+
+class Watcher(Protocol):
+    """Takes rows as they come."""
+
+    tables: frozenset[str]
+    """Those it wants."""
+
+    def read(self, name: str, rows: pa.RecordBatch) -> None:
+        """Some rows, at least one, of one of its tables."""
+
+    def tick(self) -> None:
+        """A block is over."""
+
+    def close(self) -> None:
+        """The session is over."""
+
+
+class Session:
+    """Reads `source` for all `watchers`."""
+
+    def __init__(self, source: LiveSource, capture: Capture, watchers: Sequence[Watcher]) -> None:
+        self._source = source
+        self._capture = capture
+        self._watchers = watchers
+
+    def run(self) -> None:
+        """Until the source ends, or is told to. Watchers are closed whatever happens."""
+        wanted = {LAST_OF_TURN}.union(*(each.tables for each in self._watchers))
+        try:
+            for name, rows in self._capture.unsettled(wanted):
+                if len(rows):
+                    for watcher in self._watchers:
+                        if name in watcher.tables:
+                            watcher.read(name, rows)
+                if name == LAST_OF_TURN:
+                    for watcher in self._watchers:
+                        watcher.tick()
+        finally:
+            for watcher in self._watchers:
+                watcher.close()
+
+    def stop(self) -> None:
+        """End soon; to be called from anywhere."""
+        self._source.stop()
+
+
+@contextmanager
+def ended_by_signals(session: Session) -> Iterator[None]:
+    """Ctrl-C and SIGTERM stop the session; another Ctrl-C interrupts."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        session.stop()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {each: signal.signal(each, stop) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
