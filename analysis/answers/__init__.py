@@ -66,10 +66,8 @@ class Answer:
         return import_module(f"{__name__}.{self.name}")
 
 
-def _by(*columns: str) -> Option:
-    return Option(
-        "by", columns, "A column to group by: any of exchanges, or broker, client, software, topic"
-    )
+def _by(*columns: str, of: str = "exchanges, or broker, client, software, topic") -> Option:
+    return Option("by", columns, f"A column to group by: any of {of}")
 
 
 ANSWERS: Final[Mapping[str, Answer]] = MappingProxyType(
@@ -92,6 +90,26 @@ ANSWERS: Final[Mapping[str, Answer]] = MappingProxyType(
                 "Who is throttled, by how much, by which broker, and is it honoured?",
                 ("exchanges", "connections"),
                 (_by("client_id", "broker", "api"),),
+            ),
+            Answer(
+                "errors",
+                "Which error codes came, for what topic and client, and since when?",
+                ("errors", "exchanges", "connections"),
+                (
+                    _by(
+                        "error",
+                        "api",
+                        "topic",
+                        "client_id",
+                        of="errors, or broker, client, software",
+                    ),
+                ),
+            ),
+            Answer(
+                "unanswered",
+                "Which requests were never answered, and why?",
+                ("exchanges", "connections"),
+                (_by("why", "api", "client_id", "broker"),),
             ),
         )
     }

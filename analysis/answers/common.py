@@ -45,11 +45,22 @@ def columns_of(table: Table, *names: str) -> tuple[TableColumn, ...]:
 
 
 def shaped(
-    rows: pd.DataFrame, columns: Iterable[TableColumn], by: Sequence[str] = ()
+    rows: pd.DataFrame, columns: Iterable[TableColumn], by: Sequence[str] = (), **made_as: str
 ) -> pd.DataFrame:
-    """The columns of `by`, and then the other declared ones in their dtypes; rows numbered anew."""
+    """The columns of `by`, and then the other declared ones in their dtypes; rows numbered anew.
+
+    `made_as`: the names in `rows` of declared columns that may be grouped by, too.
+    """
     dtypes = no_rows(column for column in columns if column.name not in by).dtypes
-    return rows.reset_index(drop=True)[[*by, *dtypes.index]].astype(dtypes.to_dict())
+    found = rows.reset_index(drop=True)[[*by, *(made_as.get(name, name) for name in dtypes.index)]]
+    return found.set_axis([*by, *dtypes.index], axis=1).astype(dtypes.to_dict())
+
+
+def packets(rows: pd.DataFrame, exchanges: pd.DataFrame, which: str) -> pd.Series[int]:
+    """Of rows with connection_id and correlation_id, a packet number of their exchange."""
+    key = ["connection_id", "correlation_id"]
+    found = rows[key].merge(exchanges.drop_duplicates(key)[[*key, which]], how="left", on=key)
+    return found[which].set_axis(rows.index)
 
 
 def grouped(rows: pd.DataFrame, by: Sequence[str]) -> Any:

@@ -1,0 +1,102 @@
+"""Errors are those of the broker's request log; requests without an answer are explained."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+from answering import CAPTURES, capture, made, told
+from conftest import START, connection, exchange
+from truth import unpacked
+
+import analysis
+from dissector.protocol import catalog
+
+MS = 1_000_000
+
+
+@pytest.mark.parametrize(
+    "name", ["kafka-4-quotas", "kafka-4-transactions", "kafka-4-group-eager", "kafka-4-admin"]
+)
+def test_codes_are_counted_as_the_broker_logged_them(name: str) -> None:
+    log = told(name).dropna(subset=["errors"])
+    expected = Counter(
+        (catalog.api_name(api), code)
+        for api, codes in zip(log["api_key"], log["errors"], strict=True)
+        for code in codes
+    )
+    found = analysis.errors(capture(name), by=["api", "error_code"])
+    keys = zip(found["api"], found["error_code"], strict=True)
+    assert dict(zip(keys, found["count"], strict=True)) == expected
+
+
+def test_each_group_tells_whom_and_since_when() -> None:
+    rows = [
+        {"connection_id": 0, "correlation_id": index, "time": START + index * MS, "api": "Produce",
+         "client_ip": f"10.0.0.{index % 2}", "error_code": code, "error": name, "retriable": again,
+         "topic": "t", "partition": index // 2, "error_message": message}
+        for index, (code, name, again, message) in enumerate([
+            (6, "NOT_LEADER_OR_FOLLOWER", True, None),
+            (6, "NOT_LEADER_OR_FOLLOWER", True, None),
+            (6, "NOT_LEADER_OR_FOLLOWER", True, "moved"),
+            (87, "INVALID_RECORD", False, None),
+        ])
+    ]  # fmt: skip
+    exchanges = [exchange(correlation_id=index, response_packet=90 + index) for index in range(4)]
+    found = analysis.errors(made(errors=rows[::-1], exchanges=exchanges), by=["topic", "error"])
+    assert found.drop(columns=["first_time", "last_time"]).to_dict("records")[0] == {
+        "topic": "t", "error": "NOT_LEADER_OR_FOLLOWER", "error_code": 6, "retriable": True,
+        "count": 3, "responses": 3, "clients": 2, "partitions": 2, "first_packet": 90,
+        "message": "moved",
+    }  # fmt: skip
+    assert [time.value for time in found.loc[0, ["first_time", "last_time"]]] == [
+        START, START + 2 * MS
+    ]  # fmt: skip
+    assert found.loc[1, "error_code"] == 87
+
+
+def test_timeouts_are_those_that_librdkafka_logged() -> None:
+    log = unpacked(CAPTURES / "librdkafka-mock-errors.librdkafka.log.zst").decode()
+    timed_out = re.findall(
+        r"REQTMOUT\|(\w+)#.* Timed out (\w+?)Request in flight \(after (\d+)ms", log
+    )
+    names = {"ApiVersion": "ApiVersions"}
+    expected = Counter((client, names.get(api, api)) for client, api, _ in timed_out)
+    rows = analysis.unanswered(capture("librdkafka-mock-errors"), by=["why", "client_id", "api"])
+    rows = rows[rows["why"] == "timeout"]
+    keys = zip(rows["client_id"], rows["api"], strict=True)
+    assert dict(zip(keys, rows["requests"], strict=True)) == expected
+    longest = max(float(ms) for *_, ms in timed_out)
+    assert rows["longest_ms"].max() == pytest.approx(longest, abs=3)
+
+
+def test_what_one_side_was_left_out_of_is_not_the_brokers_silence() -> None:
+    """The capture was filtered: each request that the broker logged is there, and no response."""
+    rows = analysis.unanswered(capture("kafka-4-cut-requests"), by=["why"])
+    assert rows["why"].tolist() == ["one_sided"]
+    assert rows["requests"].tolist() == [len(capture("kafka-4-cut-requests")["exchanges"])]
+
+
+@pytest.mark.parametrize(
+    ("ends", "row", "why"),
+    [
+        ({"broker_lost_bytes": 9, "closed": "rst"}, {}, "loss"),
+        ({"client_lost_bytes": 9}, {}, "loss"),
+        ({"broker_packets": 0}, {}, "one_sided"),
+        ({"closed": "rst"}, {}, "reset"),
+        ({"closed": "fin"}, {}, "timeout"),
+        ({"closed": "fin"}, {"request_end_time": START + 4100 * MS}, "closed"),
+        ({"closed": "fin"}, {"max_wait_ms": 9000}, "closed"),
+        ({"closed": "fin"}, {"api": "JoinGroup"}, "closed"),
+        ({"closed": None}, {}, "capture_end"),
+    ],
+)
+def test_why_there_is_no_answer(ends: dict[str, Any], row: dict[str, Any], why: str) -> None:
+    tables = made(
+        exchanges=[exchange(status="unanswered", **row), exchange()],
+        connections=[connection(**ends)],
+    )
+    found = analysis.unanswered(tables)
+    assert found[["why", "requests"]].to_dict("records") == [{"why": why, "requests": 1}]
