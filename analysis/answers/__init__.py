@@ -111,6 +111,11 @@ ANSWERS: Final[Mapping[str, Answer]] = MappingProxyType(
                 ("exchanges", "connections"),
                 (_by("why", "api", "client_id", "broker"),),
             ),
+            Answer(
+                "groups",
+                "When did each group rebalance, for how long, who set it off, and why?",
+                ("memberships",),
+            ),
         )
     }
 )

@@ -14,6 +14,12 @@ envelope   The same of a request that came inside an Envelope (KIP-590), which i
 librdkafka One line of its protocol log, request or response: time, client_id, broker (as it names
            it), api, version, correlation_id, request_bytes or response_bytes (with the 4-byte
            length), rtt_ms.
+coordinator One line of a broker's log, of its group or transaction coordinator: time, broker (its
+           node), message.
+client     What a client that keeps a record of itself (python/followed.py) said: time, client_id,
+           event, and what belongs to it: produced, received (topic, partition, offset), assigned,
+           revoked (partitions), committed (group_id, partition, offset), begun, committed, aborted,
+           timed out (transactional_id), lag (group_id, topic, partition, committed, end).
 recorder   What happened to a node, and when.
 
 The broker logs no SaslHandshake, SaslAuthenticate, nor the ApiVersions before them; nor a request
@@ -35,6 +41,10 @@ Value = str | int | float | bool
 Row = dict[str, Any]
 
 CONNECTION = re.compile(r"(.+:\d+)-(.+:\d+?)(?:-\d+)+")
+COORDINATOR = re.compile(
+    r"(?P<when>\S+) \w+ (?P<message>.*(?:[Gg]roup|transactionalId).*) "
+    r"\((?:org\.apache\.kafka|kafka)\.coordinator\.(?:group|transaction)\..*\)"
+)
 STEPS = {
     "total_ms": "totalTimeMs",
     "queue_ms": "requestQueueTimeMs",
@@ -62,7 +72,9 @@ RDKAFKA = re.compile(
 def of_logs(work: Path) -> list[Row]:
     """All facts of one recording's folder, in order of time."""
     rows = [row for path in work.glob("*/request.log") for row in of_broker(path)]
-    rows += [row for path in work.glob("*.log") for row in of_librdkafka(path)]
+    for path in work.glob("*.log"):
+        rows += [*of_librdkafka(path), *of_client(path)]
+    rows += [row for path in work.glob("node-*.log") for row in of_coordinators(path)]
     return sorted(rows, key=lambda row: row["time"])
 
 
@@ -109,6 +121,23 @@ def software(told: dict[str, str]) -> str | None:
 def records(message: object) -> int:
     """Bytes of all record sets in a message."""
     return sum(value for key, value in walk(message) if key == "recordsSizeInBytes")
+
+
+def of_coordinators(path: Path) -> Iterator[Row]:
+    """What the coordinators of one node say of groups and transactions."""
+    for line in path.read_text(errors="replace").splitlines():
+        if found := COORDINATOR.match(line):
+            time = datetime.fromisoformat(found["when"]).replace(tzinfo=UTC)
+            row: Row = {"source": "coordinator", "time": nanoseconds(time), "broker": path.stem}
+            yield row | {"message": found["message"]}
+
+
+def of_client(path: Path) -> Iterator[Row]:
+    """The facts of one client that says what it saw."""
+    for line in path.read_text(errors="replace").splitlines():
+        if line.startswith('{"source": "client"'):
+            row: Row = json.loads(line)
+            yield row
 
 
 def of_librdkafka(path: Path) -> Iterator[Row]:

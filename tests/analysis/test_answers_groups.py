@@ -1,0 +1,124 @@
+"""Rebalances are those of the coordinator's log: when, what set them off, who was there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+from answering import CAPTURES, capture, made
+
+import analysis
+from analysis.answers.groups import COLUMNS
+from captures.record.kafka.truth import read
+
+MS = 1_000_000
+LOG_MS = 50
+"""A request is on the wire before the coordinator comes to it, and the log has whole ms."""
+HEARTBEAT_MS = 3000
+
+PREPARING = re.compile(
+    r"Preparing to rebalance group (?P<group>\w+) .* generation (?P<old>\d+) "
+    r"\(reason: (?P<why>.*)\)"
+)
+STABLE = re.compile(r"Stabilized group (?P<group>\w+) generation (?P<new>\d+) with (?P<count>\d+)")
+ASSIGNED = re.compile(
+    r"Assignment received .* for group (?P<group>\w+) for generation (?P<new>\d+)"
+)
+MOVED = re.compile(r"\[GroupId (?P<group>\w+)\] Member (?P<member>\S+) (?P<what>joins|left)")
+BUMPED = re.compile(r"\[GroupId (?P<group>\w+)\] Bumped group epoch to (?P<new>\d+)")
+WHY = {"Adding new member": "joined", "explicit `LeaveGroup`": "left", "expiration": "timed out"}
+
+
+def rebalances(name: str, *tables: str) -> pd.DataFrame:
+    return analysis.groups(capture(name, ("memberships", *tables)))
+
+
+def said(name: str, *patterns: re.Pattern[str]) -> Iterator[tuple[int, re.Match[str]]]:
+    """What the coordinators said, in order: the time, and what matched."""
+    for row in read(CAPTURES / f"{name}.truth.jsonl.zst"):
+        for pattern in patterns:
+            if row["source"] == "coordinator" and (found := pattern.search(row["message"])):
+                yield row["time"], found
+
+
+def ms(span: Any, column: str, since: int) -> float:
+    """From a time of the log to one of ours."""
+    return (span[column].value - since) / MS
+
+
+def test_a_classic_group() -> None:
+    spans = rebalances("kafka-4-followed").query("group_id == 'workers'").set_index("generation")
+    assert len(spans) == 5
+    for time, found in said("kafka-4-followed", PREPARING):
+        if int(found["old"]) == 5:
+            continue  # the last member has left: there is nobody to rebalance
+        span = spans.loc[int(found["old"]) + 1]
+        expected = next(name for words, name in WHY.items() if words in found["why"])
+        assert span["trigger"] == expected
+        assert span["trigger_member_id"] in found["why"]
+        if expected == "timed out":  # the others learn of it by their next heartbeat
+            assert 0 <= ms(span, "start_time", time) <= HEARTBEAT_MS
+        else:
+            assert -LOG_MS <= ms(span, "start_time", time) <= 1
+    for _, found in said("kafka-4-followed", STABLE):
+        assert spans.loc[int(found["new"]), "member_count"] == int(found["count"])
+    for time, found in said("kafka-4-followed", ASSIGNED):
+        assert abs(ms(spans.loc[int(found["new"])], "end_time", time)) <= LOG_MS
+    assert spans["completed"].all()
+
+
+def test_a_group_with_epochs() -> None:
+    spans = rebalances("kafka-4-followed").query("group_id == 'modern'").set_index("generation")
+    bumps = {int(found["new"]): time for time, found in said("kafka-4-followed", BUMPED)}
+    assert set(spans.index) == set(bumps) - {max(bumps)}  # by then nobody is left
+    moves = [found for _, found in said("kafka-4-followed", MOVED)]
+    for (epoch, span), move in zip(spans.iterrows(), moves, strict=False):
+        assert span["trigger"] == {"joins": "joined", "left": "left"}[move["what"]]
+        assert span["trigger_member_id"] == move["member"]
+        assert abs(ms(span, "start_time", bumps[epoch])) <= LOG_MS
+        assert span["end_time"].value > bumps[epoch]
+    assert spans["member_count"].tolist() == [1, 2, 1]
+
+
+@pytest.mark.parametrize("kind", ["eager", "consumer"])
+def test_members_that_come_one_by_one_and_one_that_is_killed(kind: str) -> None:
+    """As the scenario does: m1, m2, m3 come, m2 is killed, m1 leaves."""
+    spans = rebalances(f"kafka-4-group-{kind}")
+    assert spans["trigger"].tolist() == ["joined", "joined", "joined", "timed out", "left"]
+    assert spans["trigger_client_id"].tolist() == ["m1", "m2", "m3", "m2", "m1"]
+    assert spans["member_count"].tolist() == [1, 2, 3, 2, 1]
+
+
+def test_a_cooperative_group_joins_again_to_hand_over() -> None:
+    spans = rebalances("kafka-4-group-cooperative")
+    again = spans[spans["trigger"] == "rejoined"]
+    assert again["reason"].tolist() == ["need to revoke partitions and re-join"]
+
+
+def test_a_static_member_that_comes_back_is_no_rebalance() -> None:
+    spans = rebalances("kafka-4-group-static").query("group_type == 'classic'")
+    assert spans["trigger_client_id"].tolist() == ["first"]
+
+
+@pytest.mark.parametrize("kind", ["share", "streams"])
+def test_a_member_of_a_newer_kind_that_is_killed(kind: str) -> None:
+    spans = rebalances(f"kafka-4-group-{kind}").set_index("trigger")
+    killed = {"share": "s2", "streams": "w2-StreamThread-1-consumer"}[kind]
+    assert spans.loc["timed out", "trigger_client_id"] == killed
+    assert set(spans["group_type"]) == {kind}
+
+
+def test_a_join_that_the_capture_does_not_see_answered() -> None:
+    row = {"time": 5, "api": "JoinGroup", "group_id": "g", "group_type": "classic"}
+    (span,) = analysis.groups(made(memberships=[row])).to_dict("records")
+    assert (span["group_id"], span["completed"]) == ("g", False)
+    assert span["end_time"] is pd.NaT
+
+
+def test_no_groups_at_all() -> None:
+    found = analysis.groups(made())
+    assert (len(found), list(found.columns)) == (0, [column.name for column in COLUMNS])
+    assert analysis.groups(made(memberships=[{"time": 1, "api": "JoinGroup"}])).empty
