@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -59,12 +60,23 @@ def csv(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
 
 
 def parquet(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
-    """Parquet, zstd; dictionaries for what repeats: not for times and 64-bit numbers."""
-    with pa.parquet.ParquetWriter(
-        sink, schema, compression="zstd", use_dictionary=_repeating(schema)
-    ) as writer:
+    """Parquet, zstd; dictionaries for what repeats: not for times and 64-bit numbers.
+
+    A row group is encoded in a thread, outside of Python's lock, while the next one is gathered.
+    """
+    with (
+        pa.parquet.ParquetWriter(
+            sink, schema, compression="zstd", use_dictionary=_repeating(schema)
+        ) as writer,
+        ThreadPoolExecutor(1) as encoder,
+    ):
+        writing: Future[None] | None = None
         for group in _groups(batches):
-            writer.write_table(group, row_group_size=len(group))
+            if writing:
+                writing.result()
+            writing = encoder.submit(writer.write_table, group, row_group_size=len(group))
+        if writing:
+            writing.result()
 
 
 def arrow(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
