@@ -37,7 +37,7 @@ def metrics(data: bytes, codec: int) -> Inside | None:
     try:
         plain = data
         if codec != _NO_CODEC:
-            plain = b"".join(decompress(codec, memoryview(data), _LIMITS))
+            plain = decompress(codec, memoryview(data), _LIMITS)
         pushed = MetricsData.FromString(plain)
     except (DecodeError, NotProtobuf):
         return None

@@ -13,11 +13,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dissector.packets.block import PAD, Bytes, Int64
+from dissector.packets.block import Bytes, Int64
 from dissector.records.columns import Records, Spans
 from dissector.records.control import NOT_CONTROL, control_types, kind_of
 from dissector.records.headers import Batches
-from dissector.records.varints import words
 from dissector.streams.bytespace import ranges
 
 SCHEMA = pa.schema(
@@ -36,10 +35,14 @@ record."""
 
 _NO_HEADERS = pa.array([], SCHEMA.field("headers").type.value_type)
 _INLINE = 12
+_SIZE = 4
+"""Bytes of a view's length."""
+_VIEW = 2 * 8
 _HALF = np.uint64(32)
-_FRONT_MASK = np.array([(1 << 8 * min(size, 8)) - 1 for size in range(_INLINE + 1)], np.uint64)
-_REST_MASK = np.array([(1 << 8 * max(size - 8, 0)) - 1 for size in range(_INLINE + 1)], np.uint64)
-"""What of the first 8 bytes, and of the next 4, belongs to an inline string, by its size."""
+_SIZES = range(_INLINE + 2)
+_FRONT = np.array([((1 << 8 * min(size, 4)) - 1) << 32 for size in _SIZES], np.uint64)
+_REST = np.array([(1 << 8 * max(size - 4, 0)) - 1 for size in _SIZES[:-1]] + [0], np.uint64)
+"""What of a view's two halves are bytes of the string, by its size; last those of a long one."""
 
 
 def records_table(records: Records, batches: Batches) -> pa.RecordBatch:
@@ -108,30 +111,24 @@ def _views(rows: list[Bytes], spans: list[Spans], order: Int64 | None) -> pa.Arr
 
 
 def _view(row: Bytes, number: int, at: Int64, length: Int64) -> NDArray[np.uint64]:
-    """The views of byte strings in the buffer of that number; shape (n, 2)."""
+    """The views of byte strings in the buffer of that number; shape (n, 2).
+
+    Each stands behind `_SIZE` bytes or more, so that what is read from so far before it is a view
+    already, but for the length and for what stands behind a short string.
+    """
     size = np.maximum(length, 0)
-    short = size <= _INLINE
-    if short.all():
-        return _inline(row, at, size)
-    views = np.empty((len(at), 2), np.uint64)
-    front = words(row, 8)[at]
-    np.bitwise_or(front << _HALF, size.view(np.uint64), out=views[:, 0])
-    np.bitwise_or(at.view(np.uint64) << _HALF, np.uint64(number), out=views[:, 1])
-    if short.any():
-        views[short] = _inline(row, at[short], size[short])
-    return views
-
-
-def _inline(row: Bytes, at: Int64, size: Int64) -> NDArray[np.uint64]:
-    """The views of byte strings of up to 12 bytes; shape (n, 2)."""
-    views = np.empty((len(at), 2), np.uint64)
-    front = words(row, 8)[at].astype(np.uint64, copy=False)
-    front &= _FRONT_MASK[size]
-    np.bitwise_or(front << _HALF, size.view(np.uint64), out=views[:, 0])
-    rest = words(row, 4)[np.minimum(at + 8, len(row) - PAD)].astype(np.uint64)
-    rest &= _REST_MASK[size]
-    rest <<= _HALF
-    np.bitwise_or(front >> _HALF, rest, out=views[:, 1])
+    around = np.ndarray((len(row) - _VIEW + 1,), f"V{_VIEW}", row, strides=(1,))
+    views = around[at - _SIZE].view(np.uint64).reshape(-1, 2)
+    known = np.minimum(size, _INLINE + 1)
+    views[:, 0] &= _FRONT[known]
+    views[:, 0] |= size.view(np.uint64)
+    long = known > _INLINE
+    some = long.any()
+    if not (some and long.all()):
+        views[:, 1] &= _REST[known]
+    if some:
+        place = at.view(np.uint64) << _HALF | np.uint64(number)
+        np.copyto(views[:, 1], place, where=long)
     return views
 
 

@@ -24,10 +24,12 @@ from typing import cast
 
 import cramjam
 import lz4.frame
+import numpy as np
 from isal import isal_zlib
 from zstandard import ZstdDecompressor, ZstdError
 
 from dissector.errors import DecodeError
+from dissector.packets.block import Bytes
 from dissector.records.headers import CODECS
 
 _LZ4 = 3
@@ -37,8 +39,8 @@ _SNAPPY_RATIO = 22
 """No raw snappy block decompresses to more: three bytes copy at most 64."""
 _LZ4_RATIO = 255
 """No LZ4 block decompresses to more: a byte of length stands for at most 255."""
-_STEP = 1 << 20
-"""Bytes that may come out in a first step, where there is no telling how many will."""
+_STEP = 1 << 16
+"""Bytes that are made room for at first, where there is no telling how many will come."""
 _ERRORS = (
     cast("type[Exception]", isal_zlib.error),
     cramjam.DecompressionError,
@@ -64,60 +66,88 @@ class Limits:
         return min(self.batch_bytes, max(self.free_bytes, self.ratio * compressed))
 
 
-class _Room:
-    """Counts what has come out."""
+class Inflated:
+    """A row of bytes that batches are decompressed into, one behind the other."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.left = limit
-        self.chunks: list[bytes | memoryview] = []
+    def __init__(self, guess: int = 0) -> None:
+        self.data: Bytes = np.empty(guess, np.uint8)
+        self.used = 0
+        self._limit = self._stop = 0
+
+    def limit(self, size: int) -> None:
+        """From here on no more than `size` bytes may come."""
+        self._limit, self._stop = size, self.used + size
+
+    @property
+    def left(self) -> int:
+        """How many bytes may still come."""
+        return self._stop - self.used
 
     def take(self, size: int) -> None:
-        """`DecodeError` where more has come out, or is about to, than may."""
-        self.left -= size
-        if self.left < 0:
+        """Count bytes that have come; `DecodeError` where they are more than may."""
+        self.used += size
+        if self.used > self._stop:
+            self.used = self._stop - self._limit
             raise DecodeError(
-                f"decompresses to more than the limit of {self.limit:,} bytes", offset=0
+                f"decompresses to more than the limit of {self._limit:,} bytes", offset=0
             )
 
+    def room(self, size: int) -> memoryview:
+        """All that is free behind what has come, at least `size` bytes."""
+        needed = self.used + size
+        if needed > len(self.data):
+            grown = np.empty(2 * needed, np.uint8)
+            grown[: self.used] = self.data[: self.used]
+            self.data = grown
+        return self.data.data[self.used :]
+
     def add(self, chunk: bytes) -> None:
-        """`DecodeError` where more has come out than may."""
+        """Copy what has come; `DecodeError` where it is more than may."""
+        self.room(len(chunk))[: len(chunk)] = chunk
         self.take(len(chunk))
-        self.chunks.append(chunk)
 
 
-def decompress(
-    codec: int, data: memoryview, limits: Limits, *, magic: int = 2
-) -> list[bytes | memoryview]:
-    """What `data` decompresses to by the codec of that number, in pieces.
+def decompress(codec: int, data: memoryview, limits: Limits, *, magic: int = 2) -> bytes:
+    """What `data` decompresses to by the codec of that number. `DecodeError` as below."""
+    row = Inflated()
+    decompress_into(row, codec, data, limits, magic=magic)
+    return row.data[: row.used].tobytes()
 
-    `DecodeError` where there is no such codec, the data is damaged, or a limit is reached.
+
+def decompress_into(
+    row: Inflated, codec: int, data: memoryview, limits: Limits, *, magic: int = 2
+) -> None:
+    """Put behind the others in `row` what `data` decompresses to by the codec of that number.
+
+    `DecodeError` where there is no such codec, the data is damaged, or a limit is reached; the row
+    is then as it was.
     """
     if codec not in _DECOMPRESS:
         raise DecodeError(f"no codec has the number {codec}", offset=0)
     if codec == _LZ4 and magic == 0:
         data = memoryview(with_right_checksum(data))
-    room = _Room(limits.of(len(data)))
+    before = row.used
+    row.limit(limits.of(len(data)))
     try:
-        _DECOMPRESS[codec](data, room)
+        _DECOMPRESS[codec](data, row)
     except _ERRORS as error:
+        row.used = before
         raise DecodeError(f"damaged {CODECS[codec]} data: {error}", offset=0) from error
-    return room.chunks
 
 
-def _gunzip(data: memoryview, room: _Room) -> None:
+def _gunzip(data: memoryview, row: Inflated) -> None:
     rest: memoryview | bytes = data
     while rest:
         stream = isal_zlib.decompressobj(wbits=31)
-        room.add(stream.decompress(rest, room.left + 1))
+        row.add(stream.decompress(rest, row.left + 1))
         if not stream.eof:
             raise EOFError("it ends early")
         rest = stream.unused_data
 
 
-def _unsnappy(data: memoryview, room: _Room) -> None:
+def _unsnappy(data: memoryview, row: Inflated) -> None:
     if data[: len(_XERIAL)] != _XERIAL:
-        _unsnappy_block(data, room)
+        _unsnappy_block(data, row)
         return
     at = _XERIAL_HEADER
     while at < len(data):
@@ -125,29 +155,30 @@ def _unsnappy(data: memoryview, room: _Room) -> None:
         at += 4
         if not 0 < length <= len(data) - at:
             raise EOFError(f"a block of {length} bytes where {len(data) - at} are left")
-        _unsnappy_block(data[at : at + length], room)
+        _unsnappy_block(data[at : at + length], row)
         at += length
 
 
-def _unsnappy_block(block: memoryview, room: _Room) -> None:
+def _unsnappy_block(block: memoryview, row: Inflated) -> None:
     length = cramjam.snappy.decompress_raw_len(block)
     if length > _SNAPPY_RATIO * len(block):
         raise EOFError(f"a block of {len(block)} bytes says that it holds {length}")
-    room.take(length)
-    room.chunks.append(memoryview(cramjam.snappy.decompress_raw(block)))
+    if length <= row.left:
+        cramjam.snappy.decompress_raw_into(block, row.room(length))
+    row.take(length)
 
 
-def _unlz4(data: memoryview, room: _Room) -> None:
+def _unlz4(data: memoryview, row: Inflated) -> None:
     while data:
-        if _LZ4_RATIO * len(data) <= room.left:
+        if _LZ4_RATIO * len(data) <= row.left:
             whole, used = lz4.frame.decompress(data, return_bytes_read=True)
-            room.add(whole)
+            row.add(whole)
             data = data[used:]
         else:
-            data = _unlz4_by_steps(data, room)
+            data = _unlz4_by_steps(data, row)
 
 
-def _unlz4_by_steps(data: memoryview, room: _Room) -> memoryview:
+def _unlz4_by_steps(data: memoryview, row: Inflated) -> memoryview:
     """One frame that may reach the limit; what stands behind it."""
     stream = lz4.frame.LZ4FrameDecompressor()
     step = _STEP
@@ -155,7 +186,7 @@ def _unlz4_by_steps(data: memoryview, room: _Room) -> memoryview:
     while not stream.eof:
         if stream.needs_input and not rest:
             raise EOFError("it ends early")
-        room.add(stream.decompress(rest, min(step, room.left + 1)))
+        row.add(stream.decompress(rest, min(step, row.left + 1)))
         rest, step = b"", 2 * step
     return memoryview(stream.unused_data or b"")
 
@@ -201,15 +232,18 @@ class _PerThread(threading.local):
 _per_thread = _PerThread()
 
 
-def _unzstd(data: memoryview, room: _Room) -> None:
+def _unzstd(data: memoryview, row: Inflated) -> None:
     reader = _per_thread.zstd.stream_reader(data, read_across_frames=True)
-    step = max(_STEP, 8 * len(data))
-    while chunk := reader.read(min(step, room.left + 1)):
-        room.add(chunk)
-        step *= 2
+    whole = False
+    while not whole:
+        room = row.room(_STEP)[: row.left + 1]
+        size = reader.readinto(room)
+        row.take(size)
+        # Only the end of the data makes it give less than there is room for.
+        whole = size < len(room)
 
 
-_DECOMPRESS: dict[int, Callable[[memoryview, _Room], None]] = {
+_DECOMPRESS: dict[int, Callable[[memoryview, Inflated], None]] = {
     1: _gunzip,
     2: _unsnappy,
     _LZ4: _unlz4,

@@ -13,14 +13,14 @@ the chain of lengths is sound.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
 
 import numpy as np
 
 from dissector.errors import DecodeError
 from dissector.packets.block import PAD, Int64
-from dissector.records.codecs import Limits, decompress
+from dissector.records.codecs import Inflated, Limits, decompress_into
 from dissector.records.columns import Columns, Problems, Records, Row
 from dissector.records.headers import MIN_SIZE, Batches
 from dissector.records.messages import read_messages
@@ -85,7 +85,8 @@ def _inflate(
     compressed = group[batches.codec[group] != 0]
     payload = _payloads(space, batches, compressed, problems)
     memory = payload.data.data
-    row = _Growing(_RATIO * int((payload.end - payload.begin).sum()))
+    guess = _RATIO * int((payload.end - payload.begin).sum())
+    row = Inflated(min(guess + PAD, GROUP_BYTES))
     done: list[int] = []
     offsets = [0]
     taken = len(group)
@@ -94,7 +95,7 @@ def _inflate(
     ):
         codec, magic = int(batches.codec[index]), int(batches.magic[index])
         try:
-            row.add(decompress(codec, memory[low:high], limits, magic=magic))
+            decompress_into(row, codec, memory[low:high], limits, magic=magic)
         except DecodeError as error:
             add_problem(problems, batches, index, "decompression", error.detail)
             continue
@@ -103,28 +104,10 @@ def _inflate(
         if row.used > GROUP_BYTES // 2:
             taken = int(np.searchsorted(group, index)) + 1
             break
-    row.add([bytes(PAD)])
+    row.room(PAD)[:PAD] = bytes(PAD)
     borders = np.array(offsets, np.int64)
-    return Row(row.data, np.array(done, np.int64), borders[:-1], borders[1:]), taken
-
-
-class _Growing:
-    """A row of bytes that chunks are put into as they come, while they are in the cache."""
-
-    def __init__(self, guess: int) -> None:
-        self.data = np.empty(min(guess + PAD, GROUP_BYTES), np.uint8)
-        self.used = 0
-
-    def add(self, chunks: Sequence[bytes | memoryview]) -> None:
-        needed = self.used + sum(map(len, chunks))
-        if needed > len(self.data):
-            grown = np.empty(2 * needed, np.uint8)
-            grown[: self.used] = self.data[: self.used]
-            self.data = grown
-        memory = self.data.data
-        for chunk in chunks:
-            memory[self.used : self.used + len(chunk)] = chunk
-            self.used += len(chunk)
+    data = row.data[: row.used + PAD]
+    return Row(data, np.array(done, np.int64), borders[:-1], borders[1:]), taken
 
 
 def _payloads(space: ByteSpace, batches: Batches, compressed: Int64, problems: Problems) -> Row:

@@ -197,7 +197,7 @@ def test_a_wrapped_set_that_is_cut() -> None:
 
 
 def unpacked(codec: int, data: bytes, magic: int = 2) -> bytes:
-    return b"".join(decompress(codec, memoryview(data), Limits(), magic=magic))
+    return decompress(codec, memoryview(data), Limits(), magic=magic)
 
 
 def test_xerial_framing() -> None:
@@ -265,6 +265,22 @@ def test_frames_that_do_not_tell_their_size() -> None:
     data = bytes(range(256)) * 40_000
     assert unpacked(4, zstandard.ZstdCompressor(write_content_size=False).compress(data)) == data
     assert unpacked(3, lz4.frame.compress(data, store_size=False)) == data
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 16) - 1, 1 << 16, (1 << 16) + 1, 1 << 18])
+def test_zstd_frames_that_end_where_a_step_does(size: int) -> None:
+    packed = zstandard.ZstdCompressor(write_content_size=False).compress(b"a" * size)
+    assert unpacked(4, packed) == b"a" * size
+    assert unpacked(4, packed + zstandard.compress(b"") + packed) == b"a" * size * 2
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_the_limit_is_the_last_size_that_may_come(codec: int) -> None:
+    pack = {1: gzip.compress, 2: snappy.compress, 3: lz4.frame.compress, 4: zstandard.compress}
+    data = memoryview(pack[codec](b"record" * 1_000))
+    assert len(decompress(codec, data, Limits(6_000, 1, 6_000))) == 6_000
+    with pytest.raises(DecodeError, match="more than the limit of 5,999 bytes"):
+        decompress(codec, data, Limits(5_999, 1, 5_999))
 
 
 def test_there_are_four_codecs() -> None:
