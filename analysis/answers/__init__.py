@@ -112,9 +112,35 @@ ANSWERS: Final[Mapping[str, Answer]] = MappingProxyType(
                 (_by("why", "api", "client_id", "broker"),),
             ),
             Answer(
+                "topology",
+                "Who produces to each topic, and who consumes from it?",
+                ("partitions", "exchanges", "connections"),
+            ),
+            Answer(
+                "versions",
+                "Which clients speak versions that Kafka 4.0 removed, and what would break?",
+                ("exchanges", "connections"),
+            ),
+            Answer(
                 "groups",
                 "When did each group rebalance, for how long, who set it off, and why?",
                 ("memberships",),
+            ),
+            Answer(
+                "batching",
+                "Do producers batch and compress well, and what acks do they ask for?",
+                ("batches", "exchanges", "connections"),
+                (_by("client_id", "topic", of="batches, or broker, client, software"),),
+            ),
+            Answer(
+                "audit",
+                "Which offsets of which partition were written and read, and by whom?",
+                ("partitions", "exchanges", "connections"),
+            ),
+            Answer(
+                "trust",
+                "How much of this capture could be read, and what is missing?",
+                ("exchanges", "connections", "batches", "problems"),
             ),
         )
     }

@@ -1,0 +1,58 @@
+"""Topology: who produces to each topic, and who consumes from it.
+
+Counted by partition: a request with three partitions of a topic is one request, and the records of
+all three. Followers that replicate are told from consumers by the replica id of their Fetch. A
+consumer whose session names nothing new sends Fetches without partitions (KIP-227), which are not
+among its requests.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pandas as pd
+import pyarrow as pa
+
+from analysis.answers.common import Tables, columns_of, grouped, shaped
+from analysis.answers.who import movers
+from dissector.tables import PARTITIONS, TIME, TableColumn
+
+COLUMNS: Final = (
+    *columns_of(PARTITIONS, "topic"),
+    TableColumn("action", pa.string(), "produces, consumes or replicates"),
+    *columns_of(PARTITIONS, "client_id"),
+    TableColumn("groups", pa.string(), "groups that the client consumes in, by comma"),
+    TableColumn("client", pa.string(), "address of the client"),
+    TableColumn("software", pa.string(), "name and version of its software, if it tells"),
+    TableColumn("connections", pa.int64(), "connections that it uses for that"),
+    TableColumn("partitions", pa.int64(), "partitions of the topic that it named"),
+    TableColumn("requests", pa.int64(), "requests that name the topic"),
+    TableColumn("records", pa.int64(), "records that moved; null where no header tells"),
+    TableColumn("bytes", pa.int64(), "bytes of their batches", "bytes"),
+    TableColumn("first_time", TIME, "first of the requests"),
+    TableColumn("last_time", TIME, "last of the requests"),
+)
+
+_KEY: Final = ("topic", "action", "client_id", "groups", "client", "software")
+
+
+def topology(tables: Tables) -> pd.DataFrame:
+    """A row for each topic, client and what it does, in order of topic and bytes.
+
+    The columns are `COLUMNS`.
+    """
+    rows = movers(tables).rename(columns={"client_ip": "client"})
+    requests = rows.drop_duplicates([*_KEY, "connection_id", "correlation_id", "time"])
+    groups = grouped(rows, _KEY)
+    found = groups.agg(
+        connections=("connection_id", "nunique"),
+        partitions=("partition", "nunique"),
+        bytes=("bytes", "sum"),
+        first_time=("time", "min"),
+        last_time=("time", "max"),
+    )
+    found["records"] = groups["record_count"].sum(min_count=1)
+    found["requests"] = grouped(requests, _KEY).size()
+    order = ["topic", "action", "bytes"]
+    found = found.reset_index().sort_values(order, ascending=[True, False, False], kind="stable")
+    return shaped(found, COLUMNS)

@@ -1,0 +1,64 @@
+"""Batches are counted as the broker logged their requests, and as their clients were set up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from answering import capture, made, told
+from conftest import START, connection, exchange
+
+import analysis
+
+MS = 1_000_000
+
+
+@pytest.mark.parametrize("name", ["kafka-3-java-2-4", "kafka-3-java-0-9", "kafka-4-java"])
+def test_acks_and_bytes_are_those_of_the_brokers_log(name: str) -> None:
+    log = told(name)
+    log = log[log["api_key"] == 0].groupby("client_id")
+    found = analysis.batching(capture(name), by=["client_id"]).set_index("client_id")
+    assert found["bytes"].to_dict() == log["record_bytes"].sum().to_dict()
+    assert found["requests"].to_dict() == log.size().to_dict()
+    acks = {client: f"{acks:.0f}" for client, acks in log["acks"].first().items()}
+    assert found["acks"].to_dict() == acks
+
+
+def test_codecs_are_those_that_the_clients_are_named_after() -> None:
+    found = analysis.batching(capture("kafka-4-java"), by=["client_id"])
+    named = [client.removeprefix("producer-") for client in found["client_id"]]
+    assert found["codecs"].tolist() == named
+
+
+def batch(**columns: Any) -> dict[str, Any]:
+    row = {
+        "connection_id": 0, "correlation_id": 7, "api": "Produce", "topic": "t", "partition": 0,
+        "time": START, "base_timestamp": START - 5 * MS, "timestamp_type": "create_time",
+        "record_count": 4, "bytes": 100, "codec": "none", "uncompressed_bytes": 100,
+    }  # fmt: skip
+    return row | columns
+
+
+def asked(*rows: dict[str, Any]) -> dict[str, Any]:
+    tables = made(batches=rows, exchanges=[exchange(acks=1)], connections=[connection()])
+    (row,) = analysis.batching(tables, by=["topic", "broker"]).to_dict("records")
+    return {str(name): value for name, value in row.items()}
+
+
+def test_batches_add_up() -> None:
+    rows = [
+        batch(),
+        batch(codec="zstd", bytes=50, uncompressed_bytes=200),
+        batch(codec="zstd", bytes=70, uncompressed_bytes=None, base_timestamp=START - 25 * MS),
+        batch(api="Fetch", bytes=9999),
+    ]
+    assert asked(*rows) == {
+        "topic": "t", "broker": "10.0.0.9:9092", "batches": 3, "requests": 1, "records": 12,
+        "records_p50": 4, "bytes": 220, "bytes_p50": 70, "bytes_max": 100, "codecs": "zstd, none",
+        "ratio": 2, "acks": "1", "age_p50_ms": 5, "age_max_ms": 25,
+    }  # fmt: skip
+
+
+def test_what_the_log_stamps_has_no_age() -> None:
+    row = asked(batch(timestamp_type="log_append_time"))
+    assert row["age_p50_ms"] != row["age_p50_ms"]

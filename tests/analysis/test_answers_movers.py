@@ -1,0 +1,149 @@
+"""Who moved which records is what the broker logged, and what both ends of a topic say alike."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+import pytest
+from answering import capture, made, told
+from conftest import START, connection, exchange
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import analysis
+from analysis.answers import ANSWERS
+
+TABLES = ("partitions", "exchanges", "connections", "batches")
+ACTIONS = {0: "produces", 1: "consumes"}
+
+
+@pytest.mark.parametrize(
+    "name", ["kafka-4-java", "kafka-4-group-eager", "kafka-4-sarama", "kafka-3-pykafka"]
+)
+def test_bytes_of_each_client_are_those_of_the_brokers_log(name: str) -> None:
+    log = told(name)
+    log = log[log["api_key"].isin(ACTIONS) & (log["record_bytes"].fillna(0) > 0)]
+    expected = log.groupby([log["client_id"], log["api_key"].map(ACTIONS)])["record_bytes"].sum()
+    found = analysis.topology(capture(name, TABLES))
+    found = found[(found["bytes"] > 0) & found["topic"].ne("__cluster_metadata")]
+    mine = found.groupby(["client_id", "action"])["bytes"].sum()
+    assert mine.to_dict() == expected.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("name", "group", "members"),
+    [
+        ("kafka-4-group-eager", "group", {"m1", "m2", "m3"}),
+        ("kafka-4-group-consumer", "group", {"m1", "m2", "m3"}),
+        ("kafka-4-group-share", "sharers", {"s1"}),
+    ],
+)
+def test_consumers_have_the_group_that_the_broker_knows_them_in(
+    name: str, group: str, members: set[str]
+) -> None:
+    log = told(name)
+    of_log = {
+        (client, group)
+        for client, group in log[["client_id", "group_id"]].dropna().itertuples(index=False)
+    }
+    found = analysis.topology(capture(name, TABLES))
+    consumers = found[found["action"] == "consumes"]
+    pairs = set(zip(consumers["client_id"], consumers["groups"], strict=True))
+    assert {client for client, _ in pairs} == members
+    assert {each for _, each in pairs} == {group}
+    assert pairs <= of_log
+
+
+def test_software_is_what_the_broker_was_told() -> None:
+    log = told("kafka-4-group-eager").dropna(subset=["software"])
+    expected = set(zip(log["client_id"], log["software"], strict=True))
+    found = analysis.topology(capture("kafka-4-group-eager", TABLES))
+    assert set(zip(found["client_id"], found["software"], strict=True)) <= expected
+
+
+def test_followers_are_no_consumers() -> None:
+    found = analysis.topology(capture("kafka-4-errors", TABLES))
+    replicating = set(found["client_id"][found["action"] == "replicates"])
+    assert replicating == {"raft-client-2", "broker-1-fetcher-0", "broker-2-fetcher-0"}
+    assert not replicating & set(found["client_id"][found["action"] != "replicates"])
+
+
+@pytest.mark.parametrize("name", ["kafka-4-java", "kafka-4-sarama", "kafka-4-franz-go"])
+def test_what_was_read_from_the_start_is_what_was_written(name: str) -> None:
+    """Offsets of the writers are what the broker answered; of the reader, what batches say."""
+    found = analysis.audit(capture(name, TABLES))
+    for _, rows in found.groupby(["topic", "partition"]):
+        written = rows[(rows["action"] == "produces") & rows["first_offset"].notna()]
+        read = rows[(rows["action"] == "consumes") & (rows["first_offset"] == 0)]
+        assert written["first_offset"].min() == 0
+        assert read["last_offset"].max() == written["last_offset"].max()
+        assert (written["last_offset"] - written["first_offset"] + 1).tolist() == written[
+            "records"
+        ].tolist()
+
+
+def produced(offset: int | None, count: int, **columns: Any) -> dict[str, Any]:
+    last = None if offset is None else offset + count - 1
+    row = {
+        "connection_id": 0, "correlation_id": 1, "time": START, "api": "Produce", "client_id": "p",
+        "topic": "t", "partition": 0, "offset": offset, "last_offset": last, "record_count": count,
+        "bytes": 10 * count, "error_code": None if offset is None else 0,
+    }  # fmt: skip
+    return row | columns
+
+
+def audited(*rows: dict[str, Any]) -> pd.DataFrame:
+    return analysis.audit(made(partitions=rows, connections=[connection()]))
+
+
+def test_a_refused_batch_was_not_written() -> None:
+    assert not len(audited(produced(0, 5, error_code=7)))
+
+
+def test_what_nobody_answered_for_has_no_offsets() -> None:
+    found = audited(produced(None, 5), produced(0, 3), produced(None, 4))
+    assert found["first_offset"].tolist() == [0, pd.NA]
+    assert found["records"].tolist() == [3, 9]
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), min_size=1, max_size=20))
+def test_ranges_are_the_offsets_that_moved(rows: list[tuple[int, int]]) -> None:
+    found = audited(*(produced(offset, count) for offset, count in rows))
+    moved = {each for offset, count in rows for each in range(offset, offset + count)}
+    ranges = [
+        range(first, last + 1)
+        for first, last in zip(found["first_offset"], found["last_offset"], strict=True)
+    ]
+    assert {each for part in ranges for each in part} == moved
+    assert sum(map(len, ranges)) == len(moved)
+    gaps = [after.start - before.stop for before, after in pairwise(ranges)]
+    assert all(gap > 0 for gap in gaps)
+    assert found["records"].sum() == sum(count for _, count in rows)
+
+
+def test_a_group_is_that_of_the_topic_where_it_is_told() -> None:
+    fetch = {"api": "Fetch", "client_id": "app"}
+    exchanges = [
+        exchange(api="OffsetCommit", group_id="g1", topics=["t"]),
+        exchange(api="OffsetCommit", group_id="g2", topics=["u"]),
+        exchange(api="Heartbeat", group_id="g1"),
+        exchange(api="Heartbeat", group_id="g2"),
+        exchange(api="Heartbeat", group_id="g3", client_ip="10.0.0.7"),
+    ]
+    tables = made(
+        partitions=[produced(0, 1, topic=topic, **fetch) for topic in ("t", "v")],
+        exchanges=exchanges,
+        connections=[connection()],
+    )
+    found = analysis.topology(tables).set_index("topic")["groups"]
+    assert found.to_dict() == {"t": "g1", "v": "g1, g2"}
+
+
+def test_an_answer_needs_no_more_tables_than_it_names() -> None:
+    for name in ("topology", "audit"):
+        answer = ANSWERS[name]
+        tables = capture("kafka-4-java", TABLES)
+        assert len(answer.function({each: tables[each] for each in answer.tables}))
