@@ -66,7 +66,7 @@ def parquet(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
     """
     with (
         pa.parquet.ParquetWriter(
-            sink, schema, compression="zstd", use_dictionary=_repeating(schema)
+            sink, schema, compression="zstd", use_dictionary=repeating(schema)
         ) as writer,
         ThreadPoolExecutor(1) as encoder,
     ):
@@ -143,7 +143,7 @@ def _groups(batches: Batches) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-def _repeating(schema: pa.Schema) -> list[str]:
+def repeating(schema: pa.Schema) -> list[str]:
     """Columns that gain from a dictionary, by the names that they have in Parquet."""
     return [
         f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name

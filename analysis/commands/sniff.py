@@ -2,7 +2,36 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
 import click
+
+if TYPE_CHECKING:
+    from analysis.live.opening import Origin
+    from analysis.live.session import Watcher
+
+UNITS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Quantity(click.ParamType[int]):
+    """A number with a unit behind it."""
+
+    def __init__(self, name: str, units: str) -> None:
+        self.name = name
+        self._units = units
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        found = re.fullmatch(rf"([1-9]\d*)([{self._units}]?)", str(value))
+        if found is None:
+            detail = f"{value!r} is no {self.name}: a number, and one of {self._units} behind it"
+            self.fail(detail, param, ctx)
+        return int(found[1]) * UNITS[found[2]]
+
+
+SIZE: Final = Quantity("size", "kMG")
+SPAN: Final = Quantity("time", "smhd")
 
 
 @click.command("sniff")
@@ -23,33 +52,154 @@ import click
     metavar="PORT",
     help="Only what comes from or goes to this port, where a broker listens; may be repeated.",
 )
-@click.option("--filter", "expression", metavar="EXPRESSION", help="A filter as tcpdump takes it.")
+@click.option(
+    "--filter",
+    "expression",
+    default="",
+    metavar="EXPRESSION",
+    help="Only what tcpdump would capture with this.",
+)
+@click.option(
+    "--keylog",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Secrets to decrypt TLS with, in the NSS key log format (SSLKEYLOGFILE); it may grow.",
+)
+@click.option(
+    "--view",
+    type=click.Choice(["lines", "jsonl", "none"]),
+    default="lines",
+    show_default=True,
+    help="What to show: a line for each exchange, rows as JSON, or only the summary at the end.",
+)
+@click.option(
+    "--where",
+    metavar="CONDITION",
+    help="Show only exchanges for which this is true, in SQL, over the columns of the table "
+    "exchanges: \"api = 'Produce' AND latency_ms > 100\".",
+)
+@click.option(
+    "--write",
+    "record",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Keep the packets, as pcapng.",
+)
+@click.option(
+    "--export",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep the tables, as Parquet files in a folder for each; a new file every five minutes.",
+)
+@click.option(
+    "--rotate-size",
+    type=SIZE,
+    metavar="SIZE",
+    help="Begin a new file after as many bytes: 500k, 100M, 2G.",
+)
+@click.option(
+    "--rotate-time",
+    type=SPAN,
+    metavar="TIME",
+    help="Begin a new file after as long: 90, 5m, 1h.",
+)
+@click.option(
+    "--keep", type=click.IntRange(1), metavar="N", help="Keep only the latest N files of a kind."
+)
+@click.option(
+    "--unanswered-after",
+    "patience",
+    type=SPAN,
+    metavar="TIME",
+    default="60s",
+    show_default=True,
+    help="How long an answer is waited for.",
+)
+@click.option(
+    "--buffer", "buffer_bytes", type=SIZE, metavar="SIZE", default="32M", show_default=True,
+    help="The kernel's buffer, for each interface.",
+)  # fmt: skip
 def command(
-    pipe: str | None, interfaces: tuple[str, ...], ports: tuple[int, ...], expression: str | None
-) -> None:
-    """Show exchanges as they happen, then a summary.
+    pipe: str | None, interfaces: tuple[str, ...], ports: tuple[int, ...], expression: str,
+    buffer_bytes: int, **given: Any,
+) -> None:  # fmt: skip
+    """Show exchanges as they happen, and a summary at the end (Ctrl-C).
 
-    From interfaces, which needs root or CAP_NET_RAW, or from a pipe of tcpdump or dumpcap:
-    ssh host tcpdump -U -w - port 9092 | kafka-dissector sniff -
+    From interfaces, which needs root or CAP_NET_RAW; or from a pipe of tcpdump or dumpcap:
+
+      ssh HOST tcpdump -U -w - port 9092 | kafka-dissector sniff -
     """
     if bool(pipe) == bool(interfaces):
         raise click.UsageError("capture from an interface (-i NAME), or from a pipe (-)")
-    from analysis.live.lines import Lines
-    from analysis.live.opening import opened
-    from analysis.live.session import Session, ended_by_signals
-    from analysis.live.watching import Counted, Notices
-    from analysis.summary_view import screen
-    from analysis.terminal import write
+    if pipe and expression:
+        raise click.UsageError("--filter is for interfaces: give it to who writes the pipe")
+    if given["keep"] and not (given["rotate_size"] or given["rotate_time"]):
+        raise click.UsageError("--keep needs --rotate-size or --rotate-time")
+    from analysis.live.opening import Origin
     from dissector.errors import DissectorError
 
+    origin = Origin(pipe, interfaces, ports, expression, buffer_bytes)
     try:
-        source, capture = opened(pipe, interfaces, ports, expression or "")
-        counted = Counted()
-        session = Session(source, capture, [counted, Notices(), Lines(lambda rows: rows)])
-        with ended_by_signals(session):
-            session.run()
+        failures = _watch(origin, **given)
     except DissectorError as error:
         raise click.ClickException(str(error)) from error
-    name = ", ".join(interfaces) or "standard input"
-    click.echo()
-    write(screen(counted.summary, name, capture.packets, "kafka-dissector {} CAPTURE".format))
+    if failures:
+        raise click.ClickException("; ".join(failures))
+
+
+def _watch(
+    origin: Origin, *, keylog: Path | None, view: str, where: str | None, record: Path | None,
+    folder: Path | None, rotate_size: int | None, rotate_time: int | None, keep: int | None,
+    patience: int,
+) -> list[str]:  # fmt: skip
+    """Capture until told to end, and show the summary; what failed on the way."""
+    from analysis.live import opening, rights
+    from analysis.live.lines import AsLines, Lines, as_json
+    from analysis.live.recorder import Recorder
+    from analysis.live.rolling import Rolling
+    from analysis.live.rolls import SECONDS, Rolls
+    from analysis.live.session import Session, ended_by_signals
+    from analysis.live.watching import Counted, Notices
+    from analysis.live.where import Where
+    from analysis.summary_view import screen
+    from analysis.terminal import write
+    from dissector.packets.live import LiveSource
+
+    chosen = Where(where) if where else lambda rows: rows
+    feeds = origin.feeds()
+    rights.drop()
+    counted, notices = Counted(), Notices()
+    watchers: list[Watcher] = [counted, notices]
+    source = LiveSource(feeds)
+    writers: list[Recorder | Rolls] = []
+    if record:
+        recorder = Recorder(record, Rolling(rotate_size, rotate_time, keep), notices.say)
+        source.tap = recorder.record
+        writers.append(recorder)
+    if folder:
+        rolling = Rolling(rotate_size, rotate_time or SECONDS, keep)
+        writers.append(Rolls(folder, rolling, notices.say))
+    watchers += writers
+    if view != "none":
+        watchers.append(Lines(chosen, as_json if view == "jsonl" else AsLines()))
+    capture = opening.capture_of(source, origin, keylog=keylog, patience=patience)
+    session = Session(source, capture, watchers)
+    notices.say(f"capturing from {origin.name}; Ctrl-C ends")
+    with ended_by_signals(session):
+        session.run()
+    if view != "jsonl":
+        click.echo()
+        name = str(record) if record and not rotate_size and not rotate_time else "CAPTURE"
+        write(screen(counted.summary, origin.name, capture.packets, _again(name)))
+    return [writer.failure for writer in writers if writer.failure is not None]
+
+
+def _again(name: str) -> Any:
+    """Makes of ``export --table errors`` the command that does this with the file `name`."""
+
+    def command(rest: str) -> str:
+        verb, _, options = rest.partition(" ")
+        return f"kafka-dissector {verb} {name} {options}"
+
+    return command

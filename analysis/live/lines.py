@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import click
 import pyarrow as pa
 
 from analysis.live.outlet import Outlet
 from analysis.terminal import counted, printable, time_text
+from analysis.text import json_lines, text_bytes
+
+Choice: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Leaves some of the rows."""
 
 COLUMNS: Final = (
     *("request_time", "response_time", "client_id", "client_ip", "client_port", "broker_ip"),
@@ -35,34 +39,46 @@ _STATUS = {
 
 
 class Lines:
-    """Writes the exchanges that `chosen` leaves to standard output."""
+    """Writes the exchanges that `chosen` leaves to standard output, as `form` makes them text."""
 
     tables = frozenset({"exchanges"})
 
-    def __init__(self, chosen: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
+    def __init__(self, chosen: Choice, form: Callable[[pa.RecordBatch], bytes]) -> None:
         self._chosen = chosen
-        self._is_coloured = sys.stdout.isatty()
-        self._outlet = Outlet(sys.stdout, _left_out)
+        self._form = form
+        self._outlet = Outlet(sys.stdout.buffer, _left_out)
 
     def read(self, name: str, rows: pa.RecordBatch) -> None:
-        rows = self._chosen(rows).select(COLUMNS)
-        if not len(rows):
-            return
-        # As integers: Python's times have no nanoseconds, and cost more.
-        columns = [
-            column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-            for column in rows.columns
-        ]
-        values = zip(*(column.to_pylist() for column in columns), strict=True)
-        self._outlet.put(
-            "".join(self._line(dict(zip(COLUMNS, row, strict=True))) for row in values)
-        )
+        if len(rows := self._chosen(rows)):
+            self._outlet.put(self._form(rows))
 
     def tick(self) -> None:
         """Lines are written as they come."""
 
     def close(self) -> None:
         self._outlet.close()
+
+
+def as_json(rows: pa.RecordBatch) -> bytes:
+    """A JSON object a line, as `export` writes it."""
+    return bytes(text_bytes(json_lines(rows)))
+
+
+class AsLines:
+    """Lines as the head of this module shows them; trouble in red where a terminal shows them."""
+
+    def __init__(self) -> None:
+        self._is_coloured = sys.stdout.isatty()
+
+    def __call__(self, rows: pa.RecordBatch) -> bytes:
+        # As integers: Python's times have no nanoseconds, and cost more.
+        columns = [
+            column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+            for column in rows.select(COLUMNS).columns
+        ]
+        values = zip(*(column.to_pylist() for column in columns), strict=True)
+        lines = (self._line(dict(zip(COLUMNS, row, strict=True))) for row in values)
+        return "".join(lines).encode(errors="backslashreplace")
 
     def _line(self, row: dict[str, Any]) -> str:
         time = row["request_time"] if row["request_time"] is not None else row["response_time"]

@@ -3,34 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final
+from dataclasses import dataclass
+from pathlib import Path
 
 from dissector.capture import DEFAULT_PORTS, Capture
 from dissector.packets.feed import Feed
 from dissector.packets.live import LiveSource, Pipe
 from dissector.packets.ring import Ring
 
-REQUEST_WAIT: Final = 60 * 10**9
-"""ns after which a request is unanswered: twice the request.timeout.ms of Kafka's clients."""
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where packets come from, and which of them."""
+
+    pipe: str | None
+    """A file or ``-``; else interfaces."""
+    interfaces: Sequence[str]
+    ports: Collection[int]
+    expression: str
+    buffer_bytes: int
+    """Of the kernel's buffer, for each interface."""
+
+    def feeds(self) -> list[Feed]:
+        """Opened; raises as `Ring` and `Pipe` do."""
+        if self.pipe is not None:
+            return [Pipe(self.pipe)]
+        return [
+            Ring(name, expression=self.kernel_filter, buffer_bytes=self.buffer_bytes)
+            for name in dict.fromkeys(self.interfaces)
+        ]
+
+    @property
+    def kernel_filter(self) -> str:
+        """What the kernel is asked for, in libpcap's language."""
+        wanted = " or ".join(f"tcp port {port}" for port in self.ports)
+        return " and ".join(f"({each})" for each in (wanted, self.expression) if each)
+
+    @property
+    def name(self) -> str:
+        """What it is called in a heading."""
+        return ", ".join(self.interfaces) or (
+            "standard input" if self.pipe == "-" else self.pipe or ""
+        )
 
 
-def opened(
-    pipe: str | None, interfaces: Sequence[str], ports: Collection[int], expression: str
-) -> tuple[LiveSource, Capture]:
-    """Raises as `Ring` and `Pipe` do."""
-    feeds: list[Feed]
-    if pipe is not None:
-        feeds = [Pipe(pipe)]
-    else:
-        wanted = kernel_filter(ports, expression)
-        feeds = [Ring(name, expression=wanted) for name in dict.fromkeys(interfaces)]
-    source = LiveSource(feeds)
-    return source, Capture(
-        source, ports=ports or DEFAULT_PORTS, hold=False, request_wait=REQUEST_WAIT
-    )
-
-
-def kernel_filter(ports: Collection[int], expression: str) -> str:
-    """What the kernel is asked for, in libpcap's language."""
-    wanted = " or ".join(f"tcp port {port}" for port in ports)
-    return " and ".join(f"({each})" for each in (wanted, expression) if each)
+def capture_of(
+    source: LiveSource, origin: Origin, *, keylog: Path | None, patience: float
+) -> Capture:
+    """`patience`: seconds after which a request counts as unanswered."""
+    return Capture(
+        source, ports=origin.ports or DEFAULT_PORTS, hold=False,
+        request_wait=int(patience * 10**9), keylog=keylog,
+    )  # fmt: skip

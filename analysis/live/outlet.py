@@ -11,7 +11,7 @@ import queue
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
-from typing import Final, TextIO
+from typing import BinaryIO, Final
 
 QUEUE: Final = 256
 """Pieces of text that may wait."""
@@ -20,18 +20,18 @@ QUEUE: Final = 256
 class Outlet:
     """Writes pieces of text, each some whole lines, to `stream`."""
 
-    def __init__(self, stream: TextIO, note: Callable[[int], None]) -> None:
+    def __init__(self, stream: BinaryIO, note: Callable[[int], None]) -> None:
         """`note` is called with the number of lines that were left out."""
         self._stream = stream
         self._note = note
-        self._queue: queue.Queue[str | None] = queue.Queue(QUEUE)
+        self._queue: queue.Queue[bytes | None] = queue.Queue(QUEUE)
         self._skipped = 0
         self.error: OSError | None = None
         """Why the stream cannot be written to any more."""
         self._thread = Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def put(self, text: str) -> None:
+    def put(self, text: bytes) -> None:
         """Write, or leave out; raises the stream's OSError once it cannot be written to."""
         if self.error:
             raise self.error
@@ -41,7 +41,7 @@ class Outlet:
         try:
             self._queue.put_nowait(text)
         except queue.Full:
-            self._skipped += text.count("\n")
+            self._skipped += text.count(b"\n")
 
     def close(self, patience: float = 5.0) -> None:
         """Write what waits, for `patience` seconds at most."""

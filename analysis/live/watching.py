@@ -62,7 +62,11 @@ class Notices:
     def read(self, name: str, rows: pa.RecordBatch) -> None:
         for row in rows.select(["kind", "detail"]).to_pylist():
             if row["kind"] in self.KINDS:
-                click.echo(printable(row["detail"]), err=True)
+                self.say(row["detail"])
+
+    def say(self, sentence: str) -> None:
+        """Say it now."""
+        click.echo(printable(sentence), err=True)
 
     def tick(self) -> None:
         """Nothing is put off."""

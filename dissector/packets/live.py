@@ -40,8 +40,9 @@ PIPE_BYTES: Final = 4 << 20
 PIPE_BLOCKS: Final = 16
 """Bytes that are read from a pipe at once, and how often before it is held up."""
 
-Tap = Callable[[Records, NDArray[np.int32]], None]
-"""Called with packets as they were captured, and the capture of each, as index into the names."""
+Tap = Callable[[Sequence[str], Records, NDArray[np.int32]], None]
+"""Called with the names of captures, packets, and the capture of each packet, as index of a name.
+"""
 
 
 class LiveSource:
@@ -59,7 +60,7 @@ class LiveSource:
         """TLS key logs that came with the packets of a pipe; it grows."""
         self._feeds = list(feeds)
         self._interval = interval
-        self._tap = tap
+        self.tap = tap
         self._captures: dict[tuple[int, int], int] = {}  # by feed and interface
         self._fragments = Fragments()
         self._packets = 0
@@ -119,8 +120,8 @@ class LiveSource:
         self._packets += len(number)
         read = sum(piece.bytes_read for piece in pieces)
         records = Records(data, reserve, columns, number, read, problems)
-        if self._tap and len(number):
-            self._tap(records, capture)
+        if self.tap and len(number):
+            self.tap(self.names, records, capture)
         block = segments(records, 0, self.names[0] if self.names else "", self._fragments)
         if len(block):
             block = replace(block, capture=capture[block.number - number[0]])

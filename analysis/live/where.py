@@ -1,0 +1,62 @@
+"""Conditions on rows, in SQL: ``--where "api = 'Produce' AND latency_ms > 100"``.
+
+DuckDB evaluates them, so that every column and every function of its SQL may be used. Times are
+those of the tables, in UTC.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from dissector.errors import DissectorError
+from dissector.tables import EXCHANGES
+
+_CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
+    # A condition needs no file and no extension; rows are few.
+    "autoinstall_known_extensions": "false",
+    "enable_external_access": "false",
+    "threads": "1",
+}
+
+
+class Where:
+    """Leaves the rows of `exchanges` that meet a condition.
+
+    Raises DissectorError where it cannot be understood, or DuckDB is not installed.
+    """
+
+    def __init__(self, condition: str) -> None:
+        try:
+            import duckdb
+        except ImportError as error:
+            raise DissectorError(
+                "--where needs the package duckdb: pip install 'kafka-dissector[live]'"
+            ) from error
+        self._connection = duckdb.connect(config=_CONFIG)
+        self._query = f"SELECT row FROM exchanges WHERE ({condition}\n) ORDER BY row"
+        self._error = duckdb.Error
+        self._condition = condition
+        self(pa.RecordBatch.from_pylist([], EXCHANGES.schema))
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Raises DissectorError where a value cannot be what the condition takes it for."""
+        try:
+            self._connection.register("exchanges", _for_duckdb(rows))
+            found: Any = self._connection.execute(self._query).fetchnumpy()
+        except self._error as error:
+            reason = str(error).partition("\n")[0]
+            raise DissectorError(f"--where {self._condition!r}: {reason}") from error
+        return rows.take(pa.array(np.asarray(found["row"], np.int64)))
+
+
+def _for_duckdb(rows: pa.RecordBatch) -> pa.Table:
+    """The rows, numbered. Of times with a zone DuckDB would keep microseconds."""
+    columns = [
+        column.cast(pa.timestamp("ns")) if pa.types.is_timestamp(column.type) else column
+        for column in rows.columns
+    ]
+    table = pa.Table.from_arrays(columns, names=rows.schema.names)
+    return table.append_column("row", pa.array(np.arange(len(rows))))

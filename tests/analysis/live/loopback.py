@@ -1,0 +1,63 @@
+"""In a network of its own: librdkafka's mock cluster, real clients, and a sniffer beside them.
+
+    python loopback.py FOLDER ARGUMENT...
+
+The arguments are those of `kafka-dissector sniff`. What it writes goes to FOLDER/out and
+FOLDER/err, what the clients say to FOLDER/log. Exit status: the sniffer's.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from captures.record import clients
+from captures.record.kafka.recording import enter_new_network
+from captures.record.mock import MockCluster
+from captures.record.scenarios.librdkafka import beginning, consumer, produce, read
+
+ROOT = Path(__file__).parents[3]
+SNIFF = "import sys; from analysis.cli import main; sys.exit(main(['sniff', *sys.argv[1:]]))"
+
+
+def main(folder: Path, arguments: list[str]) -> int:
+    enter_new_network()
+    with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+        sniffer = subprocess.Popen(
+            [sys.executable, "-c", SNIFF, *arguments], cwd=ROOT, stdout=out, stderr=err
+        )
+    wait_for_sniffer(folder / "err", sniffer)
+    with clients.standard_error_to(folder / "log"), MockCluster(3) as cluster:
+        cluster.create_topic("orders", 3)
+        talk(cluster.bootstrap)
+    time.sleep(0.5)  # what was said last is still on its way
+    sniffer.send_signal(signal.SIGINT)
+    return sniffer.wait(30)
+
+
+def wait_for_sniffer(said: Path, sniffer: subprocess.Popen[bytes]) -> None:
+    """Until it says that it captures."""
+    for _ in range(600):
+        if "capturing" in said.read_text():
+            return
+        if sniffer.poll() is not None:
+            raise ChildProcessError(said.read_text())
+        time.sleep(0.05)
+    raise TimeoutError("nobody captures")
+
+
+def talk(bootstrap: str) -> None:
+    for acks in ("0", "1", "all"):
+        produce(bootstrap, f"acks-{acks}", "orders", 20, {"acks": acks, "linger.ms": 0})
+    produce(bootstrap, "packed", "orders", 500, {"compression.type": "zstd", "linger.ms": 20})
+    reader = consumer(bootstrap, "reader", "unused", {"check.crcs": True})
+    reader.assign(beginning("orders", range(3)))
+    read(reader, 560)
+    reader.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
