@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -18,6 +18,11 @@ from analysis.commands.common import (
     on_output,
 )
 from analysis.commands.output import TABLE, check, to_terminal, write
+
+NOTHING: Final = (
+    "No Kafka request or response was found. If a broker listens on another port than 9092, and "
+    "the connections are older than the capture, name the port: --port."
+)
 
 
 def command_of(answer: Answer) -> click.Command:
@@ -69,4 +74,8 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     with source.opened(show_progress=not to_terminal(output)) as capture:
         tables = {name: frame(rows) for name, rows in capture.tables(answer.tables).items()}
         rows = pa.Table.from_pandas(ask(tables), preserve_index=False)
-    write(rows.to_batches(), rows.schema, output)
+    if not len(rows):
+        found = len(tables.get("exchanges", [answer]))
+        click.echo("None in this capture." if found else NOTHING, err=True)
+    if len(rows) or output.form != TABLE or output.file:
+        write(rows.to_batches(), rows.schema, output)
