@@ -1,6 +1,7 @@
-"""From tables to answers: pandas, the command line.
+"""From tables to answers: pandas, SQL, the command line.
 
 load      a capture as pandas DataFrames, by table name
+connect   a capture as views of DuckDB, for questions in SQL
 throttle  and the like: the answers of `analysis.answers`, each a function of what `load` gives
 """
 
@@ -11,9 +12,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas as pd
 
-__all__ = ["load"]
+__all__ = ["connect", "load"]
 
 
 def __getattr__(name: str) -> Callable[..., pd.DataFrame]:
@@ -55,3 +57,22 @@ def load(
     wanted = [tables] if isinstance(tables, str) else tables
     read = dissector.open_capture(paths, **options).tables(wanted)
     return {name: frame(table) for name, table in read.items()}
+
+
+def connect(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **options: Any
+) -> duckdb.DuckDBPyConnection:
+    """A connection to DuckDB in which every table is a view: ``connect("x.pcap").sql("…").df()``.
+
+    `paths` and `options` are those of `dissector.open_capture`. The capture is read when a query
+    names a table that was not read yet; the rows are then kept outside of memory. Times are
+    TIMESTAMP_NS, in UTC.
+
+    Raises CaptureError when nothing can be read, and DissectorError where there is no DuckDB. What
+    goes wrong in a query is an error of DuckDB's.
+    """
+    from analysis.extras import needed
+
+    with needed("sql"):
+        from analysis.sql import connect as connected
+    return connected(paths, **options)

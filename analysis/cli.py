@@ -31,6 +31,7 @@ COMMANDS: Final = (
     "export",
     "show",
     "records",
+    "sql",
     "sniff",
 )
 """Each is the `command` of the module of its name, in the order of ``--help``."""

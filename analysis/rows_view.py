@@ -62,4 +62,5 @@ def _days(rows: pa.Table) -> set[str]:
 
 
 def _is_number(type: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(type) or pa.types.is_floating(type))
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    return any(test(type) for test in tests)

@@ -31,6 +31,10 @@ _SUSPECT[[each.encode()[0] for each in _ESCAPES]] = True
 """First bytes, in UTF-8, of what is escaped."""
 
 
+_BARE = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_boolean)
+"""Tests of types whose text is JSON as it is."""
+
+
 def json_lines(batch: pa.RecordBatch) -> pa.Array:
     """A JSON object for each row, its newline included: large_string."""
     pieces: list[pa.Array | pa.Scalar] = []
@@ -48,7 +52,7 @@ def json_text(array: pa.Array) -> pa.Array:
         text = _list(array)
     elif pa.types.is_floating(array.type):  # JSON has neither NaN nor infinity
         text = pc.if_else(pc.is_finite(array), plain_text(array), None)
-    elif pa.types.is_integer(array.type) or pa.types.is_boolean(array.type):
+    elif any(test(array.type) for test in _BARE):
         text = plain_text(array)
     else:
         quote = _literal('"')

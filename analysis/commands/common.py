@@ -54,6 +54,16 @@ class Input:
         self, *, show_progress: bool = True, show_secrets: bool = False
     ) -> Iterator[Capture]:
         """The capture. What cannot be read becomes one sentence and exit status 1."""
+        with self.options(show_progress=show_progress, show_secrets=show_secrets) as options:
+            import dissector
+
+            yield dissector.open_capture(self.captures, **options)
+
+    @contextmanager
+    def options(
+        self, *, show_progress: bool = True, show_secrets: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """Of `open_capture`, for whoever calls it; what it then raises ends as in `opened`."""
         import dissector
         from analysis.terminal import progress
 
@@ -61,7 +71,7 @@ class Input:
         options |= {"show_secrets": show_secrets, "keylog": self.keylog}
         try:
             with progress(show_progress) as show:
-                yield dissector.open_capture(self.captures, progress=show, **options)
+                yield options | {"progress": show}
         except dissector.DissectorError as error:
             raise click.ClickException(str(error)) from error
 

@@ -1,0 +1,74 @@
+"""A prompt for queries: history, colours, and completion of what the tables and SQL know."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+from prompt_toolkit import PromptSession
+from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.completion import WordCompleter
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.lexers import PygmentsLexer
+from pygments.lexers.sql import SqlLexer
+
+from dissector.tables import TABLES
+
+WORDS: Final = (
+    "select", "from", "where", "group by all", "order by", "limit", "join", "using", "having",
+    "describe", "summarize", "count(*)", "quantile_cont(", "sum(", "avg(", "min(", "max(",
+    "time_bucket(", "date_trunc(", "interval", "unnest(", "desc", "distinct", "between", "is null",
+)  # fmt: skip
+"""What of SQL is completed, beside names: what a capture is asked most."""
+
+LEAVE: Final = frozenset({"exit", "quit", "\\q", ".exit", ".quit"})
+
+
+def queries() -> Iterator[str]:
+    """The queries of a person, until Ctrl-D."""
+    session: PromptSession[str] = PromptSession(
+        "sql> ",
+        history=_history(),
+        lexer=PygmentsLexer(SqlLexer),
+        completer=completer(),
+        complete_while_typing=True,
+        auto_suggest=AutoSuggestFromHistory(),
+    )
+    click.echo(f"Tables: {', '.join(TABLES)}. `describe exchanges` has the columns; Ctrl-D ends.")
+    while True:
+        try:
+            text = session.prompt().strip()
+        except KeyboardInterrupt:  # the line is given up, not the prompt
+            continue
+        except EOFError:
+            return
+        if text.rstrip(";") in LEAVE:
+            return
+        if text:
+            yield text
+
+
+def completer() -> WordCompleter:
+    """Completes tables, columns, each with its meaning, and words of SQL."""
+    meanings = {
+        column.name: column.meaning for table in TABLES.values() for column in table.columns
+    } | {table.name: f"table: {table.row}" for table in TABLES.values()}
+    return WordCompleter(
+        [*meanings, *WORDS], ignore_case=True, meta_dict=meanings, pattern=re.compile(r"\w+")
+    )
+
+
+def _history() -> History:
+    """Kept where the XDG base directories say; for this prompt only, where nothing can be kept."""
+    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    folder = Path(home).expanduser() / "kafka-dissector"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "queries").touch(mode=0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(folder / "queries")

@@ -1,0 +1,152 @@
+"""The command `sql`: queries in, rows out, one sentence for what is wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+import dissector
+from analysis.cli import main
+from analysis.prompt import completer
+
+CAPTURE = str(Path(__file__).parents[3] / "captures" / "kafka-4-errors.pcap.zst")
+BY_ERROR = "select error, count(*) n, sum(error_code) s from errors group by all order by n desc, 1"
+
+
+def truth() -> list[dict[str, object]]:
+    counts: dict[str, list[int]] = {}
+    errors = dissector.open_capture(CAPTURE).tables(["errors"])["errors"]
+    for name, code in zip(*(errors[c].to_pylist() for c in ("error", "error_code")), strict=True):
+        counts.setdefault(name, []).append(code)
+    rows = [{"error": k, "n": len(v), "s": sum(v)} for k, v in counts.items()]
+    return sorted(rows, key=lambda row: (-int(str(row["n"])), str(row["error"])))
+
+
+def test_the_query_is_the_last_argument(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", CAPTURE, BY_ERROR, "--format", "jsonl"]) == 0
+    assert [json.loads(line) for line in capfd.readouterr().out.splitlines()] == truth()
+
+
+def test_a_table_for_the_eyes_is_the_default(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", CAPTURE, BY_ERROR]) == 0
+    head, *lines = capfd.readouterr().out.splitlines()
+    assert head.split() == ["error", "n", "s"]
+    assert [line.split() for line in lines] == [
+        [str(value) for value in row.values()] for row in truth()
+    ]
+
+
+def test_a_long_table_is_cut_and_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["sql", CAPTURE, "select range from range(1001)"]) == 0
+    out, err = capfd.readouterr()
+    assert len(out.splitlines()) == 1 + 1000
+    assert "more than 1,000 rows" in err
+    assert main(["sql", CAPTURE, "select range from range(1000)"]) == 0
+    assert capfd.readouterr().err == ""
+
+
+def test_a_file_of_parquet(tmp_path: Path) -> None:
+    file = tmp_path / "errors.parquet"
+    assert main(["sql", CAPTURE, BY_ERROR, "--format", "parquet", "-o", str(file)]) == 0
+    assert [row | {"s": int(row["s"])} for row in pq.read_table(file).to_pylist()] == truth()
+
+
+def test_types_that_a_format_lacks_are_text(capfd: pytest.CaptureFixture[str]) -> None:
+    query = "select interval 90 minute as i, map{'a': 1} as m, [interval 1 day] as l, 1.50 as d"
+    assert main(["sql", CAPTURE, query, "--format", "jsonl"]) == 0
+    assert capfd.readouterr().out == '{"i":"01:30:00","m":"{a=1}","l":"[1 day]","d":1.50}\n'
+
+
+def test_the_query_may_come_from_standard_input(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("select 6 * 7 as n;"))
+    assert main(["sql", CAPTURE, "--format", "csv"]) == 0
+    assert capfd.readouterr().out == '"n"\n42\n'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ([CAPTURE, "select foo from exchanges"], 2, 'Error: Referenced column "foo" not found'),
+        ([CAPTURE, "from exchangs limit 1"], 2, "Error: Table with name exchangs does not exist!"),
+        ([CAPTURE, "selec 1"], 2, 'Error: syntax error at or near "selec"\n'),
+        ([CAPTURE, "select api::int from exchanges"], 2, "Error: Could not convert string"),
+        ([CAPTURE, "select timestamp '9999-01-01'", "--format", "csv"], 2, "Error: csv cannot"),
+        (["select 1 as n"], 2, "Missing argument 'CAPTURE...'"),
+        (["-"], 2, "a capture from standard input needs a query"),
+        (["none.pcap", "select 1 as n"], 1, "Error: none.pcap: No such file or directory\n"),
+        ([CAPTURE, "select 1 as n", "-o", CAPTURE], 2, "is the input"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    arguments: list[str], status: int, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sql", *arguments]) == status
+    out, err = capfd.readouterr()
+    assert out in ("", "\"CAST('9999-01-01' AS TIMESTAMP)\"\n")
+    assert said in err
+    assert len(err.rstrip().split("Error: ")[1].splitlines()) == 1
+
+
+def test_a_file_with_a_blank_in_its_name_is_a_capture(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = tmp_path / "my capture.pcap.zst"
+    link.symlink_to(CAPTURE)
+    monkeypatch.setattr("sys.stdin", io.StringIO("select count(*) > 0 as b from exchanges"))
+    assert main(["sql", str(link), "--format", "jsonl"]) == 0
+    assert capfd.readouterr().out == '{"b":true}\n'
+
+
+def test_the_prompt_answers_goes_on_after_errors_and_remembers(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    with (
+        create_pipe_input() as keys,
+        create_app_session(input=keys, output=DummyOutput()),
+    ):
+        keys.send_text("from exchangs\rgiven up\x03select 6 * 7 as answer\r\x04")
+        assert main(["sql", CAPTURE]) == 0
+    out, err = capfd.readouterr()
+    assert "42" in out
+    assert err.count("Error: ") == 1
+    history = (tmp_path / "kafka-dissector" / "queries").read_text()
+    assert [line[1:] for line in history.splitlines() if line.startswith("+")] == [
+        "from exchangs",
+        "select 6 * 7 as answer",
+    ]
+
+
+def test_the_prompt_is_there_where_no_history_can_be_kept(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    with (
+        create_pipe_input() as keys,
+        create_app_session(input=keys, output=DummyOutput()),
+    ):
+        keys.send_text("select true as here\rquit;\r")
+        assert main(["sql", CAPTURE]) == 0
+    assert "yes" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [("select max(THROTTLE_T", "throttle_time_ms"), ("from excha", "exchanges")],
+)
+def test_the_prompt_completes_names(typed: str, completed: str) -> None:
+    found = completer().get_completions(Document(typed), CompleteEvent())
+    assert [each.text for each in found] == [completed]

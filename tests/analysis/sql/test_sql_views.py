@@ -1,0 +1,163 @@
+"""What SQL says of a capture is what its tables hold; what no query names is not read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import analysis
+import dissector
+from analysis.query import Session, sentence
+from analysis.sql import CaptureTables, schema
+from dissector.capture import Capture
+from dissector.tables import TABLES
+
+CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-transactions.pcap.zst"
+ASKED = list[list[str]]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> ASKED:
+    """The tables that each pass over a capture is asked for."""
+    passes: ASKED = []
+    stream = Capture.stream
+
+    def spy(self: Capture, tables: Collection[str] | None = None) -> Iterator[Any]:
+        passes.append(sorted(tables or ()))
+        return stream(self, tables)
+
+    monkeypatch.setattr(Capture, "stream", spy)
+    return passes
+
+
+def rows(session: Session, query: str) -> list[tuple[Any, ...]]:
+    found = session.rows(query)
+    assert found is not None
+    table = pa.Table.from_batches(found[1], found[0])
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def test_every_table_is_a_view_that_holds_its_rows() -> None:
+    truth = dissector.open_capture(CAPTURE).tables(list(TABLES))
+    connection = analysis.connect(CAPTURE)
+    for name, table in truth.items():
+        found = connection.sql(f"from {name}").to_arrow_table()
+        assert found.to_pylist() == table.cast(schema(name)).to_pylist()
+
+
+def test_times_keep_their_nanoseconds_and_can_be_counted_with() -> None:
+    connection = analysis.connect(CAPTURE)
+    time = dissector.open_capture(CAPTURE).tables(["exchanges"])["exchanges"]["request_time"]
+    assert connection.sql("select epoch_ns(request_time) from exchanges").fetchall() == [
+        (each.value,) for each in time
+    ]
+    seconds = "select time_bucket(interval '1 second', request_time) from exchanges group by all"
+    assert len(connection.sql(seconds).fetchall()) == len({each.value // 10**9 for each in time})
+
+
+def test_a_pass_builds_the_tables_that_the_query_names(asked: ASKED) -> None:
+    connection = analysis.connect(CAPTURE)
+    assert asked == []
+    # `topics` is a table, too, but here a column; and `errors` is hidden by another.
+    connection.sql(
+        "with errors as (select 1) select topics, x.* from exchanges, errors x"
+    ).fetchall()
+    assert asked == [["exchanges"]]
+    connection.sql("from exchanges").fetchall()
+    assert asked == [["exchanges"]]
+    connection.sql("select * from exchanges join batches using (connection_id)").fetchall()
+    connection.sql("from topics union all from topics").fetchall()
+    assert asked == [["exchanges"], ["batches"], ["topics"]]
+
+
+def test_a_query_that_is_wrong_reads_nothing(asked: ASKED) -> None:
+    connection = analysis.connect(CAPTURE)
+    for query in ("from exchangs", "select foo from exchanges", "selec 1"):
+        with pytest.raises(duckdb.Error):
+            connection.sql(query)
+    connection.sql("describe exchanges").fetchall()
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("query", "passes"),
+    [
+        ("select count(*) from exchanges", [["exchanges"]]),
+        ("select count(*) from exchanges x, exchanges y", [["exchanges"]]),
+        ("with q as not materialized (from exchanges) from q, q as r", [["exchanges"]]),
+        ("select count(*) from exchanges where api in (select api from errors)",
+         [["errors", "exchanges"]]),
+    ],
+)  # fmt: skip
+def test_rows_that_pass_by_are_the_same_rows(query: str, passes: ASKED, asked: ASKED) -> None:
+    expected = sorted(analysis.connect(CAPTURE).sql(query).fetchall(), key=str)
+    asked.clear()
+    tables = CaptureTables(CAPTURE)
+    tables.pass_on = True
+    with Session(tables) as session:
+        assert len(rows(session, query)) == len(expected)
+    assert asked == passes
+
+
+def test_what_is_kept_takes_neither_memory_nor_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    connection = analysis.connect(CAPTURE)
+    before = pa.total_allocated_bytes()
+    held = connection.sql("select count(*) from exchanges, batches, partitions").fetchall()
+    size = sum(t.nbytes for t in dissector.open_capture(CAPTURE).tables(["exchanges"]).values())
+    assert held[0][0] > 0
+    assert pa.total_allocated_bytes() - before < size // 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_standard_input_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = dissector.open_capture
+    monkeypatch.setattr(dissector, "open_capture", lambda *_, **__: opened(CAPTURE))
+    with Session(CaptureTables("-")) as session:
+        assert rows(session, "select count(*) > 0 from exchanges, batches") == [(True,)]
+        with pytest.raises(dissector.DissectorError, match="read again"):
+            session.rows("from errors")
+
+
+def test_what_stops_the_reading_is_told_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Capture, tables: object) -> Iterator[Any]:
+        raise dissector.CaptureError("the disk is gone")
+        yield
+
+    monkeypatch.setattr(Capture, "stream", broken)
+    tables = CaptureTables(CAPTURE)
+    for tables.pass_on in (True, False):
+        with (
+            Session(tables) as session,
+            pytest.raises(dissector.CaptureError, match=r"^the disk is gone$"),
+        ):
+            rows(session, "from exchanges")
+    with pytest.raises(duckdb.Error, match="the disk is gone"):
+        analysis.connect(CAPTURE).sql("from exchanges").fetchall()
+
+
+def test_a_capture_that_is_none_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "x.pcap").write_bytes(b"not a capture")
+    with pytest.raises(dissector.CaptureError):
+        analysis.connect(tmp_path / "x.pcap")
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("from exchangs", 'Table with name exchangs does not exist! Did you mean "exchanges"?'),
+        ("selec 1", 'syntax error at or near "selec"'),
+        ("select 'a\x1b[2J'::int", r"Could not convert string 'a\x1b[2J' to INT32"),
+    ],
+)
+def test_an_error_is_one_sentence(query: str, said: str) -> None:
+    with pytest.raises(duckdb.Error) as caught:
+        analysis.connect(CAPTURE).sql(query).fetchall()
+    assert sentence(caught.value) == said
