@@ -86,7 +86,7 @@ EXCHANGES = Table(
         TableColumn("response_bytes", pa.int64(), "size of the response", "bytes"),
         TableColumn(
             "in_flight", pa.int32(),
-            "requests of the connection waiting for a response when this was sent, itself included",
+            "requests of the connection waiting for a response once this was sent, itself included",
         ),
         TableColumn("throttle_time_ms", pa.int32(), "throttle time that the response tells", "ms"),
         TableColumn("error_code", pa.int16(), "first error code of the response that is not 0"),

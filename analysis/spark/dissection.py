@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from analysis.spark.packets import RowSource, identity
+from analysis.spark.packets import BundleSource, identity
 from analysis.spark.schemas import to_spark
 from analysis.spark.splits import Broker
 from dissector import internal_records
@@ -46,11 +46,13 @@ class Task:
     apis: frozenset[str] = frozenset()
     """Give rows of these APIs only; none: of all."""
     show_secrets: bool = False
+    secrets: Sequence[bytes] = ()
+    """TLS key logs, of all captures."""
 
 
 def dissect(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Parcels of the packets in `batches`, which have `packets.SCHEMA`."""
-    source = RowSource(batches, task.captures)
+    source = BundleSource(batches, task.captures, task.secrets)
     capture = Capture(source, ports=task.ports, brokers=task.brokers)
     for name, rows in capture.unsettled(task.tables):
         if len(rows):
@@ -75,7 +77,7 @@ def _identities(capture: Capture, rows: pa.Array) -> pa.Array:
     return pa.array(identity(*capture.first_packets)).take(rows)
 
 
-def _connections(capture: Capture, source: RowSource) -> pa.RecordBatch:
+def _connections(capture: Capture, source: BundleSource) -> pa.RecordBatch:
     key = identity(*capture.first_packets)
     openings, position = source.openings
     place = position[np.searchsorted(openings, key)]

@@ -1,77 +1,92 @@
-"""Packets on their way through Spark: blocks of arrays to rows, and rows to blocks again.
+"""Packets on their way through Spark: blocks of arrays to bundles, and bundles to blocks again.
 
-A row is one TCP packet. What Spark sorts and groups by are columns; the other header fields travel
-as one structure, and the payload as it was read:
+A bundle is some packets of a block that go to the same task, in order. It is one row for Spark,
+which moves a few large rows with far less effort than many small ones:
 
-    connection  long     the same for all packets between two ends; two pairs may share a number,
-                         which only means that they are dissected together
-    position    long     order in the capture: time in ns, but not before a packet that precedes it
-                         in its file; ties go by capture, then by number
-    capture     int      index of the file
-    number      long     packet number in the file, 1-based
-    head        binary   HEAD
-    payload     binary   captured payload bytes
+    share     int      the task that dissects its connections; all packets between two ends have the
+                       same, whoever sent them
+    position  long     that of its first packet
+    content   binary   packets (int64), HEAD of each, then the payload of each, as it was read
 
-Rows become Arrow arrays, and Arrow arrays blocks, without a step of Python for each packet.
+The position of a packet is its time in ns, but not before a packet that precedes it in its file. It
+orders the capture; ties go by file, then by number.
+
+Bundles become blocks, and blocks bundles, without a step of Python for each packet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dissector.packets.block import PAD, SYN, Int64, PacketBlock, UInt64
+from dissector.packets.block import PAD, SYN, Bytes, Int64, PacketBlock, UInt64
 
 SCHEMA: Final = pa.schema(
-    [
-        ("connection", pa.int64()),
-        ("position", pa.int64()),
-        ("capture", pa.int32()),
-        ("number", pa.int64()),
-        ("head", pa.binary()),
-        ("payload", pa.binary()),
-    ]
+    [("share", pa.int32()), ("position", pa.int64()), ("content", pa.binary())]
 )
+SPARK_SCHEMA: Final = "share int, position long, content binary"
 HEAD: Final = np.dtype(
     [
-        *[("time", "<i8"), ("src_high", "<u8"), ("src_low", "<u8"), ("dst_high", "<u8")],
-        *[("dst_low", "<u8"), ("src_port", "<u2"), ("dst_port", "<u2"), ("seq", "<u4")],
-        *[("ack", "<u4"), ("length", "<i4"), ("window", "<u2"), ("flags", "u1")],
+        *[("position", "<i8"), ("time", "<i8"), ("number", "<i8")],
+        *[("src_high", "<u8"), ("src_low", "<u8"), ("dst_high", "<u8"), ("dst_low", "<u8")],
+        *[("capture", "<i4"), ("captured", "<i4"), ("length", "<i4"), ("seq", "<u4")],
+        *[("ack", "<u4"), ("src_port", "<u2"), ("dst_port", "<u2"), ("window", "<u2")],
+        ("flags", "u1"),
     ]
 )
 BLOCK_BYTES: Final = 1 << 24
-"""Payload bytes, about, that are dissected together."""
-BLOCK_ROWS: Final = 1 << 18
+"""Bytes of bundles, about, that are dissected together."""
 
-_FIELDS: Final = HEAD.names or ()
+_FIELDS: Final = tuple(
+    name for name in HEAD.names or () if name not in ("position", "number", "captured")
+)
 _MIX: Final = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 
+Heads = NDArray[np.void]
+"""Of dtype HEAD."""
 
-def to_rows(block: PacketBlock, position: Int64, first_number: int) -> pa.RecordBatch:
-    """The packets of a block. `first_number`: packets of the file before the block's own count."""
+
+def bundles(
+    block: PacketBlock, position: Int64, packets_before: int, shares: int
+) -> pa.RecordBatch:
+    """The packets of a block, a bundle for each share that has some.
+
+    `packets_before`: packets of the file before those that the block counts.
+    """
     head = np.empty(len(block), HEAD)
     for name in _FIELDS:
         head[name] = getattr(block, name)
-    offsets = np.arange(len(block) + 1, dtype=np.int32) * HEAD.itemsize
-    columns = [
-        pa.array(connections(block)),
-        pa.array(position),
-        pa.array(block.capture),
-        pa.array(block.number + first_number),
-        pa.Array.from_buffers(
-            pa.binary(), len(block), [None, pa.py_buffer(offsets), pa.py_buffer(head)]
-        ),
-        _payloads(block),
+    head["position"], head["captured"] = position, block.captured
+    head["number"] = block.number + packets_before
+    share = (connections(block).view(np.uint64) % np.uint64(shares)).astype(np.int32)
+    order = np.argsort(share, kind="stable")
+    head, share = head[order], share[order]
+    payload = _gathered(block.data, block.payload[order], head["captured"].astype(np.int64))
+    ends = np.append(0, np.cumsum(head["captured"], dtype=np.int64))
+    first = np.flatnonzero(np.diff(share, prepend=-1))
+    contents = [
+        np.int64(end - begin).tobytes()
+        + head[begin:end].tobytes()
+        + payload[ends[begin] : ends[end]].tobytes()
+        for begin, end in zip(first, [*first[1:], len(share)], strict=True)
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    columns = [share[first], head["position"][first], pa.array(contents, pa.binary())]
+    return pa.RecordBatch.from_arrays([pa.array(each) for each in columns], schema=SCHEMA)
+
+
+def chosen(block: PacketBlock, rows: NDArray[np.bool_]) -> PacketBlock:
+    """These packets of a block."""
+    names = (*_FIELDS, "number", "payload", "captured")
+    return replace(block, **{name: getattr(block, name)[rows] for name in names})
 
 
 def connections(block: PacketBlock) -> Int64:
-    """A number for the pair of ends of each packet, whichever of them sent it."""
+    """A number for the two ends of each packet; two pairs of ends may have the same."""
     return (
         _mixed(block.src_high, block.src_low, block.src_port.astype(np.uint64))
         + _mixed(block.dst_high, block.dst_low, block.dst_port.astype(np.uint64))
@@ -86,37 +101,78 @@ def _mixed(*columns: UInt64) -> UInt64:
     return mixed
 
 
-def _payloads(block: PacketBlock) -> pa.Array:
-    """The payloads, copied once: those of the data that stand between them are left out."""
-    order = np.argsort(block.payload, kind="stable")
-    begin = block.payload[order]
-    edges = np.empty(2 * len(block) + 1, np.int64)
-    edges[0:-1:2], edges[1::2] = begin, begin + block.captured[order]
-    edges[-1] = edges[-2] if len(block) else 0
+def _gathered(data: Bytes, at: Int64, length: Int64) -> Bytes:
+    """These stretches of `data`, one behind the other."""
+    order = np.argsort(at, kind="stable")
+    edges = np.empty(2 * len(at) + 1, np.int64)
+    edges[0:-1:2], edges[1::2] = at[order], at[order] + length[order]
+    edges[-1] = edges[-2] if len(at) else 0
+    # Every second value is a payload; those between them are not taken.
     every = pa.Array.from_buffers(
-        pa.large_binary(), 2 * len(block), [None, pa.py_buffer(edges), pa.py_buffer(block.data)]
+        pa.large_binary(), 2 * len(at), [None, pa.py_buffer(edges), pa.py_buffer(data)]
     )
-    place = np.empty(len(block), np.int64)
-    place[order] = np.arange(len(block)) * 2
-    return every.take(pa.array(place)).cast(pa.binary())
+    place = np.empty(len(at), np.int64)
+    place[order] = np.arange(len(at)) * 2
+    _, _, gathered = every.take(pa.array(place)).buffers()
+    return np.frombuffer(gathered, np.uint8) if gathered else np.zeros(0, np.uint8)
 
 
-class RowSource:
-    """The `PacketSource` over rows that come in order of `position`, `capture` and `number`."""
+@dataclass(frozen=True, slots=True)
+class _Packets:
+    """Packets in order; `payload` says where in `data` each one's payload begins."""
 
-    def __init__(self, batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> None:
+    head: Heads
+    payload: Int64
+    data: Bytes
+
+    @classmethod
+    def of(cls, bundle: pa.Buffer) -> _Packets:
+        count = int(np.frombuffer(bundle, "<i8", 1)[0])
+        head = np.frombuffer(bundle, HEAD, count, 8)
+        data = np.frombuffer(bundle, np.uint8)[8 + head.nbytes :]
+        end = np.cumsum(head["captured"], dtype=np.int64)
+        return cls(head, end - head["captured"], data)
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+    def __getitem__(self, rows: slice) -> _Packets:
+        head, payload = self.head[rows], self.payload[rows]
+        if not len(head):
+            return _Packets(head, payload, self.data[:0])
+        end = payload[-1] + head["captured"][-1]
+        return _Packets(head, payload - payload[0], self.data[payload[0] : end])
+
+
+class BundleSource:
+    """The `PacketSource` over the bundles of a share, which come in order of `position`.
+
+    Where bundles overlap in time, they are merged: what lies before the beginning of the next one
+    may go on. So what is held at a time is about a bundle of each file that has packets of it.
+    """
+
+    def __init__(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        names: Sequence[str],
+        secrets: Sequence[bytes] = (),
+    ) -> None:
         self.names = list(names)
+        self.secrets = list(secrets)
+        """TLS key logs."""
         self.total_bytes: int | None = None
-        self._chunks = _chunks(batches)
-        self._opening: list[tuple[Int64, Int64]] = []
+        self._runs = _runs(batches)
+        self._openings: list[tuple[Int64, Int64]] = []
 
     def read(self, reserve: int) -> PacketBlock | None:
         """The next packets, with `reserve` free bytes before them; None at the end."""
-        chunk = next(self._chunks, None)
-        if chunk is None:
+        run = next(self._runs, None)
+        if run is None:
             return None
-        block = _block(chunk, reserve)
-        self._note_openings(block, _ints(chunk, "connection"), _ints(chunk, "position"))
+        block, position = _block(run, reserve)
+        first = np.unique(connections(block), return_index=True)[1]
+        some = np.union1d(first, np.flatnonzero(block.flags & SYN))
+        self._openings.append((identity(block.capture, block.number)[some], position[some]))
         return block
 
     def close(self) -> None:
@@ -126,15 +182,10 @@ class RowSource:
     def openings(self) -> tuple[Int64, Int64]:
         """Identity and position of packets, all first ones of connections among them; sorted."""
         none = np.zeros(0, np.int64)
-        who, where = zip((none, none), *self._opening, strict=True)
+        who, where = zip((none, none), *self._openings, strict=True)
         key, position = np.concatenate(who), np.concatenate(where)
         order = np.argsort(key)
         return key[order], position[order]
-
-    def _note_openings(self, block: PacketBlock, connection: Int64, position: Int64) -> None:
-        first = np.unique(connection, return_index=True)[1]
-        some = np.union1d(first, np.flatnonzero(block.flags & SYN))
-        self._opening.append((identity(block.capture, block.number)[some], position[some]))
 
 
 def identity(capture: NDArray[np.integer], number: Int64) -> Int64:
@@ -142,48 +193,61 @@ def identity(capture: NDArray[np.integer], number: Int64) -> Int64:
     return capture.astype(np.int64) << 40 | number
 
 
-def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Batches put together, so that a block is worth its while."""
-    chunk: list[pa.RecordBatch] = []
-    size = rows = 0
+def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[list[_Packets]]:
+    """Packets that make a block: none of them is after one of the next run."""
+    held: list[_Packets] = []
+    size = 0
+    for bundle, position in _each(batches):
+        if size >= BLOCK_BYTES:
+            ready, held = _before(held, position)
+            if ready:
+                yield ready
+            size = sum(len(each.data) for each in held)
+        held.append(_Packets.of(bundle))
+        size += len(bundle)
+    if held:
+        yield held
+
+
+def _each(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Buffer, int]]:
     for batch in batches:
-        if len(batch):
-            chunk.append(batch)
-            size, rows = size + batch.column("payload").nbytes, rows + len(batch)
-        if size >= BLOCK_BYTES or rows >= BLOCK_ROWS:
-            yield chunk
-            chunk, size, rows = [], 0, 0
-    if chunk:
-        yield chunk
+        for position, content in zip(
+            batch.column("position").to_pylist(), batch.column("content"), strict=True
+        ):
+            yield content.as_buffer(), position
 
 
-def _ints(chunk: Sequence[pa.RecordBatch], name: str) -> Int64:
-    column: Int64 = np.concatenate([batch.column(name).to_numpy() for batch in chunk])
-    return column
+def _before(held: Sequence[_Packets], position: int) -> tuple[list[_Packets], list[_Packets]]:
+    """What lies before this position, and the rest."""
+    ready, rest = [], []
+    for each in held:
+        until = int(np.searchsorted(each.head["position"], position))
+        ready.append(each[:until])
+        rest.append(each[until:])
+    return [each for each in ready if len(each)], [each for each in rest if len(each)]
 
 
-def _block(chunk: Sequence[pa.RecordBatch], reserve: int) -> PacketBlock:
-    heads = np.concatenate([_bytes(batch.column("head"))[0].view(HEAD) for batch in chunk])
-    pieces, sizes = zip(*(_bytes(batch.column("payload")) for batch in chunk), strict=True)
-    captured = np.concatenate(sizes)
-    fields: dict[str, Any] = {name: np.ascontiguousarray(heads[name]) for name in _FIELDS}
+def _block(run: Sequence[_Packets], reserve: int) -> tuple[PacketBlock, Int64]:
+    """One block of these packets, in order; and their positions."""
+    head = np.concatenate([each.head for each in run])
+    size = np.array([len(each.data) for each in run], np.int64)
+    begin = reserve + np.cumsum(size) - size
+    payload = np.concatenate(
+        [each.payload + at for each, at in zip(run, begin.tolist(), strict=True)]
+    )
+    if len(run) > 1:
+        order = np.lexsort((head["number"], head["capture"], head["position"]))
+        head, payload = head[order], payload[order]
+    fields: dict[str, Any] = {
+        name: np.ascontiguousarray(head[name]) for name in (*_FIELDS, "captured", "number")
+    }
     front, back = np.empty(reserve, np.uint8), np.zeros(PAD, np.uint8)
-    return PacketBlock(
-        data=np.concatenate([front, *pieces, back]),
+    block = PacketBlock(
+        data=np.concatenate([front, *(each.data for each in run), back]),
         reserve=reserve,
-        capture=_ints(chunk, "capture").astype(np.int32),
-        number=_ints(chunk, "number"),
-        payload=reserve + np.cumsum(captured) - captured,
-        captured=captured.astype(np.int32),
-        packets_seen=len(heads),
-        bytes_read=int(captured.sum()),
+        payload=payload,
+        packets_seen=len(head),
+        bytes_read=int(size.sum()),
         **fields,
     )
-
-
-def _bytes(column: pa.Array) -> tuple[NDArray[np.uint8], Int64]:
-    """The bytes of a column of binary values in a row, and how many are of each."""
-    _, offsets, data = column.buffers()
-    begin, end = column.offset, column.offset + len(column) + 1
-    edges = np.frombuffer(offsets, np.int32)[begin:end]
-    return np.frombuffer(data, np.uint8)[edges[0] : edges[-1]], np.diff(edges).astype(np.int64)
+    return block, np.ascontiguousarray(head["position"])

@@ -1,8 +1,8 @@
 """The plan: from files to tables, as Spark's jobs.
 
-    look      a task a split     what must be known before: counts, the brokers, who is damaged
-    read      a task a split     packets as rows
-              shuffle            by connection, sorted by place in the capture
+    look      some splits a task what must be known before: counts, the brokers, who is damaged
+    read      some splits a task packets in bundles
+              shuffle            by share, sorted by place in the capture
     dissect   a task a share     parcels of rows, kept by Spark
     settle    a task a share     numbers of connections, names of topics; the tables
 
@@ -12,6 +12,7 @@ than memory. What goes over the network is each packet's payload once; parcels s
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,21 +23,26 @@ import pyarrow as pa
 from pyspark import Broadcast, StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from analysis.spark import dissection, splits
+from analysis.spark import dissection, packets, splits
 from analysis.spark.dissection import CONNECTIONS, NAMES, SPARK_PARCEL, Knowledge, Task
 from analysis.spark.schemas import spark_schema, to_spark
 from analysis.spark.splits import Look, Split
 from dissector import rows
 from dissector.capture import DEFAULT_PORTS
 from dissector.errors import CaptureError
+from dissector.keyfiles import KeyFiles
 from dissector.packets.paths import find
 
 SHARE_BYTES = 256 << 20
 """Bytes of capture, about, that a task dissects."""
 
+TASKS = 4
+"""Tasks of splits for each core, so that unequal ones even out."""
+MOST_SPLITS = 16
+"""Splits of a task, about, at most: what is lost when one fails."""
+
 Batches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-_PACKETS = "connection long, position long, capture int, number long, head binary, payload binary"
 _BYTES = pa.schema([("content", pa.binary())])
 
 
@@ -56,6 +62,8 @@ class Request:
     """and only those before."""
     shares: int = 0
     """Into how many tasks connections are dealt; 0: by the size of the captures."""
+    keylog: str | None = None
+    """A file of TLS secrets, which the driver reads."""
 
 
 @contextmanager
@@ -75,17 +83,19 @@ def tables(spark: SparkSession, request: Request) -> Iterator[dict[str, DataFram
         tuple(request.ports),
         frozenset(request.apis),
         request.show_secrets,
+        [*_keylog(request), *(text for found in looks for text in found.secrets)],
     )
     since, until = request.since, request.until
+    size = sum(found.size for found in looks)
+    shares = request.shares or max(_parallelism(spark), math.ceil(size / SHARE_BYTES))
 
     def read(split: Split) -> Iterator[pa.RecordBatch]:
-        return splits.rows(split, since, until)
+        return splits.bundles(split, shares, since, until)
 
-    shares = request.shares or spark.sparkContext.defaultParallelism
     parcels = (
-        _each(spark, _within(request, looks), read, _PACKETS)
-        .repartition(shares, "connection")
-        .sortWithinPartitions("position", "capture", "number")
+        _each(spark, _within(request, looks), read, packets.SPARK_SCHEMA)
+        .repartitionById(shares, "share")
+        .sortWithinPartitions("position")
         .mapInArrow(lambda batches: dissection.dissect(task, batches), SPARK_PARCEL)
         .persist(StorageLevel.MEMORY_AND_DISK)
     )
@@ -109,6 +119,12 @@ def tables(spark: SparkSession, request: Request) -> Iterator[dict[str, DataFram
     finally:
         parcels.unpersist()
         known.unpersist()
+
+
+def _keylog(request: Request) -> Iterator[bytes]:
+    """The text of the key log. Raises CaptureError, or DissectorError where it is of no use."""
+    if request.keylog is not None:
+        yield from KeyFiles([], request.keylog).new()
 
 
 def _settling(task: Task, name: str, known: Broadcast[Knowledge]) -> Batches:
@@ -150,7 +166,8 @@ def _looks(spark: SparkSession, guesses: Sequence[Split]) -> list[Look]:
         seen = _each(spark, guesses, look, "content binary").collect()
         looks = [pickle.loads(bytes(row.content)) for row in seen]
         proved, guesses = splits.settle(looks)
-        found += [each for each in looks if each.split in proved]
+        ready = frozenset(proved)
+        found += [each for each in looks if each.split in ready]
     return sorted(found, key=lambda each: (each.split.capture, each.split.packets_before))
 
 
@@ -160,7 +177,8 @@ def _each(
     work: Callable[[Split], Iterator[pa.RecordBatch]],
     schema: Any,
 ) -> DataFrame:
-    """What `work` gives for each of the items, a task each."""
+    """What `work` gives for each of the items, some of them in a task."""
+    tasks = min(len(items), max(TASKS * _parallelism(spark), len(items) // MOST_SPLITS))
     shared = spark.sparkContext.broadcast(list(items))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -168,4 +186,8 @@ def _each(
             for index in batch.column("id").to_pylist():
                 yield from work(shared.value[index])
 
-    return spark.range(0, len(items), 1, max(len(items), 1)).mapInArrow(run, schema)
+    return spark.range(0, len(items), 1, max(tasks, 1)).mapInArrow(run, schema)
+
+
+def _parallelism(spark: SparkSession) -> int:
+    return int(spark.sparkContext.defaultParallelism)

@@ -1,9 +1,9 @@
 """Splits: which bytes of which files a task reads, and what a first look at them tells.
 
-The first look, a task for each split, finds where the packets of the split begin and end, and reads
-them: how many there are, the time of the latest, and where brokers listen (on the far end of each
-connection that begins in the split and speaks Kafka). From that, the driver knows the number of
-each split's first packet, and what must be known before any connection is dissected.
+The first look finds where the packets of a split begin and end, and reads their headers: how many
+there are, the time of the latest, and where brokers listen (on the far end of each connection that
+begins in the split and speaks Kafka). From that, the driver knows the number of each split's first
+packet, and what must be known before any connection is dissected.
 
 Where a file was split at guessed places, the first look proves the guess (see `packets.parts`). A
 file that fails the proof, being damaged, is looked at again as one split: so that what it gives is
@@ -21,9 +21,10 @@ import numpy as np
 import pyarrow as pa
 
 from analysis.spark import packets
+from analysis.spark.packets import chosen
 from dissector.capture import DEFAULT_PORTS
 from dissector.errors import CaptureError
-from dissector.packets.block import PacketBlock
+from dissector.packets.block import SYN, PacketBlock
 from dissector.packets.fragments import Fragments
 from dissector.packets.layers import segments
 from dissector.packets.parts import Part, boundary, open_part, size_of
@@ -31,7 +32,7 @@ from dissector.packets.records import CaptureReader
 from dissector.problems import Problem
 from dissector.protocol import catalog
 from dissector.streams import Streams
-from dissector.streams.table import KAFKA, ConnectionTable
+from dissector.streams.table import KAFKA
 
 SPLIT_BYTES: Final = 128 << 20
 BLOCK_BYTES: Final = 1 << 24
@@ -65,11 +66,15 @@ class Look:
 
     split: Split
     packets: int = 0
+    size: int = 0
+    """Bytes of input."""
     earliest: int = AFTER_ALL
     """ns; of its TCP packets."""
     latest: int = BEFORE_ALL
     brokers: set[Broker] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
+    secrets: list[bytes] = field(default_factory=list)
+    """TLS key logs that it carries."""
     context: object = None
     is_sound: bool = True
     """As far as this split alone shows."""
@@ -106,21 +111,21 @@ def look(split: Split) -> Look:
     if begin is None or (end is None) != (part.end is None):
         return Look(split, is_sound=False)
     found = Look(replace(split, part=replace(part, begin=begin, end=end)))
-    newest = {key: catalog.versions(key)[-1] for key in catalog.apis()}
-    streams = Streams(ports=DEFAULT_PORTS, newest=newest)
+    opened = _Opened()
     try:
-        reader = open_part(found.split.part)
+        reader = open_part(found.split.part, found.secrets)
     except CaptureError as error:
         found.problems.append(Problem("packets", "unreadable_file", str(error), capture=part.path))
         return found
-    for block in blocks(reader, split.capture, lambda: streams.reserve):
+    for block in blocks(reader, split.capture, opened.reserve):
         found.packets += block.packets_seen
+        found.size += block.bytes_read
         found.problems += block.problems
         if len(block):
             found.earliest = min(found.earliest, int(block.time.min()))
             found.latest = max(found.latest, int(block.time.max()))
-        streams.feed(block)
-    found.brokers = _brokers(streams.connections)
+        opened.feed(block)
+    found.brokers = opened.brokers
     found.context = reader.context
     kinds = {problem.kind for problem in found.problems} - HARMLESS
     found.is_sound = kinds <= ({"truncated_file"} if end is None else set())
@@ -160,28 +165,51 @@ def settle(looks: Sequence[Look]) -> tuple[list[Split], list[Split]]:
     return proved, unproved
 
 
-def rows(split: Split, since: int, until: int) -> Iterator[pa.RecordBatch]:
+def bundles(split: Split, shares: int, since: int, until: int) -> Iterator[pa.RecordBatch]:
     """The TCP packets of a split whose ends are proved, as `packets.SCHEMA` has them.
 
     Only those of the time [since, until), in ns.
     """
     floor = split.floor
     try:
-        reader = open_part(split.part)
+        reader = open_part(split.part, [])
     except CaptureError:
         return  # the first look has said so
     for block in blocks(reader, split.capture, lambda: 0):
         if len(block):
             position = np.maximum(np.maximum.accumulate(block.time), floor)
             floor = int(position[-1])
-            found = packets.to_rows(block, position, split.packets_before)
             inside = (block.time >= since) & (block.time < until)
-            yield found if inside.all() else found.filter(pa.array(inside))
+            if not inside.all():
+                block, position = chosen(block, inside), position[inside]
+            yield packets.bundles(block, position, split.packets_before, shares)
 
 
-def _brokers(table: ConnectionTable) -> set[Broker]:
-    """Where connections lead that speak Kafka, and of which the beginning was seen."""
-    some = np.flatnonzero((table.protocol == KAFKA) & table.opened)
-    end = 1 - table.client[some].astype(np.int64)
-    ends = (column[some, end].tolist() for column in (table.high, table.low, table.port))
-    return set(zip(*ends, strict=True))
+class _Opened:
+    """The connections that begin in a split, followed to see which of them speak Kafka."""
+
+    def __init__(self) -> None:
+        newest = {key: catalog.versions(key)[-1] for key in catalog.apis()}
+        self._streams = Streams(ports=DEFAULT_PORTS, newest=newest)
+        self._pairs = np.zeros(0, np.int64)
+
+    def reserve(self) -> int:
+        """Bytes to leave free in front of the next block."""
+        return self._streams.reserve
+
+    def feed(self, block: PacketBlock) -> None:
+        """Take the packets of such connections."""
+        pair = packets.connections(block)
+        self._pairs = np.union1d(self._pairs, pair[block.flags & SYN != 0])
+        some = np.isin(pair, self._pairs)
+        if some.any():
+            self._streams.feed(block if some.all() else chosen(block, some))
+
+    @property
+    def brokers(self) -> set[Broker]:
+        """Where those lead that speak Kafka."""
+        table = self._streams.connections
+        some = np.flatnonzero((table.protocol == KAFKA) & table.opened)
+        end = 1 - table.client[some].astype(np.int64)
+        ends = (column[some, end].tolist() for column in (table.high, table.low, table.port))
+        return set(zip(*ends, strict=True))

@@ -282,8 +282,10 @@ class Conversation:
     def _with_in_flight(self, table: pa.Table, new: int, answered: Int64, found: Heads) -> pa.Table:
         """The table with `in_flight` of its new rows."""
         connection, ordinal = _ints(table, "connection"), _ints(table, "ordinal")
+        # At their ends: a request that began in an earlier block may have begun before responses
+        # of which no more is known than that they came.
         flying = matching.in_flight(
-            connection[new:], ordinal[new:], _ints(table, "time")[new:],
+            connection[new:], ordinal[new:], _ints(table, "end_time")[new:],
             found.connection, ordinal[answered], found.time, self._connections.answered,
         )  # fmt: skip
         np.maximum.at(self._connections.answered, found.connection, ordinal[answered])

@@ -80,7 +80,7 @@ def in_flight(
     answered_connection: Int64, answered_ordinal: Int64, answered_time: Int64,
     answered_before: Int64,
 ) -> Int64:  # fmt: skip
-    """Requests of the same connection that wait when each of n requests is sent, itself included.
+    """Requests of the same connection that wait when each of n requests is there, itself included.
 
     `ordinal` counts the requests of a connection that want a response, from 1. Because a broker
     answers in order, the highest ordinal answered so far says how many still wait.

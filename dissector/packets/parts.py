@@ -90,12 +90,15 @@ def boundary(path: str, at: int) -> int | None:
     return None if found is None else at + found
 
 
-def open_part(part: Part) -> CaptureReader:
-    """A reader of the packets of one part, numbered from 1. Raises CaptureError as a file does."""
+def open_part(part: Part, secrets: list[bytes]) -> CaptureReader:
+    """A reader of the packets of one part, numbered from 1; adds TLS secrets in it to `secrets`.
+
+    Raises CaptureError as a file does.
+    """
     if part.begin == 0 and part.end is None:
-        return open_reader(part.path, [])
+        return open_reader(part.path, secrets)
     end = Path(part.path).stat().st_size if part.end is None else part.end
-    form, first = _primed(part.path) if part.begin else _fresh(_head(part.path))
+    form, first = _primed(part.path) if part.begin else _fresh(_head(part.path), secrets)
     begin = part.begin or first
     return CaptureReader(part.path, FileRange(part.path, begin, end), form, offset=begin)
 
@@ -105,17 +108,17 @@ def _head(path: str) -> bytes:
         return file.read(HEAD_BYTES) or b""
 
 
-def _fresh(head: bytes) -> tuple[Format, int]:
+def _fresh(head: bytes, secrets: list[bytes]) -> tuple[Format, int]:
     """The format of a file that begins with `head`, and where its first record begins."""
     if Pcap.recognises(head):
         return Pcap(head[: Pcap.HEADER_BYTES]), Pcap.HEADER_BYTES
-    return Pcapng([]), 0
+    return Pcapng(secrets), 0
 
 
 def _primed(path: str) -> tuple[Format, int]:
     """The same, knowing what the file's head says."""
     head = _head(path)
-    form, begin = _fresh(head)
+    form, begin = _fresh(head, [])
     data, at = _array(head), begin
     while (scan := form.scan(data, at, len(head))).stop > at:
         at = scan.stop

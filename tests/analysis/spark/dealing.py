@@ -1,0 +1,103 @@
+"""Recordings dealt to several files, and what one process says of them."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from analysis.spark.schemas import to_spark
+from dissector.capture import open_capture
+from dissector.packets import open_packets
+from dissector.packets.inputs import ByteInput
+
+CAPTURES = Path(__file__).parents[3] / "captures"
+RECORDINGS = sorted(path for path in CAPTURES.iterdir() if {".pcap", ".pcapng"} & {*path.suffixes})
+TABLES = ("exchanges", "errors", "batches", "connections")
+PCAPNG, ENHANCED_PACKET = b"\n\r\r\n", 6
+
+
+def plain(path: Path) -> bytes:
+    """The bytes of a capture, decompressed."""
+    source = ByteInput(str(path))
+    parts = []
+    while part := source.take(1 << 20):
+        parts.append(part)
+    source.close()
+    return b"".join(parts)
+
+
+def packets(data: bytes) -> tuple[bytes, list[bytes]]:
+    """What stands before the packets of a little-endian capture, and each packet's record."""
+    is_ng = data.startswith(PCAPNG)
+    head, found, at = (b"", [], 0) if is_ng else (data[:24], [], 24)
+    while at < len(data):
+        kind, size = struct.unpack_from("<II", data, at if is_ng else at + 4)
+        record = data[at : at + (size if is_ng else 16 + size)]
+        if is_ng and kind != ENHANCED_PACKET:
+            head += record
+        else:
+            found.append(record)
+        at += len(record)
+    return head, found
+
+
+def deal(path: Path, folder: Path, files: int, *, shuffled: bool = False) -> list[str]:
+    """Write the packets of a capture to so many files, one after the other or at random."""
+    head, every = packets(plain(path))
+    cards = [index * files // max(len(every), 1) for index in range(len(every))]
+    if shuffled:
+        random.Random(files).shuffle(cards)
+    paths = [folder / f"{path.name}.{files}.{index}" for index in range(files)]
+    for index, target in enumerate(paths):
+        mine = (each for each, card in zip(every, cards, strict=True) if card == index)
+        target.write_bytes(head + b"".join(mine))
+    return [str(each) for each in paths]
+
+
+def apart(paths: Iterable[Path]) -> list[list[Path]]:
+    """The recordings in groups of which no two have connections between the same ends: what is one
+    capture then is as if each were alone."""
+    groups: list[tuple[set[tuple[int, ...]], list[Path]]] = []
+    for path in paths:
+        mine = _pairs(path)
+        for pairs, group in groups:
+            if not pairs & mine:
+                pairs |= mine
+                group.append(path)
+                break
+        else:
+            groups.append((mine, [path]))
+    return [group for _, group in groups]
+
+
+def _pairs(path: Path) -> set[tuple[int, ...]]:
+    source = open_packets([path])
+    found: set[tuple[int, ...]] = set()
+    while block := source.read(0):
+        source_end = np.stack([block.src_high, block.src_low, block.src_port]).T.tolist()
+        target_end = np.stack([block.dst_high, block.dst_low, block.dst_port]).T.tolist()
+        found |= {
+            (*low, *high) for low, high in map(sorted, zip(source_end, target_end, strict=True))
+        }
+    return found
+
+
+def on_one_machine(
+    paths: Sequence[str], tables: Sequence[str] = TABLES, *, keylog: str | None = None
+) -> dict[str, list[str]]:
+    """The rows of one process, as Spark has them, each as text; sorted."""
+    found = open_capture(paths, keylog=keylog).tables(tables)
+    return {
+        name: texts([to_spark(name, batch) for batch in table.to_batches()])
+        for name, table in found.items()
+    }
+
+
+def texts(batches: Sequence[pa.RecordBatch]) -> list[str]:
+    """Each row as text; sorted."""
+    return sorted(repr(row) for batch in batches for row in batch.to_pylist())
