@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dissector.errors import DissectorError
-
 
 @contextmanager
 def needed(extra: str) -> Iterator[None]:
@@ -14,6 +12,8 @@ def needed(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
+        from dissector.errors import DissectorError
+
         raise DissectorError(
             f"the package {error.name} is not installed: pip install 'kafka-dissector[{extra}]'"
         ) from error
