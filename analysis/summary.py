@@ -101,7 +101,7 @@ class Totals:
 class Summary:
     """Reads batches of `TABLES`; then the methods tell."""
 
-    TABLES: ClassVar = ("exchanges", "errors", "connections", "problems")
+    TABLES: ClassVar = ("exchanges", "errors", "connections", "problems", "memberships")
 
     def __init__(self) -> None:
         self._kinds = Tally(_KIND, count="sum", errors="sum", throttled="sum")
@@ -112,6 +112,10 @@ class Summary:
         self._throttled = Tally(("client_id", "api"), count="sum", total="sum", longest="max")
         self._errors = Tally(
             ("error_code", "error", "api", "topic"), count="sum", first="min", last="max"
+        )
+        self._unanswered = Tally(("api", "client_id"), count="sum", first="min", last="max")
+        self._generations = Tally(
+            ("group_id", "group_type", "generation"), count="sum", first="min", last="max"
         )
         self._problems = Tally(("stage", "kind"), count="sum", bytes="sum", detail="first")
         self._connections: list[pa.Table] = []
@@ -173,6 +177,22 @@ class Summary:
         """client_id, api, count, total and longest in ms; the longest in total first."""
         return sorted(self._throttled.rows(), key=lambda row: -row["total"])
 
+    def unanswered(self) -> list[dict[str, Any]]:
+        """api, client_id, count, first and last (ns); the most frequent first."""
+        return sorted(self._unanswered.rows(), key=lambda row: -row["count"])
+
+    def rebalances(self) -> list[dict[str, Any]]:
+        """group_id, group_type, count, first and last (ns) of groups that rebalanced again.
+
+        A group's first generation, or epoch, in the capture is how it began, or how it was.
+        """
+        by_group = Tally(("group_id", "group_type"), count="sum", first="min", last="max")
+        if self._generations.total is not None:
+            each = self._generations.total.drop_columns(["generation", "count"])
+            by_group.add(each.append_column("count", _ones(len(each))))
+        again = [row for row in by_group.rows() if row["count"] > 1]
+        return sorted(again, key=lambda row: -row["count"])
+
     def problems(self) -> list[dict[str, Any]]:
         """stage, kind, count, bytes, and the detail of the first; the most frequent first."""
         return sorted(self._problems.rows(), key=lambda row: -row["count"])
@@ -201,6 +221,10 @@ class Summary:
         rows = rows.append_column("errors", has_error)
         rows = rows.append_column("throttled", pc.greater(throttle, 0).cast(pa.int64()))
         self._statuses.add(rows.select(["status", "count"]))
+        silent = rows.filter(pc.equal(rows["status"], "unanswered"))
+        if len(silent):
+            silent = _spanned(silent, "request_time")
+            self._unanswered.add(silent.select(["api", "client_id", "count", "first", "last"]))
         rows = rows.filter(pc.not_equal(rows["status"], "request_missing"))
         self._kinds.add(rows.select([*_KIND, "count", "errors", "throttled"]))
         self._clients.add(
@@ -214,11 +238,22 @@ class Summary:
             self._throttled.add(slowed.select(["client_id", "api", "count", "total", "longest"]))
 
     def _read_errors(self, rows: pa.Table) -> None:
-        time = rows["time"].cast(pa.int64())
-        rows = rows.append_column("first", time).append_column("last", time)
+        rows = _spanned(rows, "time")
         self._errors.add(
             rows.select(["error_code", "error", "api", "topic", "count", "first", "last"])
         )
+
+    def _read_memberships(self, rows: pa.Table) -> None:
+        """A new generation is what members of a classic group join, and others are moved to."""
+        classic = pc.equal(rows["group_type"], "classic")
+        joined = pc.equal(rows["api"], "JoinGroup")
+        moved = pc.not_equal(rows["generation"], rows["request_generation"])
+        new = pc.if_else(classic, joined, pc.and_(moved, pc.greater(rows["generation"], 0)))
+        rows = rows.filter(pc.and_(pc.equal(rows["error_code"], 0), new))
+        rows = rows.filter(pc.and_(rows["generation"].is_valid(), rows["group_id"].is_valid()))
+        if len(rows):
+            keys = ["group_id", "group_type", "generation", "count", "first", "last"]
+            self._generations.add(_spanned(rows, "time").select(keys))
 
     def _read_connections(self, rows: pa.Table) -> None:
         self._connections.append(rows.combine_chunks())
@@ -260,6 +295,7 @@ _READERS: Final = {
     "errors": Summary._read_errors,
     "connections": Summary._read_connections,
     "problems": Summary._read_problems,
+    "memberships": Summary._read_memberships,
 }
 
 
@@ -275,6 +311,12 @@ def _kind_code(api_key: Any, version: Any) -> NDArray[np.uint32]:
 
 def _ones(count: int) -> pa.Array:
     return pa.array(np.ones(count, np.int64))
+
+
+def _spanned(rows: pa.Table, time: str) -> pa.Table:
+    """The rows, with first and last: a time in ns."""
+    ns = rows[time].cast(pa.int64())
+    return rows.append_column("first", ns).append_column("last", ns)
 
 
 def _known(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -31,8 +31,8 @@ def screen(summary: Summary, name: str, packets: int, command: Command) -> Itera
         wrong = list(_wrong(summary, totals, command))
         good = Text("Nothing: no error, no throttling, every request answered.", "green")
         yield from _section("What is wrong", wrong or [good])
-        yield from _section("Clients", _clients(summary))
-        yield from _section("Requests", _requests(summary))
+        yield from _section("Clients", _led(_clients(summary), command("topology")))
+        yield from _section("Requests", _led(_requests(summary), command("latency")))
     else:
         yield from _nothing(totals)
     yield from _section("What could not be read", _unread(summary, totals, command))
@@ -79,7 +79,7 @@ def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[Rende
     if errors := summary.errors():
         yield _finding(counted(sum(row["count"] for row in errors), "error"), "in responses")
         yield from map(_indented, _errors(summary))
-        yield _more(command("export --table errors --format csv"))
+        yield _more(command("errors"))
     if throttled := summary.throttled():
         longest = max(row["longest"] for row in throttled)
         yield _finding(
@@ -87,10 +87,19 @@ def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[Rende
             f"told the client to wait because of a quota, the longest {longest:,} ms",
         )
         yield from map(_indented, _throttled(summary))
-        yield _more(command("show --only throttled"))
+        yield _more(command("throttle"))
+    if unanswered := summary.unanswered():
+        count = sum(row["count"] for row in unanswered)
+        yield _finding(counted(count, "request"), "without an answer")
+        yield from map(_indented, _unanswered(summary))
+        yield _more(command("unanswered"))
+    if rebalances := summary.rebalances():
+        count = sum(row["count"] for row in rebalances)
+        yield _finding(counted(count, "rebalance"), "of consumer groups")
+        yield from map(_indented, _rebalances(summary))
+        yield _more(command("groups"))
     statuses = summary.statuses()
     for status, thing, what in (
-        ("unanswered", "request", "without an answer"),
         ("undecoded", "exchange", "that could not be decoded"),
         ("request_missing", "response", "to a request that is not in the capture"),
     ):
@@ -100,7 +109,7 @@ def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[Rende
     if totals.lost_bytes:
         lossy = counted(totals.lossy, "connection")
         yield _finding(size_text(totals.lost_bytes), f"missing from the capture, in {lossy}")
-        yield _more(command("export --table connections --format csv"))
+        yield _more(command("trust"))
 
 
 def _errors(summary: Summary) -> Iterator[RenderableType]:
@@ -119,7 +128,7 @@ def _errors(summary: Summary) -> Iterator[RenderableType]:
             Text(printable(row["error"] or f"error {row['error_code']}"), "red"),
             _text(row["api"]),
             _text(row["topic"]),
-            *(Text(time_text(row[name], 3)[11:]) for name in ("first", "last")),
+            *_span_of(row),
         ),
     )
 
@@ -142,6 +151,38 @@ def _throttled(summary: Summary) -> Iterator[RenderableType]:
             _number(row["longest"]),
         ),
     )
+
+
+def _unanswered(summary: Summary) -> Iterator[RenderableType]:
+    return _listed(
+        (
+            Column("count", number=True),
+            Column("client id"),
+            Column("API"),
+            Column("from", optional=True),
+            Column("to", optional=True),
+        ),
+        summary.unanswered(),
+        lambda row: (
+            _number(row["count"]), _text(row["client_id"]), _text(row["api"]), *_span_of(row)
+        ),
+    )  # fmt: skip
+
+
+def _rebalances(summary: Summary) -> Iterator[RenderableType]:
+    return _listed(
+        (
+            Column("count", number=True),
+            Column("group"),
+            Column("type"),
+            Column("from", optional=True),
+            Column("to", optional=True),
+        ),
+        summary.rebalances(),
+        lambda row: (
+            _number(row["count"]), _text(row["group_id"]), _text(row["group_type"]), *_span_of(row)
+        ),
+    )  # fmt: skip
 
 
 def _clients(summary: Summary) -> Iterator[RenderableType]:
@@ -220,7 +261,7 @@ def _unread(summary: Summary, totals: Totals, command: Command) -> Iterator[Rend
                 _text(row["detail"]),
             ),
         )
-        yield _more(command("export --table problems"))
+        yield _lead(command("export --table problems"))
 
 
 def _listed(
@@ -238,7 +279,21 @@ def _finding(count: str, what: str) -> Text:
 
 
 def _more(command: str) -> RenderableType:
-    return _indented(Text.assemble(("more: ", "dim"), (command, "cyan"), no_wrap=True))
+    return _indented(_lead(command))
+
+
+def _lead(command: str) -> Text:
+    return Text.assemble(("more: ", "dim"), (command, "cyan"), no_wrap=True)
+
+
+def _led(parts: Iterable[RenderableType], command: str) -> Iterator[RenderableType]:
+    """The parts, and where there is any, the command that shows more."""
+    some = False
+    for part in parts:
+        yield part
+        some = True
+    if some:
+        yield _lead(command)
 
 
 def _indented(part: RenderableType) -> RenderableType:
@@ -250,6 +305,12 @@ def _indented(part: RenderableType) -> RenderableType:
 def _text(value: str | None) -> Text:
     """What came from the wire; a dash where nothing did."""
     return Text("-", "dim") if value is None else Text(printable(value))
+
+
+def _span_of(row: Mapping[str, Any]) -> tuple[Text, Text]:
+    """The times of day of the first and the last."""
+    first, last = (Text(time_text(row[name], 3)[11:]) for name in ("first", "last"))
+    return first, last
 
 
 def _number(value: int | None) -> Text:

@@ -62,7 +62,7 @@ def test_names_are_those_of_the_modules_that_know_them() -> None:
     assert tuple(export.FORMATS) == FORMAT_NAMES
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["summary", "--help"], ["export", "-h"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["latency", "--help"], ["export", "-h"]])
 def test_help_needs_nothing_heavy(arguments: Sequence[str]) -> None:
     check = (
         f"import sys; from analysis.cli import main; status = main({arguments!r});"
@@ -134,11 +134,11 @@ def test_more_of_it_is_about_the_same_capture(
     made(exchanges=[exchange(status="unanswered")], connections=[connection()])
     assert main(["summary", "a file.pcap", "--port", "9093", "--port", "9094"]) == 0
     assert (
-        "more: kafka-dissector show 'a file.pcap' --port 9093 --port 9094 --only unanswered\n"
+        "more: kafka-dissector unanswered 'a file.pcap' --port 9093 --port 9094\n"
         in capsys.readouterr().out
     )
     assert main(["summary", "-"]) == 0
-    assert "more: kafka-dissector show CAPTURE... --only" in capsys.readouterr().out
+    assert "more: kafka-dissector unanswered CAPTURE...\n" in capsys.readouterr().out
 
 
 FRAME = bytes.fromhex("0003 0000 00000007 0003 617070 00000000")

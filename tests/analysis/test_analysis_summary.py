@@ -9,11 +9,14 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
+from answering import CAPTURES, capture
 from conftest import SECOND, START, connection, exchange
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+import analysis
+import dissector
 from analysis.summary import Summary
 from analysis.summary_view import screen
 from dissector.tables import TABLES
@@ -37,6 +40,11 @@ def summed(size: int = 3, **tables: Rows) -> Summary:
 def error(**columns: Any) -> dict[str, Any]:
     row = {"connection_id": 0, "time": START, "api": "Metadata", "error_code": 3}
     return row | {"error": "UNKNOWN_TOPIC_OR_PARTITION", "topic": "t"} | columns
+
+
+def joined(group: str, generation: int) -> dict[str, Any]:
+    row = {"time": START, "api": "JoinGroup", "group_type": "classic", "error_code": 0}
+    return row | {"group_id": group, "generation": generation, "request_generation": -1}
 
 
 def printed(summary: Summary, width: int = 10_000) -> str:
@@ -194,6 +202,7 @@ def test_what_is_wrong_names_the_command_that_shows_more() -> None:
             errors=[error()],
             connections=[connection(client_lost_bytes=9)],
             problems=[problem, problem | {"detail": "another"}],
+            memberships=[joined("g", 1), joined("g", 1), joined("g", 2), joined("once", 7)],
         )
     )
     for said in (
@@ -204,13 +213,18 @@ def test_what_is_wrong_names_the_command_that_shows_more() -> None:
         "1 response to a request that is not in the capture",
         "9 bytes missing from the capture, in 1 connection",
         "      2     18  frames  lost_bytes  9 bytes are lost",
-        "kafka-dissector export --table errors --format csv",
-        "kafka-dissector show --only throttled",
-        "kafka-dissector show --only unanswered",
+        "kafka-dissector errors\n",
+        "kafka-dissector throttle\n",
+        "kafka-dissector unanswered\n",
+        "2 rebalances of consumer groups",
+        "      2  g      classic",
+        "kafka-dissector groups\n",
         "kafka-dissector show --only undecoded",
         "kafka-dissector show --only request_missing",
-        "kafka-dissector export --table connections --format csv",
+        "kafka-dissector trust\n",
         "kafka-dissector export --table problems",
+        "kafka-dissector topology\n",
+        "kafka-dissector latency\n",
     ):
         assert said in text
 
@@ -247,3 +261,28 @@ def test_it_fits_the_terminal_and_no_number_is_cut(width: int) -> None:
 def test_long_lists_say_how_much_they_leave_out() -> None:
     rows = [error(topic=f"topic-{number}") for number in range(14)]
     assert "and 4 more" in printed(summed(exchanges=[exchange()], errors=rows))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka-4-group-eager", "kafka-4-group-consumer", "kafka-4-group-share",
+        "kafka-4-group-streams", "kafka-4-quotas", "librdkafka-mock-errors",
+    ],
+)  # fmt: skip
+def test_it_counts_what_the_answers_count(name: str) -> None:
+    path = next(CAPTURES.glob(f"{name}.pcap*"))
+    summary = Summary()
+    summary.read(dissector.open_capture(path).stream(Summary.TABLES))
+    tables = capture(name, Summary.TABLES)
+
+    def total(rows: Sequence[dict[str, Any]], column: str = "count") -> int:
+        return sum(row[column] for row in rows)
+
+    assert total(summary.errors()) == analysis.errors(tables)["count"].sum()
+    assert total(summary.unanswered()) == analysis.unanswered(tables)["requests"].sum()
+    assert total(summary.throttled()) == analysis.throttle(tables)["responses"].sum()
+    assert total(summary.throttled(), "total") == analysis.throttle(tables)["total_ms"].sum()
+    spans = analysis.groups(tables).dropna(subset=["generation"])["group_id"].value_counts()
+    rebalances = {row["group_id"]: row["count"] for row in summary.rebalances()}
+    assert rebalances == spans[spans > 1].to_dict()
