@@ -114,6 +114,7 @@ class Capture:
         """Names of topics by id, as far as they were told."""
         self._hold = hold
         self._request_wait = request_wait
+        self._conversation: Conversation | None = None
         self._show_secrets = show_secrets
         self._progress = progress or (lambda read, total: None)
         self.packets = 0
@@ -190,7 +191,8 @@ class Capture:
             "transactions": TransactionRows().rows,
         }
         batches = record_rows.BatchRows(names)
-        for turn, problems in self._turns(self._conversation(wanted)):
+        self._conversation = Conversation(names, tables=wanted, request_wait=self._request_wait)
+        for turn, problems in self._turns(self._conversation):
             if "exchanges" in wanted:
                 yield "exchanges", rows.exchanges(turn, names, ends, captures)
             if "errors" in wanted:
@@ -214,8 +216,15 @@ class Capture:
         for path in self._segments:
             yield from segment_rows(path, wanted, self._read)
 
-    def _conversation(self, wanted: Collection[str]) -> Conversation:
-        return Conversation(self.names, tables=wanted, request_wait=self._request_wait)
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for a response now."""
+        return self._conversation.in_flight if self._conversation else 0
+
+    @property
+    def open_connections(self) -> int:
+        """Connections that were seen, and not their end."""
+        return int((~self._connections.ended()).sum())
 
     @property
     def _captures(self) -> list[str]:

@@ -10,7 +10,10 @@ import click
 
 if TYPE_CHECKING:
     from analysis.live.opening import Origin
-    from analysis.live.session import Watcher
+    from analysis.live.session import Session, Watcher
+    from analysis.live.watching import Notices
+    from dissector.capture import Capture
+    from dissector.packets.live import LiveSource
 
 UNITS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -67,10 +70,11 @@ SPAN: Final = Quantity("time", "smhd")
 )
 @click.option(
     "--view",
-    type=click.Choice(["lines", "jsonl", "none"]),
+    type=click.Choice(["lines", "jsonl", "screen", "none"]),
     default="lines",
     show_default=True,
-    help="What to show: a line for each exchange, rows as JSON, or only the summary at the end.",
+    help="What to show: a line for each exchange, rows as JSON, rates and latencies on the full "
+    "screen, or only the summary at the end.",
 )
 @click.option(
     "--where",
@@ -106,6 +110,20 @@ SPAN: Final = Quantity("time", "smhd")
 )
 @click.option(
     "--keep", type=click.IntRange(1), metavar="N", help="Keep only the latest N files of a kind."
+)
+@click.option(
+    "--metrics",
+    "page",
+    metavar="[ADDRESS:]PORT",
+    help="Serve metrics for Prometheus there; on this machine alone where no address is given.",
+)
+@click.option(
+    "--max-series",
+    type=click.IntRange(1),
+    metavar="N",
+    default=1000,
+    show_default=True,
+    help="Combinations of labels of a metric; what comes after them is counted as other.",
 )
 @click.option(
     "--unanswered-after",
@@ -151,10 +169,10 @@ def command(
 def _watch(
     origin: Origin, *, keylog: Path | None, view: str, where: str | None, record: Path | None,
     folder: Path | None, rotate_size: int | None, rotate_time: int | None, keep: int | None,
-    patience: int,
+    patience: int, page: str | None, max_series: int,
 ) -> list[str]:  # fmt: skip
     """Capture until told to end, and show the summary; what failed on the way."""
-    from analysis.live import opening, rights
+    from analysis.live import opening, rights, terminal
     from analysis.live.lines import AsLines, Lines, as_json
     from analysis.live.recorder import Recorder
     from analysis.live.rolling import Rolling
@@ -167,9 +185,9 @@ def _watch(
     from dissector.packets.live import LiveSource
 
     chosen = Where(where) if where else lambda rows: rows
-    feeds = origin.feeds()
+    feeds = (terminal.beside(origin) if view == "screen" else origin).feeds()
     rights.drop()
-    counted, notices = Counted(), Notices()
+    counted, notices = Counted(), Notices(is_held=view == "screen")
     watchers: list[Watcher] = [counted, notices]
     source = LiveSource(feeds)
     writers: list[Recorder | Rolls] = []
@@ -181,18 +199,63 @@ def _watch(
         rolling = Rolling(rotate_size, rotate_time or SECONDS, keep)
         writers.append(Rolls(folder, rolling, notices.say))
     watchers += writers
-    if view != "none":
+    if view in ("lines", "jsonl"):
         watchers.append(Lines(chosen, as_json if view == "jsonl" else AsLines()))
     capture = opening.capture_of(source, origin, keylog=keylog, patience=patience)
     session = Session(source, capture, watchers)
-    notices.say(f"capturing from {origin.name}; Ctrl-C ends")
+    if page:
+        _serve(page, max_series, source, capture, watchers)
+    if view != "screen":
+        notices.say(f"capturing from {origin.name}; Ctrl-C ends")
     with ended_by_signals(session):
-        session.run()
+        if view == "screen":
+            _show(session, watchers, capture, source, notices)
+        else:
+            session.run()
     if view != "jsonl":
         click.echo()
         name = str(record) if record and not rotate_size and not rotate_time else "CAPTURE"
         write(screen(counted.summary, origin.name, capture.packets, _again(name)))
     return [writer.failure for writer in writers if writer.failure is not None]
+
+
+def _serve(
+    page: str, max_series: int, source: LiveSource, capture: Capture, watchers: list[Watcher]
+) -> None:
+    from analysis.live.metrics import Gauges, Metrics, serve
+
+    found = re.fullmatch(r"(?:(?P<host>.+):)?(?P<port>\d{1,5})", page)
+    if found is None:
+        raise click.UsageError(f"--metrics {page}: an address and a port, as 127.0.0.1:9464")
+    gauges = Gauges(
+        lambda: capture.in_flight, lambda: capture.open_connections, lambda: capture.packets,
+        source.dropped,
+    )  # fmt: skip
+    metrics = Metrics(gauges, max_series)
+    serve(metrics, (found["host"] or "127.0.0.1").strip("[]"), int(found["port"]))
+    watchers.append(metrics)
+
+
+def _show(
+    session: Session, watchers: list[Watcher], capture: Capture, source: LiveSource,
+    notices: Notices,
+) -> None:  # fmt: skip
+    """The full screen, until it is left."""
+    from analysis.live.board import Board
+    from analysis.live.screen import LiveScreen
+
+    def status() -> str:
+        dropped = sum(source.dropped().values())
+        drops = f", {dropped:,} dropped" if dropped else ""
+        said = f"  {notices.said[-1]}" if notices.said else ""
+        return f"{capture.packets:,} packets{drops}, {capture.in_flight:,} in flight{said}"
+
+    board = Board()
+    watchers.append(board)
+    screen = LiveScreen(board, session, status)
+    screen.run()
+    screen.finish()
+    notices.release()
 
 
 def _again(name: str) -> Any:

@@ -50,6 +50,8 @@ class Session:
         self._source = source
         self._capture = capture
         self._watchers = watchers
+        self.is_stopped = False
+        """It was told to end."""
 
     def run(self) -> None:
         """Until the source ends, or is told to. Watchers are closed whatever happens."""
@@ -69,6 +71,7 @@ class Session:
 
     def stop(self) -> None:
         """End soon; to be called from anywhere."""
+        self.is_stopped = True
         self._source.stop()
 
 

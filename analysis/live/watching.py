@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import Final
 
 import click
@@ -59,14 +60,27 @@ class Notices:
     tables = frozenset({"problems"})
     KINDS: Final = ("dropped_packets", "interface_down", "interface_up", "truncated_file")
 
+    def __init__(self, *, is_held: bool = False) -> None:
+        """`is_held`: keep it, since the terminal shows something else."""
+        self.is_held = is_held
+        self.said: deque[str] = deque(maxlen=100)
+
     def read(self, name: str, rows: pa.RecordBatch) -> None:
         for row in rows.select(["kind", "detail"]).to_pylist():
             if row["kind"] in self.KINDS:
                 self.say(row["detail"])
 
     def say(self, sentence: str) -> None:
-        """Say it now."""
-        click.echo(printable(sentence), err=True)
+        """Say it now, or as soon as there is a place for it."""
+        self.said.append(printable(sentence))
+        if not self.is_held:
+            click.echo(self.said[-1], err=True)
+
+    def release(self) -> None:
+        """Say what was held, the last of it."""
+        self.is_held = False
+        for sentence in self.said:
+            click.echo(sentence, err=True)
 
     def tick(self) -> None:
         """Nothing is put off."""

@@ -180,6 +180,11 @@ class Conversation:
         self._connections = _PerConnection()
         self._tokens = SaslTokens()
 
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for a response."""
+        return 0 if self._pending is None else len(self._pending)
+
     def feed(
         self, frames: FrameBlock, now: int, ended: NDArray[np.bool_], *, last: bool = False
     ) -> Turn:

@@ -28,6 +28,7 @@ from dissector.packets.fragments import Fragments
 from dissector.packets.layers import segments
 from dissector.packets.paths import open_reader
 from dissector.packets.records import Columns, Records
+from dissector.packets.ring import Ring
 from dissector.problems import Problem
 
 INTERVAL: Final = 0.1
@@ -66,6 +67,10 @@ class LiveSource:
         self._packets = 0
         self._is_stopped = False
         self._given = self._asked = time.monotonic()
+
+    def dropped(self) -> dict[str, int]:
+        """Packets that the kernel had no room for, by interface."""
+        return {feed.name: feed.dropped for feed in self._feeds if isinstance(feed, Ring)}
 
     def stop(self) -> None:
         """End: what is there already is still given. To be called from anywhere."""

@@ -1,0 +1,263 @@
+"""Metrics: what was counted so far, on a page that Prometheus scrapes.
+
+Counters go up only; rates, quantiles and shares are Prometheus' business. Names follow its
+conventions: base units (seconds, bytes), ``_total`` behind what is counted.
+
+A label comes from the wire (a client id may be anything), and every combination of labels costs
+memory here and there. So a metric has `max_series` combinations at most; what comes after them is
+counted under ``other`` in place of every label but the first, which the protocol bounds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from analysis.summary import Tally
+from dissector.errors import DissectorError
+
+PREFIX: Final = "kafka_dissector_"
+OTHER: Final = "other"
+UNKNOWN: Final = "unknown"
+SECONDS: Final = (
+    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0),
+)
+"""Upper ends of the latency's buckets."""
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """What is asked for when the page is: all of now."""
+
+    in_flight: Callable[[], int]
+    connections: Callable[[], int]
+    packets: Callable[[], int]
+    dropped: Callable[[], dict[str, int]]
+
+
+class Series:
+    """The combinations of labels of one metric, each with numbers that are added up."""
+
+    def __init__(self, limit: int, width: int = 1) -> None:
+        self._limit = limit
+        self._width = width
+        self.values: dict[Key, Any] = {}
+
+    def add(self, key: Key, values: Any) -> None:
+        if key not in self.values and len(self.values) >= self._limit:
+            key = (key[0], *[OTHER] * (len(key) - 1))
+        if key not in self.values:
+            self.values[key] = np.zeros(self._width)
+        self.values[key] += values
+
+
+class Metrics(Collector):
+    """Counts the rows of a session. `collect` may be called from any thread."""
+
+    tables = frozenset({"exchanges", "errors", "memberships", "problems"})
+
+    def __init__(self, gauges: Gauges, max_series: int) -> None:
+        self._gauges = gauges
+        self._lock = threading.Lock()
+        self._requests = Series(max_series, width=4)  # requests, bytes out, bytes in, throttle
+        self._statuses = Series(max_series)
+        self._errors = Series(max_series)
+        self._latencies = Series(max_series, width=len(SECONDS) + 2)  # buckets, and the sum
+        self._rebalances = Series(max_series)
+        self._problems = Series(max_series)
+        self._generations: dict[str, int] = {}
+        self._most_groups = max_series
+
+    def read(self, name: str, rows: pa.RecordBatch) -> None:
+        with self._lock:
+            _READERS[name](self, pa.table(rows))
+
+    def tick(self) -> None:
+        """Everything is counted as it comes."""
+
+    def close(self) -> None:
+        """The page goes with the server."""
+
+    def _read_exchanges(self, rows: pa.Table) -> None:
+        rows = rows.append_column("broker", _joined(rows["broker_ip"], rows["broker_port"]))
+        rows = rows.append_column("count", pa.array(np.ones(len(rows), np.int64)))
+        tally = Tally(
+            ("api", "client_id", "broker"), count="sum", request_bytes="sum", response_bytes="sum",
+            throttle_time_ms="sum",
+        )  # fmt: skip
+        names = ("request_bytes", "response_bytes", "throttle_time_ms", "count")
+        requests = rows.filter(pc.not_equal(rows["status"], "request_missing"))
+        tally.add(requests.select(["api", "client_id", "broker", *names]))
+        for row in tally.rows():
+            values = [row["count"], *(row[name] or 0 for name in names[:3])]
+            self._requests.add(_key(row["api"], row["client_id"], row["broker"]), values)
+        tally = Tally(("api", "status", "broker"), count="sum")
+        tally.add(rows.select(["api", "status", "broker", "count"]))
+        for row in tally.rows():
+            self._statuses.add(_key(row["api"], row["status"], row["broker"]), row["count"])
+        answered = rows.filter(rows["latency_ms"].is_valid())
+        if len(answered):
+            self._read_latencies(answered)
+
+    def _read_latencies(self, rows: pa.Table) -> None:
+        seconds = rows["latency_ms"].to_numpy() / 1000
+        api, broker = (
+            rows[name].combine_chunks().dictionary_encode() for name in ("api", "broker")
+        )
+        width = len(broker.dictionary)
+        pair = pc.fill_null(api.indices, len(api.dictionary)).to_numpy() * width
+        pair = pair + broker.indices.to_numpy()
+        pairs, index = np.unique(pair, return_inverse=True)
+        bucket = np.searchsorted(SECONDS, seconds)
+        buckets = len(SECONDS) + 1
+        counts = np.bincount(index * buckets + bucket, minlength=len(pairs) * buckets)
+        sums = np.bincount(index, seconds, len(pairs))
+        apis = [*api.dictionary.to_pylist(), None]
+        for each, count, total in zip(
+            pairs.tolist(), counts.reshape(-1, buckets), sums, strict=True
+        ):
+            key = _key(apis[each // width], broker.dictionary[each % width].as_py())
+            self._latencies.add(key, np.append(count, total))
+
+    def _read_errors(self, rows: pa.Table) -> None:
+        for key, count in _counts(rows, "api", "error", "client_id"):
+            self._errors.add(key, count)
+
+    def _read_problems(self, rows: pa.Table) -> None:
+        for key, count in _counts(rows, "stage", "kind"):
+            self._problems.add(key, count)
+
+    def _read_memberships(self, rows: pa.Table) -> None:
+        """A group has rebalanced when a member is told a generation that is new."""
+        rows = rows.filter(pc.and_(rows["generation"].is_valid(), rows["group_id"].is_valid()))
+        grouped = rows.group_by(["group_id", "group_type"], use_threads=False)
+        for row in grouped.aggregate([("generation", "max")]).to_pylist():
+            group, generation = row["group_id"], row["generation_max"]
+            known = self._generations.get(group)
+            if known is not None and generation > known:
+                self._rebalances.add(_key(row["group_type"], group), generation - known)
+            if known is not None or len(self._generations) < self._most_groups:
+                self._generations[group] = max(generation, known or 0)
+
+    def collect(self) -> Iterator[Metric]:
+        with self._lock:
+            yield from self._families()
+
+    def _families(self) -> Iterator[Metric]:
+        labels = ("api", "client_id", "broker")
+        scales = (1, 1, 1, 1000)
+        for index, (name, text) in enumerate(_OF_REQUESTS):
+            family = CounterMetricFamily(PREFIX + name, text, labels=labels)
+            for key, values in self._requests.values.items():
+                family.add_metric(key, values[index] / scales[index])
+            yield family
+        yield _counter(
+            "exchanges", "Exchanges by how they ended.", self._statuses, "api", "status", "broker"
+        )
+        yield _counter(
+            "errors", "Error codes in responses.", self._errors, "api", "error", "client_id"
+        )
+        yield _counter(
+            "group_rebalances",
+            "Generations that groups went through.",
+            self._rebalances,
+            "group_type",
+            "group_id",
+        )
+        yield _counter("problems", "What could not be read.", self._problems, "stage", "kind")
+        latency = HistogramMetricFamily(
+            f"{PREFIX}request_latency_seconds",
+            "From the end of a request to the start of its response.",
+            labels=("api", "broker"),
+        )
+        for key, values in self._latencies.values.items():
+            bounds = [*(str(each) for each in SECONDS), "+Inf"]
+            counts = np.cumsum(values[:-1]).tolist()
+            latency.add_metric(key, list(zip(bounds, counts, strict=True)), float(values[-1]))
+        yield latency
+        gauges = self._gauges
+        yield GaugeMetricFamily(
+            f"{PREFIX}requests_in_flight", "Requests that wait for an answer.", gauges.in_flight()
+        )
+        yield GaugeMetricFamily(
+            f"{PREFIX}open_connections", "TCP connections that are open.", gauges.connections()
+        )
+        yield CounterMetricFamily(
+            f"{PREFIX}captured_packets", "Packets that were read.", gauges.packets()
+        )
+        dropped = CounterMetricFamily(
+            f"{PREFIX}dropped_packets",
+            "Packets that the kernel had no room for.",
+            labels=("interface",),
+        )
+        for interface, count in gauges.dropped().items():
+            dropped.add_metric((interface,), count)
+        yield dropped
+
+
+_OF_REQUESTS: Final = (
+    ("requests", "Requests."),
+    ("request_bytes", "Bytes of requests."),
+    ("response_bytes", "Bytes of responses."),
+    ("throttle_seconds", "Time that clients were told to wait because of quotas."),
+)
+_READERS: Final = {
+    "exchanges": Metrics._read_exchanges,
+    "errors": Metrics._read_errors,
+    "memberships": Metrics._read_memberships,
+    "problems": Metrics._read_problems,
+}
+
+
+def serve(metrics: Metrics, host: str, port: int) -> Callable[[], None]:
+    """Serve the page at ``http://host:port/metrics``; what ends it.
+
+    Raises DissectorError where the address cannot be listened at.
+    """
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(metrics)
+    try:
+        server, _ = start_http_server(port, host, registry)
+    except OSError as error:
+        reason = error.strerror or error
+        raise DissectorError(f"--metrics {host}:{port}: cannot listen there: {reason}") from error
+    return server.shutdown
+
+
+def _counter(name: str, text: str, series: Series, *labels: str) -> Metric:
+    family = CounterMetricFamily(PREFIX + name, text, labels=labels)
+    for key, values in series.values.items():
+        family.add_metric(key, values[0])
+    return family
+
+
+def _counts(rows: pa.Table, *names: str) -> Iterator[tuple[Key, int]]:
+    tally = Tally(names, count="sum")
+    tally.add(rows.select(names).append_column("count", pa.array(np.ones(len(rows), np.int64))))
+    for row in tally.rows():
+        yield _key(*(row[name] for name in names)), row["count"]
+
+
+def _key(*words: str | None) -> Key:
+    return tuple(UNKNOWN if word is None else word for word in words)
+
+
+def _joined(ip: pa.ChunkedArray, port: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.binary_join_element_wise(ip, port.cast(pa.string()), ":")

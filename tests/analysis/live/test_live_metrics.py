@@ -1,0 +1,144 @@
+"""The metrics page, read by prometheus_client's own parser."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from analysis.live.metrics import OTHER, PREFIX, Gauges, Metrics, serve
+from dissector.errors import DissectorError
+from dissector.tables import TABLES
+
+DASHBOARD = Path(__file__).parents[3] / "docs" / "grafana.json"
+GAUGES = Gauges(lambda: 3, lambda: 2, lambda: 70, lambda: {"eth0": 5})
+Sample = tuple[str, frozenset[tuple[str, str]]]
+
+
+def rows(table: str, *given: dict[str, Any]) -> pa.RecordBatch:
+    schema = TABLES[table].schema
+    return pa.RecordBatch.from_pylist([dict.fromkeys(schema.names) | row for row in given], schema)
+
+
+def exchange(**columns: Any) -> dict[str, Any]:
+    return {
+        "api": "Fetch", "client_id": "app", "broker_ip": "10.0.0.9", "broker_port": 9092,
+        "status": "answered", "request_bytes": 30, "response_bytes": 70, "latency_ms": 4.0,
+    } | columns  # fmt: skip
+
+
+def page(metrics: Metrics) -> str:
+    """The page as it is served."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    end = serve(metrics, "127.0.0.1", port)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text: str = answer.read().decode()
+    finally:
+        end()
+    return text
+
+
+def scraped(metrics: Metrics) -> dict[Sample, float]:
+    return {
+        (sample.name.removeprefix(PREFIX), frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(page(metrics))
+        for sample in family.samples
+    }
+
+
+def value(samples: dict[Sample, float], name: str, **labels: str) -> float:
+    return samples[name, frozenset(labels.items())]
+
+
+def test_page_has_the_sums() -> None:
+    metrics = Metrics(GAUGES, 100)
+    metrics.read("exchanges", rows("exchanges", exchange(), exchange(latency_ms=40.0)))
+    metrics.read(
+        "exchanges",
+        rows(
+            "exchanges",
+            exchange(throttle_time_ms=1500),
+            exchange(api="Produce", client_id='a "b"\n\\', status="unanswered", latency_ms=None),
+            exchange(api=None, client_id=None, status="request_missing", latency_ms=None),
+        ),
+    )
+    error = {"api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "client_id": "app"}
+    metrics.read("errors", rows("errors", error, error))
+    metrics.read("problems", rows("problems", {"stage": "streams", "kind": "lost_bytes"}))
+    samples = scraped(metrics)
+    fetch = {"api": "Fetch", "client_id": "app", "broker": "10.0.0.9:9092"}
+    odd = {"api": "Produce", "client_id": 'a "b"\n\\', "broker": "10.0.0.9:9092"}
+    assert value(samples, "requests_total", **fetch) == 3
+    assert value(samples, "requests_total", **odd) == 1
+    assert value(samples, "request_bytes_total", **fetch) == 90
+    assert value(samples, "response_bytes_total", **fetch) == 210
+    assert value(samples, "throttle_seconds_total", **fetch) == 1.5
+    ended = {"api": "unknown", "status": "request_missing", "broker": "10.0.0.9:9092"}
+    assert value(samples, "exchanges_total", **ended) == 1
+    assert value(samples, "errors_total", **error) == 2
+    assert value(samples, "problems_total", stage="streams", kind="lost_bytes") == 1
+    histogram = {"api": "Fetch", "broker": "10.0.0.9:9092"}
+    for le, count in (("0.0025", 0), ("0.005", 2), ("0.025", 2), ("0.05", 3), ("+Inf", 3)):
+        assert value(samples, "request_latency_seconds_bucket", le=le, **histogram) == count
+    assert value(samples, "request_latency_seconds_sum", **histogram) == pytest.approx(0.048)
+    assert value(samples, "requests_in_flight") == 3
+    assert value(samples, "open_connections") == 2
+    assert value(samples, "captured_packets_total") == 70
+    assert value(samples, "dropped_packets_total", interface="eth0") == 5
+
+
+def test_a_rebalance_is_a_new_generation() -> None:
+    metrics = Metrics(GAUGES, 100)
+
+    def told(generation: int, group: str = "g") -> dict[str, Any]:
+        return {"group_id": group, "group_type": "classic", "generation": generation}
+
+    for generations in ((4, 4), (4, 5), (5,), (6,)):
+        metrics.read("memberships", rows("memberships", *map(told, generations)))
+    metrics.read("memberships", rows("memberships", told(1, "quiet")))
+    samples = scraped(metrics)
+    assert value(samples, "group_rebalances_total", group_type="classic", group_id="g") == 2
+    assert not any(("group_id", "quiet") in labels for _, labels in samples)
+
+
+def test_labels_are_bounded() -> None:
+    metrics = Metrics(GAUGES, 10)
+    for number in range(50):
+        metrics.read("exchanges", rows("exchanges", exchange(client_id=f"client-{number}")))
+    samples = scraped(metrics)
+    requests = {
+        labels: count for (name, labels), count in samples.items() if name == "requests_total"
+    }
+    assert sum(requests.values()) == 50
+    assert len(requests) == 11
+    rest = frozenset({("api", "Fetch"), ("client_id", OTHER), ("broker", OTHER)})
+    assert requests[rest] == 40
+
+
+def test_an_address_that_is_taken_is_said_in_a_sentence() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(DissectorError, match=f"127.0.0.1:{port}: cannot listen there"):
+            serve(Metrics(GAUGES, 10), "127.0.0.1", port)
+
+
+def test_the_dashboard_asks_for_what_the_page_has() -> None:
+    told = {family.name for family in text_string_to_metric_families(page(Metrics(GAUGES, 10)))}
+    dashboard = json.loads(DASHBOARD.read_text())
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    assert asked
+    for expression in asked:
+        for name in re.findall(rf"{PREFIX}\w+", expression):
+            assert re.sub("_(total|bucket|sum|count)$", "", name) in told, expression

@@ -1,0 +1,84 @@
+"""The full screen, driven by Textual's pilot: what it shows, sorts, holds, and lets one open."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from textual.widgets import DataTable
+
+from analysis.live.board import SECONDS, Board
+from analysis.live.opening import Origin, capture_of
+from analysis.live.screen import LiveScreen
+from analysis.live.session import Session
+from dissector.capture import open_capture
+from dissector.packets.live import LiveSource
+
+CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-quotas.pcap.zst"
+
+
+@pytest.fixture
+def app() -> LiveScreen:
+    """The screen over a pipe, which ends soon."""
+    origin = Origin(str(CAPTURE), (), (9092, 19092), "", 1 << 22)
+    source = LiveSource(origin.feeds(), interval=0.01)
+    board = Board()
+    session = Session(source, capture_of(source, origin, keylog=None, patience=60), [board])
+    return LiveScreen(board, session, lambda: "all well")
+
+
+def names(table: DataTable[object]) -> list[str]:
+    return [str(table.get_cell_at((row, 0))) for row in range(table.row_count)]
+
+
+def test_lines_are_sorted_held_and_opened(app: LiveScreen) -> None:
+    exchanges = open_capture([CAPTURE]).tables(["exchanges"])["exchanges"].to_pylist()
+    clients = {row["client_id"] for row in exchanges}
+    apis = {row["api"] for row in exchanges}
+
+    async def drive() -> None:
+        async with app.run_test(size=(120, 40)) as pilot:
+            table = app.query_one("#lines", DataTable)
+            for _ in range(100):
+                app.refresh_lines()
+                await pilot.pause(0.1)
+                if set(names(table)) == clients:
+                    break
+            assert set(names(table)) == clients
+            rates = [float(str(table.get_cell_at((row, 1)))) for row in range(table.row_count)]
+            assert rates == sorted(rates, reverse=True)
+            await pilot.press("S")
+            assert names(table)[-1] == max(
+                clients, key=lambda c: sum(row["client_id"] == c for row in exchanges)
+            )
+            await pilot.press("2")
+            assert set(names(table)) == apis
+            await pilot.press("space")
+            assert "held" in str(app.query_one("#head").render())
+            table.move_cursor(row=names(table).index("Produce"))
+            await pilot.press("enter")
+            await pilot.pause(0.2)
+            opened = app.screen.query_one("#exchanges", DataTable)
+            assert opened.row_count == sum(row["api"] == "Produce" for row in exchanges)
+            assert "bulk" in str(opened.get_cell_at((0, 4)))
+            await pilot.press("escape")
+            await pilot.press("q")
+
+    asyncio.run(drive())
+    app.finish()
+
+
+def test_exchanges_grow_old() -> None:
+    now = [100.0]
+    board = Board(lambda: now[0])
+    rows = open_capture([CAPTURE]).tables(["exchanges"])["exchanges"].combine_chunks()
+    board.read("exchanges", rows.to_batches()[0])
+    now[0] += SECONDS / 2
+    lines = board.lines("topic")
+    assert {line.name for line in lines} == {
+        topic for topics in rows["topics"].to_pylist() for topic in topics or []
+    }
+    now[0] += SECONDS
+    assert board.lines("topic") == []
+    assert board.exchanges == len(rows)
