@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test bench lint clean
+.PHONY: demo test bench fuzz lint clean
 demo: $(READY)
 	$(BIN)/kafka-dissector summary captures/kafka-4-quotas.pcap.zst
 
@@ -21,6 +21,10 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m bench
+
+fuzz: $(READY)
+	-$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-fuzz.txt
+	$(BIN)/python -m tests.fuzz
 
 $(READY): pyproject.toml requirements.txt
 	./setup.sh $(PYTHON) $(VENV)
