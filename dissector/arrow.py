@@ -28,6 +28,12 @@ def no_rows(table: Table) -> pa.RecordBatch:
     return batch(table, {name: pa.nulls(0) for name in table.schema.names})
 
 
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """The table as one batch."""
+    arrays = [one_chunk(column) for column in table.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+
+
 def ints(table: pa.Table, name: str) -> Int64:
     """A column without nulls, as NumPy sees it."""
     column: Int64 = table[name].to_numpy()

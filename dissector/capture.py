@@ -1,7 +1,8 @@
 """A capture, opened: all stages in a row, from files to tables.
 
-`Capture` drives the stages block by block: packets, streams, conversation, rows. Rows of a table
-come out while the capture goes in, but for those that wait in a `Spool` for the name of a topic.
+`Capture` drives them stretch by stretch: `Reading` makes frames of packets, `Telling` makes rows of
+frames. Rows of a table come out while the capture goes in, but for those that wait in a `Spool` for
+the name of a topic.
 """
 
 from __future__ import annotations
@@ -14,29 +15,22 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from dissector import internal_records, record_rows, rows
+from dissector import internal_records, rows
 from dissector.connections import Connections
-from dissector.conversation.dialogue import REQUEST_WAIT, Conversation, Turn
+from dissector.conversation.dialogue import REQUEST_WAIT
 from dissector.conversation.topic_names import TopicNames
 from dissector.errors import DissectorError
 from dissector.exchange import Exchange, as_exchanges
-from dissector.faults import faults
-from dissector.group_rows import MembershipRows
-from dissector.keyfiles import KeyFiles
 from dissector.packets import open_packets
 from dissector.packets.block import Int64, PacketSource
 from dissector.packets.paths import find
-from dissector.partition_rows import PartitionRows
 from dissector.problems import Problem
-from dissector.protocol import catalog
+from dissector.reading import Reading
 from dissector.segments import is_segment, lies_beside_segments, segment_rows
 from dissector.spool import Spool
-from dissector.streams import Streams
-from dissector.streams.frames import FrameBlock
 from dissector.streams.roundtrips import RoundTrips
 from dissector.tables import TABLES
-from dissector.tls import KeyLog
-from dissector.transaction_rows import TransactionRows
+from dissector.telling import Rows, Telling
 
 DEFAULT_PORTS = (9092,)
 Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -97,24 +91,17 @@ class Capture:
 
         `request_wait`: ns after which a request is unanswered; see `conversation.dialogue`.
         """
-        self._source = source
         self._segments = segments
         self._total = _total(source, segments)
-        self._keys = KeyLog(grows=keylog is not None)
-        self._key_files = KeyFiles(getattr(source, "secrets", []), keylog)
-        self._streams = Streams(
-            ports=ports,
-            newest={key: catalog.versions(key)[-1] for key in catalog.apis()},
-            keys=self._keys,
-        )
-        for broker in brokers:
-            self._streams.learn_broker(*broker)
-        self._connections = Connections(self._streams.connections, self._streams.tls)
+        self._reading = Reading(source, ports=ports, keylog=keylog)
+        self._reading.learn(brokers)
+        streams = self._reading.streams
+        self._connections = Connections(streams.connections, streams.tls)
         self.names = TopicNames()
         """Names of topics by id, as far as they were told."""
         self._hold = hold
         self._request_wait = request_wait
-        self._conversation: Conversation | None = None
+        self._telling: Telling | None = None
         self._show_secrets = show_secrets
         self._progress = progress or (lambda read, total: None)
         self.packets = 0
@@ -160,10 +147,8 @@ class Capture:
 
     def exchanges(self) -> Iterator[Exchange]:
         """Every exchange, one by one, with the bytes of its messages, secrets and all."""
-        conversation = Conversation(self.names, tables=("exchanges",), keep_frames=True)
-        for turn, _ in self._turns(conversation):
-            batch = rows.exchanges(turn, self.names, self._connections, self._captures)
-            yield from as_exchanges(batch, self._connections.mechanisms, self.names.names)
+        for each in self._rows(["exchanges"], keep_frames=True):
+            yield from as_exchanges(each.batch, self._connections.mechanisms, self.names.names)
 
     @property
     def first_packets(self) -> tuple[Int64, Int64]:
@@ -171,7 +156,7 @@ class Capture:
 
         Shape (connections,), in order of connection_id.
         """
-        table = self._streams.connections
+        table = self._reading.streams.connections
         return table.capture[: table.count].astype(np.int64), table.packet[: table.count]
 
     def unsettled(self, wanted: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -180,110 +165,42 @@ class Capture:
         For whoever settles later what only the whole capture tells: a topic may still be an id that
         `names` knows by the end, and Kafka's own records have not been read.
         """
-        names, ends, captures = self.names, self._connections, self._captures
         trips = RoundTrips()
         if "connections" in wanted:
-            self._streams.round_trips = trips
+            self._reading.streams.round_trips = trips
         topics = rows.Topics()
-        after_a_wait: dict[str, Callable[[Turn], pa.RecordBatch]] = {
-            "partitions": PartitionRows(names).rows,
-            "memberships": MembershipRows().rows,
-            "transactions": TransactionRows().rows,
-        }
-        batches = record_rows.BatchRows(names)
-        self._conversation = Conversation(names, tables=wanted, request_wait=self._request_wait)
-        for turn, problems in self._turns(self._conversation):
-            if "exchanges" in wanted:
-                yield "exchanges", rows.exchanges(turn, names, ends, captures)
-            if "errors" in wanted:
-                yield "errors", rows.errors(turn, names, ends)
-            if "topics" in wanted:
-                yield "topics", topics.rows(turn)
-            for name in after_a_wait.keys() & {*wanted}:
-                yield name, after_a_wait[name](turn)
-            found = record_rows.carried(turn) if {"batches", "records"} & {*wanted} else []
-            problems += record_rows.batch_problems(found)
-            if "batches" in wanted:
-                yield "batches", batches.rows(turn, found)
-            if "records" in wanted:
-                for each in record_rows.record_rows(turn, found, names, problems):
-                    yield "records", each
-            if "problems" in wanted:
-                yield "problems", rows.problems([*problems, *faults(turn, captures)])
-            del turn, found  # so that the memory of their bytes serves the next block
+        for table, batch, _ in self._rows(wanted):
+            yield table, topics.news(batch) if table == "topics" else batch
         if "connections" in wanted:
             yield "connections", self._connections.rows(trips)
         for path in self._segments:
             yield from segment_rows(path, wanted, self._read)
 
+    def _rows(self, wanted: Collection[str], *, keep_frames: bool = False) -> Iterator[Rows]:
+        """The rows of all stretches."""
+        telling = self._telling = Telling(
+            wanted, self.names, self._connections, self._reading.captures,
+            request_wait=self._request_wait, keep_frames=keep_frames,
+        )  # fmt: skip
+        for stretch in self._reading.stretches():
+            self.packets += stretch.packets
+            self._read(stretch.bytes_read)
+            yield from telling.rows(stretch)
+            self._reading.tell(telling.brokers)
+
     @property
     def in_flight(self) -> int:
         """Requests that wait for a response now."""
-        return self._conversation.in_flight if self._conversation else 0
+        return self._telling.in_flight if self._telling else 0
 
     @property
     def open_connections(self) -> int:
         """Connections that were seen, and not their end."""
-        return int((~self._connections.ended()).sum())
-
-    @property
-    def _captures(self) -> list[str]:
-        return self._source.names if self._source else []
+        return self._reading.open_connections
 
     def _read(self, more: int) -> None:
         self.bytes += more
         self._progress(self.bytes, self._total)
-
-    def _turns(self, conversation: Conversation) -> Iterator[tuple[Turn, list[Problem]]]:
-        """Drive the stages: a turn for each block, and a last one for what still waited."""
-        if self._source is None:
-            return
-        now = 0
-        try:
-            while (block := self._source.read(self._streams.reserve)) is not None:
-                self.packets += block.packets_seen
-                now = max(now, block.latest or now)
-                self._learn_secrets()
-                frames = self._streams.feed(block)
-                yield from self._decrypted(conversation, now)
-                turn = self._turn(conversation, frames, now, last=False)
-                self._read(block.bytes_read)
-                problems = [*block.problems, *frames.problems]
-                del block, frames  # so that the memory of their bytes serves the next block
-                yield turn, problems
-                del turn
-            frames = self._streams.finish()
-            yield from self._decrypted(conversation, now)
-            turn = self._turn(conversation, frames, now, last=True)
-            yield turn, [*frames.problems, *self._key_files.problems()]
-        finally:
-            self._source.close()
-
-    def _learn_secrets(self) -> None:
-        """What was added to the key logs since they were read last."""
-        for text in self._key_files.new():
-            self._keys.add(text)
-
-    def _decrypted(
-        self, conversation: Conversation, now: int
-    ) -> Iterator[tuple[Turn, list[Problem]]]:
-        """Turns of what was in TLS; what is not encrypted is still to come, so that none ends."""
-        for frames in self._streams.decrypted:
-            turn = self._turn(conversation, frames, now, last=False, more=True)
-            yield turn, frames.problems
-
-    def _turn(
-        self, conversation: Conversation, frames: FrameBlock, now: int, *, last: bool,
-        more: bool = False,
-    ) -> Turn:  # fmt: skip
-        """`more`: of this block, there are more frames."""
-        ended = self._connections.ended() & (not more)
-        turn = conversation.feed(frames, now, ended, last=last)
-        for side in (turn.request, turn.response):
-            self.names.learn(side.facts)
-        for high, low, port in self._connections.learn(turn):
-            self._streams.learn_broker(high, low, port)
-        return turn
 
 
 def _total(source: PacketSource | None, segments: Sequence[str]) -> int | None:

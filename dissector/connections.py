@@ -12,14 +12,13 @@ from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dissector.arrow import batch
 from dissector.conversation.dialogue import Turn
 from dissector.conversation.facts import distinct
 from dissector.packets.block import Int64
 from dissector.streams.roundtrips import RoundTrips
-from dissector.streams.table import NEVER, OPEN, OTHER, TLS, ConnectionTable
+from dissector.streams.table import NEVER, OTHER, TLS, ConnectionTable
 from dissector.tables import CONNECTIONS
 from dissector.tls import Facts
 
@@ -46,12 +45,6 @@ class Connections:
         self._said: dict[str, dict[int, str]] = {
             "software_name": {}, "software_version": {}, "sasl_mechanism": {},
         }  # fmt: skip
-
-    def ended(self) -> NDArray[np.bool_]:
-        """Whether each connection has seen its end."""
-        table = self._table
-        closed: NDArray[np.bool_] = (table.closed != OPEN) | table.replaced
-        return closed[: table.count]
 
     def learn(self, turn: Turn) -> Iterator[tuple[int, int, int]]:
         """Count messages, note what clients say of themselves; give the brokers that are named.

@@ -17,7 +17,7 @@ from dissector.arrow import batch, by_code, ints
 from dissector.conversation.dialogue import Turn
 from dissector.conversation.facts import Facts
 from dissector.protocol import catalog
-from dissector.rows import error_names
+from dissector.rows import IN_ORDER, error_names
 from dissector.tables import MEMBERSHIPS
 from dissector.waiting import Waiting, asked_ids, context, first_errors
 
@@ -67,7 +67,7 @@ class MembershipRows:
             "error": error_names(told["error_code"]),
         }
         found = batch(MEMBERSHIPS, columns)
-        return found.take(pc.sort_indices(found, sort_keys=[("time", "ascending")]))
+        return found.take(pc.sort_indices(found, sort_keys=IN_ORDER))
 
 
 def _asked(turn: Turn) -> pa.Table:

@@ -23,7 +23,7 @@ from dissector.packets.block import Int64
 from dissector.protocol.columns import Column
 from dissector.protocol.notation import Direction
 from dissector.records.batches import read_batches
-from dissector.rows import error_names
+from dissector.rows import IN_ORDER, error_names
 from dissector.tables import PARTITIONS
 from dissector.waiting import Waiting, answered_ids, asked_ids, context
 
@@ -79,7 +79,7 @@ class PartitionRows:
         columns["error"] = error_names(columns["error_code"])
         columns["last_offset"] = _last_offsets(table)
         found = batch(PARTITIONS, columns)
-        return found.take(pc.sort_indices(found, sort_keys=[("time", "ascending")]))
+        return found.take(pc.sort_indices(found, sort_keys=IN_ORDER))
 
     def _half(self, side: Side, turn: Turn, row: Int64) -> pa.Table:
         """What the messages of one direction tell; `row` is the row of each one's request."""

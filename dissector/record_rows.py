@@ -30,9 +30,9 @@ from dissector.protocol.columns import Column
 from dissector.records.arrow import records_table
 from dissector.records.batches import read_batches
 from dissector.records.columns import Records
-from dissector.records.headers import CODECS, TIMESTAMP_TYPES, Batches
+from dissector.records.headers import CODECS, TIMESTAMP_TYPES, Batches, take
 from dissector.records.records import read_records
-from dissector.rows import api_of
+from dissector.rows import IN_ORDER, api_of
 from dissector.tables import BATCHES, RECORDS
 
 NS_PER_MS = 10**6
@@ -50,6 +50,14 @@ class Carried:
     group: Group
     column: Column
     batches: Batches
+    """By connection."""
+
+    @property
+    def rank(self) -> tuple[int | tuple[str, ...], ...]:
+        """Where it stands among all of a turn."""
+        messages, first = self.side.messages, self.group.messages[0]
+        kind = (messages.api_key[first], messages.version[first], messages.space[first])
+        return messages.direction, *map(int, kind), self.column.path
 
     @property
     def message(self) -> Int64:
@@ -58,15 +66,25 @@ class Carried:
 
 
 def carried(turn: Turn) -> list[Carried]:
-    """All batches of a turn: those produced, then those fetched."""
+    """All batches of a turn, by rank: those produced, then those fetched."""
     found = []
     asked = turn.new + np.arange(len(turn.request.heads))
     for side, row in ((turn.request, asked), (turn.response, turn.answered)):
         for group, column in side.facts.columns("records"):
             assert column.length is not None
             batches = read_batches(group.space, column.at, column.length)
-            found.append(Carried(side, row, group, column, batches))
-    return found
+            connection = side.heads.connection[group.message(column)]
+            found.append(Carried(side, row, group, column, _sorted(batches, connection)))
+    return sorted(found, key=lambda each: each.rank)
+
+
+def _sorted(batches: Batches, connection: Int64) -> Batches:
+    """The batches by connection, which is given by field."""
+    who = connection[batches.field]
+    if (who[1:] >= who[:-1]).all():
+        return batches
+    found = take(batches, np.argsort(who, kind="stable"))
+    return replace(found, cut_headers=batches.cut_headers, problems=batches.problems)
 
 
 class BatchRows:
@@ -88,7 +106,7 @@ class BatchRows:
         ended = pa.array(ints(turn.requests, "id")[over])
         waits = pc.and_(table["produced"], pc.invert(pc.is_in(table["request"], ended)))
         self._waiting = table.filter(waits)
-        done = table.filter(pc.invert(waits)).sort_by("time").combine_chunks()
+        done = table.filter(pc.invert(waits)).sort_by(IN_ORDER).combine_chunks()
         columns = {name: done[name] for name in done.column_names}
         columns["error_code"] = pc.coalesce(done["error_code"], _answers(turn, done))
         columns["topic"] = self._names.complete(one_chunk(done["topic"]))
@@ -138,19 +156,18 @@ def header_columns(batches: Batches) -> dict[str, Any]:
 
 
 def record_rows(
-    turn: Turn, found: Sequence[Carried], names: TopicNames, problems: list[Problem]
+    turn: Turn, each: Carried, names: TopicNames, problems: list[Problem]
 ) -> Iterator[pa.RecordBatch]:
     """Rows of `records`, some thousands at a time; what could not be read goes into `problems`."""
-    for each in found:
-        if not len(each.batches):
-            continue
-        around = context(turn, each, names)
-        near = pa.table({name: around[name] for name in around if name in RECORDS.schema.names})
-        for part in read_records(each.group.space, each.batches):
-            problems += [
-                _placed(problem, each, int(each.message[index])) for index, problem in part.problems
-            ]
-            yield rows_of(part, each.batches, near)
+    if not len(each.batches):
+        return
+    around = context(turn, each, names)
+    near = pa.table({name: around[name] for name in around if name in RECORDS.schema.names})
+    for part in read_records(each.group.space, each.batches):
+        problems += [
+            _placed(problem, each, int(each.message[index])) for index, problem in part.problems
+        ]
+        yield rows_of(part, each.batches, near)
 
 
 def rows_of(part: Records, batches: Batches, near: pa.Table) -> pa.RecordBatch:

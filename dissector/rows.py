@@ -1,7 +1,7 @@
 """Rows: what a turn of the conversation adds to each table.
 
 Each function takes a `Turn` and gives a record batch in the schema that `tables` declares. Rows of
-one batch are in order of time.
+one batch are in order of time, those of one time in order of connection.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.arrow import batch, by_code, joined, no_rows, one_chunk
+from dissector.arrow import batch, by_code, joined, no_rows, one_batch, one_chunk
 from dissector.conversation.describe import partitions
 from dissector.conversation.dialogue import Turn
 from dissector.conversation.facts import Facts, Group
@@ -27,6 +27,9 @@ from dissector.tables import ERRORS, EXCHANGES, PROBLEMS, TOPICS
 
 STATUS = pa.array(["answered", "no_reply_expected", "unanswered", "request_missing", "undecoded"])
 ANSWERED, NO_REPLY_EXPECTED, UNANSWERED, REQUEST_MISSING, UNDECODED = range(5)
+
+IN_ORDER = [("time", "ascending"), ("connection_id", "ascending")]
+"""How Arrow is told to sort rows."""
 
 
 class Endpoints(Protocol):
@@ -105,8 +108,10 @@ def _ended(turn: Turn) -> tuple[Int64, Int64, Int64]:
     replied = np.concatenate([np.arange(answers), unheard, answers + np.arange(orphans)])
     counts = [answers, len(turn.silent), len(turn.unanswered), orphans]
     kind = np.repeat([ANSWERED, NO_REPLY_EXPECTED, UNANSWERED, REQUEST_MISSING], counts)
-    sent = turn.requests["time"].to_numpy()[asked[: len(asked) - orphans]]
-    order = np.argsort(np.concatenate([sent, turn.orphans.time]), kind="stable")
+    sent = asked[: len(asked) - orphans]
+    time = np.concatenate([turn.requests["time"].to_numpy()[sent], turn.orphans.time])
+    who = [turn.requests["connection"].to_numpy()[sent], turn.orphans.connection]
+    order = np.lexsort((np.concatenate(who), time))
     return asked[order], replied[order], kind[order]
 
 
@@ -120,6 +125,7 @@ def errors(turn: Turn, names: TopicNames, endpoints: Endpoints) -> pa.RecordBatc
             pa.table(
                 {
                     "time": turn.response.heads.time[group.message(column)[select]],
+                    "connection": turn.response.heads.connection[group.message(column)[select]],
                     "message": group.message(column)[select],
                     "at": column.at[select],
                     "path": group.paths(column, select),
@@ -134,9 +140,8 @@ def errors(turn: Turn, names: TopicNames, endpoints: Endpoints) -> pa.RecordBatc
         )
     if not parts:
         return no_rows(ERRORS)
-    table = pa.concat_tables(parts).sort_by(
-        [("time", "ascending"), ("message", "ascending"), ("at", "ascending")]
-    )
+    order = ("time", "connection", "message", "at")
+    table = pa.concat_tables(parts).sort_by([(name, "ascending") for name in order])
     message = table["message"].to_numpy()
     request = turn.requests.take(pa.array(turn.answered[message]))
     code = table["error_code"]
@@ -159,42 +164,50 @@ def errors(turn: Turn, names: TopicNames, endpoints: Endpoints) -> pa.RecordBatc
     return batch(ERRORS, columns)
 
 
+def told(turn: Turn) -> pa.RecordBatch:
+    """What this turn's responses tell of partitions: columns of `topics`, and connection_id."""
+    parts = [pa.schema([*TOPICS.schema, *_TELLER]).empty_table()]
+    for group, column in turn.response.facts.columns("leader"):
+        if not any(group.walked.by_role("replicas")):
+            continue  # a Produce or Fetch response that names a new leader, and no more
+        every = np.arange(len(column.row), dtype=np.int64)
+        message = group.message(column)
+        columns = {
+            "topic": group.texts_beside(column, "topic", every).cast(pa.string()),
+            "topic_id": by_code(
+                group.uuids_beside(column, "topic_id", every), uuid_text, pa.string()
+            ),
+            "partition": group.numbers_beside(column, "partition", every),
+            "leader": pa.array(_values(column)),
+            "leader_epoch": group.numbers_beside(column, "leader_epoch", every),
+            "replicas": group.lists_within(column, "replicas"),
+            "isr": group.lists_within(column, "isr"),
+            "time": turn.response.heads.time[message],
+        }
+        teller = [turn.response.heads.connection[message], message, column.at]
+        rows = pa.Table.from_batches([batch(TOPICS, columns)])
+        for name, values in zip(_TELLER, teller, strict=True):
+            rows = rows.append_column(name, pa.array(values))
+        parts.append(rows)
+    order = ("time", *_TELLER.names)
+    table = pa.concat_tables(parts).sort_by([(name, "ascending") for name in order])
+    return one_batch(table.drop_columns(_TELLER.names[1:]))
+
+
+_TELLER = pa.schema({"connection_id": pa.int64(), "message": pa.int64(), "at": pa.int64()})
+
+
 class Topics:
     """Rows of the topics table: each partition when first told, and whenever told otherwise."""
 
     def __init__(self) -> None:
         self._told: dict[str, str] = {}
 
-    def rows(self, turn: Turn) -> pa.RecordBatch:
-        """What this turn's responses tell that was not known."""
-        parts = []
-        for group, column in turn.response.facts.columns("leader"):
-            if not any(group.walked.by_role("replicas")):
-                continue  # a Produce or Fetch response that names a new leader, and no more
-            every = np.arange(len(column.row), dtype=np.int64)
-            topic_id = group.uuids_beside(column, "topic_id", every).dictionary_encode()
-            words = [uuid_text(each) for each in topic_id.dictionary.to_pylist()]
-            parts.append(
-                pa.table(
-                    {
-                        "at": column.at,
-                        "topic": group.texts_beside(column, "topic", every).cast(pa.string()),
-                        "topic_id": pa.array(words, pa.string()).take(topic_id.indices),
-                        "partition": group.numbers_beside(column, "partition", every),
-                        "leader": pa.array(_values(column)),
-                        "leader_epoch": group.numbers_beside(column, "leader_epoch", every),
-                        "replicas": group.lists_within(column, "replicas"),
-                        "isr": group.lists_within(column, "isr"),
-                        "time": turn.response.heads.time[group.message(column)],
-                    }
-                )
-            )
-        if not parts:
-            return no_rows(TOPICS)
-        table = pa.concat_tables(parts).sort_by([("time", "ascending"), ("at", "ascending")])
-        return batch(TOPICS, table.take(pa.array(self._news(table))).to_pydict())
+    def news(self, table: pa.RecordBatch) -> pa.RecordBatch:
+        """Of what was `told`, what was not known."""
+        return table.select(TOPICS.schema.names).take(pa.array(self._news(table)))
 
-    def _news(self, table: pa.Table) -> Int64:
+    def _news(self, table: pa.RecordBatch) -> Int64:
         """Rows that tell something else than the row before them of the same partition."""
         who = joined(table["topic"], table["topic_id"], table["partition"])
         lists = [

@@ -19,7 +19,7 @@ from dissector.conversation.facts import Group
 from dissector.packets.block import Int64
 from dissector.protocol import catalog
 from dissector.protocol.columns import Column
-from dissector.rows import error_names
+from dissector.rows import IN_ORDER, error_names
 from dissector.tables import TRANSACTIONS
 from dissector.waiting import Waiting, answered_ids, asked_ids, context
 
@@ -62,7 +62,7 @@ class TransactionRows:
             "error": error_names(code),
         }
         found = batch(TRANSACTIONS, columns)
-        return found.take(pc.sort_indices(found, sort_keys=[("time", "ascending")]))
+        return found.take(pc.sort_indices(found, sort_keys=IN_ORDER))
 
 
 def _asked(turn: Turn) -> pa.Table:

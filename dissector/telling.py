@@ -1,0 +1,124 @@
+"""Telling: from frames to rows, a stretch at a time.
+
+Connections do not concern each other here, but for what the whole capture settles: names of topics
+by their ids, the brokers that messages name, and which tellings of a topic are news. So frames may
+be shared out by connection among several processes, and the rows of all be put together again, in
+an order that does not depend on how many there are: by time and connection, which every table has;
+only `records` go by the rank of their group, and then by connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from dissector import record_rows, rows
+from dissector.connections import Connections
+from dissector.conversation.dialogue import REQUEST_WAIT, Conversation, Turn
+from dissector.conversation.topic_names import TopicNames
+from dissector.faults import faults
+from dissector.group_rows import MembershipRows
+from dissector.partition_rows import PartitionRows
+from dissector.problems import Problem
+from dissector.reading import Broker, Stretch
+from dissector.transaction_rows import TransactionRows
+
+Rank: TypeAlias = tuple[int | tuple[str, ...], ...]
+"""Where a batch stands among those of its table and turn."""
+
+IN_TURN = (
+    "exchanges", "errors", "topics", "partitions", "memberships", "transactions", "batches",
+    "records", "problems",
+)  # fmt: skip
+"""The tables that turns have rows of, in the order in which they come."""
+
+
+class Rows(NamedTuple):
+    """Rows of one table that one turn brought."""
+
+    table: str
+    batch: pa.RecordBatch
+    """In the schema of the table; of `topics`, see `rows.told`."""
+    rank: Rank | None = None
+    """None where they are all rows of the turn."""
+
+
+class Telling:
+    """Makes rows of frames."""
+
+    def __init__(
+        self, wanted: Collection[str], names: TopicNames, connections: Connections,
+        captures: Sequence[str], *, request_wait: int = REQUEST_WAIT, keep_frames: bool = False,
+    ) -> None:  # fmt: skip
+        """`wanted`: the tables to be filled. `request_wait`, `keep_frames`: see `Conversation`."""
+        self._wanted = frozenset(wanted)
+        self._names = names
+        self._connections = connections
+        self._captures = captures
+        self._conversation = Conversation(
+            names, tables=wanted, request_wait=request_wait, keep_frames=keep_frames
+        )
+        self._after_a_wait: dict[str, Callable[[Turn], pa.RecordBatch]] = {
+            "partitions": PartitionRows(names).rows,
+            "memberships": MembershipRows().rows,
+            "transactions": TransactionRows().rows,
+        }
+        self._batches = record_rows.BatchRows(names)
+        self.brokers: list[Broker] = []
+        """Those that the stretch named."""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that wait for a response."""
+        return self._conversation.in_flight
+
+    def turns(self, stretch: Stretch) -> Iterator[tuple[Turn, list[Problem]]]:
+        """A turn for each part of a stretch, and what could not be read of it so far."""
+        self.brokers = []
+        while stretch.frames:
+            frames = stretch.frames.popleft()
+            more = len(stretch.frames) > 0
+            last = stretch.is_last and not more
+            turn = self._conversation.feed(
+                frames, stretch.now, stretch.ended & (not more), last=last
+            )
+            for side in (turn.request, turn.response):
+                self._names.learn(side.facts)
+            self.brokers += self._connections.learn(turn)
+            problems = frames.problems if more else [*stretch.problems, *frames.problems]
+            del frames  # so that the memory of their bytes serves the next block
+            yield turn, problems
+            del turn
+
+    def rows(self, stretch: Stretch) -> Iterator[Rows]:
+        """The rows of a stretch, as `IN_TURN` says, for each of its turns."""
+        for turn, problems in self.turns(stretch):
+            yield from self._rows(turn, problems)
+            del turn
+
+    def _rows(self, turn: Turn, problems: list[Problem]) -> Iterator[Rows]:
+        names, wanted = self._names, self._wanted
+        if "exchanges" in wanted:
+            batch = rows.exchanges(turn, names, self._connections, self._captures)
+            yield Rows("exchanges", batch)
+        if "errors" in wanted:
+            yield Rows("errors", rows.errors(turn, names, self._connections))
+        if "topics" in wanted:
+            yield Rows("topics", rows.told(turn))
+        for name, waiting in self._after_a_wait.items():
+            if name in wanted:
+                yield Rows(name, waiting(turn))
+        found = record_rows.carried(turn) if wanted & {"batches", "records"} else []
+        more = record_rows.batch_problems(found)
+        if "batches" in wanted:
+            yield Rows("batches", self._batches.rows(turn, found))
+        if "records" in wanted:
+            for each in found:
+                for batch in record_rows.record_rows(turn, each, names, more):
+                    yield Rows("records", batch, each.rank)
+        if "problems" in wanted:
+            more += faults(turn, self._captures)
+            more.sort(key=lambda problem: -1 if (row := problem.connection_id) is None else row)
+            yield Rows("problems", rows.problems([*problems, *more]))
