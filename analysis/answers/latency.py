@@ -65,9 +65,11 @@ def latency(tables: Tables, *, by: Sequence[str] = ("api",), slowest: int = 0) -
     Raises DissectorError for a column that does not exist.
     """
     rows = rows_by(tables["exchanges"].join(waits(tables)), tables, by)
-    rows = rows[rows["latency_ms"].notna()]
     if slowest:
         return _slowest(rows, slowest)
+    measured = ["latency_ms", "net_ms", "behind_ms", "poll_ms", "request_packet"]
+    rows = rows[list(dict.fromkeys([*by, *measured]))]
+    rows = rows[rows["latency_ms"].notna()]
     groups = grouped(rows.assign(waited=rows["behind_ms"] + rows["poll_ms"] > 0), by)
     found = groups.agg(
         count=("latency_ms", "size"),
@@ -87,6 +89,6 @@ def latency(tables: Tables, *, by: Sequence[str] = ("api",), slowest: int = 0) -
 
 
 def _slowest(rows: pd.DataFrame, count: int) -> pd.DataFrame:
-    rows = rows.nlargest(count, "net_ms")
+    rows = rows.dropna(subset="latency_ms").nlargest(count, "net_ms")
     rows = rows.assign(broker=endpoint(rows, "broker"), topics=text_lists(rows["topics"]))
     return shaped(rows, SLOWEST_COLUMNS)
