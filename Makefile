@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test bench fuzz lint clean
+.PHONY: demo test bench bench-live fuzz lint clean
 demo: $(READY)
 	$(BIN)/kafka-dissector summary captures/kafka-4-quotas.pcap.zst
 
@@ -21,6 +21,10 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m bench
+
+# As root: Kafka traffic over a pair of virtual interfaces, and sniff at its other end.
+bench-live: $(READY)
+	$(BIN)/python -m bench.live
 
 fuzz: $(READY)
 	-$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-fuzz.txt

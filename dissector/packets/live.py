@@ -27,7 +27,7 @@ from dissector.packets.feed import Feed, Piece
 from dissector.packets.fragments import Fragments
 from dissector.packets.layers import segments
 from dissector.packets.paths import open_reader
-from dissector.packets.records import Columns, Records
+from dissector.packets.records import Columns, Memory, Records
 from dissector.packets.ring import Ring
 from dissector.problems import Problem
 
@@ -64,6 +64,7 @@ class LiveSource:
         self.tap = tap
         self._captures: dict[tuple[int, int], int] = {}  # by feed and interface
         self._fragments = Fragments()
+        self._memory = Memory()
         self._packets = 0
         self._is_stopped = False
         self._given = self._asked = time.monotonic()
@@ -110,7 +111,7 @@ class LiveSource:
         until = min(filter(None, (feed.time() for feed in self._feeds)), default=None)
         taken = [(index, piece) for index, feed in enumerate(self._feeds) for piece in feed.take()]
         pieces = [piece for _, piece in taken]
-        data, columns = _joined(pieces, reserve)
+        data, columns = self._joined(pieces, reserve)
         for feed in self._feeds:
             feed.release()
         problems = [problem for piece in pieces for problem in piece.problems]
@@ -131,6 +132,18 @@ class LiveSource:
         if len(block):
             block = replace(block, capture=capture[block.number - number[0]])
         return replace(block, until=until)
+
+    def _joined(self, pieces: Sequence[Piece], reserve: int) -> tuple[Bytes, Columns]:
+        """The bytes of all pieces behind one another, and their packets."""
+        data = self._memory.take(reserve + sum(len(piece.data) for piece in pieces) + PAD)
+        data[-PAD:] = 0
+        at = reserve
+        columns = []
+        for piece in pieces:
+            data[at : at + len(piece.data)] = piece.data
+            columns.append(replace(piece.columns, start=piece.columns.start + at))
+            at += len(piece.data)
+        return data, Columns.join(columns)
 
     def _watched(self) -> list[Problem]:
         """What feeds have to tell: asked for once in a TICK, so that it is not told in crumbs."""
@@ -220,16 +233,3 @@ def _piece(records: Records) -> Piece:
         records.data[: len(records.data) - PAD], records.columns, np.zeros(count, np.int32),
         records.bytes_read, tuple(records.problems),
     )  # fmt: skip
-
-
-def _joined(pieces: Sequence[Piece], reserve: int) -> tuple[Bytes, Columns]:
-    """The bytes of all pieces behind one another, and their packets."""
-    data: Bytes = np.empty(reserve + sum(len(piece.data) for piece in pieces) + PAD, np.uint8)
-    data[-PAD:] = 0
-    at = reserve
-    columns = []
-    for piece in pieces:
-        data[at : at + len(piece.data)] = piece.data
-        columns.append(replace(piece.columns, start=piece.columns.start + at))
-        at += len(piece.data)
-    return data, Columns.join(columns)

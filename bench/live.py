@@ -1,0 +1,254 @@
+"""Live capture under load: `python -m bench.live`, as root.
+
+In a network of its own, a pair of virtual interfaces is made. One process sends the large input
+`bulk` into one end, at a constant rate and without a system call for each packet; `sniff` captures
+at the other. Both share the machine's cores with each other and with the kernel, which carries the
+packets. What is told: packets a second, how many the kernel dropped, and the processor time of
+`sniff`. What it counted must be what was sent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import mmap
+import os
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.measure import warm
+from bench.suite import DATA, RECORDINGS, SIZES
+
+RATE = 100_000
+"""Packets of `SIZE` bytes a second: the mark."""
+SIZE = 1_500
+NEW_NETWORK = 0x40000000
+SENDING, CAPTURING = "kafka0", "kafka1"
+PAGE = 9464
+SNIFF = "import sys; from analysis.cli import main; sys.exit(main())"
+BURST = 64
+"""Packets that are sent at once."""
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One run."""
+
+    rate: float
+    """Packets a second, as they were sent."""
+    size: float
+    """Bytes of a packet, on average."""
+    sent: int
+    captured: int
+    dropped: int
+    exchanges: int
+    seconds: float
+    cpu: float
+    """Seconds of `sniff`, user and system, while packets were sent."""
+    memory: int
+    """Peak resident set, bytes."""
+
+
+def main() -> None:
+    """Send Kafka traffic and sniff it; exit status 1 where a packet was dropped."""
+    parser = argparse.ArgumentParser(prog="python -m bench.live", description=main.__doc__)
+    parser.add_argument(
+        "--rate",
+        type=int,
+        nargs="+",
+        default=[RATE],
+        help=f"packets of {SIZE} bytes a second; there are smaller ones, and so many more",
+    )
+    parser.add_argument("--send", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("more", nargs="*", help="options of sniff, behind --")
+    options = parser.parse_args()
+    if options.send:
+        interface, path, rate = options.send
+        print(json.dumps(send(interface, Path(path), int(rate))))
+        return
+    if os.geteuid() != 0:
+        sys.exit("making a network and capturing from it needs root")
+    make_network()
+    path = ready()
+    print("packets/s  bytes  MB/s  sent       dropped  exchanges  CPU of sniff  peak memory")
+    outcomes = [measure(path, rate, options.more) for rate in options.rate]
+    for each in outcomes:
+        print(
+            f"{each.rate:9,.0f}  {each.size:5.0f}  {each.rate * each.size / 1e6:4.0f}  "
+            f"{each.sent:9,}  {each.dropped:7,}  {each.exchanges:9,}  "
+            f"{each.cpu / each.seconds:8.0%} of a core  {each.memory / 1e6:6.0f} MB"
+        )
+        if each.captured + each.dropped != each.sent:
+            sys.exit(f"{each.sent} packets were sent, and {each.captured} captured")
+    sys.exit(any(each.dropped for each in outcomes))
+
+
+def make_network() -> None:
+    """Move into a new network with a pair of interfaces; packets of any size pass."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(NEW_NETWORK):
+        raise OSError(ctypes.get_errno(), "a network of its own cannot be made")
+    for line in (
+        f"link add {SENDING} mtu 65535 type veth peer name {CAPTURING} mtu 65535",
+        *(f"link set {name} up" for name in ("lo", SENDING, CAPTURING)),
+    ):
+        subprocess.run(["ip", *line.split()], check=True)
+    # Without addresses nothing else is sent on these interfaces.
+    for name in (SENDING, CAPTURING):
+        Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
+
+
+def ready() -> Path:
+    """The input, made where it is not there."""
+    numbers = [word for key, size in SIZES["bulk"].items() for word in (f"--{key}", str(size))]
+    line = [sys.executable, "-m", "bench.inputs", "bulk", str(RECORDINGS["bulk"]), *numbers]
+    subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
+    path = DATA / "bulk.pcap"
+    warm(path)
+    return path
+
+
+def measure(path: Path, rate: int, more: list[str]) -> Outcome:
+    """Sniff while the input is sent once."""
+    line = [sys.executable, "-c", SNIFF, "sniff", "-i", CAPTURING, "--view", "none"]
+    with tempfile.TemporaryFile("w+") as said:
+        sniffer = subprocess.Popen(
+            [*line, "--metrics", str(PAGE), *more], stdout=subprocess.DEVNULL, stderr=said
+        )
+        try:
+            wait_until_served(sniffer)
+            before = processor_time(sniffer.pid)
+            sender = [sys.executable, "-m", "bench.live", "--send", SENDING, str(path), str(rate)]
+            told = json.loads(subprocess.run(sender, check=True, capture_output=True).stdout)
+            cpu = processor_time(sniffer.pid) - before
+            time.sleep(2)  # what came last is still being read
+            metrics = page()
+        finally:
+            sniffer.send_signal(signal.SIGINT)
+            _, status, usage = os.wait4(sniffer.pid, 0)
+        said.seek(0)
+        if status:
+            sys.exit(said.read())
+    return Outcome(
+        rate=told["packets"] / told["seconds"],
+        size=told["bytes"] / told["packets"],
+        sent=told["packets"],
+        captured=total(metrics, "captured_packets_total"),
+        dropped=total(metrics, "dropped_packets_total"),
+        exchanges=total(metrics, "exchanges_total"),
+        seconds=told["seconds"],
+        cpu=cpu,
+        memory=usage.ru_maxrss * 1024,
+    )
+
+
+def wait_until_served(sniffer: subprocess.Popen[bytes]) -> None:
+    for _ in range(600):
+        if sniffer.poll() is not None:
+            sys.exit("sniff ended before anything was sent")
+        try:
+            page()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    sys.exit("sniff does not begin")
+
+
+def page() -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{PAGE}/metrics", timeout=10) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
+def total(metrics: str, name: str) -> int:
+    """A counter, over all its labels."""
+    found = re.findall(rf"^kafka_dissector_{name}(?:{{.*}})? (\S+)$", metrics, re.MULTILINE)
+    return int(sum(map(float, found)))
+
+
+def processor_time(pid: int) -> float:
+    """Seconds of a process, user and system (proc(5), fields 14 and 15 of stat)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+class _Piece(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+class _Message(ctypes.Structure):
+    """mmsghdr of sendmmsg(2)."""
+
+    _fields_ = (
+        ("name", ctypes.c_void_p), ("name_length", ctypes.c_uint32),
+        ("pieces", ctypes.c_void_p), ("count", ctypes.c_size_t),
+        ("control", ctypes.c_void_p), ("control_length", ctypes.c_size_t),
+        ("flags", ctypes.c_int), ("sent", ctypes.c_uint32),
+    )  # fmt: skip
+
+
+def send(interface: str, path: Path, rate: int) -> dict[str, float]:
+    """Send all packets of a pcap (little-endian) at a rate; packets, bytes and seconds."""
+    with path.open("rb") as file, socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as out:
+        out.bind((interface, 0))
+        out.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
+        memory = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        places = records(memory)
+        pieces = (_Piece * len(places))(*((start + at, size) for at, size in places))
+        messages = (_Message * len(places))()
+        width = ctypes.sizeof(_Piece)
+        first = ctypes.addressof(pieces)
+        for index, message in enumerate(messages):
+            message.pieces, message.count = first + index * width, 1
+        size = sum(size for _, size in places) / len(places)
+        begin = time.perf_counter()
+        burst(out, messages, rate * SIZE / size)
+        seconds = time.perf_counter() - begin
+        return {
+            "packets": len(places), "bytes": size * len(places), "seconds": seconds
+        }  # fmt: skip
+
+
+def records(memory: mmap.mmap) -> list[tuple[int, int]]:
+    """Position and length of each packet."""
+    places, at = [], 24
+    size = struct.Struct("<I").unpack_from
+    while at < len(memory):
+        (length,) = size(memory, at + 8)
+        places.append((at + 16, length))
+        at += 16 + length
+    return places
+
+
+def burst(out: socket.socket, messages: ctypes.Array[_Message], rate: float) -> None:
+    """Send bursts, each when its time has come."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    where, width, count = ctypes.addressof(messages), ctypes.sizeof(_Message), len(messages)
+    begin, sent = time.perf_counter(), 0
+    while sent < count:
+        early = begin + sent / rate - time.perf_counter()
+        if early > 0.0005:
+            time.sleep(early)
+        step = libc.sendmmsg(
+            out.fileno(), ctypes.c_void_p(where + sent * width), min(BURST, count - sent), 0
+        )
+        if step < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        sent += step
+
+
+if __name__ == "__main__":
+    main()
