@@ -127,6 +127,24 @@ ANSWERS: Final[Mapping[str, Answer]] = MappingProxyType(
                 ("memberships",),
             ),
             Answer(
+                "lag",
+                "How far behind is each group, by what it commits and fetches?",
+                ("partitions", "exchanges", "transactions"),
+                (Option("show", "last", "The last state, or all: each time that it changed"),),
+            ),
+            Answer(
+                "delay",
+                "How long from a record's produce request to the first fetch that brings it?",
+                ("partitions",),
+                (_by("topic", "partition", of="topic, partition, producer, reader"),),
+            ),
+            Answer(
+                "producers",
+                "Are idempotent and transactional producers healthy?",
+                ("batches", "transactions"),
+                (Option("show", "producers", "Rows for producers, transactions or gaps"),),
+            ),
+            Answer(
                 "batching",
                 "Do producers batch and compress well, and what acks do they ask for?",
                 ("batches", "exchanges", "connections"),

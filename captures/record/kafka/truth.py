@@ -17,9 +17,10 @@ librdkafka One line of its protocol log, request or response: time, client_id, b
 coordinator One line of a broker's log, of its group or transaction coordinator: time, broker (its
            node), message.
 client     What a client that keeps a record of itself (python/followed.py) said: time, client_id,
-           event, and what belongs to it: produced, received (topic, partition, offset), assigned,
-           revoked (partitions), committed (group_id, partition, offset), begun, committed, aborted,
-           timed out (transactional_id), lag (group_id, topic, partition, committed, end).
+           event, and what belongs to it: produced, received (topic, partition, offset, created),
+           assigned, revoked (partitions), committed (group_id, partition, offset), begun,
+           committed, aborted, timed out (transactional_id), lag (group_id, topic, partition,
+           committed, end).
 recorder   What happened to a node, and when.
 
 The broker logs no SaslHandshake, SaslAuthenticate, nor the ApiVersions before them; nor a request

@@ -34,10 +34,16 @@ def say(event: str, **facts: str | int | bool | None) -> None:
     print(json.dumps(row), flush=True)
 
 
+def note(event: str, message: Message) -> None:
+    """One record, and when its producer made it."""
+    where = {"partition": message.partition(), "offset": message.offset()}
+    say(event, topic=topic, **where, created=message.timestamp()[1] * 1_000_000)
+
+
 def delivered(error: object, message: Message) -> None:
     """What the broker acknowledged."""
     assert error is None, error
-    say("produced", topic=topic, partition=message.partition(), offset=message.offset())
+    note("produced", message)
 
 
 def produce(count: int, every_ms: int) -> None:
@@ -45,7 +51,8 @@ def produce(count: int, every_ms: int) -> None:
     producer = Producer({**common, "enable.idempotence": True, "linger.ms": 0})
     for number in range(count):
         producer.produce(topic, f"record {number}", partition=number % 3, on_delivery=delivered)
-        producer.poll(every_ms / 1000)
+        producer.poll(0)
+        time.sleep(every_ms / 1000)
     assert producer.flush(30) == 0
 
 
@@ -54,7 +61,7 @@ def member(group: str, seconds: float, pause: float, *settings: str) -> None:
     options = dict(pair.split("=", 1) for pair in settings)
     consumer = Consumer(
         {**common, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
-         "fetch.wait.max.ms": 100, **options}
+         "fetch.wait.max.ms": 250, **options}
     )  # fmt: skip
 
     def told(event: str, partitions: list[TopicPartition]) -> None:
@@ -71,7 +78,7 @@ def member(group: str, seconds: float, pause: float, *settings: str) -> None:
     while (now := time.monotonic()) < begun + seconds:
         message = consumer.poll(0.1)
         if message is not None and not message.error():
-            say("received", topic=topic, partition=message.partition(), offset=message.offset())
+            note("received", message)
             fresh = True
         if not paused and now > begun + pause:
             consumer.pause(consumer.assignment())

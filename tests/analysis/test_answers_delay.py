@@ -1,0 +1,101 @@
+"""Delays, against what producer and readers say of each record that they sent and got."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from answering import CAPTURES, capture, made
+
+import analysis
+from analysis.answers.delay import COLUMNS
+from captures.record.kafka.truth import read
+from dissector.errors import DissectorError
+
+MS = 1_000_000
+WHERE = ["partition", "offset"]
+CLIENT_MS = 60
+"""From the wire to where the program notes it, on a busy machine, at both ends."""
+
+
+def of_clients() -> pd.DataFrame:
+    """Each record that a reader had: how long after its producer had made it, in ms.
+
+    The first ones waited in the producer for its connections.
+    """
+    rows = pd.DataFrame(read(CAPTURES / "kafka-4-followed.truth.jsonl.zst"))
+    sent = rows.query("event == 'produced' and client_id == 'producer'")[WHERE]
+    got = rows.query("event == 'received'").drop_duplicates(["client_id", *WHERE])
+    got = got.merge(sent.query("offset > 4"), on=WHERE)
+    return got.assign(ms=(got["time"] - got["created"]) / MS)
+
+
+def test_which_record_took_longest_and_how_long() -> None:
+    by = ["reader", "partition", "producer"]
+    tables = capture("kafka-4-followed", ("partitions",))
+    found = analysis.delay(tables, by=by).query("producer == 'producer'").set_index(by[:2])
+    readers = of_clients().groupby(["client_id", "partition"])
+    assert len(readers) >= 6
+    for key, times in readers:
+        longest, row = times.loc[times["ms"].idxmax()], found.loc[key]
+        assert abs(row["max_ms"] - longest["ms"]) < CLIENT_MS
+        if longest["ms"] > 10 * CLIENT_MS:
+            assert row["slowest_offset"] == longest["offset"]
+        if longest["ms"] < 1000:  # else it had to catch up, record by record
+            assert abs(row["p50_ms"] - times["ms"].median()) < CLIENT_MS
+
+
+def test_the_first_reader_counts_where_none_is_named() -> None:
+    tables = capture("kafka-4-followed", ("partitions",))
+    first = analysis.delay(tables).set_index("partition")
+    every = analysis.delay(tables, by=["partition", "reader"])
+    assert first.loc[2, "fetched"] == first.loc[2, "produced"]  # one member read it to the end
+    assert (first["max_ms"] <= every.groupby("partition")["max_ms"].max()).all()
+    assert (first["fetched"] >= every.groupby("partition")["fetched"].max()).all()
+
+
+def produced(at: int, offset: int) -> dict[str, object]:
+    return {
+        "time": at * MS, "response_time": (at + 1) * MS, "api": "Produce", "client_id": "p",
+        "topic": "t", "partition": 0, "offset": offset, "last_offset": offset, "error_code": 0,
+    }  # fmt: skip
+
+
+def fetched(at: int, first: int, last: int, **columns: object) -> dict[str, object]:
+    row = {
+        "time": 0, "response_time": at * MS, "api": "Fetch", "client_id": "r", "topic": "t",
+        "partition": 0, "offset": first, "last_offset": last, "error_code": 0,
+    }  # fmt: skip
+    return row | columns
+
+
+@pytest.mark.parametrize(
+    ("fetches", "expected"),
+    [
+        ([fetched(30, 5, 5)], 20),
+        ([fetched(30, 3, 9)], 20),
+        ([fetched(30, 5, 5), fetched(50, 5, 5)], 20),  # read twice
+        ([fetched(30, 6, 9)], None),  # begun behind it
+        ([fetched(30, 2, 4)], None),
+        ([fetched(30, 5, 5, replica_id=2), fetched(50, 5, 5)], 40),  # a replica's
+        ([fetched(30, 5, 5, error_code=6)], None),
+        ([fetched(30, 5, 5, partition=1)], None),
+        ([fetched(30, 5, 5, topic="u")], None),
+        ([fetched(30, 5, 5, client_id="s"), fetched(20, 5, 5)], 10),
+    ],
+)
+def test_one_record(fetches: list[dict[str, object]], expected: float | None) -> None:
+    (row,) = analysis.delay(made(partitions=[produced(10, 5), *fetches])).to_dict("records")
+    assert (row["produced"], row["fetched"]) == (1, expected is not None)
+    assert row["max_ms"] == expected or (expected is None and pd.isna(row["max_ms"]))
+
+
+def test_nothing_at_all() -> None:
+    found = analysis.delay(made())
+    assert list(found.columns) == ["topic", "partition", *(column.name for column in COLUMNS)]
+    assert found.empty
+
+
+@pytest.mark.parametrize("by", [["api"], [], ["topic", "topic"]])
+def test_what_it_cannot_be_grouped_by(by: list[str]) -> None:
+    with pytest.raises(DissectorError):
+        analysis.delay(made(), by=by)

@@ -1,0 +1,89 @@
+"""Lag is what an auditor asked the cluster for, and what the members say that they committed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+from answering import CAPTURES, capture, made
+
+import analysis
+from analysis.answers.lag import COLUMNS
+from captures.record.kafka.truth import read
+from dissector.errors import DissectorError
+
+NEEDS = ("partitions", "exchanges", "transactions")
+WHERE = ["group_id", "partition"]
+
+
+def clients(event: str) -> pd.DataFrame:
+    """What the clients of the recording said of an event."""
+    rows = read(CAPTURES / "kafka-4-followed.truth.jsonl.zst")
+    return pd.DataFrame([row for row in rows if row.get("event") == event])
+
+
+def followed(show: str = "last") -> pd.DataFrame:
+    return analysis.lag(capture("kafka-4-followed", NEEDS), show=show)
+
+
+def test_the_lag_in_the_end_is_what_an_auditor_found() -> None:
+    audited = clients("lag").set_index(WHERE).sort_index()
+    found = followed().set_index(WHERE).sort_index()
+    assert found["committed_offset"].tolist() == audited["committed"].tolist()
+    assert found["end_offset"].tolist() == audited["end"].tolist()
+    assert found["lag"].tolist() == (audited["end"] - audited["committed"]).tolist()
+    assert (found["max_lag"] >= found["lag"]).all()
+    assert found["lag"].max() > 10
+
+
+def test_what_was_committed_is_what_the_members_say() -> None:
+    said = clients("committed").dropna(subset="group_id").query("offset >= 0")
+    said = said.drop_duplicates([*WHERE, "offset"]).sort_values([*WHERE, "offset"])
+    rows = followed("all").dropna(subset="committed_time")
+    rows = rows[rows["lag"].notna()].drop_duplicates([*WHERE, "committed_offset"])
+    rows = rows.sort_values([*WHERE, "committed_offset"])
+    assert rows["committed_offset"].tolist() == said["offset"].tolist()
+    assert set(rows["client_id"]) <= set(clients("received")["client_id"])
+
+
+def test_a_reader_is_where_its_last_record_was() -> None:
+    """What it had paused on, or had not got round to, it has not received, but had fetched."""
+    received = clients("received").groupby("partition")["offset"].max().to_dict()
+    found = followed().groupby("partition")["position"].max().to_dict()
+    assert found.keys() == received.keys()
+    assert all(found[partition] > received[partition] for partition in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "tables"),
+    [("kafka-4-transactions", NEEDS), ("kafka-4-transactions-old", NEEDS)],
+)
+def test_offsets_of_a_transaction_count_when_it_commits(name: str, tables: tuple[str, ...]) -> None:
+    """The program commits offset 5 in a transaction that commits: see java/Transactions.java."""
+    found = analysis.lag(capture(name, tables)).set_index("group_id")
+    assert found.loc["uncommitted", "committed_offset"] == 5
+
+
+def test_an_aborted_one_does_not_count() -> None:
+    tables: dict[str, Any] = dict(capture("kafka-4-transactions", NEEDS))
+    ends = tables["transactions"]
+    tables["transactions"] = ends.assign(
+        committed=ends["committed"].where(ends["committed"].isna(), False)
+    )
+    found = analysis.lag(tables).set_index("group_id")
+    assert found.loc["uncommitted", "committed_time"] is pd.NaT
+
+
+def test_no_group_and_nothing_at_all() -> None:
+    found = analysis.lag(made())
+    assert (len(found), list(found.columns)) == (0, [column.name for column in COLUMNS])
+    assert analysis.lag(made(), show="all").dtypes.equals(found.dtypes)
+    alone = analysis.lag(capture("kafka-4-errors", NEEDS))
+    assert alone["group_id"].isna().all()
+    assert alone["position"].notna().all()
+
+
+def test_another_way_to_show_it() -> None:
+    with pytest.raises(DissectorError, match="neither last nor all"):
+        analysis.lag(made(), show="first")

@@ -1,0 +1,145 @@
+"""Transactions end as their clients and coordinators say; sequence numbers are whole."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+import pytest
+from answering import CAPTURES, capture, made
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import analysis
+from analysis.answers.producers import COLUMNS, GAP_COLUMNS, TRANSACTION_COLUMNS
+from captures.record.kafka.truth import read
+from dissector.errors import DissectorError
+
+NEEDS = ("batches", "transactions")
+MS = 1_000_000
+CLIENT_MS = 60
+"""From the wire to where the program notes it, on a busy machine."""
+
+
+def test_transactions_are_as_their_client_says() -> None:
+    rows = read(CAPTURES / "kafka-4-followed.truth.jsonl.zst")
+    said = [row for row in rows if row["source"] == "client" and "transactional_id" in row]
+    begun = [row["time"] for row in said if row["event"] == "begun"]
+    ended = [row for row in said if row["event"] != "begun"]
+    spans = analysis.producers(capture("kafka-4-followed", NEEDS), show="transactions")
+    outcomes = {"timed out": "aborted by the broker"}
+    assert spans["outcome"].tolist() == [outcomes.get(row["event"], row["event"]) for row in ended]
+    assert spans["transactional_id"].eq("copier").all()
+    assert spans["records"].tolist() == [4, 4, 4]
+    for span, begin, end in zip(spans.itertuples(), begun, ended, strict=True):
+        assert 0 < (span.start_time.value - begin) / MS < CLIENT_MS
+        if end["event"] != "timed out":
+            assert 0 < (end["time"] - span.end_time.value) / MS < CLIENT_MS
+
+
+def test_a_transaction_that_timed_out_ends_as_the_coordinator_says() -> None:
+    (rollback,) = [
+        row["time"]
+        for row in read(CAPTURES / "kafka-4-followed.truth.jsonl.zst")
+        if re.search("rollback .* transactionalId copier due to timeout", row.get("message", ""))
+    ]
+    spans = analysis.producers(capture("kafka-4-followed", NEEDS), show="transactions")
+    span = spans.set_index("outcome").loc["aborted by the broker"]
+    assert abs(span["end_time"].value - rollback) / MS < CLIENT_MS
+    assert span["duration_ms"] >= 2000  # transaction.timeout.ms
+
+
+@pytest.mark.parametrize("name", ["kafka-4-transactions", "kafka-4-transactions-old"])
+def test_transactions_are_those_of_the_program(name: str) -> None:
+    """What java/Transactions.java does, before KIP-890 and since."""
+    spans = analysis.producers(capture(name, NEEDS), show="transactions")
+    told = spans[["transactional_id", "outcome", "records"]].values.tolist()
+    assert told == [
+        ["copier", "committed", 10],
+        ["copier", "committed", 10],
+        ["copier", "aborted", 10],
+        ["same", "aborted by the broker", 5],
+        ["same", "committed", 5],
+        ["slow", "aborted by the broker", 5],
+    ]
+    assert spans["group_id"].dropna().to_dict() == {1: "uncommitted"}
+    found = analysis.producers(capture(name, NEEDS)).set_index("transactional_id")
+    assert found["committed"].to_dict() == {"copier": 2, "same": 1, "slow": 0}
+    assert found["aborted"].to_dict() == {"copier": 1, "same": 0, "slow": 0}
+    assert found["ended_by_broker"].to_dict() == {"copier": 0, "same": 1, "slow": 1}
+    assert found.loc["same", "fenced"] > 0
+    assert found["gaps"].sum() == 0
+
+
+def test_a_client_that_only_the_mock_broker_fences() -> None:
+    spans = analysis.producers(capture("librdkafka-mock-transactions", NEEDS), show="transactions")
+    assert {"committed", "aborted"} <= set(spans["outcome"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["kafka-4-followed", "kafka-4-net-loss", "kafka-4-net-disorder", "kafka-4-cut-midway"],
+)
+def test_a_batch_that_is_taken_away_is_a_gap(name: str) -> None:
+    tables: dict[str, Any] = dict(capture(name, NEEDS))
+    assert analysis.producers(tables, show="gaps").empty
+    rows = tables["batches"]
+    rows = rows[(rows["api"] == "Produce") & rows["base_sequence"].notna()]
+    rows = rows.drop_duplicates(["producer_id", "topic", "partition", "base_sequence"], keep=False)
+    key = [rows[each] for each in ("producer_id", "topic", "partition")]
+    inner = rows.groupby(key).filter(lambda each: len(each) > 2).sort_values("base_sequence")
+    taken = inner.groupby(["producer_id", "topic", "partition"]).nth(1).iloc[0]
+    tables["batches"] = tables["batches"].drop(index=taken.name)
+    (gap,) = analysis.producers(tables, show="gaps").to_dict("records")
+    assert (gap["producer_id"], gap["expected"]) == (taken["producer_id"], taken["base_sequence"])
+    assert gap["found"] == taken["base_sequence"] + taken["record_count"]
+    found = analysis.producers(tables).set_index("producer_id").loc[taken["producer_id"]]
+    assert (found["gaps"], found["missing"]) == (1, taken["record_count"])
+
+
+def batch(sequence: int, count: int, at: int) -> dict[str, object]:
+    return {
+        "time": at, "api": "Produce", "topic": "t", "partition": 0, "producer_id": 7,
+        "producer_epoch": 0, "base_sequence": sequence % (1 << 31), "record_count": count,
+    }  # fmt: skip
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers((1 << 31) - 200, (1 << 31) - 1),
+    st.lists(st.tuples(st.integers(1, 50), st.sampled_from("good lost twice".split()))),
+)
+def test_gaps_are_found_where_numbers_begin_again(first: int, sent: list[tuple[int, str]]) -> None:
+    """Batches of some sizes, one after the other; some are lost, some sent twice."""
+    sent = [(1, "good"), *sent, (1, "good")]
+    rows: list[dict[str, object]] = []
+    missing, sequence = 0, first
+    for count, fate in sent:
+        rows += [batch(sequence, count, len(rows))] * {"good": 1, "lost": 0, "twice": 2}[fate]
+        missing += count if fate == "lost" else 0
+        sequence += count
+    gaps = analysis.producers(made(batches=rows), show="gaps")
+    assert ((gaps["found"] - gaps["expected"]) % (1 << 31)).sum() == missing
+    fates = [fate for _, fate in sent]
+    runs = sum(one != "lost" == other for one, other in pairwise(fates))
+    assert len(gaps) == runs
+
+
+@pytest.mark.parametrize(
+    ("show", "columns"),
+    [("producers", COLUMNS), ("transactions", TRANSACTION_COLUMNS), ("gaps", GAP_COLUMNS)],
+)
+def test_nothing_at_all(show: str, columns: tuple[Any, ...]) -> None:
+    found = analysis.producers(made(), show=show)
+    assert list(found.columns) == [column.name for column in columns]
+    some = analysis.producers(capture("kafka-4-followed", NEEDS), show=show)
+    assert found.dtypes.equals(some.dtypes)
+    assert isinstance(found, pd.DataFrame)
+    assert found.empty
+
+
+def test_another_way_to_show_it() -> None:
+    with pytest.raises(DissectorError, match="none of producers, transactions, gaps"):
+        analysis.producers(made(), show="all")
