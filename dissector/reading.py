@@ -20,6 +20,7 @@ from dissector.keyfiles import KeyFiles
 from dissector.packets.block import PacketBlock, PacketSource
 from dissector.problems import Problem
 from dissector.protocol import catalog
+from dissector.protocol.message import is_request
 from dissector.streams import Streams
 from dissector.streams.frames import FrameBlock
 from dissector.streams.table import OPEN
@@ -68,6 +69,7 @@ class Reading:
         self.streams = Streams(
             ports=ports,
             newest={key: catalog.versions(key)[-1] for key in catalog.apis()},
+            reads=is_request,
             keys=self._keys,
         )
         self._told: deque[Iterable[Broker]] = deque()

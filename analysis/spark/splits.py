@@ -31,6 +31,7 @@ from dissector.packets.parts import Part, boundary, open_part, size_of
 from dissector.packets.records import CaptureReader
 from dissector.problems import Problem
 from dissector.protocol import catalog
+from dissector.protocol.message import is_request
 from dissector.streams import Streams
 from dissector.streams.table import KAFKA
 
@@ -190,7 +191,7 @@ class _Opened:
 
     def __init__(self) -> None:
         newest = {key: catalog.versions(key)[-1] for key in catalog.apis()}
-        self._streams = Streams(ports=DEFAULT_PORTS, newest=newest)
+        self._streams = Streams(ports=DEFAULT_PORTS, newest=newest, reads=is_request)
         self._pairs = np.zeros(0, np.int64)
 
     def reserve(self) -> int:

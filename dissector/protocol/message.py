@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from dissector.errors import UnknownVersion
 from dissector.protocol.catalog import layout
 from dissector.protocol.decode import decode
 from dissector.protocol.explain import Explanation, Walk
@@ -84,6 +85,13 @@ def explain_response(frame: Buffer, api_key: int, api_version: int) -> Explanati
     """Every field of a response, the header's first. Never raises."""
     walk = Walk(bytes(frame))
     return walk.explanation(lambda: _body(walk, _response_header(walk, api_key, api_version)))
+
+
+def is_request(frame: Buffer) -> bool | None:
+    """Whether bytes can be read as a request, to the last of them; None where its API or version is
+    not known."""
+    error = explain_request(frame).error
+    return None if isinstance(error, UnknownVersion) else error is None
 
 
 def is_fallback(frame: Buffer) -> bool:

@@ -7,6 +7,7 @@ tracking     which connection a packet belongs to
 segments     stretches of streams, as arrays
 reassembly   segments in order, each byte once
 holding      what is carried from block to block
+judging      how much a place looks like the beginning of a frame
 seeking      what a connection carries, and where frames begin
 framing      chains of sizes
 walking      from chains to frames

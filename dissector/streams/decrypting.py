@@ -19,6 +19,7 @@ from dissector.packets.block import PAD, Bytes, Int64
 from dissector.problems import Problem
 from dissector.streams.framer import Framer
 from dissector.streams.frames import FrameBlock
+from dissector.streams.judging import Judge, Reads
 from dissector.streams.limits import GRACE
 from dissector.streams.seeking import Seeker
 from dissector.streams.segments import BLOCK, Segments
@@ -40,16 +41,17 @@ class Decrypting:
 
     def __init__(
         self, table: ConnectionTable, ports: Collection[int], newest: Mapping[int, int],
-        brokers: set[tuple[int, int, int]], keys: KeyLog,
+        reads: Reads, brokers: set[tuple[int, int, int]], keys: KeyLog,
     ) -> None:  # fmt: skip
         """`brokers`: shared with what is not encrypted. `keys` may grow."""
         self.facts: dict[int, Facts] = {}
         """What handshakes told, by connection."""
         self._table = table
         self._streams = StreamTable()
-        seeker = Seeker(table, self._streams, ports, newest)
-        seeker.brokers = brokers
-        self._framer = Framer(table, self._streams, seeker)
+        judge = Judge(table, self._streams, ports, newest, reads)
+        judge.brokers = brokers
+        seeker = Seeker(table, self._streams, judge)
+        self._framer = Framer(table, self._streams, judge, seeker)
         self._sessions: dict[int, Session] = {}
         self._undecided: set[int] = set()
         self._left: list[int] = []

@@ -13,6 +13,7 @@ from dissector.packets.block import Bytes, Int64
 from dissector.streams.frames import FrameBlock
 from dissector.streams.framing import Chains
 from dissector.streams.holding import Holding
+from dissector.streams.judging import Judge
 from dissector.streams.seeking import Seeker
 from dissector.streams.segments import BLOCK, NO_SEGMENTS, Segments
 from dissector.streams.table import (
@@ -31,10 +32,13 @@ from dissector.streams.walking import Complaints, Walk
 class Framer:
     """Frames the streams of a table. `holding` has what goes into the next block."""
 
-    def __init__(self, table: ConnectionTable, streams: StreamTable, seeker: Seeker) -> None:
+    def __init__(
+        self, table: ConnectionTable, streams: StreamTable, judge: Judge, seeker: Seeker
+    ) -> None:
         self.holding = Holding()
         self._table = table
         self._streams = streams
+        self._judge = judge
         self._seeker = seeker
 
     def walk(
@@ -48,7 +52,7 @@ class Framer:
         some, rest = (ready, NO_SEGMENTS) if needed.all() else (ready[needed], ready[~needed])
         self.holding.give(data, some[some.held != BLOCK])
         chains = Chains(data, some)
-        walk = Walk(chains, who, self._table, self._streams, self._seeker, complaints)
+        walk = Walk(chains, who, self._table, self._streams, self._judge, self._seeker, complaints)
         return walk.run(finished[chains.stream]), some + rest
 
     def hold(self, data: Bytes, who: Int64, segments: Segments) -> None:

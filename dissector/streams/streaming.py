@@ -21,6 +21,7 @@ from dissector.packets.block import Int64, PacketBlock
 from dissector.streams.decrypting import Decrypting
 from dissector.streams.framer import Framer
 from dissector.streams.frames import FrameBlock
+from dissector.streams.judging import Judge, Reads
 from dissector.streams.limits import GRACE
 from dissector.streams.reassembly import Ordered, Reassembler
 from dissector.streams.roundtrips import RoundTrips
@@ -48,9 +49,10 @@ front of the next block at the same time."""
 class Streams:
     """Turns blocks of packets into blocks of frames.
 
-    `ports`: where brokers listen. `newest`: the newest known version of each API, by key, to tell
-    requests from other things. `memory`: bytes that may be taken for what is carried from block to
-    block; one block's bytes may come on top. `keys`: secrets of TLS connections; they may grow.
+    `ports`: where brokers listen. `newest`: the newest known version of each API, by key, and
+    `reads`, whether something is a request, tell requests from other things. `memory`: bytes that
+    may be taken for what is carried from block to block; one block's bytes may come on top. `keys`:
+    secrets of TLS connections; they may grow.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Streams:
         *,
         ports: Collection[int],
         newest: Mapping[int, int],
+        reads: Reads = lambda request: True,
         memory: int = DEFAULT_MEMORY,
         keys: KeyLog | None = None,
     ) -> None:
@@ -65,10 +68,11 @@ class Streams:
         self._streams = StreamTable()
         self._tracker = Tracker(self.connections, self._streams)
         self._reassembler = Reassembler(self.connections, self._streams)
-        self._seeker = Seeker(self.connections, self._streams, ports, newest)
-        self._framer = Framer(self.connections, self._streams, self._seeker)
+        self._judge = Judge(self.connections, self._streams, ports, newest, reads)
+        self._seeker = Seeker(self.connections, self._streams, self._judge)
+        self._framer = Framer(self.connections, self._streams, self._judge, self._seeker)
         self._decrypting = Decrypting(
-            self.connections, ports, newest, self._seeker.brokers, keys or KeyLog()
+            self.connections, ports, newest, reads, self._judge.brokers, keys or KeyLog()
         )
         self.decrypted: list[FrameBlock] = []
         """The frames of TLS connections that the last block completed."""
@@ -89,7 +93,7 @@ class Streams:
 
     def learn_broker(self, high: int, low: int, port: int) -> None:
         """An address where a broker listens, as told by another connection."""
-        self._seeker.brokers.add((high, low, port))
+        self._judge.brokers.add((high, low, port))
 
     def feed(self, block: PacketBlock) -> FrameBlock:
         """The frames that this block completed."""

@@ -12,6 +12,7 @@ from dissector.packets.block import Int64
 from dissector.problems import Problem
 from dissector.streams.frames import FrameBlock
 from dissector.streams.framing import BAD, LOST, Chains, Found
+from dissector.streams.judging import Judge
 from dissector.streams.limits import RESYNCS, SEEK_BYTES
 from dissector.streams.seeking import Seeker
 from dissector.streams.segments import last_of_each
@@ -56,20 +57,21 @@ class Walk:
 
     def __init__(
         self, chains: Chains, who: Int64, table: ConnectionTable, streams: StreamTable,
-        seeker: Seeker, complaints: Complaints,
+        judge: Judge, seeker: Seeker, complaints: Complaints,
     ) -> None:  # fmt: skip
         self._chains = chains
         self._who = who
         self._stream = stream = who[chains.stream]
         self._table = table
         self._streams = streams
+        self._judge = judge
         self._seeker = seeker
         self._complaints = complaints
         self._found: list[Found] = []
         self._noted = 0
         self._breaks: dict[int, int] = {}
         self._places: dict[int, Int64] = {}
-        seeker.begin_block(stream)
+        judge.begin_block(stream)
 
     def run(self, finished: Bools) -> FrameBlock:
         """Find all frames. `finished`: streams in which nothing more comes."""
@@ -213,7 +215,7 @@ class Walk:
                 ).astype(np.int64)
                 for each in (first, last)
             )
-            self._seeker.note_requests(stream[last[asks]], *ends)
+            self._judge.note_requests(stream[last[asks]], *ends)
 
     def _cut(self, index: Int64) -> None:
         """Give out frames that will not become whole any more."""

@@ -1,0 +1,255 @@
+"""Judging: how much a place in a stream looks like the beginning of a frame, in bits of evidence.
+
+A field of which one random value in 2^k would do is worth k bits:
+
+- a request: its size, an API and version that exist, a client id that fits and is text;
+- a response: its size, and a correlation id near those that its client uses;
+- the beginning of a segment, since a message mostly begins one;
+- a frame that ends where a segment ends, and what comes behind it, judged alike.
+
+A place with `CERTAINTY` bits is taken; one against which something speaks is not, whatever its
+bits.
+
+Bits count against random bytes, and other protocols are not random: ZooKeeper's requests have sizes
+and small numbers where Kafka's have them, SSH frames its key exchange alike. So `is_request` also
+reads a request to its last byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dissector.packets.block import Int64, UInt8
+from dissector.streams.framing import Chains
+from dissector.streams.limits import CERTAINTY, FRAME_LIMIT
+from dissector.streams.table import NEVER, UNDECIDED, Bools, ConnectionTable, StreamTable
+
+REQUEST_BITS = 30
+"""5 of the size, 9 of the API, 11 of the version, 5 of the client id."""
+SIZE_BITS = 6
+"""Of a response: its size, and a correlation id that is not negative."""
+CORRELATION_BITS = 31
+"""Of a correlation id that is known to the last bit, less what `SIZE_BITS` counts of it."""
+BORDER_BITS = 10
+"""Of a place where a segment begins: one in about 1,448 bytes."""
+
+NEWER = 16
+"""Versions beyond the newest known one that a request may have, and APIs beyond the last one: what
+is newer than the definitions must be seen, to be reported."""
+
+REQUEST_HEAD = 14
+"""Bytes of a request up to its client id, size included."""
+RESPONSE_HEAD = 8
+SMALLEST_REQUEST = 10
+LONGEST_CLIENT_ID = 4096
+CONTROLLED_SHUTDOWN = 7
+"""Version 0 of it has no client id."""
+
+HOPS = 4
+"""Frames of a chain that are judged."""
+SURE_HOPS = 2
+"""Of these, how many headers must not speak against it."""
+SLACK = 256
+"""Correlation ids that a response may be behind the requests at hand."""
+LONGEST_STEP = 1 << 16
+"""From one response's correlation id to the next one's, up or down: clients count requests as they
+make them, and may send a later one first."""
+Reads: TypeAlias = Callable[[bytes], bool | None]
+"""Whether a request (its bytes after the size) can be read to its last byte; None where its API or
+version is not known."""
+
+NO, UNCLEAR, YES = range(3)
+
+
+class Judge:
+    """Judges places in the streams of a block. `newest`: newest known version by API key."""
+
+    def __init__(
+        self, table: ConnectionTable, streams: StreamTable, ports: Collection[int],
+        newest: Mapping[int, int], reads: Reads,
+    ) -> None:  # fmt: skip
+        self.brokers: set[tuple[int, int, int]] = set()
+        """Addresses and ports where brokers listen: of Kafka connections, and named by them."""
+        self._table = table
+        self._streams = streams
+        self._ports = np.array(sorted(ports), np.uint16)
+        self._reads = reads
+        self._newest = np.full(max(newest, default=0) + NEWER + 1, NEWER, np.int64)
+        for key, version in newest.items():
+            self._newest[key] += version
+
+    def is_broker(self, rows: Int64) -> Bools:
+        """Of both ends of connections: whether it is at a broker's port."""
+        table = self._table
+        found: Bools = np.isin(table.port[rows], self._ports)
+        for high, low, port in self.brokers:
+            found |= (
+                (table.port[rows] == port)
+                & (table.low[rows] == np.uint64(low))
+                & (table.high[rows] == np.uint64(high))
+            )
+        return found
+
+    def begin_block(self, stream: Int64) -> None:
+        """Of these streams a block begins: correlation ids seen so far are those of before it."""
+        streams = self._streams
+        streams.flat("correlation_from")[stream] = streams.flat("correlation")[stream]
+
+    def note_requests(self, stream: Int64, first: Int64, last: Int64) -> None:
+        """Keep the correlation ids of the block's requests: those of first and last."""
+        streams = self._streams
+        new = ~streams.flat("has_correlation")[stream]
+        streams.flat("correlation_from")[stream[new]] = first[new]
+        streams.flat("correlation")[stream] = last
+        streams.flat("has_correlation")[stream] = True
+
+    def verdicts(
+        self, chains: Chains, at: Int64, index: Int64, stream: Int64, asks: Bools, bits: int
+    ) -> Int64:
+        """YES, NO or UNCLEAR for each place, of which `bits` speak already.
+
+        Walks the chain that begins there, for up to `HOPS` frames.
+        """
+        here, end = at.copy(), chains.end[index]
+        score = np.full(len(at), float(bits))
+        verdict = np.full(len(at), UNCLEAR)
+        before = np.full(len(at), NEVER)
+        live = np.arange(len(at))
+        for hop in range(HOPS):
+            if not len(live):
+                break
+            size, state, gain = self._headers(
+                chains, here[live], end[live], stream[live], asks[live]
+            )
+            # What follows two good frames may be damaged as well.
+            if hop < SURE_HOPS:
+                verdict[live[state == NO]] = NO
+            score[live] += gain
+            step = self._steps(chains, here[live], stream[live], asks[live], before[live])
+            verdict[live[step]] = NO
+            state[step] = NO
+            live, size = live[state == YES], size[state == YES]
+            before[live] = _number(chains, here[live] + 4, "i4")
+            here[live] += 4 + size
+            inside = here[live] <= end[live]
+            live = live[inside]
+            piece = chains.piece_of(here[live])
+            border = (chains.address[piece] == here[live]) | (here[live] == end[live])
+            score[live] += BORDER_BITS * border
+            live = live[here[live] < end[live]]
+        verdict[(verdict == UNCLEAR) & (score >= CERTAINTY)] = YES
+        return verdict
+
+    def is_request(self, chains: Chains, at: int, end: int, *, head: bool = False) -> bool:
+        """Whether what looks like a request is one: it can be read, or it has a client's name.
+
+        `head`: it begins its stream, so that no name is needed.
+        """
+        body, here = at + 4, np.array([at])
+        size = int(chains.space.number(here, "i4")[0])
+        behind = body + size
+        if behind <= min(end, int(chains.there_until(here)[0])):
+            reads = self._reads(chains.space.bytes(body, size))
+            if reads is not None:
+                return reads
+        return head or int(chains.space.number(here + 12, "i2")[0]) > 0
+
+    def _headers(
+        self, chains: Chains, at: Int64, end: Int64, stream: Int64, asks: Bools
+    ) -> tuple[Int64, Int64, NDArray[np.float64]]:
+        """Size, verdict, and bits of evidence of the header at each place."""
+        size, verdict = np.zeros(len(at), np.int64), np.full(len(at), NO)
+        gain = np.zeros(len(at))
+        some = np.flatnonzero(asks)
+        size[some], verdict[some], gain[some] = self.requests(
+            chains, at[some], end[some], stream[some] >> 1
+        )
+        some = np.flatnonzero(~asks)
+        size[some], verdict[some], gain[some] = self.responses(
+            chains, at[some], end[some], stream[some]
+        )
+        return size, verdict, gain
+
+    def _steps(self, chains: Chains, at: Int64, stream: Int64, asks: Bools, before: Int64) -> Bools:
+        """Responses of undecided connections whose correlation id is far from the one `before`."""
+        doubted: Bools = (self._table.protocol[stream >> 1] == UNDECIDED) & ~asks
+        doubted &= before != NEVER
+        if doubted.any():
+            doubted &= np.abs(_number(chains, at + 4, "i4") - before) > LONGEST_STEP
+        return doubted
+
+    def requests(
+        self, chains: Chains, at: Int64, end: Int64, row: Int64, *, any_api: bool = False
+    ) -> tuple[Int64, Int64, NDArray[np.float64]]:
+        there = np.minimum(chains.there_until(at), end) - at
+        size, api, version, correlation, client = (
+            _number(chains, at + offset, dtype)
+            for offset, dtype in ((0, "i4"), (4, "i2"), (6, "i2"), (8, "i4"), (12, "i2"))
+        )
+        newest = self._newest[np.clip(api, 0, len(self._newest) - 1)]
+        nameless = (api == CONTROLLED_SHUTDOWN) & (version == 0)
+        fits = (client >= -1) & (client <= np.minimum(size - SMALLEST_REQUEST, LONGEST_CLIENT_ID))
+        # Zeros are everywhere, so where they alone speak for a request, a broker's port must too.
+        blank = (api == 0) & (version == 0) & (client == 0)
+        trusted = np.flatnonzero(blank & (correlation != 0))
+        blank[trusted] = ~self.is_broker(row[trusted]).any(1)
+        bad = (there >= 4) & ((size < SMALLEST_REQUEST) | (size > FRAME_LIMIT))
+        known = (api < len(self._newest)) & (version <= newest) | any_api
+        bad |= (there >= 6) & (api < 0)
+        bad |= (there >= 8) & ((version < 0) | ~known)
+        bad |= (there >= REQUEST_HEAD) & ((~fits & ~nameless) | blank)
+        verdict = np.where(bad, NO, np.where(there >= REQUEST_HEAD, YES, UNCLEAR))
+        named = np.flatnonzero((verdict == YES) & ~nameless & (client > 0))
+        length = np.minimum(client[named], there[named] - REQUEST_HEAD)
+        text, borders = chains.space.take(at[named] + REQUEST_HEAD, length)
+        control = np.append(0, np.cumsum((text < 0x20) | (text == 0x7F)))
+        verdict[named[control[borders[1:]] > control[borders[:-1]]]] = NO
+        return size, verdict, np.where(verdict == YES, REQUEST_BITS, 0.0)
+
+    def responses(
+        self, chains: Chains, at: Int64, end: Int64, stream: Int64
+    ) -> tuple[Int64, Int64, NDArray[np.float64]]:
+        there = np.minimum(chains.there_until(at), end) - at
+        size, correlation = _number(chains, at, "i4"), _number(chains, at + 4, "i4")
+        bad = (there >= 4) & ((size < 4) | (size > FRAME_LIMIT))
+        bad |= (there >= RESPONSE_HEAD) & (correlation < 0)
+        verdict = np.where(bad, NO, np.where(there >= RESPONSE_HEAD, YES, UNCLEAR))
+        low, high, known = self.awaited(stream)
+        near = known & (correlation >= low) & (correlation <= high)
+        bits = SIZE_BITS + near * (CORRELATION_BITS - np.log2(high - low + 1))
+        return size, verdict, np.where(verdict == YES, bits, 0.0)
+
+    def awaited(self, stream: Int64) -> tuple[Int64, Int64, Bools]:
+        """Range of the correlation ids that may come in these streams; whether it is known."""
+        streams, client = self._streams, stream ^ 1
+        low, high = streams.flat("correlation_from")[client], streams.flat("correlation")[client]
+        known = streams.flat("has_correlation")[client] & (low <= high)
+        return np.minimum(low, high) - SLACK, high, known
+
+    def like_requests(self, window: UInt8) -> Int64:
+        """Offsets at which the bytes that are nearly constant in a request are so."""
+        count = len(window) - REQUEST_HEAD + 1
+        like = window[:count] <= FRAME_LIMIT >> 24
+        like &= window[4 : count + 4] == 0
+        like &= window[5 : count + 5] < len(self._newest)
+        like &= window[6 : count + 6] == 0
+        return np.flatnonzero(like)
+
+    def like_responses(self, window: UInt8, stream: int) -> Int64:
+        """Offsets at which a correlation id stands that the client may be waiting for."""
+        count = len(window) - RESPONSE_HEAD + 1
+        number = np.ndarray((count,), ">i4", window, 4, (1,))
+        low, high, known = self.awaited(np.array([stream]))
+        if not known[0]:
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(
+            (number >= low[0]) & (number <= high[0]) & (window[:count] <= FRAME_LIMIT >> 24)
+        )
+
+
+def _number(chains: Chains, at: Int64, dtype: str) -> Int64:
+    return chains.space.number(np.minimum(at, chains.space.size), dtype).astype(np.int64)
