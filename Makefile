@@ -20,6 +20,8 @@ lint: $(READY)
 	$(BIN)/ruff format
 
 bench: $(READY)
+	-$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-bench.txt
+	$(BIN)/python -m compileall -q dissector analysis
 	$(BIN)/python -m bench
 
 # As root: Kafka traffic over a pair of virtual interfaces, and sniff at its other end.

@@ -2,12 +2,14 @@
 
 The loop does the least that finds the messages: the payloads of each direction are joined in order
 of arrival, cut by their sizes, and counted. That is less than reassembly, since one packet twice
-or out of place would break it, and nothing is decoded.
+or out of place would break it, and nothing is decoded. pyshark has tshark decode, and makes objects
+of what it writes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -59,7 +61,21 @@ def count(payloads: Payloads) -> int:
     return found
 
 
-LIBRARIES: dict[str, Callable[[Path], Payloads]] = {"dpkt": with_dpkt, "scapy": with_scapy}
+def with_pyshark(path: Path) -> int:
+    """How many messages tshark finds at the broker's ports, by pyshark."""
+    import pyshark
+
+    ports = json.loads(path.with_suffix(".json").read_text())["broker_ports"]
+    decode = {f"tcp.port=={port}": "kafka" for port in ports}
+    with pyshark.FileCapture(str(path), decode_as=decode, keep_packets=False) as packets:
+        return sum(layer.layer_name == "kafka" for packet in packets for layer in packet.layers)
+
+
+LIBRARIES: dict[str, Callable[[Path], int]] = {
+    "dpkt": lambda path: count(with_dpkt(path)),
+    "scapy": lambda path: count(with_scapy(path)),
+    "pyshark": with_pyshark,
+}
 
 
 def main() -> None:
@@ -68,7 +84,7 @@ def main() -> None:
     parser.add_argument("library", choices=LIBRARIES)
     parser.add_argument("capture", type=Path)
     options = parser.parse_args()
-    print(count(LIBRARIES[options.library](options.capture)))
+    print(LIBRARIES[options.library](options.capture))
 
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ from pathlib import Path
 
 LONGEST = 300.0
 """Seconds after which a process is ended."""
-SLOW, SLOW_ROUNDS = 10.0, 3
-"""Whoever takes longer than so many seconds runs in the first so many rounds only."""
+PATIENCE = 60.0
+"""Seconds that the runs of one program may take together before it runs no more."""
 
 Say = Callable[[str], None]
 
@@ -105,7 +105,7 @@ def in_turn(commands: Mapping[str, Sequence[str]], rounds: int, say: Say) -> dic
     for number in range(rounds):
         for name, command in commands.items():
             series = found[name]
-            if series.failure or (number >= SLOW_ROUNDS and series.wall > SLOW):
+            if series.failure or sum(series.walls) > PATIENCE:
                 continue
             say(f"round {number + 1} of {rounds}: {name}")
             series.runs.append(run(command))

@@ -49,6 +49,7 @@ PEERS = (
     Peer(TSHARK, "correlation ids as text"),
     Peer("dpkt", "a loop that counts messages", is_library=True),
     Peer("scapy", "the same, on a part", is_library=True, on_part=True),
+    Peer("pyshark", "objects of what tshark decodes, on a part", is_library=True, on_part=True),
 )
 
 

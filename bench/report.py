@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.measure import Series
 from bench.peers import FLOOR, OURS, PEERS, TSHARK
-from bench.suite import SIZES, TABLES, Large, Results, sized
+from bench.suite import TABLES, TIMES, Large, Results, sized
 
 MB = 1e6
 
@@ -82,9 +82,9 @@ def _parts(results: Results) -> Iterator[str]:
             ["what", "ms", "least to most", "peak MB"],
             [_start(name, series) for name, series in results.start.items()],
         )
-    if results.records:
-        yield "## Records"
-        yield results.records
+    for what, said in results.inside.items():
+        yield f"## {what.capitalize()}"
+        yield said
 
 
 def machine(load: float) -> Iterator[str]:
@@ -229,7 +229,7 @@ def _marks(results: Results) -> Iterator[Mark]:
         yield Mark("bulk: tcpdump's time", 6, reached, in_cpu, at_most=True)
         reached, in_cpu = _beyond_start(results)
         yield Mark("bulk: the same, beyond start-up", 2, reached, in_cpu, at_most=True)
-    for load in SIZES:
+    for load in TIMES:
         once, twice = (results.sizes.get(sized(load, times)) for times in (1.0, 2.0))
         if once is None or twice is None:
             continue

@@ -1,13 +1,13 @@
 """What is measured: the sections of the results, in their order.
 
 Two loads decide. **Bulk** is large produce and fetch messages in packets of 1,500 bytes;
-**chatter** is small requests and responses, hundreds of thousands of them. Each section gives its
-series of runs, by input and program; `report` makes tables and marks of them.
+**chatter** is small requests and responses, hundreds of thousands of them. **Older** is chatter of
+a client of 2018, whose versions tshark can decode to their end, as it cannot today's. Each section
+gives its series of runs, by input and program; `report` makes tables and marks of them.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -26,16 +26,23 @@ CAPTURES = HERE.parent / "captures"
 RECORDINGS = {
     "bulk": CAPTURES / "bulk-tansu.pcap.zst",
     "chatter": CAPTURES / "chatter-mock.pcap.zst",
+    "older": CAPTURES / "kafka-3-java-2-0.pcap.zst",
 }
 SIZES = {
     "bulk": {"connections": 60, "bytes": 1_000_000_000},
     "chatter": {"connections": 500, "messages": 500_000},
+    "older": {"connections": 500, "messages": 500_000},
 }
 PARTS = {
     "bulk": {"connections": 4, "bytes": 10_000_000},
     "chatter": {"connections": 8, "messages": 5_000},
+    "older": {"connections": 30, "messages": 5_000},
 }
-TABLES = ("exchanges", "errors", "connections", "topics", "problems", "batches", "records")
+TABLES = (
+    *("exchanges", "errors", "connections", "topics", "problems", "batches", "records"),
+    *("partitions", "memberships", "transactions"),
+)
+QUERY = "select client_id, quantile_cont(latency_ms, 0.99) from exchanges group by all"
 TIMES = {"bulk": (1.0, 0.5, 2.0), "chatter": (1.0, 2.0, 4.0)}
 """Sizes of each load, against that which the peers read. A round of chatter cannot be halved."""
 CONNECTIONS = (50, 500, 5_000)
@@ -80,8 +87,8 @@ class Results:
     """What nearly no input takes, by what was run."""
     load: float = field(default_factory=lambda: os.getloadavg()[0])
     """Processes that wanted a core before the first run; not near 0, and no time is clean."""
-    records: str = ""
-    """What `bench.records` printed."""
+    inside: dict[str, str] = field(default_factory=dict)
+    """What was measured within one process: what `bench.records` and `bench.messages` printed."""
 
 
 def make(options: Options, name: str, recording: str, sizes: Mapping[str, int]) -> Large:
@@ -133,14 +140,16 @@ def tables(options: Options, results: Results) -> None:
     chatter = make(options, "chatter", "chatter", scaled(options, SIZES["chatter"])).path
     commands = {table: export(chatter, table, OUTPUT) for table in TABLES}
     commands["summary"] = [PROGRAM, "summary", str(chatter)]
+    commands["sql"] = [PROGRAM, "sql", str(chatter), QUERY]
     results.tables = in_turn(commands, min(options.rounds, OWN_ROUNDS), options.say)
 
 
 def sizes(options: Options, results: Results) -> None:
     """Time and memory against the size of the file, and the number of connections."""
     commands = {}
-    for load, size in SIZES.items():
-        for times in TIMES[load]:
+    for load, lengths in TIMES.items():
+        size = SIZES[load]
+        for times in lengths:
             name = sized(load, times)
             large = make(options, name, load, scaled(options, size, times))
             results.inputs[name] = large
@@ -171,9 +180,8 @@ def start(options: Options, results: Results) -> None:
     results.start = in_turn(commands, min(options.rounds, OWN_ROUNDS), options.say)
 
 
-def records(options: Options, results: Results) -> None:
-    """Record batches against aiokafka, inside one process."""
-    if importlib.util.find_spec("bench.records") is not None:
-        options.say("records")
-        line = [sys.executable, "-m", "bench.records"]
-        results.records = subprocess.run(line, capture_output=True, text=True).stdout.strip()
+def inside(options: Options, results: Results, what: str) -> None:
+    """Messages or records against clients' own decoders, inside one process."""
+    options.say(what)
+    line = [sys.executable, "-m", f"bench.{what}"]
+    results.inside[what] = subprocess.run(line, capture_output=True, text=True).stdout.strip()

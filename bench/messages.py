@@ -1,0 +1,196 @@
+"""`python -m bench.messages`: messages decoded a second, against clients' codecs, in one process.
+
+The messages are those of a recording of small requests and responses, those that every decoder
+knows, repeated; each is read to its last byte. Clients make an object of each. This project reads
+them in two ways: one by one to a dict (what `decode_request`, `decode_response` and `show` do), and
+all of a kind together to columns (what tables are made of), where the fields that have a role are
+kept and the others stepped over. All on one core, in turn; of several rounds the best counts.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import kafka.protocol.admin
+import kafka.protocol.consumer
+import kafka.protocol.metadata
+import kafka.protocol.producer
+import numpy as np
+from kafka.protocol.api_message import ApiMessage
+from kio.index import UnknownEntity, load_payload_module
+from kio.serial import entity_reader
+from kio.static.constants import EntityType
+
+import dissector
+from bench.report import table
+from dissector.conversation.dialogue import REQUEST_ROLES, RESPONSE_ROLES
+from dissector.conversation.facts import Messages, flat, gather
+from dissector.protocol.notation import Direction
+
+CAPTURES = Path(__file__).parents[1] / "captures"
+RECORDINGS = {
+    "chatter": CAPTURES / "chatter-mock.pcap.zst",
+    "groups": CAPTURES / "kafka-4-group-consumer.pcap.zst",
+}
+COUNT = 20_000
+"""Messages of each load."""
+ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One message, and where its body begins."""
+
+    frame: bytes
+    direction: Direction
+    api_key: int
+    api_version: int
+    body: int
+
+
+Decoder = Callable[[Sequence[Sample]], None]
+
+
+def samples(recording: Path) -> Iterator[Sample]:
+    """The messages of a recording that all decoders read to their end."""
+    for exchange in dissector.open_capture(recording).exchanges():
+        key, number = exchange.api_key, exchange.api_version
+        if exchange.status != "answered" or key is None or number is None:
+            continue
+        for frame, direction in (
+            (exchange.request_frame, Direction.REQUEST),
+            (exchange.response_frame, Direction.RESPONSE),
+        ):
+            assert frame
+            sample = Sample(frame, direction, key, number, 0)
+            try:
+                _, body = _kio(sample)[0](frame, 0)
+                sample = Sample(frame, direction, key, number, body)
+                for decode in DECODERS.values():
+                    decode([sample])
+            except (UnknownEntity, LookupError, ValueError):  # too new for a client
+                continue
+            yield sample
+
+
+def _kio(sample: Sample) -> tuple[Any, Any]:
+    """kio's readers of a message's header and body."""
+    kind = EntityType.request if sample.direction is Direction.REQUEST else EntityType.response
+    found = _KIO.get((kind, sample.api_key, sample.api_version))
+    if found is None:
+        module = load_payload_module(sample.api_key, sample.api_version, kind)
+        (entity,) = (
+            each
+            for each in vars(module).values()
+            if getattr(each, "__type__", None) is kind and hasattr(each, "__header_schema__")
+        )
+        found = entity_reader(entity.__header_schema__), entity_reader(entity)
+        _KIO[kind, sample.api_key, sample.api_version] = found
+    return found
+
+
+_KIO: dict[tuple[EntityType, int, int], tuple[Any, Any]] = {}
+_KAFKA_PYTHON: dict[tuple[int, bool], Any] = {
+    (each.API_KEY, each.is_request()): each
+    for module in (
+        kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata,
+        kafka.protocol.producer,
+    )
+    for each in vars(module).values()
+    if isinstance(each, type) and issubclass(each, ApiMessage) and each.API_KEY is not None
+}  # fmt: skip
+
+
+def with_kio(messages: Sequence[Sample]) -> None:
+    """To kio's data classes."""
+    for sample in messages:
+        header, body = _kio(sample)
+        _, at = header(sample.frame, 0)
+        body(sample.frame, at)
+
+
+def with_kafka_python(messages: Sequence[Sample]) -> None:
+    """To kafka-python's objects."""
+    for sample in messages:
+        message = _KAFKA_PYTHON[sample.api_key, sample.direction is Direction.REQUEST]
+        message.decode(sample.frame, version=sample.api_version, header=True)
+
+
+def one_by_one(messages: Sequence[Sample]) -> None:
+    """To dicts."""
+    for sample in messages:
+        if sample.direction is Direction.REQUEST:
+            dissector.decode_request(sample.frame)
+        else:
+            dissector.decode_response(sample.frame, sample.api_key, sample.api_version)
+
+
+def together(messages: Sequence[Sample]) -> None:
+    """To columns."""
+    for direction, roles in (
+        (Direction.REQUEST, REQUEST_ROLES),
+        (Direction.RESPONSE, RESPONSE_ROLES),
+    ):
+        some = [sample for sample in messages if sample.direction is direction]
+        space, borders = flat([sample.frame for sample in some])
+        body = np.array([sample.body for sample in some], np.int64)
+        found = gather(
+            Messages(
+                direction,
+                np.array([sample.api_key for sample in some], np.int64),
+                np.array([sample.api_version for sample in some], np.int64),
+                [space],
+                np.zeros(len(some), np.int64),
+                borders[:-1] + body,
+                borders[1:],
+            ),
+            roles,
+        )
+        assert found.good.all()
+
+
+DECODERS: dict[str, Decoder] = {
+    "kafka-dissector, columns": together,
+    "kafka-dissector, dicts": one_by_one,
+    "kio, objects": with_kio,
+    "kafka-python, objects": with_kafka_python,
+}
+
+
+def measure(messages: Sequence[Sample]) -> dict[str, float]:
+    """Messages a second of each decoder; the best of its rounds."""
+    best = dict.fromkeys(DECODERS, 0.0)
+    for _ in range(ROUNDS):
+        for name, decode in DECODERS.items():
+            begin = time.process_time()
+            decode(messages)
+            best[name] = max(best[name], len(messages) / (time.process_time() - begin))
+    return best
+
+
+def main() -> None:
+    """Print a Markdown table of messages a second."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    rows = []
+    for load, recording in RECORDINGS.items():
+        found = list(samples(recording))
+        messages = (found * (COUNT // len(found) + 1))[:COUNT]
+        size = sum(len(sample.frame) for sample in messages) / len(messages)
+        speeds = measure(messages).values()
+        rows.append([load, f"{size:,.0f} B", *(f"{speed:,.0f}" for speed in speeds)])
+    print(
+        f"Messages a second on one core; kio {version('kio')}, "
+        f"kafka-python {version('kafka-python')}.\n"
+    )
+    print(table(["messages of", "size", *DECODERS], rows))
+
+
+if __name__ == "__main__":
+    main()
