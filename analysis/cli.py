@@ -33,6 +33,7 @@ COMMANDS: Final = (
     "records",
     "sql",
     "sniff",
+    "spark",
 )
 """Each is the `command` of the module of its name, in the order of ``--help``."""
 

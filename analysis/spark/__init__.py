@@ -1,12 +1,13 @@
 """Bulk captures on Spark: the rows of one machine, from any number of them.
 
 register   makes ``spark.read.format("kafka_capture")`` known to a session
+options    what is asked for, and every option
 session    finds Java, and makes a session
 source     the data source, and the office that runs plans for it
 plan       from files to tables, as Spark's jobs
 splits     which bytes a task reads, and the proof that packets begin there
-packets    blocks of packets to rows, and back
-dissection rows of packets to rows of tables, and what is settled when all tasks have spoken
+packets    blocks of packets to bundles, and back
+dissection bundles to rows of tables, and what is settled when all tasks have spoken
 schemas    the tables as Spark has them
 job        tables as Parquet, by date and API
 """

@@ -12,18 +12,20 @@ A parcel is a row for Spark: `kind`, which is a table's name, `CONNECTIONS` or `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from analysis.spark.options import Request
 from analysis.spark.packets import BundleSource, identity
 from analysis.spark.schemas import to_spark
 from analysis.spark.splits import Broker
 from dissector import internal_records
-from dissector.capture import DEFAULT_PORTS, Capture
+from dissector.capture import Capture
 from dissector.conversation.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.spool import TOPIC_COLUMNS
@@ -37,26 +39,22 @@ SPARK_PARCEL: Final = "kind string, content binary"
 class Task:
     """What every task of a dissection knows."""
 
-    tables: tuple[str, ...]
+    request: Request
     captures: Sequence[str]
     """Names of the files, by index."""
-    brokers: frozenset[Broker] = frozenset()
+    brokers: frozenset[Broker]
     """Where brokers listen, as the first look told."""
-    ports: Sequence[int] = DEFAULT_PORTS
-    apis: frozenset[str] = frozenset()
-    """Give rows of these APIs only; none: of all."""
-    show_secrets: bool = False
-    secrets: Sequence[bytes] = ()
+    secrets: Sequence[bytes]
     """TLS key logs, of all captures."""
 
 
 def dissect(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Parcels of the packets in `batches`, which have `packets.SCHEMA`."""
     source = BundleSource(batches, task.captures, task.secrets)
-    capture = Capture(source, ports=task.ports, brokers=task.brokers)
-    for name, rows in capture.unsettled(task.tables):
+    capture = Capture(source, ports=task.request.ports, brokers=task.brokers)
+    for name, rows in capture.unsettled(task.request.tables):
         if len(rows):
-            chosen = _of_apis(task, rows)
+            chosen = _of_apis(task.request.apis, rows)
             column = rows.schema.get_field_index("connection_id")
             if column >= 0:
                 chosen = chosen.set_column(
@@ -67,10 +65,10 @@ def dissect(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Record
     yield _parcel(NAMES, _names(capture.names))
 
 
-def _of_apis(task: Task, rows: pa.RecordBatch) -> pa.RecordBatch:
-    if not task.apis or "api" not in rows.schema.names:
+def _of_apis(apis: Collection[str], rows: pa.RecordBatch) -> pa.RecordBatch:
+    if not apis or "api" not in rows.schema.names:
         return rows
-    return rows.filter(pa.compute.is_in(rows.column("api"), pa.array(sorted(task.apis))))
+    return rows.filter(pc.is_in(rows.column("api"), pa.array(sorted(apis))))
 
 
 def _identities(capture: Capture, rows: pa.Array) -> pa.Array:
@@ -162,5 +160,8 @@ def _settled(task: Task, table: str, known: Knowledge, rows: pa.RecordBatch) -> 
             column = pa.array(ids, mask=column.is_null().to_numpy(zero_copy_only=False))
         rows = rows.set_column(index, name, column)
     if table == "records":
-        rows, _ = internal_records.tell(rows, show_secrets=task.show_secrets)
+        rows, _ = internal_records.tell(rows, show_secrets=task.request.show_secrets)
+        for name in () if task.request.values else ("key", "value", "headers"):
+            index = rows.schema.get_field_index(name)
+            rows = rows.set_column(index, name, pa.nulls(len(rows), rows.schema.types[index]))
     return rows

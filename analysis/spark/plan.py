@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -25,13 +25,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from analysis.spark import dissection, packets, splits
 from analysis.spark.dissection import CONNECTIONS, NAMES, SPARK_PARCEL, Knowledge, Task
+from analysis.spark.options import Request
 from analysis.spark.schemas import spark_schema, to_spark
-from analysis.spark.splits import Look, Split
+from analysis.spark.splits import Broker, Look, Split
 from dissector import rows
-from dissector.capture import DEFAULT_PORTS
 from dissector.errors import CaptureError
 from dissector.keyfiles import KeyFiles
-from dissector.packets.paths import find
+from dissector.packets.paths import STANDARD_INPUT, find
 
 SHARE_BYTES = 256 << 20
 """Bytes of capture, about, that a task dissects."""
@@ -46,26 +46,6 @@ Batches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatc
 _BYTES = pa.schema([("content", pa.binary())])
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Which tables of which captures."""
-
-    paths: Sequence[str]
-    tables: Sequence[str] = ("exchanges",)
-    ports: Sequence[int] = DEFAULT_PORTS
-    apis: Collection[str] = ()
-    show_secrets: bool = False
-    split_bytes: int = splits.SPLIT_BYTES
-    since: int = splits.BEFORE_ALL
-    """ns since 1970: packets from then on are read"""
-    until: int = splits.AFTER_ALL
-    """and only those before."""
-    shares: int = 0
-    """Into how many tasks connections are dealt; 0: by the size of the captures."""
-    keylog: str | None = None
-    """A file of TLS secrets, which the driver reads."""
-
-
 @contextmanager
 def tables(spark: SparkSession, request: Request) -> Iterator[dict[str, DataFrame]]:
     """The tables by name, to be written or collected while their parcels are kept.
@@ -73,18 +53,15 @@ def tables(spark: SparkSession, request: Request) -> Iterator[dict[str, DataFram
     Raises CaptureError where nothing can be read.
     """
     files = find(request.paths)
-    looks = _looks(spark, splits.guess(files, request.split_bytes))
+    if STANDARD_INPUT in files:
+        raise CaptureError("Spark reads files, not standard input")
+    here = [str(Path(path).absolute()) for path in files]  # tasks run in another folder
+    looks = _looks(spark, splits.guess(here, request.split_bytes))
     if not any(found.packets for found in looks):
         _say_why_not(looks)
-    task = Task(
-        tuple(request.tables),
-        files,
-        frozenset().union(*(found.brokers for found in looks)),
-        tuple(request.ports),
-        frozenset(request.apis),
-        request.show_secrets,
-        [*_keylog(request), *(text for found in looks for text in found.secrets)],
-    )
+    brokers = frozenset[Broker]().union(*(found.brokers for found in looks))
+    secrets = [*_keylog(request), *(text for found in looks for text in found.secrets)]
+    task = Task(request, files, brokers, secrets)
     since, until = request.since, request.until
     size = sum(found.size for found in looks)
     shares = request.shares or max(_parallelism(spark), math.ceil(size / SHARE_BYTES))
@@ -111,7 +88,7 @@ def tables(spark: SparkSession, request: Request) -> Iterator[dict[str, DataFram
         for name in request.tables
     }
     if "problems" in found:
-        seen = rows.problems([problem for each in looks for problem in each.numbered_problems])
+        seen = rows.problems([problem for each in looks for problem in each.problems_in(files)])
         part = pa.Table.from_batches([to_spark("problems", seen)])
         found["problems"] = found["problems"].unionAll(spark.createDataFrame(part))
     try:

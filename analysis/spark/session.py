@@ -10,7 +10,10 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from dissector.errors import DissectorError
@@ -22,9 +25,16 @@ OLDEST_JAVA: Final = 17
 LOOPBACK: Final = "127.0.0.1"
 
 _INSTALL: Final = (
-    f"Spark needs Java {OLDEST_JAVA} or newer: install it (Debian: openjdk-17-jre-headless), "
+    f"Spark needs Java {OLDEST_JAVA} or newer: install it (Debian: default-jre-headless), "
     "or say where it is in JAVA_HOME"
 )
+_ALWAYS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+_LOCAL: Final = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
 
 
 def find_java() -> Path:
@@ -41,24 +51,35 @@ def find_java() -> Path:
     return named
 
 
-def session(master: str = "local[*]", **settings: str) -> SparkSession:
-    """A session. `settings`: Spark's, with `_` for `.`. Raises DissectorError."""
+def session(
+    master: str | None = None, settings: Mapping[str, str] = MappingProxyType({})
+) -> SparkSession:
+    """A session, on all cores of this machine where no master is named.
+
+    `settings`: Spark's own. Raises DissectorError where Java or PySpark is missing, or no session
+    can be had.
+    """
     find_java()
     try:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
         raise DissectorError(
             "Spark is not installed: pip install 'kafka-dissector[spark]'"
         ) from error
+    # It says so at every step, and nothing that is used here is concerned.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
+    master = master or "local[*]"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(master).appName("kafka-dissector")
-    builder = builder.config("spark.ui.enabled", "false")
-    builder = builder.config("spark.sql.session.timeZone", "UTC")
-    if master.startswith("local"):
+    if master.startswith("local") or LOOPBACK in master:
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
-        builder = builder.config("spark.driver.host", LOOPBACK)
-        builder = builder.config("spark.driver.bindAddress", LOOPBACK)
-    for name, value in settings.items():
-        builder = builder.config(name.replace("_", "."), value)
-    made: SparkSession = builder.getOrCreate()
+        settings = _LOCAL | {**settings}
+    builder = SparkSession.builder.master(master).appName("kafka-dissector")
+    for name, value in (_ALWAYS | {**settings}).items():
+        builder = builder.config(name, value)
+    try:
+        made: SparkSession = builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        raise DissectorError(f"no Spark at {master}: {str(error).splitlines()[0]}") from error
     return made

@@ -80,12 +80,13 @@ class Look:
     is_sound: bool = True
     """As far as this split alone shows."""
 
-    @property
-    def numbered_problems(self) -> list[Problem]:
-        """The problems, with packet numbers as they are in the file."""
-        before = self.split.packets_before
+    def problems_in(self, captures: Sequence[str]) -> list[Problem]:
+        """The problems, with packet numbers as they are in the file, and the file's name."""
+        name, before = captures[self.split.capture], self.split.packets_before
         return [
-            each if each.packet is None else replace(each, packet=each.packet + before)
+            replace(
+                each, capture=name, packet=None if each.packet is None else each.packet + before
+            )
             for each in self.problems
         ]
 

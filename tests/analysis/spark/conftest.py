@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,16 @@ from pyspark.sql import SparkSession
 
 from analysis.spark.session import find_java, session
 from dissector.errors import DissectorError
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run on several processes, these run on one: a Spark is enough."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+SMALL = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
 
 
 @pytest.fixture(scope="session")
@@ -27,10 +38,7 @@ def java() -> None:
 @pytest.fixture(scope="session")
 def spark(java: None) -> Iterator[SparkSession]:
     """Two cores of this machine."""
-    made = session(
-        "local[2]", spark_driver_memory="1g", spark_sql_shuffle_partitions="2",
-        spark_ui_showConsoleProgress="false",
-    )  # fmt: skip
+    made = session("local[2]", SMALL)
     yield made
     made.stop()
 

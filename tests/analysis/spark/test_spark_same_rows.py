@@ -10,7 +10,7 @@ from dealing import CAPTURES, RECORDINGS, TABLES, apart, deal, on_one_machine, p
 from pyspark.sql import SparkSession
 
 from analysis.spark import plan, splits
-from analysis.spark.plan import Request
+from analysis.spark.options import Request
 from bench import inputs
 
 KEYS = str(CAPTURES / "kafka-4-tls.keys.log")

@@ -1,0 +1,60 @@
+"""The command `kafka-dissector spark`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+from dealing import CAPTURES, deal
+from pyspark.sql import SparkSession
+
+from analysis.cli import main
+from dissector.capture import open_capture
+
+QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
+
+
+def test_parquet_by_date_and_api(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(SparkSession, "stop", lambda session: None)  # other tests need it
+    folder, output = tmp_path / "parts", tmp_path / "tables"
+    folder.mkdir()
+    deal(QUOTAS, folder, 3)
+    words = ["spark", str(folder), "--table", "exchanges", "--table", "connections"]
+    words += ["-o", str(output), "--master", "local[2]"]
+    assert main(words) == 0
+    one = open_capture(folder).tables(["exchanges", "connections"])
+    assert capsys.readouterr().out.splitlines() == [
+        f"{name}: {len(table):,} rows in {output}/{name}" for name, table in one.items()
+    ]
+    found = ds.dataset(output / "exchanges", partitioning="hive").to_table()
+    assert sorted(found["api"].to_pylist()) == sorted(one["exchanges"]["api"].to_pylist())
+    assert {str(each) for each in found["date"].to_pylist()} == {"2026-11-21"}
+    assert main(words) == 1  # what is there is not written over
+    assert str(output) in capsys.readouterr().err
+
+
+def test_without_java_one_sentence_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert main(["spark", str(QUOTAS), "-o", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("Error: Spark needs Java 17 or newer: install it (Debian: ")
+    assert said.count("\n") == 1
+
+
+def test_a_time_that_is_none(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(SparkSession, "stop", lambda session: None)
+    assert main(["spark", str(QUOTAS), "-o", str(tmp_path), "--since", "noon"]) == 1
+    assert capsys.readouterr().err == "Error: noon is no time in ISO 8601\n"
