@@ -18,6 +18,7 @@ test: $(READY)
 lint: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	$(BIN)/python -m docs.generate
 
 bench: $(READY)
 	-$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-bench.txt
