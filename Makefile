@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SPARK := $(VENV)/.spark
 
 .PHONY: demo test bench bench-live fuzz lint clean
 demo: $(READY)
 	$(BIN)/kafka-dissector summary captures/kafka-4-quotas.pcap.zst
 
-test: $(READY)
+test: $(READY) $(SPARK)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -35,6 +36,10 @@ fuzz: $(READY)
 
 $(READY): pyproject.toml requirements.txt
 	./setup.sh $(PYTHON) $(VENV)
+	touch $@
+
+$(SPARK): $(READY) requirements-spark.txt
+	./setup.sh $(PYTHON) $(VENV) spark
 	touch $@
 
 clean:

@@ -1,9 +1,23 @@
 #!/bin/sh
 # Make the environment: a virtual environment with the pinned packages and this project in it.
 # Where Python or its venv module is missing and the machine lets us, Debian's packages bring them.
+# With a third word, `spark`: what the tests of Spark need on top, as far as it can be had.
 set -eu
 python=$1
 venv=$2
+extra=${3-}
+
+if [ "$extra" = spark ]; then
+  "$venv/bin/python" -m pip install -q --disable-pip-version-check -r requirements-spark.txt ||
+    echo "PySpark could not be installed: the tests of Spark are skipped." >&2
+  if ! "${JAVA_HOME:+$JAVA_HOME/bin/}java" -version >/dev/null 2>&1 &&
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    apt-get update -qq &&
+      DEBIAN_FRONTEND=noninteractive apt-get install -y -qq default-jre-headless ||
+      echo "Java could not be installed: the tests of Spark are skipped." >&2
+  fi
+  exit
+fi
 
 usable() { "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
