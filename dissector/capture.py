@@ -84,12 +84,15 @@ class Capture:
         show_secrets: bool = False,
         brokers: Collection[tuple[int, int, int]] = (),
         request_wait: int = REQUEST_WAIT,
+        forget_after: int | None = None,
         keylog: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
     ) -> None:
         """`brokers`: where brokers are known to listen: high, low and port as in `PacketBlock`.
 
         `request_wait`: ns after which a request is unanswered; see `conversation.dialogue`.
+        `forget_after`: ns after which a connection that is over is forgotten, its row being given
+        out; see `Streams.over`. None: at the end, so that memory grows with the connections.
         """
         self._segments = segments
         self._total = _total(source, segments)
@@ -101,6 +104,8 @@ class Capture:
         """Names of topics by id, as far as they were told."""
         self._hold = hold
         self._request_wait = request_wait
+        self._forget_after = forget_after
+        self._trips = RoundTrips()
         self._telling: Telling | None = None
         self._show_secrets = show_secrets
         self._progress = progress or (lambda read, total: None)
@@ -165,14 +170,13 @@ class Capture:
         For whoever settles later what only the whole capture tells: a topic may still be an id that
         `names` knows by the end, and Kafka's own records have not been read.
         """
-        trips = RoundTrips()
         if "connections" in wanted:
-            self._reading.streams.round_trips = trips
+            self._reading.streams.round_trips = self._trips
         topics = rows.Topics()
         for table, batch, _ in self._rows(wanted):
-            yield table, topics.news(batch) if table == "topics" else batch
+            yield table, topics.news(batch) if table == "topics" else self._numbered(batch)
         if "connections" in wanted:
-            yield "connections", self._connections.rows(trips)
+            yield "connections", self._numbered(self._connections.rows(self._trips))
         for path in self._segments:
             yield from segment_rows(path, wanted, self._read)
 
@@ -187,6 +191,27 @@ class Capture:
             self._read(stretch.bytes_read)
             yield from telling.rows(stretch)
             self._reading.tell(telling.brokers)
+            if self._forget_after is not None:
+                yield from self._forgotten(telling, stretch.now, self._forget_after)
+
+    def _forgotten(self, telling: Telling, now: int, wait: int) -> Iterator[Rows]:
+        """The rows of the connections that are forgotten now."""
+        streams = self._reading.streams
+        over = streams.over(now, wait)
+        over = over[~np.isin(over, telling.busy)]
+        if len(over):
+            if streams.round_trips is not None:  # the table is wanted
+                yield Rows("connections", self._connections.rows(self._trips, over))
+            telling.forget(over)
+            streams.forget(over)
+
+    def _numbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with numbers of connections, where a row served several."""
+        if self._forget_after is None or "connection_id" not in batch.schema.names:
+            return batch
+        at = batch.schema.get_field_index("connection_id")
+        numbers = pa.array(self._connections.numbers).take(batch.column(at))
+        return batch.set_column(at, batch.schema.field(at), numbers)
 
     @property
     def in_flight(self) -> int:

@@ -84,28 +84,42 @@ class Connections:
             found[f"{name}_port"] = pa.array(table.port[rows, end].astype(np.int32)[index])
         return found
 
-    def rows(self, trips: RoundTrips) -> pa.RecordBatch:
-        """The `connections` table."""
+    def forget(self, rows: Int64) -> None:
+        """Let go of these connections."""
+        for counts in (self._requests, self._responses):
+            counts[rows[rows < len(counts)]] = 0
+        for said in self._said.values():
+            for row in rows.tolist():
+                said.pop(row, None)
+
+    @property
+    def numbers(self) -> Int64:
+        """Number of the connection of each row."""
+        return self._table.number[: self._table.count]
+
+    def rows(self, trips: RoundTrips, every: Int64 | None = None) -> pa.RecordBatch:
+        """The `connections` table; `every`: of these only."""
         table, count = self._table, self._table.count
-        every = np.arange(count)
-        client = np.where(table.client[:count] < 0, 0, table.client[:count]).astype(np.int64)
+        if every is None:
+            every = table.in_use
+        client = np.where(table.client[every] < 0, 0, table.client[every]).astype(np.int64)
         none = np.zeros(0, np.int64)
-        rtt = table.handshake[:count]
+        rtt = table.handshake[every]
         columns = {
             "connection_id": every,
             **self.columns(every),
-            "first_time": table.first_time[:count],
-            "last_time": table.last_time[:count],
-            "protocol": PROTOCOLS.take(pa.array(table.protocol[:count])),
-            "opened": table.opened[:count],
-            "closed": CLOSED.take(pa.array(table.closed[:count])),
+            "first_time": table.first_time[every],
+            "last_time": table.last_time[every],
+            "protocol": PROTOCOLS.take(pa.array(table.protocol[every])),
+            "opened": table.opened[every],
+            "closed": CLOSED.take(pa.array(table.closed[every])),
             "handshake_rtt_ms": pa.array(rtt / 1e6, mask=rtt == NEVER),
-            "requests": _added(self._requests, none, count)[:count],
-            "responses": _added(self._responses, none, count)[:count],
+            "requests": _added(self._requests, none, count)[every],
+            "responses": _added(self._responses, none, count)[every],
         }
         # Streams are followed until they are known not to be Kafka: what was counted by then
         # depends on how much of the capture was read at once, and says nothing.
-        left = np.isin(table.protocol[:count], (OTHER, TLS))
+        left = np.isin(table.protocol[every], (OTHER, TLS))
         for name, end in (("client", client), ("broker", 1 - client)):
             for what, counts in (("packets", table.packets), ("bytes", table.bytes)):
                 columns[f"{name}_{what}"] = counts[every, end]
@@ -114,15 +128,16 @@ class Connections:
                 ("lost_bytes", table.lost),
             ):  # fmt: skip
                 columns[f"{name}_{what}"] = pa.array(counts[every, end], mask=left)
-        zero_windows, round_trip = trips.zero_windows(count), trips.medians(count)
+        index = np.arange(len(every))
+        zero_windows, round_trip = trips.zero_windows(count)[every], trips.medians(count)[every]
         for name, end in (("client", client), ("broker", 1 - client)):
-            columns[f"{name}_zero_windows"] = zero_windows[every, end]
-            columns[f"{name}_rtt_ms"] = pa.array(round_trip[every, end], from_pandas=True)
-        facts = [self._tls.get(row, _NO_TLS) for row in range(count)]
+            columns[f"{name}_zero_windows"] = zero_windows[index, end]
+            columns[f"{name}_rtt_ms"] = pa.array(round_trip[index, end], from_pandas=True)
+        facts = [self._tls.get(row, _NO_TLS) for row in every.tolist()]
         for name in ("version", "cipher", "sni", "alpn"):
             columns[f"tls_{name}"] = pa.array([getattr(each, name) for each in facts], pa.string())
         for role, said in self._said.items():
-            columns[role] = pa.array([said.get(row) for row in range(count)], pa.string())
+            columns[role] = pa.array([said.get(row) for row in every.tolist()], pa.string())
         return batch(CONNECTIONS, columns)
 
     def _text(self, high: int, low: int) -> str:

@@ -123,7 +123,7 @@ class Reading:
     @property
     def open_connections(self) -> int:
         """Connections that were seen, and not their end."""
-        return int((~self._ended()).sum())
+        return int((~self._ended()[self.streams.connections.in_use]).sum())
 
     def _ended(self) -> NDArray[np.bool_]:
         table = self.streams.connections

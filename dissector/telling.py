@@ -20,6 +20,7 @@ from dissector.conversation.dialogue import REQUEST_WAIT, Conversation, Turn
 from dissector.conversation.topic_names import TopicNames
 from dissector.faults import faults
 from dissector.group_rows import MembershipRows
+from dissector.packets.block import Int64
 from dissector.partition_rows import PartitionRows
 from dissector.problems import Problem
 from dissector.reading import Broker, Stretch
@@ -68,6 +69,16 @@ class Telling:
         self._batches = record_rows.BatchRows(names)
         self.brokers: list[Broker] = []
         """Those that the stretch named."""
+
+    @property
+    def busy(self) -> Int64:
+        """Connections of which a message waits for another."""
+        return self._conversation.busy
+
+    def forget(self, connections: Int64) -> None:
+        """Let go of these connections, none of which is `busy`."""
+        self._conversation.forget(connections)
+        self._connections.forget(connections)
 
     @property
     def in_flight(self) -> int:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from dissector.capture import DEFAULT_PORTS, Capture
 from dissector.packets.feed import Feed
 from dissector.packets.live import LiveSource, Pipe
 from dissector.packets.ring import Ring
+
+FORGET_AFTER: Final = 60 * 10**9
+"""ns after which a connection that is over is forgotten: longer than anything is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,5 +57,5 @@ def capture_of(
     """`patience`: seconds after which a request counts as unanswered."""
     return Capture(
         source, ports=origin.ports or DEFAULT_PORTS, hold=False,
-        request_wait=int(patience * 10**9), keylog=keylog,
+        request_wait=int(patience * 10**9), forget_after=FORGET_AFTER, keylog=keylog,
     )  # fmt: skip

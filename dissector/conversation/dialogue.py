@@ -149,6 +149,9 @@ class _PerConnection:
     answered: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
     """Ordinal of the latest one that was answered; the first is 1."""
 
+    def forget(self, connections: Int64) -> None:
+        self.sent[connections] = self.answered[connections] = 0
+
     def grow(self, count: int) -> None:
         missing = np.zeros(max(count - len(self.sent), 0), np.int64)
         self.sent = np.concatenate([self.sent, missing])
@@ -179,6 +182,17 @@ class Conversation:
         self._waiting_frames: list[bytes] = []
         self._connections = _PerConnection()
         self._tokens = SaslTokens()
+
+    @property
+    def busy(self) -> Int64:
+        """Connections of which a message waits for another."""
+        pending = [] if self._pending is None else [_ints(self._pending, "connection")]
+        return np.unique(np.concatenate([self._waiting.connection, *pending]))
+
+    def forget(self, connections: Int64) -> None:
+        """Let go of these connections, none of which is `busy`."""
+        self._connections.forget(connections)
+        self._tokens.forget(connections)
 
     @property
     def in_flight(self) -> int:

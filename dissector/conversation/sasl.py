@@ -36,6 +36,11 @@ class SaslTokens:
     def __init__(self) -> None:
         self._by_connection: dict[int, _Tokens] = {}
 
+    def forget(self, connections: Int64) -> None:
+        """Let go of these connections."""
+        for each in connections.tolist():
+            self._by_connection.pop(each, None)
+
     def requests(
         self, connection: Int64, api_key: Int64, version: Int64, known: NDArray[np.bool_]
     ) -> tuple[Int64, Int64]:

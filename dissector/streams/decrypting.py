@@ -57,6 +57,19 @@ class Decrypting:
         self._left: list[int] = []
         self._keys = keys
 
+    @property
+    def held(self) -> Int64:
+        """Connections of which bytes are held."""
+        return np.unique(self._framer.holding.segments.stream >> 1)
+
+    def forget(self, rows: Int64) -> None:
+        """Let go of these connections."""
+        for row in rows.tolist():
+            self.facts.pop(row, None)
+            self._sessions.pop(row, None)
+            self._undecided.discard(row)
+        self._streams.forget(rows)
+
     def take_left(self) -> list[int]:
         """The connections of which nothing more will be decrypted, since this was asked last."""
         left, self._left = self._left, []

@@ -49,6 +49,13 @@ class RoundTrips:
         np.add.at(self._table.flat("zero_windows"), streams[assignment.local[full]], 1)
         self._trips(block, assignment.local, streams)
 
+    def forget(self, rows: Int64) -> None:
+        """Let go of these connections."""
+        self._merge()
+        kept = ~np.isin(self._keys // _BINS >> 1, rows)
+        self._keys, self._counts = self._keys[kept], self._counts[kept]
+        self._table.forget(rows)
+
     def zero_windows(self, count: int) -> Int64:
         """Packets in which each end says that it is full; shape (count, 2), by end."""
         found = np.zeros((count, 2), np.int64)

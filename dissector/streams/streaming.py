@@ -29,6 +29,7 @@ from dissector.streams.seeking import Seeker
 from dissector.streams.segments import BLOCK, Segments, last_of_each
 from dissector.streams.table import (
     IGNORED,
+    OPEN,
     PASSED_ON,
     Bools,
     ConnectionTable,
@@ -40,6 +41,9 @@ from dissector.tls import Facts, KeyLog
 
 DEFAULT_MEMORY = 512 << 20
 """Bytes for what is carried from block to block."""
+
+IDLE = 60
+"""How much longer an open connection that is silent is remembered than one that is over."""
 
 _SHARE = 4
 """The part of the memory that held bytes may take: they may be in the store, twice the size, and in
@@ -100,6 +104,27 @@ class Streams:
         if (latest := block.latest) is not None:
             self._now = latest
         return self._feed(block, last=False)
+
+    def over(self, now: int, wait: int) -> Int64:
+        """Rows of connections that may be forgotten: of which nothing is held, and nothing has
+        come for `wait` ns where they were closed or never spoke, else for `IDLE` times as long."""
+        table = self.connections
+        rows = table.in_use
+        is_over = (table.closed[rows] != OPEN) | table.replaced[rows]
+        is_over |= ~table.bytes[rows].any(axis=1)
+        silent = now - table.last_time[rows]
+        rows = rows[silent > np.where(is_over, wait, IDLE * wait)]
+        held = np.unique(self._framer.holding.segments.stream >> 1)
+        return rows[~np.isin(rows, np.union1d(held, self._decrypting.held))]
+
+    def forget(self, rows: Int64) -> None:
+        """Let go of these connections; their rows will serve others."""
+        self.connections.forget(rows)
+        self._streams.forget(rows)
+        self._tracker.forget(rows)
+        self._decrypting.forget(rows)
+        if self.round_trips is not None:
+            self.round_trips.forget(rows)
 
     def finish(self) -> FrameBlock:
         """What is left at the end of the capture: holes are given up, cut frames given out."""

@@ -60,6 +60,13 @@ class _Rows:
                     setattr(self, each.name, new)
         return first
 
+    def forget(self, rows: Int64) -> None:
+        """Make these rows as if they had never been used."""
+        rows = rows[rows < self.count]
+        for each in fields(self):
+            if each.metadata:
+                getattr(self, each.name)[rows] = each.metadata["fill"]
+
     def reorder(self, rows: Int64) -> None:
         """Put these rows, the last ones of all, in this order."""
         for each in fields(self):
@@ -70,7 +77,17 @@ class _Rows:
 
 @dataclass(slots=True)
 class ConnectionTable(_Rows):
-    """Arrays of shape (rows,) or, by end, (rows, 2)."""
+    """Arrays of shape (rows,) or, by end, (rows, 2).
+
+    A row that was forgotten serves another connection, so that what lasts is `number`.
+    """
+
+    free: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Rows that were forgotten."""
+    known: int = 0
+    """Connections so far."""
+    number: Int64 = _column(np.int64, 0, NEVER)
+    """Of the connection among all, from 0; -1 for a row that is not in use."""
 
     high: UInt64 = _column(np.uint64, 2)
     """Addresses, as in `PacketBlock`."""
@@ -112,6 +129,22 @@ class ConnectionTable(_Rows):
     """Bytes that the capture misses."""
     cut: Int64 = _column(np.int64, 2)
     """Bytes that the capture's snap length left out."""
+
+    def claim(self, count: int) -> Int64:
+        """Rows for new connections, which have no number yet."""
+        used, self.free = self.free[:count], self.free[count:]
+        fresh = count - len(used)
+        return np.concatenate([used, self.add(fresh) + np.arange(fresh)])
+
+    def forget(self, rows: Int64) -> None:
+        _Rows.forget(self, rows)
+        self.free = np.concatenate([self.free, rows])
+
+    @property
+    def in_use(self) -> Int64:
+        """The rows that connections have, in order of their numbers."""
+        rows = np.flatnonzero(self.number[: self.count] != NEVER)
+        return rows[np.argsort(self.number[rows])]
 
 
 @dataclass(slots=True)

@@ -115,15 +115,20 @@ class Tracker:
         self._streams = streams
         self._current: dict[tuple[int, int], int] = {}
         self._addresses: dict[tuple[int, int], int] = {}
+        self._new: list[Int64] = []  # rows of connections that have no number yet
+
+    def forget(self, rows: Int64) -> None:
+        """Let go of these connections; what comes of one of them begins another."""
+        gone = set(rows.tolist())
+        self._current = {key: row for key, row in self._current.items() if row not in gone}
 
     def assign(self, block: PacketBlock, also: Int64) -> Assignment:
         """Where the packets of a block belong. `also`: more rows to give local streams to."""
         if not len(block):
             return Assignment(np.unique(also), np.zeros(0, np.int64))
-        before = self._table.count
         pairs = self._pairs(block)
         self._find_generations(block, pairs)
-        self._number(pairs, before)
+        self._number(pairs)
         several = {code: each for code, each in pairs.generations.items() if len(each) > 1}
         later = [each.row for some in several.values() for each in some]
         rows = np.unique(np.concatenate([pairs.row, np.array(later, np.int64), also]))
@@ -179,8 +184,9 @@ class Tracker:
     def _open(self, block: PacketBlock, packet: Int64, end: Int64) -> Int64:
         """Add a row for each of these first packets, sent by these ends."""
         table, streams = self._table, self._streams
-        rows = table.add(len(packet)) + np.arange(len(packet))
-        streams.add(len(packet))
+        rows = table.claim(len(packet))
+        streams.add(table.count - streams.count)
+        self._new.append(rows)
         for who, high, low, port in (
             (end, block.src_high, block.src_low, block.src_port),
             (end ^ 1, block.dst_high, block.dst_low, block.dst_port),
@@ -334,22 +340,32 @@ class Tracker:
         early &= (next_distance < own) | ~(known | begun)
         return index, row[np.where(early, after, np.where(late, before, found))]
 
-    def _number(self, pairs: _Pairs, before: int) -> None:
-        """Number this block's connections, from `before` on, by their first packets.
+    def _number(self, pairs: _Pairs) -> None:
+        """Number this block's connections by their first packets.
 
         They were added pair by pair, those on pairs that had one before last.
         """
-        begin = np.full(self._table.count, -1)
+        if not self._new:
+            return
+        table, new = self._table, np.concatenate(self._new)
+        self._new = []
+        begin = np.full(table.count, -1)
         begin[pairs.row] = pairs.first
         for generations in pairs.generations.values():
             for each in generations[1:]:
                 begin[each.row] = each.begin
-        order = before + np.argsort(begin[before:], kind="stable")
-        if (np.diff(order) > 0).all():
+        order = new[np.argsort(begin[new], kind="stable")]
+        before = table.count - len(new)
+        fresh = before == table.known  # no row served another connection before
+        table.number[np.sort(order) if fresh else order] = table.known + np.arange(len(new))
+        table.known += len(new)
+        if not fresh or (np.diff(order) > 0).all():
             return
-        self._table.reorder(order)
+        numbers = table.number[before : table.count].copy()
+        table.reorder(order)
+        table.number[before : table.count] = numbers
         self._streams.reorder(order)
-        number = np.arange(self._table.count)
+        number = np.arange(table.count)
         number[order] = before + np.arange(len(order))
         pairs.row[:] = number[pairs.row]
         for generations in pairs.generations.values():

@@ -1,0 +1,91 @@
+"""A capture that goes on for days: what is over is given out and forgotten, and nothing changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dissector.capture import Capture
+from dissector.packets.block import PacketBlock
+from dissector.packets.files import FileSource
+
+CAPTURES = Path(__file__).parents[2] / "captures"
+SECOND = 10**9
+TABLES = ("exchanges", "errors", "connections", "partitions", "memberships", "problems", "batches")
+
+
+def rows(capture: Capture) -> dict[str, Counter[Any]]:
+    """All rows, by table, without their order."""
+    found: dict[str, Counter[Any]] = {name: Counter() for name in TABLES}
+    for name, batch in capture.unsettled(TABLES):
+        columns = [column.to_pylist() for column in batch.columns]
+        found[name].update(map(repr, zip(*columns, strict=True)))
+    return found
+
+
+@pytest.mark.parametrize(
+    "name", ["kafka-4-quotas.pcap.zst", "kafka-4-tls-secrets.pcapng.zst", "kafka-4-sasl.pcap.zst"]
+)
+def test_rows_are_those_of_a_capture_that_forgets_nothing(name: str) -> None:
+    path = [str(CAPTURES / name)]
+
+    def capture(**options: Any) -> Capture:
+        return Capture(FileSource(path, 1 << 12), hold=False, ports=(9092, 19092), **options)
+
+    whole, forgetful = capture(), capture(forget_after=SECOND)
+    assert rows(forgetful) == rows(whole)
+
+
+class Again:
+    """The packets of a file, many times, each time later: one day after the other."""
+
+    def __init__(self, path: Path, times: int, every: int) -> None:
+        self.names = [str(path)]
+        self.total_bytes: int | None = None
+        self._path, self._left, self._every = str(path), times, every
+        self._shift = -every
+        self._source: FileSource | None = None
+
+    def read(self, reserve: int) -> PacketBlock | None:
+        while True:
+            if self._source is None:
+                if not self._left:
+                    return None
+                self._left -= 1
+                self._shift += self._every
+                self._source = FileSource([self._path], 1 << 16)
+            block = self._source.read(reserve)
+            if block is not None:
+                move = np.uint32(self._shift // SECOND)  # initial sequence numbers differ
+                return replace(
+                    block, time=block.time + self._shift, seq=block.seq + move, ack=block.ack + move
+                )
+            self._source = None
+
+    def close(self) -> None:
+        pass
+
+
+def test_memory_does_not_grow_with_the_connections() -> None:
+    path, days = CAPTURES / "kafka-4-java.pcap.zst", 40
+    once = Capture(FileSource([str(path)], 1 << 16), hold=False).tables(
+        ["exchanges", "connections"]
+    )
+    capture = Capture(Again(path, days, 3600 * SECOND), hold=False, forget_after=60 * SECOND)
+    found = capture.tables(["exchanges", "connections"])
+    assert len(found["connections"]) == days * len(once["connections"])
+    assert sorted(found["connections"]["connection_id"].to_pylist()) == list(
+        range(days * len(once["connections"]))
+    )
+    statuses = Counter(once["exchanges"]["status"].to_pylist())
+    assert Counter(found["exchanges"]["status"].to_pylist()) == Counter(
+        {status: days * count for status, count in statuses.items()}
+    )
+    table = capture._reading.streams.connections
+    assert table.known == days * len(once["connections"])
+    assert table.count <= 2 * len(once["connections"])
