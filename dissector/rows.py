@@ -253,7 +253,8 @@ def _responses(turn: Turn, names: TopicNames) -> pa.Table:
     topics = turn.requests["topics"].take(pa.array(turn.answered))
     unnamed = topics.is_null().to_numpy()
     columns = {
-        "error_code": pa.array(error_code, mask=~side.facts.good),
+        # Of a message that is cut, a 0 does not say that there is no other.
+        "error_code": pa.array(error_code, mask=~side.facts.good & (error_code == 0)),
         "error_count": pa.array(np.bincount(message, minlength=count), mask=~side.facts.good),
         "throttle_time_ms": pa.array(throttle, mask=~throttled),
         "decoded": pa.array(side.decoded),

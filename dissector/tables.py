@@ -50,7 +50,9 @@ _TOPIC = TableColumn(
     "topic", TEXT, "name of the topic; its id as text where the capture never names it"
 )
 _PARTITION = TableColumn("partition", pa.int32(), "index of the partition")
-_CLIENT_ID = TableColumn("client_id", TEXT, "what the client calls itself")
+_CLIENT_ID = TableColumn(
+    "client_id", TEXT, "what the client calls itself; ends with … where the packet was cut within"
+)
 
 EXCHANGES = Table(
     "exchanges",

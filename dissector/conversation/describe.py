@@ -51,7 +51,7 @@ def describe(
         "known": side.known,
         "decoded": side.decoded,
         "is_token": side.is_token,
-        "client_id": client_id.cast(pa.string()),
+        "client_id": client_id,
     }
     for role in ("group_id", "member_id", "transactional_id"):
         columns[role] = facts.texts(role).cast(pa.string())

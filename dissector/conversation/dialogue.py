@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dissector.conversation import facts, matching
@@ -49,6 +50,9 @@ RESPONSE_WAIT = 5 * 10**9
 SILENT_WAIT = 10**9
 """ns of capture time that a request which wants no response (acks=0) is kept, should one come all
 the same: Kafka sends none, other brokers do."""
+
+CUT = "…"
+"""Behind a client id of which the capture has the beginning only."""
 
 WAITING_BYTES = 64 << 20
 """Bytes of responses that may wait for their request; beyond, the oldest are given out."""
@@ -253,11 +257,15 @@ class Conversation:
             Direction.REQUEST, np.where(is_token, -1, header.api_key), header.version, spaces,
             head.space, header.body, head.end,
         )  # fmt: skip
-        found = facts.gather(messages, self._request_roles)
+        found = facts.gather(messages, self._request_roles, head.whole)
         side = Side(head, messages, found, header.known & ~is_token, is_token)
         key = matching.keys(head.connection, head.correlation_id)
         key[tokens] = token_keys
         client = facts.texts(spaces, head.space, header.client_id, header.client_id_length)
+        client = client.cast(pa.string())
+        if header.client_id_is_cut.any():
+            told = pc.binary_join_element_wise(client, CUT, "")
+            client = pc.if_else(header.client_id_is_cut, told, client)
         table = describe(side, key, client, self._ordinals(side), self._names)
         table = table.append_column("id", pa.array(self._count + np.arange(len(head))))
         self._count += len(head)
@@ -325,7 +333,13 @@ class Conversation:
             head.end,
         )  # fmt: skip
         known = table["known"].to_numpy()[answered]
-        return Side(head, messages, facts.gather(messages, self._response_roles), known, is_token)
+        return Side(
+            head,
+            messages,
+            facts.gather(messages, self._response_roles, head.whole),
+            known,
+            is_token,
+        )
 
     def _keep_waiting(
         self, unmatched: Heads, spaces: Sequence[ByteSpace], now: int, last: bool

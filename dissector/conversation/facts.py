@@ -81,7 +81,7 @@ class Group:
         for candidate in self.walked.by_role(role):
             rows = column.rows_in(candidate.level)
             deeper = best is None or len(candidate.level.path) > len(best[0].level.path)
-            if rows is None or not deeper:
+            if rows is None or not deeper or not len(candidate.row):
                 continue
             index = np.full(len(candidate.level.owner), -1, np.int64)
             index[candidate.row] = np.arange(len(candidate.row))
@@ -205,10 +205,11 @@ class Facts:
         return total
 
 
-def gather(messages: Messages, roles: frozenset[str]) -> Facts:
+def gather(messages: Messages, roles: frozenset[str], whole: Bools) -> Facts:
     """Walk all messages, group by group, and keep the fields that have one of `roles`.
 
-    Messages whose API or version the definitions do not know are not good, and in no group.
+    `whole`: messages of which no byte is missing; of the others, what is there is kept. Messages
+    whose API or version the definitions do not know are not good, and in no group.
     """
     good = np.zeros(len(messages), np.bool_)
     facts = Facts(messages, good)
@@ -224,7 +225,9 @@ def gather(messages: Messages, roles: frozenset[str]) -> Facts:
         except UnknownVersion:
             continue
         space = messages.spaces[int(messages.space[first])]
-        walked = walk(layout, space, messages.start[members], messages.end[members], roles)
+        walked = walk(
+            layout, space, messages.start[members], messages.end[members], roles, ~whole[members]
+        )
         good[members] = walked.good
         facts.groups.append(Group(space, members.astype(np.int64), walked))
     return facts

@@ -104,7 +104,9 @@ class RequestHeads:
     client_id: Int64
     """Address of the client id's first byte."""
     client_id_length: Int64
-    """-1 where there is none."""
+    """Bytes that are there; -1 where there is none."""
+    client_id_is_cut: NDArray[np.bool_]
+    """More of it was sent than the capture has."""
     body: Int64
     """Address of the body."""
     known: NDArray[np.bool_]
@@ -122,11 +124,12 @@ def request_heads(head: Heads, spaces: Sequence[ByteSpace]) -> RequestHeads:
     has_client = (header != 0) & may_be & (start + 10 <= end)
     length = numbers(spaces, head.space, np.minimum(start + 8, end), "i2")
     fits = has_client & (length >= -1) & (start + 10 + length <= end)
-    length = np.where(fits, length, -1)
+    is_cut = has_client & ~fits & ~head.whole & (length > 0)
+    length = np.where(fits, length, np.where(is_cut, end - start - 10, -1))
     body = start + np.where(header == 0, 8, 10 + np.maximum(length, 0))
-    body = _behind_tags(spaces, head.space, body, end, header == 2)
+    body = np.where(is_cut, end + 1, _behind_tags(spaces, head.space, body, end, header == 2))
     known = (start + 8 <= end) & (header != UNKNOWN) & (fits | (header == 0) | ~head.whole)
-    return RequestHeads(api_key, version, start + 10, length, body, known)
+    return RequestHeads(api_key, version, start + 10, length, is_cut, body, known)
 
 
 def response_bodies(

@@ -9,7 +9,9 @@ Nothing is raised, whatever the bytes are. A position only ever grows, every gat
 the end of its body, and whatever cannot be right (a negative length, a count of more elements than
 there are bytes) adds `POISON`. So one comparison at the end finds the messages that are not what
 their layout says: those whose position is not the end of their body. They are left out of all
-columns, and the explaining walker can say what is wrong with them.
+columns, and the explaining walker can say what is wrong with them. Of messages that are known to be
+cut, the fields outside arrays that are there are kept: of an array, nobody could tell how much is
+missing.
 
 Elements of arrays are rows of a `Level`; level 0 holds the messages. A column names the row of each
 of its values, so that optional fields cost nothing, and the address, which orders what was walked
@@ -110,7 +112,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """What one walk found: `good` of shape (n,), and the columns of the good messages."""
+    """What one walk found: `good` of shape (n,), and the columns of the good messages.
+
+    Of cut messages, columns of level 0 have what is there.
+    """
 
     good: NDArray[np.bool_]
     """Messages whose position ended exactly at the end of their body."""
@@ -122,11 +127,13 @@ class Walked:
 
 
 def walk(
-    layout: Layout, space: ByteSpace, start: Int64, end: Int64, roles: frozenset[str]
-) -> Walked:
+    layout: Layout, space: ByteSpace, start: Int64, end: Int64, roles: frozenset[str],
+    cut: NDArray[np.bool_] | None = None,
+) -> Walked:  # fmt: skip
     """Walk the bodies [start, end) of n messages of one layout; keep the fields that have `roles`.
 
     `start` and `end`: int64 addresses in `space`, shape (n,); the header is not part of a body.
+    `cut`: messages of which only the beginning is there, up to `end`.
     """
     walker = _Walker(layout.flexible, space, roles)
     messages = np.arange(len(start), dtype=np.int64)
@@ -134,7 +141,8 @@ def walk(
     root.add(messages, messages)
     position = walker.struct(layout.fields, root, messages, start, end)
     good = position == end
-    return Walked(good, walker.finish(good))
+    there = np.full(len(end), -1) if cut is None else np.where(cut, end, -1)
+    return Walked(good, walker.finish(good, there))
 
 
 def skip_tags(space: ByteSpace, at: Int64, end: Int64) -> Int64:
@@ -222,8 +230,11 @@ class _Walker:
             self._keep(each, rows, row, np.minimum(at, end), length, prefix)
         return at + np.maximum(length, 0)
 
-    def finish(self, good: NDArray[np.bool_]) -> list[Column]:
-        """The columns of the good messages."""
+    def finish(self, good: NDArray[np.bool_], there: Int64) -> list[Column]:
+        """The columns of the good messages, and what is there of the cut ones.
+
+        `there`: address behind the last byte of each cut message; -1 for others.
+        """
         levels: dict[tuple[str, ...], Level] = {}
         columns = []
         for path, kept in self.kept.items():
@@ -231,7 +242,11 @@ class _Walker:
             row, at = np.concatenate(kept.row), np.concatenate(kept.at)
             value = np.concatenate(kept.value)
             if not good.all():
-                keep = good[level.message[row]]
+                message = level.message[row]
+                keep = good[message]
+                if level.parent is None:
+                    width = WIDTHS.get(kept.of.type, value)
+                    keep |= (at < there[message]) & (at + width <= there[message])
                 row, at, value = row[keep], at[keep], value[keep]
             number = kept.of.type in DTYPES
             columns.append(

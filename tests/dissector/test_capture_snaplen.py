@@ -1,0 +1,66 @@
+"""Captures of the beginnings of packets: headers, and what can be read of the bodies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import rewriting
+
+import dissector
+
+RECORDINGS = (
+    "aiokafka-tansu.pcap",
+    "kafka-4-sasl.pcap.zst",
+    "kafka-4-transactions.pcap.zst",
+    "kafka-4-group-eager.pcap.zst",
+    "kafka-3-java-2-8.pcap.zst",
+)
+SAME = (
+    *("api", "api_version", "client_ip", "client_port", "broker_ip", "broker_port"),
+    *("request_bytes", "response_bytes", "request_time", "response_time", "latency_ms"),
+)
+SAME_OR_UNKNOWN = (
+    *("throttle_time_ms", "acks", "max_wait_ms", "group_id", "member_id", "transactional_id"),
+    *("record_count", "record_bytes"),
+)
+
+
+def exchanges(path: Path) -> dict[tuple, dict]:
+    """The rows of `exchanges`, by what tells them apart."""
+    rows = dissector.open_capture(path).tables(["exchanges"])["exchanges"].to_pylist()
+    found = {
+        (row["client_port"], row["request_packet"], row["correlation_id"]): row for row in rows
+    }
+    assert len(found) == len(rows)
+    return found
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("snaplen", [80, 96, 160])
+def test_every_request_is_told(tmp_path: Path, name: str, snaplen: int):
+    packets = rewriting.read(name)
+    whole = exchanges(rewriting.write(tmp_path / "whole.pcap", packets))
+    cut = exchanges(rewriting.write(tmp_path / "cut.pcap", packets, snaplen))
+    assert cut.keys() == whole.keys()
+    known = 0
+    for key, row in cut.items():
+        assert {each: row[each] for each in SAME} == {each: whole[key][each] for each in SAME}
+        assert row["status"] != "undecoded"
+        for each in SAME_OR_UNKNOWN:
+            assert row[each] in (None, whole[key][each])
+            known += row[each] is not None
+        client, _, behind = (row["client_id"] or "").partition("…")
+        assert not behind
+        assert (whole[key]["client_id"] or "").startswith(client)
+    assert known > len(cut) / 4
+    assert {row["client_id"] for row in cut.values()} != {None}
+
+
+def test_an_error_at_the_top_is_told_although_the_message_is_cut(tmp_path: Path):
+    packets = rewriting.read("kafka-4-group-eager.pcap.zst")
+    whole = exchanges(rewriting.write(tmp_path / "whole.pcap", packets))
+    cut = exchanges(rewriting.write(tmp_path / "cut.pcap", packets, 96))
+    codes = {key: row["error_code"] for key, row in cut.items() if row["error_count"] is None}
+    assert {codes[key] for key in codes} > {None}
+    assert all(code in (None, whole[key]["error_code"]) for key, code in codes.items())
