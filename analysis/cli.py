@@ -32,6 +32,7 @@ COMMANDS: Final = (
     "show",
     "records",
     "sql",
+    "report",
     "sniff",
     "spark",
 )

@@ -97,11 +97,12 @@ class CaptureTables:
             if self.pass_on and self.named == {name: 1}:
                 batches = (batch for _, batch in self._stream([name]))
                 return pa.RecordBatchReader.from_batches(_SCHEMAS[name], batches)
-            self._keep([each for each in self.named if each not in self._kept])
+            self.read(self.named)
         return self._kept[name].to_reader()
 
-    def _keep(self, names: Collection[str]) -> None:
-        """Read tables into mapped files."""
+    def read(self, names: Collection[str]) -> None:
+        """Read those of these tables that are not kept yet, in one pass, into mapped files."""
+        names = [name for name in TABLES if name in names and name not in self._kept]
         with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
             files = {name: Path(folder) / name for name in names}
             writers = {name: pa.ipc.new_file(files[name], _SCHEMAS[name]) for name in names}

@@ -1,0 +1,40 @@
+"""``kafka-dissector report``: a capture as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from analysis.commands.common import Input, Output, allow_pandas, on_capture
+from analysis.commands.output import check
+from analysis.extras import needed
+
+
+@click.command("report")
+@on_capture
+@click.option(
+    "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    default="report.html", show_default=True, help="Write to this file.",
+)  # fmt: skip
+def command(source: Input, file: Path) -> None:
+    """Make a page of all answers, with charts.
+
+    One HTML file: it opens in any browser, needs no network, and may be passed on. It has client
+    ids, topics, groups and addresses of the capture, but nothing of the records.
+    """
+    check(Output("html", file, show_secrets=False), source)
+    allow_pandas()
+    with source.options() as options:
+        with needed("report"):
+            from analysis.export import output
+            from analysis.report.page import page
+            from analysis.report.sections import head, sections
+            from analysis.sql import CaptureTables
+
+        tables = CaptureTables(source.captures, **options)
+        totals, span = head(tables)
+        pieces = page(source.name, totals, span, sections(tables, span), source.again)
+        with output(file) as sink:
+            sink.writelines(pieces)
+    click.echo(f"{file}: {file.stat().st_size / 1e6:.1f} MB", err=True)

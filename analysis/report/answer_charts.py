@@ -1,0 +1,125 @@
+"""Charts of answers: a function takes what an answer gives; see `charts`."""
+
+from __future__ import annotations
+
+import altair as alt
+import pandas as pd
+
+from analysis.report.bins import BINS, LINES, NAMES
+from analysis.report.marks import (
+    HEIGHT,
+    Chart,
+    colour,
+    height,
+    legend,
+    names,
+    records,
+    time,
+    tips,
+    window,
+)  # fmt: skip
+
+
+def rebalances(groups: pd.DataFrame) -> Chart | None:
+    """When each group rebalanced, and what set it off: `analysis.groups`."""
+    columns = ["group_id", "start_time", "end_time", "duration_ms", "trigger", "trigger_client_id",
+               "member_count", "generation"]  # fmt: skip
+    rows = records(groups[columns])
+    if not rows:
+        return None
+    base = alt.Chart(
+        alt.InlineData(rows), height=height(rows, "group_id", 36), width="container"
+    ).encode(
+        x=time("start_time"),
+        y=names("group_id"),
+        color=colour("trigger", rows),
+        tooltip=tips(rows, *columns),
+    )
+    bars = base.mark_bar(height=14).encode(x2="end_time:Q")
+    # A rebalance may be shorter than a pixel of the capture: its start is always to be seen.
+    starts = base.mark_tick(thickness=3, height=20)
+    return (
+        alt.layer(bars, starts)
+        .add_params(*window())
+        .properties(description="Rebalances over time, a row for each group")
+    )
+
+
+def lag(states: pd.DataFrame) -> Chart | None:
+    """How far each group was behind, over time: `analysis.lag` with all that it knows."""
+    known = states.dropna(subset=["lag"])
+    group = known["group_id"].astype("object").fillna("(no group)").astype(str)
+    reader = group + " / " + known["topic"].astype(str) + " " + known["partition"].astype(str)
+    known = known[["time", "lag"]].assign(reader=reader)
+    worst = known.groupby("reader")["lag"].max().nlargest(NAMES).index
+    rows = records(_thinned(known[known["reader"].isin(worst)], "reader", "lag"))
+    if not rows:
+        return None
+    pick = legend("reader")
+    return (
+        alt.Chart(alt.InlineData(rows), height=HEIGHT, width="container")
+        .mark_line(interpolate="step-after", point=alt.OverlayMarkDef(size=16))
+        .encode(
+            x=time(),
+            y=alt.Y("lag:Q").title("records behind"),
+            color=colour("reader", rows),
+            opacity=alt.when(pick).then(alt.value(1)).otherwise(alt.value(0.08)),
+            tooltip=tips(rows, "time", "reader", "lag"),
+        )
+        .add_params(pick, *window())
+        .properties(description="Records that groups were behind, the worst partitions")
+    )
+
+
+def delay(delays: pd.DataFrame) -> Chart | None:
+    """How long records waited for their first reader: `analysis.delay`."""
+    columns = ["topic", "partition", "fetched", "p50_ms", "p95_ms", "p99_ms", "max_ms"]
+    slowest = delays[columns].dropna(subset=["p50_ms"]).nlargest(LINES, "p99_ms")
+    name = slowest["topic"].astype(str) + " " + slowest["partition"].astype(str)
+    rows = records(slowest.assign(name=name))
+    if not rows:
+        return None
+    base = alt.Chart(alt.InlineData(rows), height=height(rows, "name"), width="container").encode(
+        y=alt.Y("name:N", sort=[row["name"] for row in rows]).title(None).axis(labelLimit=180),
+        tooltip=tips(rows, *columns),
+    )
+    scale = (
+        alt.X("p50_ms:Q").scale(type="log").title("delay from median to p99, ms").axis(tickCount=6)
+    )
+    return alt.layer(
+        base.mark_bar(height=6).encode(x=scale, x2="p99_ms:Q"),
+        base.mark_point(filled=True, size=60, opacity=1).encode(x="p50_ms:Q"),
+        base.mark_tick(thickness=2, height=14).encode(x="p99_ms:Q"),
+    ).properties(description="Delay from produce to first fetch, a row for each partition")
+
+
+def offsets(audit: pd.DataFrame) -> Chart | None:
+    """Which offsets of each partition were written and read: `analysis.audit`."""
+    columns = ["topic", "partition", "action", "first_offset", "last_offset", "records"]
+    known = audit[[*columns, "client_id"]].dropna(subset=["first_offset", "last_offset"])
+    name = known["topic"].astype(str) + " " + known["partition"].astype(str)
+    known = known.assign(name=name, end=known["last_offset"] + 1)
+    busiest = known.groupby("name")["records"].sum().nlargest(LINES // 2).index
+    rows = records(known[known["name"].isin(busiest)])
+    if not rows:
+        return None
+    return (
+        alt.Chart(alt.InlineData(rows), height=height(rows, "name", 30), width="container")
+        .mark_bar()
+        .encode(
+            x=alt.X("first_offset:Q").scale(zero=False).title("offset"),
+            x2="end:Q",
+            y=names("name"),
+            yOffset="action:N",
+            color=colour("action", rows),
+            tooltip=tips(rows, *columns, "client_id"),
+        )
+        .properties(description="Offsets that were produced and consumed, by partition")
+    )
+
+
+def _thinned(points: pd.DataFrame, name: str, value: str) -> pd.DataFrame:
+    """Of each name and bin of time the point with the largest value."""
+    time = points["time"].astype("int64")
+    bin = ((time - time.min()) // ((time.max() - time.min()) // BINS + 1)).rename("bin")
+    return points.loc[points.groupby([name, bin])[value].idxmax()]

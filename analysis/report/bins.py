@@ -1,0 +1,218 @@
+"""What charts show: a capture, counted by SQL into as many rows as a screen has room for.
+
+A chart of a million exchanges is not a million points: times fall into bins of a round width, and
+of names the busiest are told apart, the rest being `OTHER`. So what a chart holds depends on the
+screen, not on the capture. Every function takes a connection with the capture's views
+(`analysis.connect`) and gives rows as dicts. Columns `time` and `until` are the ends of a bin, in
+ms since 1970.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import duckdb
+
+Rows: TypeAlias = list[dict[str, Any]]
+
+BINS: Final = 120
+"""Bins of time, at most."""
+NAMES: Final = 8
+"""Names that have a colour of their own, at most."""
+LINES: Final = 40
+"""Names on an axis, at most."""
+OTHER: Final = "others"
+
+_MS: Final = 10**6
+_SECONDS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200)
+_STEPS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, *(each * 1000 for each in _SECONDS))
+"""Widths of a bin that a person can read, in ms; above them, whole days."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From when to when the exchanges of a capture are, and the width of a bin; ns."""
+
+    first: int
+    last: int
+    bin: int
+
+    def of(self, time: str) -> str:
+        """SQL for the columns `time` and `until`: ends of the bin in which a time falls, in ms."""
+        start = f"epoch_ns({time}) // {self.bin} * {self.bin}"
+        return f"{start} / {_MS} as time, ({start} + {self.bin}) / {_MS} as until"
+
+
+def span(connection: duckdb.DuckDBPyConnection) -> Span | None:
+    """None where no exchange is in the capture."""
+    first, last = connection.sql(
+        "select min(epoch_ns(coalesce(request_time, response_time))), "
+        "max(epoch_ns(coalesce(response_time, request_time))) from exchanges"
+    ).fetchall()[0]
+    if first is None:
+        return None
+    return Span(first, last, _width((last - first) / BINS))
+
+
+def traffic(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
+    """time, until, api, requests, bytes, rate (requests/s)."""
+    return _rows(
+        connection,
+        f"""
+        select {span.of("request_time")}, {_named("api", "exchanges", "request_time")}
+          as api, count(*) as requests,
+          sum(coalesce(request_bytes, 0) + coalesce(response_bytes, 0))::bigint as bytes,
+          count(*) * 1e9 / {span.bin} as rate
+        from exchanges where request_time is not null group by all order by all
+        """,
+    )
+
+
+def latency_over_time(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
+    """time, until, api, answers, and of their latencies p50_ms, p99_ms, max_ms."""
+    return _rows(
+        connection,
+        f"""
+        select {span.of("request_time")}, {_named("api", "exchanges", "latency_ms")}
+          as api, count(*) as answers, quantile_cont(latency_ms, 0.5) as p50_ms,
+          quantile_cont(latency_ms, 0.99) as p99_ms, max(latency_ms) as max_ms
+        from exchanges where latency_ms is not null group by all order by all
+        """,
+    )
+
+
+def latency_distribution(connection: duckdb.DuckDBPyConnection) -> Rows:
+    """api, from_ms and to_ms (a fifth of a power of ten), answers, share (of the API's answers)."""
+    return _rows(
+        connection,
+        f"""
+        with answered as (
+          select {_named("api", "exchanges", "latency_ms", LINES)} as api,
+            floor(log10(greatest(latency_ms, 0.001)) * 5)::int as bin
+          from exchanges where latency_ms is not null)
+        select api, pow(10, bin / 5) as from_ms, pow(10, (bin + 1) / 5) as to_ms,
+          count(*) as answers, count(*) / sum(count(*)) over (partition by api) as share
+        from answered group by api, bin order by api, bin
+        """,
+    )
+
+
+def clients_and_brokers(connection: duckdb.DuckDBPyConnection) -> Rows:
+    """client, broker, answers, p50_ms, p99_ms, errors; of the busiest of both."""
+    return _rows(
+        connection,
+        f"""
+        with ends as (
+          select coalesce(client_id, '(none)') as client,
+            broker_ip || ':' || broker_port as broker, latency_ms, error_count
+          from exchanges where latency_ms is not null)
+        select {_named("client", "ends", "latency_ms", LINES)} as client,
+          {_named("broker", "ends", "latency_ms", LINES)} as broker, count(*) as answers,
+          quantile_cont(latency_ms, 0.5) as p50_ms, quantile_cont(latency_ms, 0.99) as p99_ms,
+          count_if(error_count > 0) as errors
+        from ends group by 1, 2 order by 1, 2
+        """,
+    )
+
+
+def throttle(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
+    """time, until, client_id, responses, total_ms, longest_ms."""
+    return _rows(
+        connection,
+        f"""
+        with throttled as (
+          select coalesce(client_id, '(none)') as client_id, response_time, throttle_time_ms
+          from exchanges where throttle_time_ms > 0 and response_time is not null)
+        select {span.of("response_time")},
+          {_named("client_id", "throttled", "client_id")} as client_id, count(*) as responses,
+          sum(throttle_time_ms)::bigint as total_ms, max(throttle_time_ms) as longest_ms
+        from throttled group by all order by all
+        """,
+    )
+
+
+def errors(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
+    """time, until, error, count."""
+    return _rows(
+        connection,
+        f"""
+        select {span.of("time")}, {_named("error", "errors", "time")} as error,
+          count(*) as count
+        from errors where time is not null group by all order by all
+        """,
+    )
+
+
+def unanswered(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
+    """time, until, api, requests."""
+    return _rows(
+        connection,
+        f"""
+        with waiting as (select * from exchanges
+          where status = 'unanswered' and request_time is not null)
+        select {span.of("request_time")}, {_named("api", "waiting", "api")} as api,
+          count(*) as requests
+        from waiting group by all order by all
+        """,
+    )
+
+
+def batch_sizes(connection: duckdb.DuckDBPyConnection) -> Rows:
+    """from_bytes and to_bytes (a power of two), codec, batches, records; of what is produced."""
+    return _rows(
+        connection,
+        """
+        with produced as (
+          select floor(log2(greatest(bytes, 1)))::int as bin, codec, record_count
+          from batches where api = 'Produce' and bytes is not null)
+        select pow(2, bin)::bigint as from_bytes, pow(2, bin + 1)::bigint as to_bytes,
+          coalesce(codec, '(unknown)') as codec, count(*) as batches,
+          sum(record_count)::bigint as records
+        from produced group by all order by all
+        """,
+    )
+
+
+def totals(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    """One row over the whole capture: what the head of the report says."""
+    return _rows(
+        connection,
+        """
+        select * from
+          (select count(*) as exchanges, count(distinct client_id) as clients,
+             count(distinct (broker_ip, broker_port)) as brokers,
+             count_if(throttle_time_ms > 0) as throttled,
+             count_if(status = 'unanswered') as unanswered,
+             count_if(status = 'undecoded') as undecoded,
+             coalesce(sum(error_count), 0)::bigint as errors from exchanges),
+          (select count(*) as connections,
+             coalesce(sum(client_bytes + broker_bytes), 0)::bigint as bytes,
+             epoch_ns(min(first_time)) as first, epoch_ns(max(last_time)) as last
+           from connections),
+          (select count(*) as problems from problems)
+        """,
+    )[0]
+
+
+def _width(ns: float) -> int:
+    """The narrowest bin that a person can read and that is no narrower than this; ns."""
+    for step in _STEPS:
+        if step * _MS >= ns:
+            return step * _MS
+    day = 24 * 3600 * 10**9
+    return -int(-ns // day) * day
+
+
+def _named(column: str, table: str, counted: str, most: int = NAMES) -> str:
+    """SQL for a name of those that are most frequent among rows with `counted`, else `OTHER`."""
+    return f"""case when {column} in (
+      select {column} from {table} where {counted} is not null and {column} is not null
+      group by {column} order by count(*) desc, {column} limit {most}) then {column}
+      else '{OTHER}' end"""
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, query: str) -> Rows:
+    relation = connection.sql(query)
+    names = relation.columns
+    return [dict(zip(names, row, strict=True)) for row in relation.fetchall()]
