@@ -145,6 +145,18 @@ ANSWERS: Final[Mapping[str, Answer]] = MappingProxyType(
                 (Option("show", "producers", "Rows for producers, transactions or gaps"),),
             ),
             Answer(
+                "network",
+                "Is it the network or the broker that takes the time?",
+                ("connections", "exchanges", "batches"),
+                (_by("client_id", "broker", of="connections, or client_id, broker, software"),),
+            ),
+            Answer(
+                "leadership",
+                "Which leaders moved, and what did clients go through?",
+                ("topics", "errors", "partitions", "exchanges", "connections"),
+                (Option("show", "moves", "Rows for moves or clients"),),
+            ),
+            Answer(
                 "batching",
                 "Do producers batch and compress well, and what acks do they ask for?",
                 ("batches", "exchanges", "connections"),

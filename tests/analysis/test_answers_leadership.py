@@ -1,0 +1,126 @@
+"""Leaders move when nodes are stopped; requests are refused as often as brokers say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from answering import CAPTURES, capture, made, told
+
+import analysis
+from analysis.answers.leadership import CLIENT_COLUMNS, COLUMNS
+from captures.record.kafka.truth import read
+from dissector.errors import DissectorError
+
+NEEDS = ("topics", "errors", "partitions", "exchanges", "connections")
+NS = 1_000_000_000
+CODES = {"NOT_LEADER_OR_FOLLOWER": 6, "FENCED_LEADER_EPOCH": 74, "UNKNOWN_LEADER_EPOCH": 76}
+
+
+def events(name: str, event: str) -> list[dict[str, Any]]:
+    rows = read(CAPTURES / f"{name}.truth.jsonl.zst")
+    return [row for row in rows if row.get("event") == event]
+
+
+@pytest.mark.parametrize(
+    ("name", "topic", "node"), [("kafka-3-zookeeper", "orders", 2), ("kafka-4-quorum", "orders", 5)]
+)
+def test_leaders_move_when_their_node_is_stopped(name: str, topic: str, node: int) -> None:
+    stopped = next(row["time"] for row in events(name, "stopped") if row["node"] == node)
+    moves = analysis.leadership(capture(name, NEEDS)).query("topic == @topic")
+    left = moves[(moves["leader_before"] == node) & (moves["leader"] != node)]
+    assert len(left) > 0
+    # A broker that is stopped hands its leadership over first; followers are fenced, and so learn.
+    assert ((left["time"].astype("int64") - stopped) / NS).between(0, 1).any()
+    assert (left["leader_epoch"] > left["epoch_before"]).all()
+    assert (left["errors"] > 0).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "unlogged"),
+    [("kafka-3-zookeeper", 0), ("kafka-4-errors", 1)],  # a broker that stops does not log its last
+)
+def test_every_request_that_brokers_refused_is_counted_once(name: str, unlogged: int) -> None:
+    codes = [code for codes in told(name)["errors"].dropna() for code in codes]
+    moves = analysis.leadership(capture(name, NEEDS))
+    assert moves["errors"].sum() == unlogged + sum(code in CODES.values() for code in codes)
+    clients = analysis.leadership(capture(name, NEEDS), show="clients")
+    assert clients["leader_errors"].sum() == moves["errors"].sum()
+
+
+def test_a_partition_that_was_moved_under_its_clients() -> None:
+    """scenarios/trouble.py moves `movable` from node 1 to node 2 under a producer and a reader."""
+    move = analysis.leadership(capture("kafka-4-errors", NEEDS)).query("topic == 'movable'").iloc[0]
+    assert (move["leader_before"], move["leader"], move["told_by"]) == (1, 2, "broker")
+    assert (move["leader_epoch"], move["error"]) == (1, "NOT_LEADER_OR_FOLLOWER")
+    assert move["clients"] == 2  # the client, and the follower that was the leader
+
+
+def test_nothing_moves_where_nothing_does() -> None:
+    for name in ("kafka-4-followed", "kafka-4-transactions"):
+        assert analysis.leadership(capture(name, NEEDS)).empty
+
+
+def topic(at: int, leader: int, epoch: int | None) -> dict[str, object]:
+    return {"time": at * NS, "topic": "t", "partition": 0, "leader": leader, "leader_epoch": epoch}
+
+
+def error(at: int, name: str = "NOT_LEADER_OR_FOLLOWER") -> dict[str, object]:
+    return {
+        "time": at * NS, "topic": "t", "partition": 0, "error": name, "client_id": "c",
+        "client_ip": "10.0.0.1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("told_leaders", "moves"),
+    [
+        ([topic(1, 1, 0)], []),
+        ([topic(1, 1, 0), topic(2, 2, 1)], [(2, 1)]),
+        ([topic(1, 1, 0), topic(2, 1, 1)], [(1, 1)]),  # elected again
+        ([topic(1, 1, 3), topic(2, 2, 2)], []),  # a broker that is behind
+        ([topic(1, 1, 3), topic(2, 2, 2), topic(3, 2, 4)], [(2, 4)]),
+        ([topic(1, 1, 0), topic(2, -1, 0), topic(3, 2, 1)], [(-1, 0), (2, 1)]),
+        ([topic(1, 1, None), topic(2, 2, None)], [(2, None)]),
+    ],
+)
+def test_what_is_a_move(
+    told_leaders: list[dict[str, object]], moves: list[tuple[int, int | None]]
+) -> None:
+    found = analysis.leadership(made(topics=told_leaders)).astype("object")
+    rows = found[["leader", "leader_epoch"]].where(found["leader_epoch"].notna(), None)
+    assert [tuple(row) for row in rows.values.tolist()] == [
+        move if move[1] is not None else (None, None) for move in moves
+    ]
+
+
+@pytest.mark.parametrize(("at", "errors"), [(19, 1), (21, 1), (5, 0), (40, 0)])
+def test_errors_go_with_the_nearest_move(at: int, errors: int) -> None:
+    rows = analysis.leadership(made(topics=[topic(1, 1, 0), topic(20, 2, 1)], errors=[error(at)]))
+    assert rows.loc[rows["leader"].notna(), "errors"].tolist() == [errors]
+    assert rows["errors"].sum() == 1
+
+
+def test_clients_that_connect_again() -> None:
+    def connection(number: int, first: int, last: int) -> dict[str, object]:
+        return {
+            "connection_id": number, "client_ip": "10.0.0.1", "broker_ip": "10.0.0.9",
+            "broker_port": 9092, "first_time": first * NS, "last_time": last * NS,
+            "opened": True, "closed": "rst" if number == 0 else "fin", "protocol": "kafka",
+        }  # fmt: skip
+
+    rows = [connection(0, 1, 5), connection(1, 2, 9), connection(2, 6, 9)]
+    row = analysis.leadership(made(connections=rows), show="clients").iloc[0]
+    # A second one beside the first is no reconnect: a client may have several.
+    assert (row["connections"], row["reconnects"], row["resets"]) == (3, 1, 1)
+
+
+def test_nothing_at_all() -> None:
+    for show, columns in (("moves", COLUMNS), ("clients", CLIENT_COLUMNS)):
+        found = analysis.leadership(made(), show=show)
+        assert list(found.columns) == [column.name for column in columns]
+        assert found.dtypes.equals(
+            analysis.leadership(capture("kafka-4-errors", NEEDS), show=show).dtypes
+        )
+    with pytest.raises(DissectorError, match="neither moves nor clients"):
+        analysis.leadership(made(), show="all")
