@@ -125,7 +125,9 @@ class Summary:
         """Count all of them."""
         for name, batch in batches:
             if len(batch):
-                _READERS[name](self, pa.table(batch).append_column("count", _ones(len(batch))))
+                getattr(self, f"_read_{name}")(
+                    pa.table(batch).append_column("count", _ones(len(batch)))
+                )
 
     @property
     def exchanges(self) -> int:
@@ -160,13 +162,7 @@ class Summary:
         """By client id and software, those with the most requests first."""
         software = self._software()
         clients: dict[tuple[str | None, str | None], Client] = {}
-        for row in self._clients.rows():
-            key = (row["client_id"], software.get(row["connection_id"]))
-            client = clients.setdefault(key, Client(*key))
-            client.addresses[row["client_ip"]] = None
-            client.connections += 1
-            client.requests += row["count"]
-            client.errors += row["errors"]
+        add_clients(clients, self._clients.rows(), software)
         return sorted(clients.values(), key=lambda client: -client.requests)
 
     def errors(self) -> list[dict[str, Any]]:
@@ -264,7 +260,10 @@ class Summary:
     def _add_latencies(self, rows: pa.Table) -> None:
         answered = rows.filter(rows["latency_ms"].is_valid())
         kind = _kind_code(answered["api_key"], answered["api_version"])
-        self._latencies.append((kind, answered["latency_ms"].to_numpy()))
+        self._keep_latencies(kind, answered["latency_ms"].to_numpy())
+
+    def _keep_latencies(self, kind: NDArray[np.uint32], latency: NDArray[np.float64]) -> None:
+        self._latencies.append((kind, latency))
 
     def _latencies_by_kind(self) -> dict[int, list[float]]:
         if not self._latencies:
@@ -290,13 +289,18 @@ class Summary:
         return found
 
 
-_READERS: Final = {
-    "exchanges": Summary._read_exchanges,
-    "errors": Summary._read_errors,
-    "connections": Summary._read_connections,
-    "problems": Summary._read_problems,
-    "memberships": Summary._read_memberships,
-}
+def add_clients(
+    clients: dict[tuple[str | None, str | None], Client], rows: Iterable[Mapping[str, Any]],
+    software: Mapping[int, str],
+) -> None:  # fmt: skip
+    """Add connections to `clients`, by client id and software; `software`: by connection_id."""
+    for row in rows:
+        key = (row["client_id"], software.get(row["connection_id"]))
+        client = clients.setdefault(key, Client(*key))
+        client.addresses[row["client_ip"]] = None
+        client.connections += 1
+        client.requests += row["count"]
+        client.errors += row["errors"]
 
 
 def _kind_code(api_key: Any, version: Any) -> NDArray[np.uint32]:

@@ -9,6 +9,7 @@ from typing import Final
 import click
 import pyarrow as pa
 
+from analysis.live.bounded import BoundedSummary
 from analysis.summary import Summary
 from analysis.terminal import printable
 
@@ -24,7 +25,7 @@ class Counted:
     tables = frozenset(Summary.TABLES)
 
     def __init__(self) -> None:
-        self.summary = Summary()
+        self.summary = BoundedSummary()
         self._waiting: list[tuple[str, pa.RecordBatch]] = []
         self._rows = 0
         self._counted = time.monotonic()
@@ -44,12 +45,14 @@ class Counted:
         by_name: dict[str, list[pa.RecordBatch]] = {}
         for name, rows in self._waiting:
             by_name.setdefault(name, []).append(rows)
-        for name, batches in by_name.items():
-            self.summary.read((name, each) for each in _joined(batches))
+        for name in self.summary.TABLES:  # exchanges before their connections
+            self.summary.read((name, each) for each in _joined(by_name.get(name, [])))
         self._waiting, self._rows, self._counted = [], 0, time.monotonic()
 
 
 def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if not batches:
+        return []
     joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return joined
 

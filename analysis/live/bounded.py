@@ -1,0 +1,148 @@
+"""A summary that may go on for days: what grows with time in `Summary` is folded together here.
+
+Latencies are counted by their logarithm instead of kept: quantiles are within 1 %. A connection is
+added to its client's sums when its row comes, which is after its exchanges. Names from the wire
+(client ids, topics, groups) are told apart up to `NAMES` of each; those beyond are ``other``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from analysis.summary import Client, Summary, Totals, add_clients
+
+NAMES: Final = 10_000
+OTHER: Final = "other"
+PORTS: Final = 100
+"""Ports of other servers that are remembered."""
+
+_PER_OCTAVE: Final = 35
+_SHIFT: Final = 12  # bits of a bin: 64 octaves fit
+_US: Final = 1000.0
+
+
+class BoundedSummary(Summary):
+    """As `Summary`, in memory that does not grow with time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._histogram = Latencies()
+        self._totals = Totals(None, None, 0, 0, 0, 0, {}, [])
+        self._folded: dict[tuple[str | None, str | None], Client] = {}
+        self._names = {name: Names(NAMES) for name in ("client_id", "topic", "group_id")}
+
+    def read(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> None:
+        super().read((name, self._bounded(batch)) for name, batch in batches)
+
+    def clients(self) -> list[Client]:
+        clients = {
+            key: replace(each, addresses={**each.addresses}) for key, each in self._folded.items()
+        }
+        add_clients(clients, self._clients.rows(), {})
+        return sorted(clients.values(), key=lambda client: -client.requests)
+
+    def totals(self) -> Totals:
+        return self._totals
+
+    def _bounded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for name, names in self._names.items():
+            at = batch.schema.get_field_index(name)
+            if at >= 0:
+                batch = batch.set_column(
+                    at, batch.schema.field(at), names.bounded(batch.column(at))
+                )
+        return batch
+
+    def _read_connections(self, rows: pa.Table) -> None:
+        super()._read_connections(rows)
+        self._totals = _sum(self._totals, super().totals())
+        if (seen := self._clients.total) is not None:
+            over = pc.is_in(seen["connection_id"], rows["connection_id"].combine_chunks())
+            add_clients(self._folded, seen.filter(over).to_pylist(), self._software())
+            self._clients.total = seen.filter(pc.invert(over))
+        self._connections.clear()
+
+    def _keep_latencies(self, kind: NDArray[np.uint32], latency: NDArray[np.float64]) -> None:
+        self._histogram.add(kind, latency)
+
+    def _latencies_by_kind(self) -> dict[int, list[float]]:
+        return self._histogram.quantiles()
+
+
+class Latencies:
+    """Counts of latencies by kind and logarithm; the largest of each kind is exact."""
+
+    def __init__(self) -> None:
+        self._keys = np.zeros(0, np.int64)
+        self._counts = np.zeros(0, np.int64)
+        self._largest: dict[int, float] = {}
+
+    def add(self, kind: NDArray[np.uint32], ms: NDArray[np.float64]) -> None:
+        """`kind`: what each latency is of; shape (n,), as `ms`."""
+        bin_ = np.round(np.log2(np.maximum(ms * _US, 0) + 1) * _PER_OCTAVE).astype(np.int64)
+        keys = np.concatenate([self._keys, kind.astype(np.int64) << _SHIFT | bin_])
+        weights = np.concatenate([self._counts, np.ones(len(ms), np.int64)])
+        self._keys, place = np.unique(keys, return_inverse=True)
+        self._counts = np.bincount(place, weights, len(self._keys)).astype(np.int64)
+        kinds, index = np.unique(kind, return_inverse=True)
+        largest = np.full(len(kinds), -np.inf)
+        np.maximum.at(largest, index, ms)
+        for each, value in zip(kinds.tolist(), largest.tolist(), strict=True):
+            self._largest[each] = max(self._largest.get(each, value), value)
+
+    def quantiles(self) -> dict[int, list[float]]:
+        """By kind: the median, the 99th percentile, and the largest; ms."""
+        found = {}
+        kinds, first = np.unique(self._keys >> _SHIFT, return_index=True)
+        for kind, keys, counts in zip(
+            kinds.tolist(), np.split(self._keys, first[1:]), np.split(self._counts, first[1:]),
+            strict=True,
+        ):  # fmt: skip
+            reached = np.cumsum(counts)
+            at = np.searchsorted(reached, np.array([0.5, 0.99]) * reached[-1])
+            ms = (2.0 ** ((keys[at] & ((1 << _SHIFT) - 1)) / _PER_OCTAVE) - 1) / _US
+            found[kind] = [*np.minimum(ms, self._largest[kind]).tolist(), self._largest[kind]]
+        return found
+
+
+class Names:
+    """The first `limit` names that come; whatever comes after them is `OTHER`."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._known: dict[str, None] = {}
+
+    def bounded(self, column: pa.Array) -> pa.Array:
+        """The column, with `OTHER` for names that are too many."""
+        new = [name for name in pc.unique(column).to_pylist() if name not in self._known]
+        new = [name for name in new if name is not None]
+        room = self._limit - len(self._known)
+        self._known |= dict.fromkeys(new[:room])
+        if len(new) <= room:
+            return column
+        known = pc.is_in(column, pa.array(list(self._known), column.type))
+        return pc.if_else(pc.or_(known, column.is_null()), column, OTHER)
+
+
+def _sum(one: Totals, other: Totals) -> Totals:
+    first = [time for time in (one.first_time, other.first_time) if time is not None]
+    last = [time for time in (one.last_time, other.last_time) if time is not None]
+    ports = dict.fromkeys([*one.unknown_ports, *other.unknown_ports])
+    return Totals(
+        min(first, default=None),
+        max(last, default=None),
+        one.packets + other.packets,
+        one.bytes + other.bytes,
+        one.lost_bytes + other.lost_bytes,
+        one.lossy + other.lossy,
+        Counter(one.protocols) + Counter(other.protocols),
+        list(ports)[:PORTS],
+    )
