@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from dissector import internal_records, rows
+from dissector import internal_records, parallel, rows
 from dissector.connections import Connections
 from dissector.conversation.dialogue import REQUEST_WAIT
 from dissector.conversation.topic_names import TopicNames
@@ -45,6 +45,7 @@ def open_capture(
     hold: bool = True,
     show_secrets: bool = False,
     keylog: str | os.PathLike[str] | None = None,
+    jobs: int = 1,
     progress: Progress | None = None,
 ) -> Capture:
     """Open files, globs, folders, or ``-`` for standard input, as one capture in order of time.
@@ -56,6 +57,8 @@ def open_capture(
     `show_secrets`: leave secrets in the tables; see `dissector.secrets`.
     `keylog`: a file of TLS secrets (NSS key log format), which may still be written to. Those that
     a pcapng file carries are used without it.
+    `jobs`: processors to use, where files are large enough to be the sooner for it; the processes
+    are forked when the first rows are asked for. The rows and their order are the same.
     Raises CaptureError when nothing of the input can be read as a capture, nor the key log, and
     DissectorError where there is one, but not the package `cryptography`.
     """
@@ -67,7 +70,7 @@ def open_capture(
     source = open_packets(others) if others or not logs else None
     return Capture(
         source, logs, ports=ports, hold=hold, show_secrets=show_secrets, keylog=keylog,
-        progress=progress,
+        jobs=jobs if parallel.helps(source) else 1, progress=progress,
     )  # fmt: skip
 
 
@@ -86,6 +89,7 @@ class Capture:
         request_wait: int = REQUEST_WAIT,
         forget_after: int | None = None,
         keylog: str | os.PathLike[str] | None = None,
+        jobs: int = 1,
         progress: Progress | None = None,
     ) -> None:
         """`brokers`: where brokers are known to listen: high, low and port as in `PacketBlock`.
@@ -93,7 +97,9 @@ class Capture:
         `request_wait`: ns after which a request is unanswered; see `conversation.dialogue`.
         `forget_after`: ns after which a connection that is over is forgotten, its row being given
         out; see `Streams.over`. None: at the end, so that memory grows with the connections.
+        `jobs`: processors to use where `source` has files and nothing is forgotten.
         """
+        self._jobs = jobs
         self._segments = segments
         self._total = _total(source, segments)
         self._reading = Reading(source, ports=ports, keylog=keylog)
@@ -186,9 +192,13 @@ class Capture:
             wanted, self.names, self._connections, self._reading.captures,
             request_wait=self._request_wait, keep_frames=keep_frames,
         )  # fmt: skip
+        alone = self._jobs == 1 or keep_frames  # frames are not sent from process to process
+        if not alone and (memory := parallel.shared(self._reading, self._jobs)):
+            yield from parallel.rows(self._reading, telling, self._jobs, memory, self._count)
+            self._trips = self._reading.streams.round_trips or self._trips
+            return
         for stretch in self._reading.stretches():
-            self.packets += stretch.packets
-            self._read(stretch.bytes_read)
+            self._count(stretch.packets, stretch.bytes_read)
             yield from telling.rows(stretch)
             self._reading.tell(telling.brokers)
             if self._forget_after is not None:
@@ -222,6 +232,10 @@ class Capture:
     def open_connections(self) -> int:
         """Connections that were seen, and not their end."""
         return self._reading.open_connections
+
+    def _count(self, packets: int, size: int) -> None:
+        self.packets += packets
+        self._read(size)
 
     def _read(self, more: int) -> None:
         self.bytes += more

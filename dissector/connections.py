@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,16 @@ MAPPED = 0xFFFF << 32
 PROTOCOLS = pa.array(["unknown", "kafka", "tls", "unknown"])
 _NO_TLS = Facts()
 CLOSED = pa.array([None, "fin", "rst"])
+
+
+class Heard(NamedTuple):
+    """What the conversation tells of connections."""
+
+    requests: Int64
+    """How many, by row of the connection."""
+    responses: Int64
+    said: Mapping[str, Mapping[int, str]]
+    """What clients say of themselves, by role and row."""
 
 
 class Connections:
@@ -63,6 +74,19 @@ class Connections:
                     speaker, group.texts_beside(column, role, every).to_pylist(), strict=True
                 )
         return self._brokers(turn)
+
+    @property
+    def heard(self) -> Heard:
+        """All that was learned."""
+        return Heard(self._requests, self._responses, self._said)
+
+    def add(self, heard: Heard) -> None:
+        """Take what was learned elsewhere, of other connections."""
+        count = max(len(heard.requests), len(self._requests))
+        self._requests = _sum(self._requests, heard.requests, count)
+        self._responses = _sum(self._responses, heard.responses, count)
+        for role, said in heard.said.items():
+            self._said[role] |= said
 
     @property
     def mechanisms(self) -> Mapping[int, str]:
@@ -168,3 +192,10 @@ def _added(counts: Int64, connection: Int64, size: int) -> Int64:
     more = np.bincount(connection, minlength=max(size, len(counts)))
     more[: len(counts)] += counts
     return more.astype(np.int64)
+
+
+def _sum(one: Int64, other: Int64, size: int) -> Int64:
+    total = np.zeros(size, np.int64)
+    for counts in (one, other):
+        total[: len(counts)] += counts
+    return total

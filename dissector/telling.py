@@ -55,8 +55,8 @@ class Telling:
     ) -> None:  # fmt: skip
         """`wanted`: the tables to be filled. `request_wait`, `keep_frames`: see `Conversation`."""
         self._wanted = frozenset(wanted)
-        self._names = names
-        self._connections = connections
+        self.names = names
+        self.connections = connections
         self._captures = captures
         self._conversation = Conversation(
             names, tables=wanted, request_wait=request_wait, keep_frames=keep_frames
@@ -78,7 +78,7 @@ class Telling:
     def forget(self, connections: Int64) -> None:
         """Let go of these connections, none of which is `busy`."""
         self._conversation.forget(connections)
-        self._connections.forget(connections)
+        self.connections.forget(connections)
 
     @property
     def in_flight(self) -> int:
@@ -96,8 +96,8 @@ class Telling:
                 frames, stretch.now, stretch.ended & (not more), last=last
             )
             for side in (turn.request, turn.response):
-                self._names.learn(side.facts)
-            self.brokers += self._connections.learn(turn)
+                self.names.learn(side.facts)
+            self.brokers += self.connections.learn(turn)
             problems = frames.problems if more else [*stretch.problems, *frames.problems]
             del frames  # so that the memory of their bytes serves the next block
             yield turn, problems
@@ -106,16 +106,17 @@ class Telling:
     def rows(self, stretch: Stretch) -> Iterator[Rows]:
         """The rows of a stretch, as `IN_TURN` says, for each of its turns."""
         for turn, problems in self.turns(stretch):
-            yield from self._rows(turn, problems)
+            yield from self.rows_of(turn, problems)
             del turn
 
-    def _rows(self, turn: Turn, problems: list[Problem]) -> Iterator[Rows]:
-        names, wanted = self._names, self._wanted
+    def rows_of(self, turn: Turn, problems: list[Problem]) -> Iterator[Rows]:
+        """The rows of one of these turns, with what could not be read of it so far."""
+        names, wanted = self.names, self._wanted
         if "exchanges" in wanted:
-            batch = rows.exchanges(turn, names, self._connections, self._captures)
+            batch = rows.exchanges(turn, names, self.connections, self._captures)
             yield Rows("exchanges", batch)
         if "errors" in wanted:
-            yield Rows("errors", rows.errors(turn, names, self._connections))
+            yield Rows("errors", rows.errors(turn, names, self.connections))
         if "topics" in wanted:
             yield Rows("topics", rows.told(turn))
         for name, waiting in self._after_a_wait.items():

@@ -26,7 +26,7 @@ from dissector.packets.block import PAD, Bytes, Int64, PacketBlock
 from dissector.packets.fragments import Fragments
 from dissector.packets.layers import segments
 from dissector.packets.paths import find, open_reader
-from dissector.packets.records import CaptureReader, Columns, Records
+from dissector.packets.records import CaptureReader, Columns, Memory, Records
 from dissector.problems import Problem
 
 BLOCK_BYTES = 1 << 26
@@ -84,7 +84,10 @@ class FileSource:
         self.total_bytes: int | None = 0
         self.secrets: list[bytes] = []
         """TLS key logs that pcapng files carry; those at the head of a file from the start."""
-        self._block_bytes = block_bytes
+        self.memory: Memory | None = None
+        """Where blocks that are handed on as they were read are to be read to."""
+        self.block_bytes = block_bytes
+        """About how many bytes make a block."""
         self._packet_bytes = _PACKET_BYTES
         self._problems: list[Problem] = []  # not yet handed on
         self._lanes: list[_Lane] = []
@@ -172,9 +175,10 @@ class FileSource:
 
     def _read(self, lane: _Lane, reserve: int) -> PacketBlock | None:
         # However many files overlap, all that is held together is about one block.
-        room = min(self._block_bytes, int(PACKETS * self._packet_bytes)) // len(self._lanes)
-        room = min(max(room, _SMALLEST_BLOCK), self._block_bytes)
-        records = lane.reader.read(reserve, room)
+        room = min(self.block_bytes, int(PACKETS * self._packet_bytes)) // len(self._lanes)
+        room = min(max(room, _SMALLEST_BLOCK), self.block_bytes)
+        memory = self.memory if len(self._lanes) == 1 else None
+        records = lane.reader.read(reserve, room, memory)
         if records is None:
             return None
         block = segments(records, lane.index, lane.reader.name, lane.fragments)

@@ -188,21 +188,21 @@ class CaptureReader:
         self._input.close()
         self._ended = True
 
-    def read(self, reserve: int, room: int) -> Records | None:
+    def read(self, reserve: int, room: int, memory: Memory | None = None) -> Records | None:
         """The packets in the next `room` bytes of the file, or more of them; None at the end.
 
-        A pipe is waited for only until it has brought a whole packet.
+        A pipe is waited for only until it has brought a whole packet. `memory`: where to put them.
         """
         while not self._ended:
-            records = self._read_once(reserve, room)
+            records = self._read_once(reserve, room, memory or self._memory)
             if len(records.number) or records.problems or self._ended:
                 self._consumed += records.bytes_read
                 return records
         return None
 
-    def _read_once(self, reserve: int, room: int) -> Records:
+    def _read_once(self, reserve: int, room: int, memory: Memory) -> Records:
         fresh = reserve + len(self._carry)
-        data = self._memory.take(fresh + room + PAD)
+        data = memory.take(fresh + room + PAD)
         data[reserve:fresh] = np.frombuffer(self._carry, np.uint8)
         got, final = self._input.fill(data.data[fresh : fresh + room])
         end = fresh + got

@@ -90,6 +90,11 @@ class Streams:
         """What TLS handshakes told, by connection."""
         return self._decrypting.facts
 
+    def learn(self, tls: Mapping[int, Facts], round_trips: RoundTrips | None) -> None:
+        """What was learned elsewhere of the connections in the table."""
+        self._decrypting.facts.update(tls)
+        self.round_trips = round_trips
+
     @property
     def reserve(self) -> int:
         """Bytes to leave free in front of the next block."""

@@ -1,0 +1,248 @@
+"""What the processes do: one reads packets, one makes frames of them, some tell rows of frames.
+
+Blocks go round a ring of slots. The reader fills a slot when all tellers have released the block
+that was in it before, and hands on what they have learned of brokers; so reading is at most `AHEAD`
+blocks ahead of the telling. A teller puts rows into one of its boxes when the parent has taken what
+was in it before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import count, islice
+from multiprocessing.connection import Connection
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from dissector.conversation.topic_names import TopicNames
+from dissector.packets.block import Bytes, Int64, PacketBlock
+from dissector.packets.files import FileSource
+from dissector.parallel.memory import Region, Slot
+from dissector.problems import Problem
+from dissector.reading import Broker, Reading, Stretch
+from dissector.streams.frames import FrameBlock
+from dissector.streams.roundtrips import RoundTrips
+from dissector.streams.table import Bools, ConnectionTable
+from dissector.telling import Telling
+from dissector.tls import Facts
+
+_FIXED: Final = ("high", "low", "port")
+"""Columns of the connection table that do not change, of those that tellers need."""
+
+
+class Note(NamedTuple):
+    """What the parent is told of a stretch."""
+
+    problems: list[list[Problem]]
+    """What could not be read, by part."""
+    packets: int
+    bytes_read: int
+    is_last: bool
+
+
+class Known(NamedTuple):
+    """What streams know in the end."""
+
+    connections: Mapping[str, Any]
+    """Columns of the table by name, and its `count`."""
+    tls: Mapping[int, Facts]
+    round_trips: RoundTrips | None
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What a teller has learned of topics since it last said so."""
+
+    names: Mapping[str, str]
+    missing: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Frames:
+    """What tellers are told of a stretch."""
+
+    parts: list[FrameBlock]
+    now: int
+    ended: Bools
+    is_last: bool
+    known: int
+    """Connections that they knew before."""
+    columns: Mapping[str, Any]
+    """`_FIXED` columns of the new connections."""
+    client: Any
+    """Of all connections."""
+
+
+# Reading
+
+
+def read(
+    source: FileSource, slots: Sequence[Slot], releases: Sequence[Connection], out: Connection
+) -> None:
+    """Put blocks into slots, and what the process that frames them needs beside them."""
+    sent, is_over = 0, False
+    for turn in count():
+        slot = slots[turn % len(slots)]
+        brokers: list[Broker] = []
+        if turn >= len(slots):
+            for release in releases:
+                brokers += release.recv()
+        slot.region.clear()
+        source.memory = slot
+        block = source.read(0)
+        if is_over := block is None:
+            pass
+        elif slot.region.where(block.data) is None:
+            block = _moved(block, slot)
+        secrets = source.secrets[sent:]
+        sent += len(secrets)
+        out.send_bytes(slot.region.pack((block, brokers, secrets)))
+        if is_over:
+            return
+
+
+def _moved(block: PacketBlock, slot: Slot) -> PacketBlock:
+    """The block with its bytes where the slot has a place for them."""
+    data = slot.take(len(block.data))
+    data[:] = block.data
+    return replace(block, data=data)
+
+
+# Framing
+
+
+class _Blocks:
+    """The `PacketSource` of the process that makes frames: what the reader sends."""
+
+    def __init__(self, reading: Reading, source: FileSource, slots: Sequence[Slot],
+                 channel: Connection) -> None:  # fmt: skip
+        self.names = source.names
+        self.total_bytes = source.total_bytes
+        self._secrets = source.secrets
+        self._reading = reading
+        self._slots = slots
+        self._channel = channel
+        self._turn = 0
+        self.slot = slots[0]
+
+    def read(self, reserve: int) -> PacketBlock | None:
+        self.slot = self._slots[self._turn % len(self._slots)]
+        self._turn += 1
+        block: PacketBlock | None
+        block, brokers, secrets = self.slot.region.unpack(self._channel.recv_bytes())
+        self._reading.learn(brokers)
+        self._secrets += secrets
+        return block and self._with_room(block, reserve)
+
+    def _with_room(self, block: PacketBlock, reserve: int) -> PacketBlock:
+        """The block with `reserve` free bytes at its front."""
+        slot = self.slot
+        data: Bytes
+        if slot.region.where(block.data) == slot.front and reserve <= slot.front:
+            data = slot.region.memory[slot.front - reserve : slot.front + len(block.data)]
+        else:
+            data = np.concatenate([np.empty(reserve, np.uint8), block.data])
+        return replace(block, data=data, reserve=reserve, payload=block.payload + reserve)
+
+    def close(self) -> None:
+        """The reader closes its files itself."""
+
+
+def frame(
+    reading: Reading, source: FileSource, slots: Sequence[Slot], blocks: Connection,
+    tellers: Sequence[Connection], out: Connection,
+) -> None:  # fmt: skip
+    """Make frames of blocks: for all tellers, who choose among them; and tell the parent."""
+    incoming = reading.source = _Blocks(reading, source, slots, blocks)
+    table, known = reading.streams.connections, 0
+    for stretch in reading.stretches():
+        problems = [part.problems for part in stretch.frames]
+        problems[-1] = [*stretch.problems, *problems[-1]]
+        out.send(Note(problems, stretch.packets, stretch.bytes_read, stretch.is_last))
+        frames = _Frames(
+            [replace(part, problems=[]) for part in stretch.frames],
+            stretch.now, stretch.ended, stretch.is_last, known,
+            {name: getattr(table, name)[known : table.count] for name in _FIXED},
+            table.client[: table.count],
+        )  # fmt: skip
+        known = table.count
+        message = incoming.slot.region.pack(frames)
+        for teller in tellers:
+            teller.send_bytes(message)
+        stretch.frames.clear()
+        del frames
+    columns = {each.name: getattr(table, each.name) for each in fields(ConnectionTable)}
+    out.send(Known(columns, dict(reading.streams.tls), reading.streams.round_trips))
+
+
+# Telling
+
+
+class Outbox:
+    """Sends what a teller has to say; the parent takes it from an `Inbox`."""
+
+    def __init__(self, boxes: Sequence[Region], channel: Connection, names: TopicNames) -> None:
+        self._boxes = boxes
+        self._channel = channel
+        self._sent = 0
+        self._names = names
+        self._told: tuple[int, set[str]] = (0, set())
+
+    def send(self, value: object) -> None:
+        """Say this, and what was learned of topics."""
+        if self._sent >= len(self._boxes):
+            self._channel.recv_bytes()
+        box = self._boxes[self._sent % len(self._boxes)]
+        self._sent += 1
+        box.clear()
+        self._channel.send_bytes(box.pack((value, self._learned())))
+
+    def _learned(self) -> Learned | None:
+        known, missing = self._told
+        names = self._names
+        if known == len(names.names) and len(missing) == len(names.missing):
+            return None
+        self._told = len(names.names), set(names.missing)
+        return Learned(dict(islice(names.names.items(), known, None)), names.missing - missing)
+
+
+def tell(
+    telling: Telling, table: ConnectionTable, share: tuple[int, int], slots: Sequence[Slot],
+    frames: Connection, out: Outbox, release: Connection,
+) -> None:  # fmt: skip
+    """Tell rows of the connections of one share: its index, and how many there are."""
+    for turn in count():
+        slot = slots[turn % len(slots)]
+        given: _Frames = slot.region.unpack(frames.recv_bytes())
+        table.add(len(given.client) - given.known)
+        for name, values in given.columns.items():
+            getattr(table, name)[given.known : table.count] = values
+        table.client[: table.count] = given.client
+        parts = deque(_chosen(part, *share) for part in given.parts)
+        stretch = Stretch(parts, given.now, given.ended, given.is_last)
+        is_last = given.is_last
+        del given, parts
+        for message, problems in telling.turns(stretch):
+            out.send(None)
+            for rows in telling.rows_of(message, problems):
+                out.send(rows)
+            out.send(None)
+            del message
+        release.send(telling.brokers)
+        if is_last:
+            out.send(telling.connections.heard)
+            return
+
+
+def _chosen(frames: FrameBlock, share: int, shares: int) -> FrameBlock:
+    """The frames of some connections."""
+    chosen: Int64 = np.flatnonzero(frames.connection % shares == share)
+    columns = {
+        each.name: getattr(frames, each.name)[chosen]
+        for each in fields(frames)
+        if each.name not in ("data", "space", "problems")
+    }
+    return replace(frames, **columns)
