@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 import altair as alt
 import pandas as pd
 
@@ -19,29 +22,64 @@ from analysis.report.marks import (
     window,
 )  # fmt: skip
 
+SPANS: Final = 1000
+"""Spans of a chart, at most: the longest."""
+
 
 def rebalances(groups: pd.DataFrame) -> Chart | None:
     """When each group rebalanced, and what set it off: `analysis.groups`."""
-    columns = ["group_id", "start_time", "end_time", "duration_ms", "trigger", "trigger_client_id",
-               "member_count", "generation"]  # fmt: skip
-    rows = records(groups[columns])
+    spans = groups.assign(row=groups["group_id"])
+    more = ["trigger_client_id", "member_count", "generation"]
+    return _spans(spans, "trigger", more, "Rebalances over time, a row for each group")
+
+
+def transactions(found: pd.DataFrame) -> Chart | None:
+    """Transactions by how they ended: `analysis.producers`, each of them shown."""
+    name = found["transactional_id"].astype("object")
+    spans = found.assign(row=name.fillna("producer " + found["producer_id"].astype(str)))
+    more = ["client_id", "partitions", "records", "bytes"]
+    return _spans(spans, "outcome", more, "Transactions over time, a row for each producer")
+
+
+def moves(leadership: pd.DataFrame) -> Chart | None:
+    """When partitions got another leader, and how long clients were refused: its `moves`."""
+    told = leadership[["time", "first_error_time", "last_error_time"]]
+    leader = "leader " + leadership["leader"].astype("object").fillna("not told").astype(str)
+    spans = leadership.assign(
+        row=leadership["topic"].astype(str) + " " + leadership["partition"].astype(str),
+        leader=leader.replace("leader -1", "no leader"),
+        start_time=told.min(axis=1),
+        end_time=told.max(axis=1),
+        duration_ms=leadership["errors_ms"],
+    )
+    more = ["leader_epoch", "errors", "clients", "error"]
+    return _spans(spans, "leader", more, "Moves of leaders over time, a row for each partition")
+
+
+def network(paths: pd.DataFrame) -> Chart | None:
+    """What of a typical latency is the way, and what the broker: `analysis.network`."""
+    known = paths.dropna(subset=["rtt_ms", "broker_p50_ms"])
+    known = known.nlargest(LINES, "requests")
+    name = known["client_id"].astype("object").fillna("(none)") + " at " + known["broker"]
+    parts = [
+        pd.DataFrame(
+            {"path": name, "part": part, "ms": known[column], "requests": known["requests"]}
+        )
+        for part, column in (("network", "rtt_ms"), ("broker", "broker_p50_ms"))
+    ]
+    rows = records(pd.concat(parts))
     if not rows:
         return None
-    base = alt.Chart(
-        alt.InlineData(rows), height=height(rows, "group_id", 36), width="container"
-    ).encode(
-        x=time("start_time"),
-        y=names("group_id"),
-        color=colour("trigger", rows),
-        tooltip=tips(rows, *columns),
-    )
-    bars = base.mark_bar(height=14).encode(x2="end_time:Q")
-    # A rebalance may be shorter than a pixel of the capture: its start is always to be seen.
-    starts = base.mark_tick(thickness=3, height=20)
     return (
-        alt.layer(bars, starts)
-        .add_params(*window())
-        .properties(description="Rebalances over time, a row for each group")
+        alt.Chart(alt.InlineData(rows), height=height(rows, "path"), width="container")
+        .mark_bar()
+        .encode(
+            x=alt.X("ms:Q").title("median, ms"),
+            y=names("path"),
+            color=colour("part", rows),
+            tooltip=tips(rows, "path", "part", "ms", "requests"),
+        )
+        .properties(description="Median time on the network and at the broker, by client")
     )
 
 
@@ -116,6 +154,25 @@ def offsets(audit: pd.DataFrame) -> Chart | None:
         )
         .properties(description="Offsets that were produced and consumed, by partition")
     )
+
+
+def _spans(found: pd.DataFrame, kind: str, more: Sequence[str], description: str) -> Chart | None:
+    """Bars over time in rows; of start_time, end_time, duration_ms, row and the column `kind`."""
+    busiest = found["row"].value_counts().index[:LINES]
+    found = found[found["row"].isin(busiest)].nlargest(SPANS, "duration_ms")
+    shown = ["row", "start_time", "end_time", "duration_ms", kind, *more]
+    rows = records(found.sort_values("start_time")[shown])
+    if not rows:
+        return None
+    base = alt.Chart(
+        alt.InlineData(rows), height=height(rows, "row", 36), width="container"
+    ).encode(
+        x=time("start_time"), y=names("row"), color=colour(kind, rows), tooltip=tips(rows, *shown)
+    )
+    bars = base.mark_bar(height=14, opacity=0.7).encode(x2="end_time:Q")
+    # A span may be shorter than a pixel of the capture: its start is always to be seen.
+    starts = base.mark_tick(thickness=3, height=20)
+    return alt.layer(bars, starts).add_params(*window()).properties(description=description)
 
 
 def _thinned(points: pd.DataFrame, name: str, value: str) -> pd.DataFrame:

@@ -38,6 +38,12 @@ class Span:
     last: int
     bin: int
 
+    @property
+    def edges(self) -> tuple[float, float]:
+        """From the start of the first bin to the end of the last, in ms since 1970."""
+        start, end = (each // self.bin * self.bin for each in (self.first, self.last))
+        return start / _MS, (end + self.bin) / _MS
+
     def of(self, time: str) -> str:
         """SQL for the columns `time` and `until`: ends of the bin in which a time falls, in ms."""
         start = f"epoch_ns({time}) // {self.bin} * {self.bin}"

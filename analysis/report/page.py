@@ -97,7 +97,7 @@ def page(
         "charts": charts,
         "tables": tables,
         "config": CONFIG,
-        "span": None if span is None else [span.first / 1e6, (span.last + span.bin) / 1e6],
+        "span": span and span.edges,
     }
     script, vega = _text("page.js"), _vega()
     made = _template().generate(

@@ -77,6 +77,18 @@ CHARTS: Final[Mapping[str, Sequence[tuple[str, Draw]]]] = {
         ),
     ),
     "delay": (("From produce to the first fetch", lambda e: answer_charts.delay(e.answer)),),
+    "producers": (
+        (
+            "Transactions",
+            lambda e: answer_charts.transactions(
+                ANSWERS["producers"].function(e.tables, show="transactions")
+            ),
+        ),
+    ),
+    "network": (
+        ("Of a typical answer, by client and broker", lambda e: answer_charts.network(e.answer)),
+    ),
+    "leadership": (("Moves of leaders", lambda e: answer_charts.moves(e.answer)),),
     "batching": (
         ("Sizes of produced batches", lambda e: charts.batch_sizes(bins.batch_sizes(e.sql))),
     ),
