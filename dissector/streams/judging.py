@@ -44,6 +44,9 @@ is newer than the definitions must be seen, to be reported."""
 REQUEST_HEAD = 14
 """Bytes of a request up to its client id, size included."""
 RESPONSE_HEAD = 8
+SMALLEST_RESPONSE = 6
+"""A correlation id and a body, of which none has less than an error code. A smaller one is no
+evidence: zeros and small numbers look like it."""
 SMALLEST_REQUEST = 10
 LONGEST_CLIENT_ID = 4096
 CONTROLLED_SHUTDOWN = 7
@@ -99,12 +102,13 @@ class Judge:
         streams = self._streams
         streams.flat("correlation_from")[stream] = streams.flat("correlation")[stream]
 
-    def note_requests(self, stream: Int64, first: Int64, last: Int64) -> None:
-        """Keep the correlation ids of the block's requests: those of first and last."""
+    def note_requests(self, stream: Int64, least: Int64, most: Int64) -> None:
+        """Keep the range of the correlation ids of the block's requests."""
         streams = self._streams
+        low, high = streams.flat("correlation_from"), streams.flat("correlation")
         new = ~streams.flat("has_correlation")[stream]
-        streams.flat("correlation_from")[stream[new]] = first[new]
-        streams.flat("correlation")[stream] = last
+        low[stream] = np.where(new, least, np.minimum(low[stream], least))
+        high[stream] = np.where(new, most, np.maximum(high[stream], most))
         streams.flat("has_correlation")[stream] = True
 
     def verdicts(
@@ -221,14 +225,14 @@ class Judge:
         low, high, known = self.awaited(stream)
         near = known & (correlation >= low) & (correlation <= high)
         bits = SIZE_BITS + near * (CORRELATION_BITS - np.log2(high - low + 1))
+        bits *= size >= SMALLEST_RESPONSE
         return size, verdict, np.where(verdict == YES, bits, 0.0)
 
     def awaited(self, stream: Int64) -> tuple[Int64, Int64, Bools]:
         """Range of the correlation ids that may come in these streams; whether it is known."""
         streams, client = self._streams, stream ^ 1
         low, high = streams.flat("correlation_from")[client], streams.flat("correlation")[client]
-        known = streams.flat("has_correlation")[client] & (low <= high)
-        return np.minimum(low, high) - SLACK, high, known
+        return low - SLACK, high, streams.flat("has_correlation")[client]
 
     def like_requests(self, window: UInt8) -> Int64:
         """Offsets at which the bytes that are nearly constant in a request are so."""

@@ -108,6 +108,7 @@ class Reassembler:
         settled |= self._streams.flat("placed_packet")[who] <= self._packets - REORDER_PACKETS
         self._begin(who, every, settled)
         every, arrival, late = self._sorted(who, every, arrival)
+        every = self._announced(who, every)
         every, arrival, late = self._settled(who, every, arrival, late, len(held))
         kept, gap = self._trimmed(who, every, arrival >= len(held), late)
         kept, gap, open_holes, astray = self._holes(block, assignment, kept, gap, now, give_up)
@@ -262,6 +263,24 @@ class Reassembler:
         earlier = running_maximum(every.stream[::-1].max(initial=0) - every.stream[::-1],
                                   -arrival[::-1], -(1 << 40))[::-1]  # fmt: skip
         return every, arrival, -earlier < arrival
+
+    def _announced(self, who: Int64, every: Segments) -> Segments:
+        """Bytes that a packet was said to have, and that are not there, end where others begin.
+
+        Where the capture cut packets this changes nothing; a damaged length would cost all behind.
+        """
+        cut = np.flatnonzero(every.span > every.length)
+        there = np.flatnonzero(every.length)
+        if not (len(cut) and len(there)):
+            return every
+        lifted = self._inside(who, every)[0] + (every.stream << 41)
+        following = np.searchsorted(lifted[there], lifted[cut] + every.length[cut])
+        following = there[np.minimum(following, len(there) - 1)]
+        room = lifted[following] - lifted[cut]
+        behind = (every.stream[following] == every.stream[cut]) & (room >= every.length[cut])
+        span = every.span.copy()
+        span[cut[behind]] = np.minimum(span[cut], room)[behind]
+        return replace(every, span=span)
 
     def _settled(
         self, who: Int64, every: Segments, arrival: Int64, late: Bools | None, held: int

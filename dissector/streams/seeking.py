@@ -84,7 +84,8 @@ class Seeker:
         verdict = self._judge.requests(chains, at, chains.end[index], row)[1]
         head = chains.space.number(at, "i4").astype(np.int64)
         protocol = np.where(looks_like_tls(head), TLS, OTHER)
-        at_broker = self._judge.is_broker(row)[np.arange(len(row)), 1 - table.client[row]]
+        servers = np.arange(len(row)), 1 - table.client[row]
+        at_broker = self._judge.is_broker(row)[servers]
         for each in np.flatnonzero((verdict == YES) & ~at_broker).tolist():
             if not self._judge.is_request(
                 chains, int(at[each]), int(chains.end[index[each]]), head=True
@@ -93,7 +94,7 @@ class Seeker:
         protocol[verdict == YES] = KAFKA
         protocol[verdict == UNCLEAR] = UNDECIDED
         self._learn_brokers(row[protocol == KAFKA])
-        strange = np.flatnonzero((protocol == OTHER) & at_broker)
+        strange = np.flatnonzero((protocol == OTHER) & self._judge.is_broker(row)[servers])
         end = chains.end[index[strange]]
         protocol[strange] = self._strange(chains, at[strange], end, row[strange])
         table.protocol[row] = protocol

@@ -205,17 +205,14 @@ class Walk:
         self._noted = len(self._found)
         chains = self._chains
         stream = self._who[chains.pieces.stream[found.piece]]
-        last = last_of_each(stream)
-        first = np.append(0, last + 1)[: len(last)]
-        asks = self._table.client[stream[last] >> 1] == stream[last] & 1
-        if asks.any():
-            ends = (
-                chains.space.number(
-                    np.minimum(found.start[each[asks]] + 8, chains.space.size), "i4"
-                ).astype(np.int64)
-                for each in (first, last)
-            )
-            self._judge.note_requests(stream[last[asks]], *ends)
+        asks = np.flatnonzero(self._table.client[stream >> 1] == stream & 1)
+        if len(asks):
+            at = np.minimum(found.start[asks] + 8, chains.space.size)
+            number = chains.space.number(at, "i4").astype(np.int64)
+            last = last_of_each(stream[asks])
+            first = np.append(0, last[:-1] + 1)
+            least, most = (each.reduceat(number, first) for each in (np.minimum, np.maximum))
+            self._judge.note_requests(stream[asks[last]], least, most)
 
     def _cut(self, index: Int64) -> None:
         """Give out frames that will not become whole any more."""

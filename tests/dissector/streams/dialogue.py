@@ -29,6 +29,8 @@ SECOND = 10**9
 BEGINNING = 1_700_000_000 * SECOND
 MAPPED = 0xFFFF << 32
 NEWEST = dict.fromkeys(range(93), 15)
+NO_ERROR = bytes(2)
+"""The least that a response says."""
 
 Endpoint = tuple[int, int]
 """Address, 128 bits, and port."""

@@ -9,6 +9,7 @@ from dialogue import (
     BEGINNING,
     MS,
     NEWEST,
+    NO_ERROR,
     SECOND,
     Dialogue,
     block,
@@ -212,11 +213,11 @@ def test_a_handshake_without_its_first_packet():
     told = Dialogue()
     one = told.connect()
     one.client(ONE)
-    one.broker(response(1))
+    one.broker(response(1, NO_ERROR))
     for missing in range(3):
         packets = told.packets[:missing] + told.packets[missing + 1 :]
         out = dissect(packets)
-        assert out.messages() == ([ONE[4:]], [response(1)[4:]])
+        assert out.messages() == ([ONE[4:]], [response(1, NO_ERROR)[4:]])
 
 
 def test_a_brokers_answer_and_end_may_come_before_the_request():

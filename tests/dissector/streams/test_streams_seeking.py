@@ -6,7 +6,7 @@ import random
 import struct
 
 import pytest
-from dialogue import Dialogue, dissect, framed, request, response
+from dialogue import NO_ERROR, Dialogue, dissect, framed, request, response
 
 ONE, TWO = request(3, 1, 1), request(3, 1, 2)
 TLS = 2
@@ -193,6 +193,6 @@ def test_every_second_packet_lost():
     one = told.connect()
     for number in range(1000):
         one.client(request(3, 1, number), sent=number % 2 == 0)
-        one.broker(response(number), sent=number % 2 == 0)
+        one.broker(response(number, NO_ERROR), sent=number % 2 == 0)
     out = dissect(told.packets)
     assert [len(each) for each in out.messages()] == [500, 500]

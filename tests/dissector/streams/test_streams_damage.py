@@ -1,0 +1,69 @@
+"""One damaged packet costs what it carried, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from dialogue import NO_ERROR, Dialogue, dissect, request, response
+
+ASKED = [request(3, 1, number, b"what") for number in range(6)]
+ANSWERS = [response(number, b"an answer" * number) for number in range(6)]
+
+
+def told(answers: list[bytes]) -> Dialogue:
+    """Requests with these answers, each acknowledged; of each exchange three packets."""
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    for request_, answer in zip(ASKED, answers, strict=True):
+        one.client(request_)
+        one.packet(1)
+        one.broker(answer)
+    return dialogue
+
+
+@pytest.mark.parametrize("end", [0, 1])
+@pytest.mark.parametrize("announced", [10, 300, 65_000])
+def test_a_packet_that_says_to_be_longer_than_it_is(end: int, announced: int) -> None:
+    packets = told(ANSWERS).packets
+    for index, packet in enumerate(packets[3:], 3):
+        if packet.source[1] == (9092 if end else 40001) and index < len(packets) - 2:
+            longer = replace(
+                packet, payload=packet.payload + bytes(announced), cut=len(packet.payload)
+            )
+            out = dissect([*packets[:index], longer, *packets[index + 1 :]])
+            assert out.messages() == ([each[4:] for each in ASKED], [each[4:] for each in ANSWERS])
+
+
+def test_zeros_behind_a_hole_are_no_responses() -> None:
+    zeros = response(1, b"\0\0\0\4" + bytes(4) + b"\0\0\0\4" + bytes(70))
+    answers = [ANSWERS[0], zeros, *ANSWERS[2:]]
+    packets = told(answers).packets
+    index = next(at for at, packet in enumerate(packets) if packet.payload == zeros)
+    out = dissect(
+        [*packets[:index], replace(packets[index], payload=zeros[8:],
+         seq=packets[index].seq + 8), *packets[index + 1 :]]
+    )  # fmt: skip
+    assert out.messages()[1] == [each[4:] for each in (answers[0], *answers[2:])]
+
+
+@pytest.mark.parametrize("order", [(1, 2, 0), (7, 3, 5)])
+def test_a_response_behind_a_hole_whose_client_does_not_count_upwards(order) -> None:
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    for number in order:
+        one.client(request(3, 1, number))
+        one.broker(response(number, NO_ERROR), sent=number != order[1])
+    out = dissect(dialogue.packets)
+    assert out.messages()[1] == [response(each, NO_ERROR)[4:] for each in (order[0], order[2])]
+
+
+def test_a_first_request_that_nobody_knows_at_a_broker_found_in_the_same_block() -> None:
+    dialogue = Dialogue()
+    broker = dialogue.connect().ends[1][0], 19092
+    for api in (237, 3):
+        one = dialogue.connect(broker=broker)
+        one.client(request(api, 1, 1))
+        one.broker(response(1, NO_ERROR))
+    out = dissect(dialogue.packets)
+    assert [len(each) for each in out.messages()] == [2, 2]
