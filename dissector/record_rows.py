@@ -31,8 +31,9 @@ from dissector.records.arrow import records_table
 from dissector.records.batches import read_batches
 from dissector.records.columns import Records
 from dissector.records.headers import CODECS, TIMESTAMP_TYPES, Batches, take
-from dissector.records.records import read_records
+from dissector.records.records import decompressed_sizes, read_records
 from dissector.rows import IN_ORDER, api_of
+from dissector.streams.bytespace import ByteSpace
 from dissector.tables import BATCHES, RECORDS
 
 NS_PER_MS = 10**6
@@ -88,10 +89,11 @@ def _sorted(batches: Batches, connection: Int64) -> Batches:
 
 
 class BatchRows:
-    """Rows of `batches`."""
+    """Rows of `batches`, or of `decompressed_batches`."""
 
-    def __init__(self, names: TopicNames) -> None:
+    def __init__(self, names: TopicNames, *, decompress: bool = False) -> None:
         self._names = names
+        self._decompress = decompress
         self._waiting: pa.Table | None = None
 
     def rows(self, turn: Turn, found: Sequence[Carried]) -> pa.RecordBatch:
@@ -115,7 +117,9 @@ class BatchRows:
     def _describe(self, turn: Turn, each: Carried) -> pa.Table:
         """The columns of `batches`, with `produced`, and `request`, the id of the request."""
         batches = each.batches
-        columns = context(turn, each, self._names)
+        columns = context(turn, each, self._names) | header_columns(batches)
+        if self._decompress:
+            columns |= size_column(each.group.space, batches)
         produced = each.side is turn.request
         count = len(batches)
         return pa.table(
@@ -123,7 +127,6 @@ class BatchRows:
                 **columns,
                 "request": turn.requests["id"].take(pa.array(each.row[each.message])),
                 "produced": pa.array(np.full(count, produced)),
-                **header_columns(batches),
                 "error_code": pa.nulls(count, pa.int64())
                 if produced
                 else each.group.numbers_beside(each.column, "error_code", batches.field),
@@ -153,6 +156,12 @@ def header_columns(batches: Batches) -> dict[str, Any]:
         "crc_ok": pa.array(batches.crc_ok == 1, mask=batches.crc_ok < 0),
         "truncated": batches.truncated,
     }
+
+
+def size_column(space: ByteSpace, batches: Batches) -> dict[str, Any]:
+    """The column that `decompressed_batches` has more of than `header_columns`."""
+    sizes = decompressed_sizes(space, batches)
+    return {"uncompressed_bytes": pa.array(sizes, mask=sizes < 0)}
 
 
 def record_rows(

@@ -26,7 +26,7 @@ from dissector import rows
 from dissector.arrow import batch as as_table
 from dissector.errors import CaptureError
 from dissector.problems import Problem
-from dissector.record_rows import header_columns, rows_of
+from dissector.record_rows import header_columns, rows_of, size_column
 from dissector.records import segment
 from dissector.records.batches import read_batches
 from dissector.records.headers import FRONT, OVERHEAD
@@ -84,7 +84,7 @@ def place(path: str) -> tuple[str | None, int | None]:
 def segment_rows(
     path: str, wanted: Collection[str], progress: Callable[[int], None]
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Rows of the tables `batches`, `records` and `problems`, block by block.
+    """Rows of the tables of batches, of `records` and of `problems`, block by block.
 
     `progress` is told how many bytes were read.
     """
@@ -93,9 +93,13 @@ def segment_rows(
     try:
         for block in read_segment(path):
             near = _near(topic, partition, len(block.batches))
+            columns = {name: near[name] for name in near.column_names}
+            columns |= header_columns(block.batches)
             if "batches" in wanted:
-                columns = {name: near[name] for name in near.column_names}
-                yield "batches", as_table(BATCHES, columns | header_columns(block.batches))
+                yield "batches", as_table(BATCHES, columns)
+            if "decompressed_batches" in wanted:
+                columns |= size_column(block.space, block.batches)
+                yield "decompressed_batches", as_table(BATCHES, columns)
             problems = [_placed(path, block, None, each) for _, each in block.batches.problems]
             if "records" in wanted:
                 for part in read_records(block.space, block.batches):

@@ -163,12 +163,15 @@ BATCHES = Table(
         TableColumn("is_transactional", pa.bool_(), "part of a transaction"),
         TableColumn("is_control", pa.bool_(), "written by the broker, not by a client"),
         TableColumn("bytes", pa.int64(), "size, header included", "bytes"),
-        TableColumn("uncompressed_bytes", pa.int64(), "size decompressed, if it was", "bytes"),
+        TableColumn(
+            "uncompressed_bytes", pa.int64(),
+            "size were it not compressed; where it is, told in decompressed_batches only", "bytes",
+        ),
         TableColumn("crc_ok", pa.bool_(), "whether the checksum holds; null where cut"),
         TableColumn("truncated", pa.bool_(), "cut by the fetch limit"),
         TableColumn("error_code", pa.int16(), "what the broker answered for the partition"),
     ),
-)
+)  # fmt: skip
 
 RECORDS = Table(
     "records",
@@ -399,12 +402,19 @@ PROBLEMS = Table(
     ),
 )
 
+DECOMPRESSED_BATCHES = Table(
+    "decompressed_batches",
+    "a row of `batches`, with the size that it decompresses to",
+    BATCHES.columns,
+    opt_in=True,
+)
+
 TABLES = MappingProxyType(
     {
         table.name: table
         for table in (
             EXCHANGES, ERRORS, BATCHES, RECORDS, CONNECTIONS, TOPICS, PROBLEMS, PARTITIONS,
-            MEMBERSHIPS, TRANSACTIONS,
+            MEMBERSHIPS, TRANSACTIONS, DECOMPRESSED_BATCHES,
         )
     }
 )  # fmt: skip

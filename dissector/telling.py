@@ -31,7 +31,7 @@ Rank: TypeAlias = tuple[int | tuple[str, ...], ...]
 
 IN_TURN = (
     "exchanges", "errors", "topics", "partitions", "memberships", "transactions", "batches",
-    "records", "problems",
+    "decompressed_batches", "records", "problems",
 )  # fmt: skip
 """The tables that turns have rows of, in the order in which they come."""
 
@@ -66,7 +66,10 @@ class Telling:
             "memberships": MembershipRows().rows,
             "transactions": TransactionRows().rows,
         }
-        self._batches = record_rows.BatchRows(names)
+        self._batches = {
+            "batches": record_rows.BatchRows(names),
+            "decompressed_batches": record_rows.BatchRows(names, decompress=True),
+        }
         self.brokers: list[Broker] = []
         """Those that the stretch named."""
 
@@ -122,10 +125,11 @@ class Telling:
         for name, waiting in self._after_a_wait.items():
             if name in wanted:
                 yield Rows(name, waiting(turn))
-        found = record_rows.carried(turn) if wanted & {"batches", "records"} else []
+        found = record_rows.carried(turn) if wanted & {*self._batches, "records"} else []
         more = record_rows.batch_problems(found)
-        if "batches" in wanted:
-            yield Rows("batches", self._batches.rows(turn, found))
+        for name, batches in self._batches.items():
+            if name in wanted:
+                yield Rows(name, batches.rows(turn, found))
         if "records" in wanted:
             for each in found:
                 for batch in record_rows.record_rows(turn, each, names, more):

@@ -159,7 +159,7 @@ ANSWERS: Final[Mapping[str, Answer]] = MappingProxyType(
             Answer(
                 "batching",
                 "Do producers batch and compress well, and what acks do they ask for?",
-                ("batches", "exchanges", "connections"),
+                ("decompressed_batches", "exchanges", "connections"),
                 (_by("client_id", "topic", of="batches, or broker, client, software"),),
             ),
             Answer(

@@ -29,7 +29,7 @@ COLUMNS: Final = (
     TableColumn("codecs", pa.string(), "codecs, by comma, the most frequent first"),
     TableColumn(
         "ratio", pa.float64(),
-        "bytes before compression to bytes after; null where no batch was decompressed",
+        "bytes before compression to bytes after",
     ),
     TableColumn("acks", pa.string(), "acks that were asked for, by comma; -1 is all"),
     TableColumn("age_p50_ms", pa.float64(), "median age of the first record when it left", "ms"),
@@ -40,11 +40,11 @@ COLUMNS: Final = (
 def batching(tables: Tables, *, by: Sequence[str] = ("client_id", "topic")) -> pd.DataFrame:
     """Batches in Produce requests, in groups; those with the most batches first.
 
-    `by`: columns of the table `batches` to group by, or broker, client, software; they come first
-    in the result. Then `COLUMNS`.
+    `by`: columns of `decompressed_batches` to group by, or broker, client, software, which come
+    first in the result. Then `COLUMNS`.
     Raises DissectorError for a column that does not exist.
     """
-    rows = tables["batches"]
+    rows = tables["decompressed_batches"]
     rows = _with_ends(rows[rows["api"] == "Produce"], tables)
     rows = rows_by(rows, tables, by)
     known = rows["uncompressed_bytes"].notna()

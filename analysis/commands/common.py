@@ -35,6 +35,7 @@ TABLE_NAMES: Final = (
     "partitions",
     "memberships",
     "transactions",
+    "decompressed_batches",
 )
 FORMAT_NAMES: Final = ("jsonl", "csv", "parquet", "arrow")
 

@@ -14,6 +14,7 @@ the chain of lengths is sound.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain
 
 import numpy as np
@@ -108,6 +109,25 @@ def _inflate(
     borders = np.array(offsets, np.int64)
     data = row.data[: row.used + PAD]
     return Row(data, np.array(done, np.int64), borders[:-1], borders[1:]), taken
+
+
+def decompressed_sizes(space: ByteSpace, batches: Batches, limits: Limits | None = None) -> Int64:
+    """Bytes of each batch, header included, were it not compressed; -1 where cut or damaged."""
+    limits = limits or Limits()
+    compressed = np.flatnonzero((batches.codec != 0) & ~batches.truncated)
+    sizes = np.where(batches.truncated | (batches.codec != 0), -1, batches.size)
+    payload = _payloads(space, batches, compressed, problems=[])
+    memory = payload.data.data
+    row = Inflated()
+    for index, low, high in zip(
+        payload.batch.tolist(), payload.begin.tolist(), payload.end.tolist(), strict=True
+    ):
+        row.used = 0
+        codec, magic = int(batches.codec[index]), int(batches.magic[index])
+        with suppress(DecodeError):
+            decompress_into(row, codec, memory[low:high], limits, magic=magic)
+            sizes[index] = batches.size[index] - (high - low) + row.used
+    return sizes
 
 
 def _payloads(space: ByteSpace, batches: Batches, compressed: Int64, problems: Problems) -> Row:

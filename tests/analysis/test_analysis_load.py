@@ -48,7 +48,7 @@ def test_values_are_what_a_user_of_pandas_expects(made: Make) -> None:
 def test_a_capture_loads_whole() -> None:
     tables = analysis.load(CAPTURE)
     assert TABLES.keys() - tables.keys() == {
-        "records", "partitions", "memberships", "transactions",
+        "records", "partitions", "memberships", "transactions", "decompressed_batches",
     }  # fmt: skip
     assert len(tables["exchanges"]) > 50
     assert "answered" in set(tables["exchanges"]["status"])

@@ -9,15 +9,17 @@ from answering import capture, made, told
 from conftest import START, connection, exchange
 
 import analysis
+from analysis.answers import ANSWERS
 
 MS = 1_000_000
+TABLES = ANSWERS["batching"].tables
 
 
 @pytest.mark.parametrize("name", ["kafka-3-java-2-4", "kafka-3-java-0-9", "kafka-4-java"])
 def test_acks_and_bytes_are_those_of_the_brokers_log(name: str) -> None:
     log = told(name)
     log = log[log["api_key"] == 0].groupby("client_id")
-    found = analysis.batching(capture(name), by=["client_id"]).set_index("client_id")
+    found = analysis.batching(capture(name, TABLES), by=["client_id"]).set_index("client_id")
     assert found["bytes"].to_dict() == log["record_bytes"].sum().to_dict()
     assert found["requests"].to_dict() == log.size().to_dict()
     acks = {client: f"{acks:.0f}" for client, acks in log["acks"].first().items()}
@@ -25,7 +27,7 @@ def test_acks_and_bytes_are_those_of_the_brokers_log(name: str) -> None:
 
 
 def test_codecs_are_those_that_the_clients_are_named_after() -> None:
-    found = analysis.batching(capture("kafka-4-java"), by=["client_id"])
+    found = analysis.batching(capture("kafka-4-java", TABLES), by=["client_id"])
     named = [client.removeprefix("producer-") for client in found["client_id"]]
     assert found["codecs"].tolist() == named
 
@@ -40,7 +42,9 @@ def batch(**columns: Any) -> dict[str, Any]:
 
 
 def asked(*rows: dict[str, Any]) -> dict[str, Any]:
-    tables = made(batches=rows, exchanges=[exchange(acks=1)], connections=[connection()])
+    tables = made(
+        decompressed_batches=rows, exchanges=[exchange(acks=1)], connections=[connection()]
+    )
     (row,) = analysis.batching(tables, by=["topic", "broker"]).to_dict("records")
     return {str(name): value for name, value in row.items()}
 
@@ -62,3 +66,12 @@ def test_batches_add_up() -> None:
 def test_what_the_log_stamps_has_no_age() -> None:
     row = asked(batch(timestamp_type="log_append_time"))
     assert row["age_p50_ms"] != row["age_p50_ms"]
+
+
+def test_the_ratio_is_the_more_the_better_the_codec() -> None:
+    """The clients of this recording wrote the same records, but for the codec's name in them."""
+    found = analysis.batching(capture("kafka-4-java", TABLES)).set_index("codecs")
+    before = found["ratio"] * found["bytes"] / found["records"]
+    assert before.to_dict() == pytest.approx(dict.fromkeys(before.index, before["none"]), abs=4)
+    assert found["ratio"]["none"] == 1
+    assert (found["ratio"].drop("none") > 2).all()

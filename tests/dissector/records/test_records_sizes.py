@@ -1,0 +1,50 @@
+"""What a batch decompresses to is as large as the same batch that was never compressed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from records_writers import WRITERS, Entry, written
+
+from dissector.records.batches import read_batches
+from dissector.records.codecs import Limits
+from dissector.records.records import decompressed_sizes
+from dissector.streams.bytespace import FlatSpace
+
+ENTRIES = [Entry(1_700_000_000_000 + n, b"key", b"value " * 50) for n in range(40)]
+WRAPPER = {0: 26, 1: 34, 2: 0}
+"""A compressed message set is one message more: offset, size, and its header."""
+
+
+def sizes(data: bytes, limits: Limits | None = None) -> list[int]:
+    space = FlatSpace.of(data)
+    batches = read_batches(space, np.array([0]), np.array([len(data)]))
+    found: list[int] = decompressed_sizes(space, batches, limits).tolist()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("magic", "name", "codec"), [(m, n, c) for m in (0, 1, 2) for n, c in written(m) if c]
+)
+def test_it_is_that_of_the_batch_without_a_codec(magic: int, name: str, codec: int) -> None:
+    plain = WRITERS[name](magic, 0, ENTRIES)
+    packed = WRITERS[name](magic, codec, ENTRIES)
+    assert len(packed) < len(plain)
+    assert sizes(packed) == [len(plain) + WRAPPER[magic]]
+
+
+def test_what_was_never_compressed_has_its_own_size() -> None:
+    plain = WRITERS["kafka-python"](2, 0, ENTRIES)
+    assert sizes(plain * 2) == [len(plain)] * 2
+
+
+def test_what_is_cut_or_damaged_has_none_and_costs_no_other() -> None:
+    packed = WRITERS["kafka-python"](2, 1, ENTRIES)
+    damaged = packed[:70] + b"\xff" * 20 + packed[90:]
+    whole = len(WRITERS["kafka-python"](2, 0, ENTRIES))
+    assert sizes(packed + damaged + packed + packed[:-5]) == [whole, -1, whole, -1]
+
+
+def test_what_grows_too_large_has_none() -> None:
+    packed = WRITERS["kafka-python"](2, 1, ENTRIES)
+    assert sizes(packed, Limits(batch_bytes=100)) == [-1]
