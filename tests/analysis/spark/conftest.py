@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("pyspark", reason="Spark is not installed: requirements-spark.txt")
-
-from pyspark.sql import SparkSession
-
 from analysis.spark.session import find_java, session
 from dissector.errors import DissectorError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

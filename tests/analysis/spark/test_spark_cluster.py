@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
+
 import pyarrow.parquet as pq
 from cluster import ENVIRONMENT, cluster, kill
 from dealing import CAPTURES, TABLES, deal, on_one_machine, texts

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow.dataset as ds
 import pytest
+
+pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
+
+import pyarrow.dataset as ds
 from dealing import CAPTURES, deal
 from pyspark.sql import SparkSession
 

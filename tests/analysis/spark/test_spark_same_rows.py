@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
+
 from dealing import CAPTURES, RECORDINGS, TABLES, apart, deal, on_one_machine, plain, texts
 from pyspark.sql import SparkSession
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
+pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
+
 import pyarrow as pa
 import pyarrow.compute as pc
-import pytest
 from dealing import CAPTURES, deal, packets, plain, texts
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
