@@ -114,7 +114,7 @@ class Capture:
         self._trips = RoundTrips()
         self._telling: Telling | None = None
         self._show_secrets = show_secrets
-        self._progress = progress or (lambda read, total: None)
+        self._progress = progress or _unseen
         self.packets = 0
         """Packets of any kind that were read so far."""
         self.bytes = 0
@@ -162,13 +162,12 @@ class Capture:
             yield from as_exchanges(each.batch, self._connections.mechanisms, self.names.names)
 
     @property
-    def first_packets(self) -> tuple[Int64, Int64]:
-        """File, as index into the source's names, and number of each connection's first packet.
-
-        Shape (connections,), in order of connection_id.
-        """
+    def first_packets(self) -> tuple[Int64, Int64, Int64]:
+        """Of each connection that is not forgotten: its connection_id, and of its first packet the
+        file, as index into the source's names, and the number; shape (connections,)."""
         table = self._reading.streams.connections
-        return table.capture[: table.count].astype(np.int64), table.packet[: table.count]
+        rows = table.in_use
+        return table.number[rows], table.capture[rows].astype(np.int64), table.packet[rows]
 
     def unsettled(self, wanted: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The rows of each turn, then of the connections, then of the segments.
@@ -176,19 +175,37 @@ class Capture:
         For whoever settles later what only the whole capture tells: a topic may still be an id that
         `names` knows by the end, and Kafka's own records have not been read.
         """
-        if "connections" in wanted:
-            self._reading.streams.round_trips = self._trips
         topics = rows.Topics()
-        for table, batch, _ in self._rows(wanted):
-            yield table, topics.news(batch) if table == "topics" else self._numbered(batch)
-        if "connections" in wanted:
-            yield "connections", self._numbered(self._connections.rows(self._trips))
+        for table, batch in self.part(wanted):
+            yield table, topics.news(batch) if table == "topics" else batch
         for path in self._segments:
             yield from segment_rows(path, wanted, self._read)
 
-    def _rows(self, wanted: Collection[str], *, keep_frames: bool = False) -> Iterator[Rows]:
+    def part(
+        self, wanted: Collection[str], *, goes_on: bool = False
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """As `unsettled`, for whoever puts the rows of several parts of a capture together.
+
+        Topics come as often as they are told: see `rows.told`. `goes_on`: the source will have
+        more, and this is called again for it with the same tables, so that nothing ends here.
+        Between two calls, a capture that is open may be pickled, if its source may.
+        """
+        if "connections" in wanted:
+            self._reading.streams.round_trips = self._trips
+        for table, batch, _ in self._rows(wanted, goes_on=goes_on):
+            yield table, self._numbered(batch)
+        if "connections" in wanted and not goes_on:
+            yield "connections", self._numbered(self._connections.rows(self._trips))
+
+    def learn_brokers(self, brokers: Collection[tuple[int, int, int]]) -> None:
+        """Where brokers are known to listen, from here on."""
+        self._reading.learn(brokers)
+
+    def _rows(
+        self, wanted: Collection[str], *, goes_on: bool = False, keep_frames: bool = False
+    ) -> Iterator[Rows]:
         """The rows of all stretches."""
-        telling = self._telling = Telling(
+        telling = self._telling = self._telling or Telling(
             wanted, self.names, self._connections, self._reading.captures,
             request_wait=self._request_wait, keep_frames=keep_frames,
         )  # fmt: skip
@@ -197,7 +214,7 @@ class Capture:
             yield from parallel.rows(self._reading, telling, self._jobs, memory, self._count)
             self._trips = self._reading.streams.round_trips or self._trips
             return
-        for stretch in self._reading.stretches():
+        for stretch in self._reading.stretches(goes_on=goes_on):
             self._count(stretch.packets, stretch.bytes_read)
             yield from telling.rows(stretch)
             self._reading.tell(telling.brokers)
@@ -248,6 +265,10 @@ def _total(source: PacketSource | None, segments: Sequence[str]) -> int | None:
     if source is None:
         return size
     return None if source.total_bytes is None else source.total_bytes + size
+
+
+def _unseen(read: int, total: int | None) -> None:
+    """Progress that nobody looks at."""
 
 
 def _known(tables: Collection[str] | None) -> list[str]:

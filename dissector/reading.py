@@ -91,8 +91,11 @@ class Reading:
         for broker in brokers:
             self.streams.learn_broker(*broker)
 
-    def stretches(self) -> Iterator[Stretch]:
-        """All of the source, which is closed at the end."""
+    def stretches(self, *, goes_on: bool = False) -> Iterator[Stretch]:
+        """All of the source, which is closed at the end.
+
+        `goes_on`: it will have more when this is called again, so that nothing ends here.
+        """
         if self.source is None:
             return
         try:
@@ -100,6 +103,8 @@ class Reading:
                 stretch = self._stretch(block)
                 del block  # so that the memory of its bytes serves the next one
                 yield stretch
+            if goes_on:
+                return
             frames = self.streams.finish()
             problems = self._key_files.problems()
             yield Stretch(self._parts(frames), self._now, self._ended(), True, problems)

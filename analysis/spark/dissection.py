@@ -12,27 +12,47 @@ A parcel is a row for Spark: `kind`, which is a table's name, `CONNECTIONS` or `
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import zstandard
 
 from analysis.spark.options import Request
 from analysis.spark.packets import BundleSource, identity
-from analysis.spark.schemas import to_spark
+from analysis.spark.schemas import TOLD, to_spark
 from analysis.spark.splits import Broker
 from dissector import internal_records
 from dissector.capture import Capture
 from dissector.conversation.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.spool import TOPIC_COLUMNS
+from dissector.streams.limits import SECOND
 
 CONNECTIONS, NAMES = "connections of a task", "names of a task"
 PARCEL: Final = pa.schema([("kind", pa.string()), ("content", pa.binary())])
 SPARK_PARCEL: Final = "kind string, content binary"
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Where the state of the shares goes through, from one batch of a stream to the next."""
+
+    before: str
+    """Folder that has it; none for the first batch."""
+    after: str
+    """Folder that gets it."""
+    until: int
+    """ns; how far time has gone on in the capture."""
+    ends: bool
+    """Nothing more is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,40 +66,99 @@ class Task:
     """Where brokers listen, as the first look told."""
     secrets: Sequence[bytes]
     """TLS key logs, of all captures."""
+    passage: Passage | None = None
+    """None: the capture is here as a whole."""
 
 
-def dissect(task: Task, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Parcels of the packets in `batches`, which have `packets.SCHEMA`."""
-    source = BundleSource(batches, task.captures, task.secrets)
-    capture = Capture(source, ports=task.request.ports, brokers=task.brokers)
-    for name, rows in capture.unsettled(task.request.tables):
-        if len(rows):
-            chosen = _of_apis(task.request.apis, rows)
-            column = rows.schema.get_field_index("connection_id")
-            if column >= 0:
-                chosen = chosen.set_column(
-                    column, "connection_id", _identities(capture, chosen.column(column))
-                )
-            yield _parcel(name, chosen)
-    yield _parcel(CONNECTIONS, _connections(capture, source))
-    yield _parcel(NAMES, _names(capture.names))
+def dissect(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Parcels of the bundles of a share."""
+    first = next(batches, None)
+    if first is None:
+        return
+    number, passage = first.column("share")[0].as_py(), task.passage
+    share = (_restored(passage, number) if passage else None) or Share(task)
+    yield from share.parcels(task, chain([first], batches))
+    if passage and not passage.ends:
+        _save(share, Path(passage.after, f"share-{number}"))
+
+
+def _restored(passage: Passage, number: int) -> Share | None:
+    path = Path(passage.before, f"share-{number}")
+    if not passage.before or not path.exists():
+        return None
+    share: Share = pickle.loads(zstandard.decompress(path.read_bytes()))
+    return share
+
+
+def _save(share: Share, path: Path) -> None:
+    """Write a file that is whole from the moment it is there: a task may run twice."""
+    part = path.with_name(f"{path.name}.{uuid4().hex}")
+    part.write_bytes(zstandard.compress(pickle.dumps(share), 1))
+    part.replace(path)
+
+
+class Share:
+    """The connections of a share, as far as they are read."""
+
+    def __init__(self, task: Task) -> None:
+        self._source = BundleSource()
+        wait = task.request.watermark * SECOND
+        self._capture = Capture(
+            self._source,
+            ports=task.request.ports,
+            request_wait=wait,
+            forget_after=wait if task.passage else None,
+        )
+        self._identities = np.zeros(0, np.int64)
+        """Of each connection, by number."""
+
+    def parcels(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read on."""
+        passage = task.passage
+        self._capture.learn_brokers(task.brokers)
+        self._source.names[:] = task.captures
+        self._source.secrets += [each for each in task.secrets if each not in self._source.secrets]
+        self._source.take(batches, passage.until if passage else None)
+        known = len(self._identities)
+        goes_on = passage is not None and not passage.ends
+        for name, rows in self._capture.part(task.request.tables, goes_on=goes_on):
+            self._learn_identities()
+            if len(rows):
+                yield _parcel(name, self._identified(_of_apis(task.request.apis, rows)))
+        self._learn_identities()
+        yield _parcel(CONNECTIONS, self._positions(self._identities[known:]))
+        yield _parcel(NAMES, _names(self._capture.names))
+
+    def _learn_identities(self) -> None:
+        """Those of new connections, before any of them can have been forgotten."""
+        number, capture, packet = self._capture.first_packets
+        new = np.flatnonzero(number >= len(self._identities))
+        if len(new):
+            order = new[np.argsort(number[new])]
+            fresh = identity(capture[order], packet[order])
+            self._identities = np.concatenate([self._identities, fresh])
+
+    def _identified(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        at = rows.schema.get_field_index("connection_id")
+        if at < 0:
+            return rows
+        return rows.set_column(
+            at, "connection_id", pa.array(self._identities).take(rows.column(at))
+        )
+
+    def _positions(self, key: Int64) -> pa.RecordBatch:
+        none = np.zeros(0, np.int64)
+        who, where = zip((none, none), *self._source.openings, strict=True)
+        opening, position = np.concatenate(who), np.concatenate(where)
+        order = np.argsort(opening)
+        place = position[order][np.searchsorted(opening[order], key)]
+        return pa.RecordBatch.from_pydict({"key": key, "position": place})
 
 
 def _of_apis(apis: Collection[str], rows: pa.RecordBatch) -> pa.RecordBatch:
     if not apis or "api" not in rows.schema.names:
         return rows
     return rows.filter(pc.is_in(rows.column("api"), pa.array(sorted(apis))))
-
-
-def _identities(capture: Capture, rows: pa.Array) -> pa.Array:
-    return pa.array(identity(*capture.first_packets)).take(rows)
-
-
-def _connections(capture: Capture, source: BundleSource) -> pa.RecordBatch:
-    key = identity(*capture.first_packets)
-    openings, position = source.openings
-    place = position[np.searchsorted(openings, key)]
-    return pa.RecordBatch.from_pydict({"key": key, "position": place})
 
 
 def _names(names: TopicNames) -> pa.RecordBatch:
@@ -117,9 +196,13 @@ class Knowledge:
     names: TopicNames = field(default_factory=TopicNames)
 
 
-def knowledge(parcels: Iterable[tuple[str, bytes]]) -> Knowledge:
-    """Put together what the parcels say that hold no rows."""
+NOTHING: Final = Knowledge(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def knowledge(parcels: Iterable[tuple[str, bytes]], before: Knowledge = NOTHING) -> Knowledge:
+    """Put together what the parcels say that hold no rows, and what was known before them."""
     keys, positions, names = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], TopicNames()
+    names.names |= before.names.names
     for kind, content in parcels:
         found = unpack(content)
         if kind == CONNECTIONS:
@@ -134,7 +217,8 @@ def knowledge(parcels: Iterable[tuple[str, bytes]]) -> Knowledge:
     key = np.concatenate(keys)
     order = np.lexsort((key, np.concatenate(positions)))
     ids = np.empty(len(key), np.int64)
-    ids[order] = np.arange(len(key))
+    ids[order] = len(before.ids) + np.arange(len(key))
+    key, ids = np.append(before.connections, key), np.append(before.ids, ids)
     ascending = np.argsort(key)
     return Knowledge(key[ascending], ids[ascending], names)
 
@@ -142,10 +226,10 @@ def knowledge(parcels: Iterable[tuple[str, bytes]]) -> Knowledge:
 def settle(
     task: Task, table: str, known: Knowledge, contents: Iterable[bytes]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of a table as Spark has them, of its parcels."""
+    """Rows of a table as Spark has them, of its parcels; of `topics`, those of `TOLD`."""
     for content in contents:
         for rows in unpack(content).to_batches():
-            yield to_spark(table, _settled(task, table, known, rows))
+            yield to_spark(TOLD if table == "topics" else table, _settled(task, table, known, rows))
 
 
 def _settled(task: Task, table: str, known: Knowledge, rows: pa.RecordBatch) -> pa.RecordBatch:

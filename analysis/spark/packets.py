@@ -151,46 +151,51 @@ class BundleSource:
     may go on. So what is held at a time is about a bundle of each file that has packets of it.
     """
 
-    def __init__(
-        self,
-        batches: Iterable[pa.RecordBatch],
-        names: Sequence[str],
-        secrets: Sequence[bytes] = (),
-    ) -> None:
-        self.names = list(names)
-        self.secrets = list(secrets)
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.secrets: list[bytes] = []
         """TLS key logs."""
         self.total_bytes: int | None = None
-        self._runs = _runs(batches)
-        self._openings: list[tuple[Int64, Int64]] = []
+        self.openings: list[tuple[Int64, Int64]] = []
+        """Identity and position of packets, all first ones of connections among them."""
+        self._runs: Iterator[list[_Packets]] = iter(())
+        self._until: int | None = None
+
+    def take(self, batches: Iterable[pa.RecordBatch], until: int | None = None) -> None:
+        """What to read next. `until`: how far time has gone on in all shares, ns."""
+        self._runs, self._until, self.openings = _runs(batches), until, []
 
     def read(self, reserve: int) -> PacketBlock | None:
         """The next packets, with `reserve` free bytes before them; None at the end."""
         run = next(self._runs, None)
-        if run is None:
+        if run is not None:
+            block, position = _block(run, reserve)
+            first = np.unique(connections(block), return_index=True)[1]
+            some = np.union1d(first, np.flatnonzero(block.flags & SYN))
+            self.openings.append((identity(block.capture, block.number)[some], position[some]))
+            return block
+        self._runs = iter(())  # which can be pickled
+        if self._until is None:
             return None
-        block, position = _block(run, reserve)
-        first = np.unique(connections(block), return_index=True)[1]
-        some = np.union1d(first, np.flatnonzero(block.flags & SYN))
-        self._openings.append((identity(block.capture, block.number)[some], position[some]))
+        block, self._until = replace(PacketBlock.empty(reserve), until=self._until), None
         return block
 
     def close(self) -> None:
         """There is nothing to give back."""
 
-    @property
-    def openings(self) -> tuple[Int64, Int64]:
-        """Identity and position of packets, all first ones of connections among them; sorted."""
-        none = np.zeros(0, np.int64)
-        who, where = zip((none, none), *self._openings, strict=True)
-        key, position = np.concatenate(who), np.concatenate(where)
-        order = np.argsort(key)
-        return key[order], position[order]
-
 
 def identity(capture: NDArray[np.integer], number: Int64) -> Int64:
     """File and number of packets as one number, 2^23 files of 2^40 packets."""
     return capture.astype(np.int64) << 40 | number
+
+
+def empty(share: int) -> pa.RecordBatch:
+    """A bundle without packets, before all others, so that a share has one at least."""
+    nothing = [np.int64(0).tobytes()]
+    return pa.RecordBatch.from_arrays(
+        [pa.array([share], pa.int32()), pa.array([-(1 << 63)]), pa.array(nothing, pa.binary())],
+        schema=SCHEMA,
+    )
 
 
 def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[list[_Packets]]:
@@ -203,8 +208,10 @@ def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[list[_Packets]]:
             if ready:
                 yield ready
             size = sum(len(each.data) for each in held)
-        held.append(_Packets.of(bundle))
-        size += len(bundle)
+        packets = _Packets.of(bundle)
+        if len(packets):
+            held.append(packets)
+            size += len(bundle)
     if held:
         yield held
 

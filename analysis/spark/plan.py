@@ -14,36 +14,38 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Final, TypeAlias
 
 import pyarrow as pa
-from pyspark import Broadcast, StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
 
 from analysis.spark import dissection, packets, splits
 from analysis.spark.dissection import CONNECTIONS, NAMES, SPARK_PARCEL, Knowledge, Task
 from analysis.spark.options import Request
-from analysis.spark.schemas import spark_schema, to_spark
+from analysis.spark.schemas import TOLD, spark_schema, to_spark
 from analysis.spark.splits import Broker, Look, Split
 from dissector import rows
 from dissector.errors import CaptureError
 from dissector.keyfiles import KeyFiles
 from dissector.packets.paths import STANDARD_INPUT, find
+from dissector.problems import Problem
 
-SHARE_BYTES = 256 << 20
+SHARE_BYTES: Final = 256 << 20
 """Bytes of capture, about, that a task dissects."""
-
-TASKS = 4
+TASKS: Final = 4
 """Tasks of splits for each core, so that unequal ones even out."""
-MOST_SPLITS = 16
+MOST_SPLITS: Final = 16
 """Splits of a task, about, at most: what is lost when one fails."""
 
-Batches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Work: TypeAlias = Callable[[Split], Iterator[pa.RecordBatch]]
 
-_BYTES = pa.schema([("content", pa.binary())])
+_BYTES: Final = pa.schema([("content", pa.binary())])
+_NEWS: Final = ("leader", "leader_epoch", "replicas", "isr")
 
 
 @contextmanager
@@ -56,71 +58,108 @@ def tables(spark: SparkSession, request: Request) -> Iterator[dict[str, DataFram
     if STANDARD_INPUT in files:
         raise CaptureError("Spark reads files, not standard input")
     here = [str(Path(path).absolute()) for path in files]  # tasks run in another folder
-    looks = _looks(spark, splits.guess(here, request.split_bytes))
+    looks = _proved(spark, splits.guess(here, request.split_bytes))
     if not any(found.packets for found in looks):
         _say_why_not(looks)
     brokers = frozenset[Broker]().union(*(found.brokers for found in looks))
-    secrets = [*_keylog(request), *(text for found in looks for text in found.secrets)]
+    secrets = [*keylog(request), *(text for found in looks for text in found.secrets)]
     task = Task(request, files, brokers, secrets)
-    since, until = request.since, request.until
     size = sum(found.size for found in looks)
-    shares = request.shares or max(_parallelism(spark), math.ceil(size / SHARE_BYTES))
-
-    def read(split: Split) -> Iterator[pa.RecordBatch]:
-        return splits.bundles(split, shares, since, until)
-
-    parcels = (
-        _each(spark, _within(request, looks), read, packets.SPARK_SCHEMA)
-        .repartitionById(shares, "share")
-        .sortWithinPartitions("position")
-        .mapInArrow(lambda batches: dissection.dissect(task, batches), SPARK_PARCEL)
-        .persist(StorageLevel.MEMORY_AND_DISK)
-    )
-    told = parcels.filter(parcels.kind.isin(CONNECTIONS, NAMES)).collect()
-    known = spark.sparkContext.broadcast(
-        dissection.knowledge((row.kind, bytes(row.content)) for row in told)
-    )
-
-    found = {
-        name: parcels.filter(parcels.kind == name)
-        .select("content")
-        .mapInArrow(_settling(task, name, known), spark_schema(name))
-        for name in request.tables
-    }
-    if "problems" in found:
-        seen = rows.problems([problem for each in looks for problem in each.problems_in(files)])
-        part = pa.Table.from_batches([to_spark("problems", seen)])
-        found["problems"] = found["problems"].unionAll(spark.createDataFrame(part))
-    try:
+    shares = request.shares or max(parallelism(spark), math.ceil(size / SHARE_BYTES))
+    bundles = bundled(spark, request, looks, shares)
+    with dissected(spark, task, bundles, shares) as (parcels, told):
+        known = dissection.knowledge(told)
+        problems = [problem for each in looks for problem in each.problems_in(files)]
+        found = {name: settled(spark, task, name, parcels, known) for name in request.tables}
+        if "topics" in found:
+            found["topics"] = news(found["topics"])
+        if "problems" in found:
+            found["problems"] = found["problems"].unionAll(as_rows(spark, problems))
         yield found
-    finally:
-        parcels.unpersist()
-        known.unpersist()
 
 
-def _keylog(request: Request) -> Iterator[bytes]:
+def keylog(request: Request) -> Iterator[bytes]:
     """The text of the key log. Raises CaptureError, or DissectorError where it is of no use."""
     if request.keylog is not None:
         yield from KeyFiles([], request.keylog).new()
 
 
-def _settling(task: Task, name: str, known: Broadcast[Knowledge]) -> Batches:
-    """What makes rows of one table of their parcels."""
+def parallelism(spark: SparkSession) -> int:
+    """Tasks that run at a time."""
+    return int(spark.sparkContext.defaultParallelism)
+
+
+def looks_at(spark: SparkSession, items: Sequence[Split]) -> list[Look]:
+    """First looks at splits, in their order."""
+
+    def look(split: Split) -> Iterator[pa.RecordBatch]:
+        found = pickle.dumps(splits.look(split))
+        yield pa.RecordBatch.from_arrays([pa.array([found], pa.binary())], schema=_BYTES)
+
+    return [
+        pickle.loads(bytes(row.content))
+        for row in _each(spark, items, look, "content binary").collect()
+    ]
+
+
+def bundled(spark: SparkSession, request: Request, looks: Sequence[Look], shares: int) -> DataFrame:
+    """The packets of the time that is asked for, in bundles."""
+    since, until = request.since, request.until
+    inside = [each.split for each in looks if each.latest >= since and each.earliest < until]
+
+    def read(split: Split) -> Iterator[pa.RecordBatch]:
+        return splits.bundles(split, shares, since, until)
+
+    return _each(spark, inside, read, packets.SPARK_SCHEMA)
+
+
+@contextmanager
+def dissected(
+    spark: SparkSession, task: Task, bundles: DataFrame, shares: int
+) -> Iterator[tuple[DataFrame, list[tuple[str, bytes]]]]:
+    """Parcels, kept; and of those that hold no rows, kind and content."""
+    parcels = (
+        bundles.repartitionById(shares, "share")
+        .sortWithinPartitions("position")
+        .mapInArrow(lambda batches: dissection.dissect(task, batches), SPARK_PARCEL)
+        .persist(StorageLevel.MEMORY_AND_DISK)
+    )
+    try:
+        told = parcels.filter(parcels.kind.isin(CONNECTIONS, NAMES)).collect()
+        yield parcels, [(row.kind, bytes(row.content)) for row in told]
+    finally:
+        parcels.unpersist()
+
+
+def settled(
+    spark: SparkSession, task: Task, name: str, parcels: DataFrame, known: Knowledge
+) -> DataFrame:
+    """The rows of a table, of its parcels; of `topics`, those of `TOLD`."""
+    shared = spark.sparkContext.broadcast(known)
 
     def settle(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         contents = (each.as_py() for batch in batches for each in batch.column("content"))
-        yield from dissection.settle(task, name, known.value, contents)
+        yield from dissection.settle(task, name, shared.value, contents)
 
-    return settle
+    schema = spark_schema(TOLD if name == "topics" else name)
+    return parcels.filter(parcels.kind == name).select("content").mapInArrow(settle, schema)
 
 
-def _within(request: Request, looks: Sequence[Look]) -> list[Split]:
-    """The splits that may hold packets of the time that is asked for."""
-    return [
-        each.split
-        for each in looks
-        if each.latest >= request.since and each.earliest < request.until
-    ]
+def news(told: DataFrame) -> DataFrame:
+    """Of what is told of topics, what differs from what was told before: rows of `topics`."""
+    order = Window.partitionBy("topic", "topic_id", "partition").orderBy("time_ns", "connection_id")
+    same = f.lit(True)
+    for name in _NEWS:
+        same &= f.lag(name).over(order).eqNullSafe(f.col(name))
+    first = f.row_number().over(order) == 1
+    columns = spark_schema("topics").names
+    return told.withColumn("new", first | ~same).filter("new").select(columns)
+
+
+def as_rows(spark: SparkSession, problems: Iterable[Problem]) -> DataFrame:
+    """Rows of `problems`."""
+    found = to_spark("problems", rows.problems(list(problems)))
+    return spark.createDataFrame(pa.Table.from_batches([found]))
 
 
 def _say_why_not(looks: Sequence[Look]) -> None:
@@ -131,31 +170,20 @@ def _say_why_not(looks: Sequence[Look]) -> None:
         raise CaptureError("; ".join(unreadable) or "no capture was found")
 
 
-def _looks(spark: SparkSession, guesses: Sequence[Split]) -> list[Look]:
+def _proved(spark: SparkSession, guesses: Sequence[Split]) -> list[Look]:
     """First looks at all splits, in order; at files that cannot be split, as one."""
-
-    def look(split: Split) -> Iterator[pa.RecordBatch]:
-        found = pickle.dumps(splits.look(split))
-        yield pa.RecordBatch.from_arrays([pa.array([found], pa.binary())], schema=_BYTES)
-
     found: list[Look] = []
     while guesses:  # what fails the proof comes again, as files that are one split each
-        seen = _each(spark, guesses, look, "content binary").collect()
-        looks = [pickle.loads(bytes(row.content)) for row in seen]
+        looks = looks_at(spark, guesses)
         proved, guesses = splits.settle(looks)
         ready = frozenset(proved)
         found += [each for each in looks if each.split in ready]
     return sorted(found, key=lambda each: (each.split.capture, each.split.packets_before))
 
 
-def _each(
-    spark: SparkSession,
-    items: Sequence[Split],
-    work: Callable[[Split], Iterator[pa.RecordBatch]],
-    schema: Any,
-) -> DataFrame:
+def _each(spark: SparkSession, items: Sequence[Split], work: Work, schema: str) -> DataFrame:
     """What `work` gives for each of the items, some of them in a task."""
-    tasks = min(len(items), max(TASKS * _parallelism(spark), len(items) // MOST_SPLITS))
+    tasks = min(len(items), max(TASKS * parallelism(spark), len(items) // MOST_SPLITS))
     shared = spark.sparkContext.broadcast(list(items))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -164,7 +192,3 @@ def _each(
                 yield from work(shared.value[index])
 
     return spark.range(0, len(items), 1, max(tasks, 1)).mapInArrow(run, schema)
-
-
-def _parallelism(spark: SparkSession) -> int:
-    return int(spark.sparkContext.defaultParallelism)

@@ -15,6 +15,8 @@ from pyspark.sql.types import StructType
 
 from dissector.tables import TABLES
 
+TOLD = "told"
+"""Not a table: what is told of topics, as often as it is told, and in which connection."""
 _MICROSECONDS = pa.timestamp("us", "UTC")
 _NS_PER_US = 1000
 
@@ -23,7 +25,7 @@ _NS_PER_US = 1000
 def spark_schema(table: str) -> StructType:
     """The schema of a table."""
     fields: list[pa.Field] = []
-    for column in TABLES[table].schema:
+    for column in _schema(table):
         if pa.types.is_timestamp(column.type):
             fields += [pa.field(column.name, _MICROSECONDS), _ns(column.name)]
         elif pa.types.is_large_binary(column.type):
@@ -31,6 +33,12 @@ def spark_schema(table: str) -> StructType:
         else:
             fields.append(column)
     return from_arrow_schema(pa.schema(fields))
+
+
+def _schema(table: str) -> pa.Schema:
+    if table == TOLD:
+        return TABLES["topics"].schema.append(pa.field("connection_id", pa.int64()))
+    return TABLES[table].schema
 
 
 @cache
