@@ -17,7 +17,15 @@ from dissector.packets.inputs import ByteInput
 
 CAPTURES = Path(__file__).parents[3] / "captures"
 RECORDINGS = sorted(path for path in CAPTURES.iterdir() if {".pcap", ".pcapng"} & {*path.suffixes})
-TABLES = ("exchanges", "errors", "batches", "connections")
+TABLES = (
+    "exchanges",
+    "errors",
+    "batches",
+    "connections",
+    "partitions",
+    "memberships",
+    "transactions",
+)
 PCAPNG, ENHANCED_PACKET = b"\n\r\r\n", 6
 
 
