@@ -50,7 +50,7 @@ _ADD_MEMBERSHIP, _RX_RING, _STATISTICS, _VERSION = 1, 5, 6, 10
 _MR_PROMISC = 1
 _TPACKET_V3 = 2
 _ATTACH_FILTER = 26
-_GET_FLAGS, _IS_UP = 0x8913, 1
+_GET_FLAGS, _GET_INDEX, _IS_UP = 0x8913, 0x8933, 1
 _OUTGOING = 4
 
 _OURS = 1  # status of a block that was handed over; 0 gives it back
@@ -191,12 +191,12 @@ class Ring:
     def _look(self) -> bool:
         """Whether the interface is up; one that came back as another is bound to."""
         self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)  # ENETDOWN is said once
+        request = struct.pack("16s16x", self.name.encode())
         try:
-            index = socket.if_nametoindex(self.name)
+            (index,) = struct.unpack_from("i", fcntl.ioctl(self._socket, _GET_INDEX, request), 16)
             if index != self._index:
                 self._socket.bind((self.name, _ETH_P_ALL))
                 self._index = index
-            request = struct.pack("16s16x", self.name.encode())
             answer = fcntl.ioctl(self._socket, _GET_FLAGS, request)
         except OSError as error:
             if error.errno in (errno.ENODEV, errno.ENXIO, errno.ENETDOWN):

@@ -1,0 +1,291 @@
+"""Packets of an interface, in a network that each test has for itself; of a pipe; and as pcapng."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dissector.errors import CaptureError
+from dissector.packets import open_packets
+from dissector.packets.block import PacketBlock
+from dissector.packets.live import TICK, LiveSource, Pipe
+from dissector.packets.records import Records
+from dissector.packets.ring import ANY, BLOCK_BYTES, Ring, filter_program
+from dissector.packets.writing import SECTION_HEADER, interface_block, packet_blocks
+
+CAPTURES = Path(__file__).parents[3] / "captures"
+NEW_NETWORK = 0x40000000
+
+
+def may_capture() -> bool:
+    """Whether a network can be made, and be captured from."""
+    check = [sys.executable, "-S", "-c", "import socket; socket.socket(socket.AF_PACKET, 3, 0)"]
+    return subprocess.run(["unshare", "--net", *check], capture_output=True).returncode == 0
+
+
+def in_a_network(test: Callable[..., None]) -> Any:
+    """Run a test in a thread that has left for a network with nothing but loopback."""
+
+    @wraps(test)
+    def run(*args: Any, **given: Any) -> None:
+        def body() -> None:
+            libc = ctypes.CDLL(None, use_errno=True)
+            assert libc.unshare(NEW_NETWORK) == 0, os.strerror(ctypes.get_errno())
+            ip("link set lo up")
+            test(*args, **given)
+
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(body).result(60)
+
+    reason = "needs the right to make a network and capture from it: run as root"
+    return pytest.mark.skipif(not may_capture(), reason=reason)(run)
+
+
+def ip(line: str) -> None:
+    subprocess.run(["ip", *line.split()], check=True)
+
+
+def pair(one: str, other: str) -> None:
+    """Two interfaces, what goes into one comes out of the other; without addresses."""
+    ip(f"link add {one} type veth peer name {other}")
+    for name in (one, other):
+        ip(f"link set {name} up")
+
+
+def talk(payload: bytes) -> tuple[int, int]:
+    """Send it over loopback, and close; the client's port and the server's."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.create_connection(server.getsockname()) as client:
+            accepted, _ = server.accept()
+            ports = client.getsockname()[1], server.getsockname()[1]
+            with accepted, ThreadPoolExecutor(1) as sender:
+                sent = sender.submit(client.sendall, payload)
+                got = 0
+                while got < len(payload):
+                    got += len(accepted.recv(1 << 16))
+                sent.result()
+        return ports
+
+
+def blocks(source: LiveSource) -> Iterator[PacketBlock]:
+    """All that has come by now."""
+    time.sleep(0.2)  # the kernel hands over what is in a block of the ring after 50 ms
+    source.stop()
+    while (block := source.read(0)) is not None:
+        yield block
+    source.close()
+
+
+def sent_by(block: PacketBlock, port: int) -> dict[int, bytes]:
+    """Payloads by sequence number; a number that comes twice fails the test."""
+    found: dict[int, bytes] = {}
+    for row in np.flatnonzero((block.src_port == port) & (block.captured > 0)).tolist():
+        assert int(block.seq[row]) not in found
+        at = int(block.payload[row])
+        found[int(block.seq[row])] = block.data[at : at + int(block.captured[row])].tobytes()
+    return found
+
+
+@in_a_network
+def test_loopback_whole_and_once() -> None:
+    payload = np.random.default_rng(1).bytes(3_000_000)
+    source = LiveSource([Ring("lo")])
+    began = time.time_ns()
+    port, _ = talk(payload)
+    (block,) = [block for block in blocks(source) if len(block)]
+    found = sent_by(block, port)
+    order = sorted(found, key=lambda seq: (seq - min(found)) % (1 << 32))
+    assert b"".join(found[seq] for seq in order) == payload
+    assert max(map(len, found.values())) > 60_000  # as large as loopback makes them
+    assert (block.captured == block.length).all()
+    assert began <= block.time.min() <= block.time.max() <= time.time_ns()
+    assert (np.diff(block.time) >= 0).all()
+    assert block.packets_seen == len(block.number) == block.number[-1]
+    assert block.problems == []
+    assert source.names == ["lo"]
+
+
+@in_a_network
+def test_the_kernel_filters() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        wanted = other.getsockname()[1]
+        source = LiveSource([Ring("lo", expression=f"tcp port {wanted}")])
+        talk(b"not wanted")
+        socket.create_connection(("127.0.0.1", wanted)).close()
+        (block,) = [block for block in blocks(source) if len(block)]
+    assert set(block.src_port.tolist()) | set(block.dst_port.tolist()) >= {wanted}
+    assert ((block.src_port == wanted) | (block.dst_port == wanted)).all()
+
+
+@in_a_network
+def test_several_interfaces_and_any() -> None:
+    pair("kafka0", "kafka1")
+    frame = bytes.fromhex(
+        "020000000001 020000000002 0800 45000028 00010000 4006 0000 0a000001 0a000002"
+        "1388 2384 00000001 00000000 5002 0400 0000 0000"
+    )
+    for feeds, names in (
+        ([Ring("lo"), Ring("kafka1")], {"lo", "kafka1"}),
+        ([Ring(ANY)], {"lo", "kafka0", "kafka1"}),
+    ):
+        source = LiveSource(feeds)
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as raw:
+            raw.bind(("kafka0", 0))
+            raw.send(frame)
+        port, _ = talk(b"hello")
+        (block,) = [block for block in blocks(source) if len(block)]
+        by_port = {
+            number: {source.names[c] for c in block.capture[block.src_port == number].tolist()}
+            for number in (5000, port)
+        }
+        assert by_port[port] == {"lo"}
+        assert by_port[5000] == names - {"lo"}
+        assert (np.diff(block.time) >= 0).all()
+
+
+@in_a_network
+def test_what_the_kernel_drops_is_told() -> None:
+    pair("kafka0", "kafka1")
+    ring = Ring("kafka1", expression="tcp", buffer_bytes=4 * BLOCK_BYTES)
+    source = LiveSource([ring])
+    frame = bytes.fromhex("020000000001 020000000002 0800 450005dc 00010000 4006 0000") + bytes(
+        1488
+    )
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as raw:
+        raw.bind(("kafka0", 0))
+        for _ in range(4000):
+            raw.send(frame)
+    seen, problems = 0, []
+    for block in blocks(source):
+        seen += block.packets_seen
+        problems += [each for each in block.problems if each.kind == "dropped_packets"]
+    assert 0 < seen < 4000
+    assert seen + ring.dropped == 4000
+    assert problems[0].detail == f"kafka1: the kernel dropped {ring.dropped} packets"
+
+
+@in_a_network
+def test_an_interface_goes_and_comes_back() -> None:
+    pair("kafka0", "kafka1")
+    ring = Ring("kafka0")
+    assert ring.watch() == []
+    for is_deleted in (False, True):
+        ip("link delete kafka0" if is_deleted else "link set kafka0 down")
+        assert [each.kind for each in ring.watch()] == ["interface_down"]
+        assert ring.watch() == []
+        if is_deleted:
+            pair("kafka0", "kafka1")
+        ip("link set kafka0 up")
+        assert [each.kind for each in ring.watch()] == ["interface_up"]
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as raw:
+            raw.bind(("kafka0", 0))
+            raw.send(bytes(60))
+        time.sleep(0.2)
+        assert sum(len(piece.columns.time) for piece in ring.take()) >= 1
+        ring.release()
+    ring.close()
+
+
+@in_a_network
+def test_an_interface_that_is_not_there() -> None:
+    with pytest.raises(CaptureError, match=r"there is no interface 'eth7'; there are lo, any"):
+        Ring("eth7")
+
+
+@pytest.mark.parametrize("expression", ["port", "tcp prot 9092", "host 1.2.3.4.5.6", "ß"])
+def test_a_filter_that_cannot_be_understood(expression: str) -> None:
+    pytest.importorskip("scapy")
+    with pytest.raises(CaptureError, match="cannot be understood"):
+        filter_program(expression)
+
+
+def test_a_filter_cuts_no_packet() -> None:
+    """The kernel cuts to what the program returns (SO_ATTACH_FILTER, socket(7))."""
+    pytest.importorskip("scapy")
+    program = np.frombuffer(filter_program("tcp port 9092"), "=u2, u1, u1, u4")
+    returned = program["f3"][program["f0"] == 6]  # BPF_RET | BPF_K
+    assert set(returned.tolist()) == {0, 262_144}
+
+
+def test_a_pipe_gives_what_the_file_gives() -> None:
+    path = str(CAPTURES / "kafka-python-mock.pcap")
+    whole = open_packets([path])
+    columns = ("number", "time", "src_port", "dst_port", "seq", "captured")
+    expected: dict[str, list[Any]] = {name: [] for name in columns}
+    while (block := whole.read(0)) is not None:
+        for name in columns:
+            expected[name] += getattr(block, name).tolist()
+    source = LiveSource([Pipe(path)], interval=0.01)
+    found: dict[str, list[Any]] = {name: [] for name in columns}
+    while (block := source.read(5)) is not None:
+        assert block.reserve == 5
+        for name in columns:
+            found[name] += getattr(block, name).tolist()
+    assert found == expected
+    assert source.names == [path]
+
+
+def test_time_goes_on_in_a_pipe_that_is_silent(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    data = (CAPTURES / "kafka-python-mock.pcap").read_bytes()
+    with ThreadPoolExecutor(1) as opener:
+        opening = opener.submit(fifo.open, "wb", 0)
+        # The reader waits for the head of the capture.
+        writing = opener.submit(lambda: opening.result().write(data))
+        source = LiveSource([Pipe(str(fifo))], interval=0.01)
+        writing.result()
+        latest = 0
+        while (block := source.read(0)) is not None and (len(block) or not latest):
+            latest = max([latest, *block.time.tolist()])
+        assert block is not None  # one that has nothing, and tells how late it is
+        assert block.until is not None
+        assert block.until - latest > 0.5 * TICK * 1e9
+        opening.result().close()
+        assert source.read(0) is None
+
+
+def test_what_is_written_is_what_was_read(tmp_path: Path) -> None:
+    path, copy = CAPTURES / "kafka-4-net-vxlan.pcap.zst", tmp_path / "copy.pcapng"
+    kept: list[bytes] = [SECTION_HEADER]
+
+    def keep(names: Any, records: Records, capture: Any) -> None:
+        if len(kept) == 1:
+            kept.append(interface_block("a name of odd length", int(records.columns.link[0])))
+        packets, ends = packet_blocks(records.data, records.columns, capture)
+        assert len(ends) == len(records.number)
+        assert ends[-1] == len(packets)
+        kept.append(bytes(packets))
+
+    source = LiveSource([Pipe(str(path))], interval=0.01, tap=keep)
+    while source.read(0) is not None:
+        pass
+    copy.write_bytes(b"".join(kept))
+    one, other = open_packets([path]).read(0), open_packets([copy]).read(0)
+    assert one is not None
+    assert other is not None
+    assert other.problems == []
+    for name in ("number", "time", "src_low", "seq", "captured", "length", "flags"):
+        assert getattr(one, name).tolist() == getattr(other, name).tolist()
+    plain = ["tshark", "-T", "fields", "-e", "frame.time_epoch", "-e", "frame.len", "-e", "data"]
+    try:
+        told = [
+            subprocess.run([*plain, "-r", str(file)], capture_output=True, check=True).stdout
+            for file in (path, copy)
+        ]
+    except FileNotFoundError:
+        return
+    if told[0]:  # a tshark that reads zstd
+        assert told[0] == told[1]
