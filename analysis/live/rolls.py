@@ -101,6 +101,7 @@ class _Roll:
     def abandon(self) -> None:
         """A file without its end cannot be read, and the disk may be full."""
         if self._writer is not None:
+            self._writer.is_open = False  # else it tries again to write its end
             self._writer = None
             self._partial.unlink(missing_ok=True)
 
