@@ -9,6 +9,8 @@ splits     which bytes a task reads, and the proof that packets begin there
 packets    blocks of packets to bundles, and back
 dissection bundles to rows of tables, and what is settled when all tasks have spoken
 schemas    the tables as Spark has them
+stream     the same of a folder that a capture rotates into, batch by batch
+follow     how far the files of such a folder go
 job        tables as Parquet, by date and API
 """
 

@@ -156,6 +156,14 @@ def news(told: DataFrame) -> DataFrame:
     return told.withColumn("new", first | ~same).filter("new").select(columns)
 
 
+def newest(told: DataFrame) -> DataFrame:
+    """Of what is told of topics, the latest of each partition."""
+    order = Window.partitionBy("topic", "topic_id", "partition").orderBy(
+        f.desc("time_ns"), f.desc("connection_id")
+    )
+    return told.withColumn("place", f.row_number().over(order)).filter("place = 1").drop("place")
+
+
 def as_rows(spark: SparkSession, problems: Iterable[Problem]) -> DataFrame:
     """Rows of `problems`."""
     found = to_spark("problems", rows.problems(list(problems)))

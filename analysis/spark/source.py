@@ -29,7 +29,12 @@ import pyarrow.parquet
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -131,6 +136,11 @@ class _Source(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return _Reader(dict(self.options), schema, self.desk)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from analysis.spark.stream import StreamReader
+
+        return StreamReader(dict(self.options), schema, self.desk)
 
 
 class _Reader(DataSourceReader):

@@ -59,6 +59,10 @@ class Split:
     """Packets of the file before this split's."""
     floor: int = BEFORE_ALL
     """ns; the latest packet of the file before this split's."""
+    skip: int = 0
+    """Packets at its beginning that were read before."""
+    is_proved: bool = False
+    """A packet begins where it begins; behind its end, the file grows."""
 
 
 @dataclass(slots=True)
@@ -107,12 +111,10 @@ def guess(files: Sequence[str], split_bytes: int = SPLIT_BYTES) -> list[Split]:
 
 def look(split: Split) -> Look:
     """Read a split whose ends are guesses."""
-    part = split.part
-    begin = boundary(part.path, part.begin) if part.begin else 0
-    end = None if part.end is None else boundary(part.path, part.end)
-    if begin is None or (end is None) != (part.end is None):
+    part = split.part if split.is_proved else _at_packets(split.part)
+    if part is None:
         return Look(split, is_sound=False)
-    found = Look(replace(split, part=replace(part, begin=begin, end=end)))
+    found = Look(replace(split, part=part))
     opened = _Opened()
     try:
         reader = open_part(found.split.part, found.secrets)
@@ -121,6 +123,7 @@ def look(split: Split) -> Look:
         return found
     for block in blocks(reader, split.capture, opened.reserve):
         found.packets += block.packets_seen
+        block = _fresh(found.split, block)
         found.size += block.bytes_read
         found.problems += block.problems
         if len(block):
@@ -130,8 +133,32 @@ def look(split: Split) -> Look:
     found.brokers = opened.brokers
     found.context = reader.context
     kinds = {problem.kind for problem in found.problems} - HARMLESS
-    found.is_sound = kinds <= ({"truncated_file"} if end is None else set())
+    found.is_sound = kinds <= ({"truncated_file"} if part.end is None else set())
+    if split.is_proved and part.end is not None:
+        _leave_the_tail(found)
     return found
+
+
+def _at_packets(part: Part) -> Part | None:
+    """A part whose ends were guessed, as it seems to be; None where nothing tells."""
+    begin = boundary(part.path, part.begin) if part.begin else 0
+    end = None if part.end is None else boundary(part.path, part.end)
+    if begin is None or (end is None) != (part.end is None):
+        return None
+    return replace(part, begin=begin, end=end)
+
+
+def _leave_the_tail(found: Look) -> None:
+    """Where a file ends within a packet, leave that packet to when it is whole."""
+    tails = [each for each in found.problems if each.kind == "truncated_file"]
+    for tail in tails:
+        found.problems.remove(tail)
+        found.split = replace(found.split, part=replace(found.split.part, end=tail.offset))
+
+
+def _fresh(split: Split, block: PacketBlock) -> PacketBlock:
+    """Without the packets that were read before."""
+    return chosen(block, block.number > split.skip) if split.skip else block
 
 
 def blocks(
@@ -178,6 +205,7 @@ def bundles(split: Split, shares: int, since: int, until: int) -> Iterator[pa.Re
     except CaptureError:
         return  # the first look has said so
     for block in blocks(reader, split.capture, lambda: 0):
+        block = _fresh(split, block)
         if len(block):
             position = np.maximum(np.maximum.accumulate(block.time), floor)
             floor = int(position[-1])
