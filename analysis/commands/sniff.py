@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 if TYPE_CHECKING:
+    from analysis.live.lines import Choice
     from analysis.live.opening import Origin
     from analysis.live.session import Session, Watcher
     from analysis.live.watching import Notices
@@ -53,7 +54,7 @@ SPAN: Final = Quantity("time", "smhd")
     type=click.IntRange(1, 65535),
     multiple=True,
     metavar="PORT",
-    help="Only what comes from or goes to this port, where a broker listens; may be repeated.",
+    help="Where a broker listens; of interfaces, nothing else is captured. May be repeated.",
 )
 @click.option(
     "--filter",
@@ -209,7 +210,7 @@ def _watch(
         notices.say(f"capturing from {origin.name}; Ctrl-C ends")
     with ended_by_signals(session):
         if view == "screen":
-            _show(session, watchers, capture, source, notices)
+            _show(session, watchers, capture, source, notices, chosen)
         else:
             session.run()
     if view != "jsonl":
@@ -238,7 +239,7 @@ def _serve(
 
 def _show(
     session: Session, watchers: list[Watcher], capture: Capture, source: LiveSource,
-    notices: Notices,
+    notices: Notices, chosen: Choice,
 ) -> None:  # fmt: skip
     """The full screen, until it is left."""
     from analysis.live.board import Board
@@ -250,7 +251,7 @@ def _show(
         said = f"  {notices.said[-1]}" if notices.said else ""
         return f"{capture.packets:,} packets{drops}, {capture.in_flight:,} in flight{said}"
 
-    board = Board()
+    board = Board(chosen)
     watchers.append(board)
     screen = LiveScreen(board, session, status)
     screen.run()

@@ -17,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analysis.live.lines import Choice
+
 SECONDS: Final = 10.0
 ROWS: Final = 200_000
 """About as many exchanges are kept at most; of a busier time, the latest."""
@@ -54,8 +56,11 @@ class Board:
 
     tables = frozenset({"exchanges"})
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock`: seconds, by which exchanges grow old."""
+    def __init__(
+        self, chosen: Choice = lambda rows: rows, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`chosen` leaves some of the rows. `clock`: seconds, by which exchanges grow old."""
+        self._chosen = chosen
         self._clock = clock
         self._began = clock()
         self._lock = threading.Lock()
@@ -65,6 +70,7 @@ class Board:
         """All that were seen."""
 
     def read(self, name: str, rows: pa.RecordBatch) -> None:
+        rows = self._chosen(rows)
         with self._lock:
             self._batches.append((self._clock(), rows.select(_KEPT)))
             self._rows += len(rows)

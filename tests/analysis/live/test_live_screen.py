@@ -71,7 +71,7 @@ def test_lines_are_sorted_held_and_opened(app: LiveScreen) -> None:
 
 def test_exchanges_grow_old() -> None:
     now = [100.0]
-    board = Board(lambda: now[0])
+    board = Board(clock=lambda: now[0])
     rows = open_capture([CAPTURE]).tables(["exchanges"])["exchanges"].combine_chunks()
     board.read("exchanges", rows.to_batches()[0])
     now[0] += SECONDS / 2
