@@ -211,7 +211,7 @@ class Capture:
         )  # fmt: skip
         alone = self._jobs == 1 or keep_frames  # frames are not sent from process to process
         if not alone and (memory := parallel.shared(self._reading, self._jobs)):
-            yield from parallel.rows(self._reading, telling, self._jobs, memory, self._count)
+            yield from parallel.rows(self._reading, telling, memory, self._count)
             self._trips = self._reading.streams.round_trips or self._trips
             return
         for stretch in self._reading.stretches(goes_on=goes_on):

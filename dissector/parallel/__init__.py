@@ -62,7 +62,7 @@ def helps(source: PacketSource | None) -> bool:
 
 
 def shared(reading: Reading, jobs: int) -> Shared | None:
-    """Memory for that many tellers; None where it is not to be had, or of no use."""
+    """Memory for that many processors; None where it is not to be had, or of no use."""
     source = reading.source
     if not isinstance(source, FileSource):
         return None
@@ -70,17 +70,17 @@ def shared(reading: Reading, jobs: int) -> Shared | None:
     try:
         return Shared(
             [Slot(mapped(FRONT + 2 * data + ARRAYS), FRONT, data) for _ in range(AHEAD)],
-            [(Region(mapped(BOX)), Region(mapped(BOX))) for _ in range(jobs)],
+            [(Region(mapped(BOX)), Region(mapped(BOX))) for _ in range(max(jobs - 1, 1))],
         )
     except OSError:
         return None
 
 
 def rows(
-    reading: Reading, telling: Telling, jobs: int, memory: Shared,
+    reading: Reading, telling: Telling, memory: Shared,
     progress: Callable[[int, int], None],
 ) -> Iterator[Rows]:  # fmt: skip
-    """The rows of all stretches, told by `jobs` tellers.
+    """The rows of all stretches.
 
     `progress` is called with the packets and bytes of each stretch. At the end `reading` and
     `telling` know of connections and topics what they would have learned themselves. Raises
@@ -88,11 +88,11 @@ def rows(
     """
     source, table = reading.source, reading.streams.connections
     assert isinstance(source, FileSource)
-    slots, names = memory.slots, telling.names
+    slots, names, tellers = memory.slots, telling.names, len(memory.boxes)
     to_framer, to_parent = Pipe(duplex=False), Pipe(duplex=False)
-    frames = [Pipe(duplex=False) for _ in range(jobs)]
-    releases = [Pipe(duplex=False) for _ in range(jobs)]
-    told = [Pipe() for _ in range(jobs)]
+    frames = [Pipe(duplex=False) for _ in range(tellers)]
+    releases = [Pipe(duplex=False) for _ in range(tellers)]
+    told = [Pipe() for _ in range(tellers)]
     with Crew() as crew:
         crew.start(
             partial(stages.read, source, slots, [r for r, _ in releases], to_framer[1]),
@@ -105,17 +105,20 @@ def rows(
             ),
             "finds messages",
         )  # fmt: skip
-        for index in range(jobs):
+        for index in range(tellers):
             outbox = stages.Outbox(memory.boxes[index], told[index][1], names)
             crew.start(
                 partial(
-                    stages.tell, telling, table, (index, jobs), slots, frames[index][0], outbox,
+                    stages.tell, telling, table, (index, tellers), slots, frames[index][0], outbox,
                     releases[index][1],
                 ),
                 "reads messages",
             )  # fmt: skip
         source.close()
-        inboxes = [Inbox(crew, memory.boxes[index], told[index][0], names) for index in range(jobs)]
+        inboxes = [
+            Inbox(crew, memory.boxes[index], told[index][0], names, alone=tellers == 1)
+            for index in range(tellers)
+        ]
         is_last = False
         while not is_last:
             note: stages.Note = pickle.loads(crew.receive(to_parent[0]))

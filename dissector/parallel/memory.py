@@ -89,10 +89,13 @@ class Region:
         _Pickler(sink, put, self).dump(value)
         return pickle.dumps((sink.getvalue(), places))
 
-    def unpack(self, message: bytes) -> Any:
-        """What `pack` was given; its arrays are views of the region."""
+    def unpack(self, message: bytes, *, copy: bool = False) -> Any:
+        """What `pack` was given; its arrays are views of the region, or of a copy."""
         body, places = pickle.loads(message)
         buffers = [self.memory[offset : offset + size] for offset, size in places]
+        if copy:
+            buffers = [buffer.copy() for buffer in buffers]
+        self.end = max([self._begin, *(offset + size for offset, size in places)])
         return pickle.loads(body, buffers=buffers)
 
 

@@ -30,8 +30,11 @@ class Inbox:
     """What one teller sends."""
 
     def __init__(
-        self, crew: Crew, boxes: Sequence[Region], channel: Connection, names: TopicNames
-    ) -> None:
+        self, crew: Crew, boxes: Sequence[Region], channel: Connection, names: TopicNames, *,
+        alone: bool,
+    ) -> None:  # fmt: skip
+        """`alone`: there are no others, so that what comes goes out as it is."""
+        self._alone = alone
         self._crew = crew
         self._boxes = boxes
         self._channel = channel
@@ -48,7 +51,7 @@ class Inbox:
         box = self._boxes[self._received % len(self._boxes)]
         self._received += 1
         learned: Learned | None
-        self.head, learned = box.unpack(self._crew.receive(self._channel))
+        self.head, learned = box.unpack(self._crew.receive(self._channel), copy=self._alone)
         if learned:
             self._names.names.update(learned.names)
             self._names.missing.update(learned.missing)
@@ -69,11 +72,21 @@ def merged(inboxes: Sequence[Inbox], problems: list[Problem], names: TopicNames)
     while any(inbox.place for inbox in inboxes):
         place = min(inbox.place for inbox in inboxes if inbox.place)
         chosen = [inbox for inbox in inboxes if inbox.place == place]
-        for each in _runs(chosen) if place[1] else [_together(chosen)]:
-            table, batch, rank = each
+        for table, batch, rank in _alone(chosen[0]) if len(inboxes) == 1 else _joined(chosen):
             if table == "problems":
                 batch = pa.concat_batches([rows.problems(problems), batch])
             yield Rows(table, _named(batch, names), rank)
+
+
+def _alone(inbox: Inbox) -> Iterator[Rows]:
+    """The batch at hand of the only teller."""
+    yield inbox.head
+    inbox.advance()
+
+
+def _joined(inboxes: Sequence[Inbox]) -> Iterator[Rows]:
+    """The batches at hand, and those behind them that have the same place."""
+    return _runs(inboxes) if inboxes[0].head.rank else iter([_together(inboxes)])
 
 
 def _together(inboxes: Sequence[Inbox]) -> Rows:
