@@ -15,8 +15,11 @@ begins when the first member is told. Groups that nobody is left in do not rebal
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
@@ -47,27 +50,49 @@ COLUMNS: Final = (
     TableColumn("completed", pa.bool_(), "whether every member that was seen in it has its part"),
 )
 
-Row = dict[str, Any]
-
 _LEAVES: Final = (-1, -2)
 """Member epochs that say good-bye; -2: a static member that comes back."""
 
-_BEFORE_ALL: Final = pd.Timestamp(0, tz="UTC")
+Span: TypeAlias = dict[str, Any]
+"""A row of the answer, without what all rows of a group have."""
+
+
+class Step(NamedTuple):
+    """A row of `memberships`, as far as it matters; times in ns, None is missing."""
+
+    api: str
+    time: int
+    response_time: int | None
+    client_id: str | None
+    member_id: str | None
+    generation: int | None
+    request_generation: int | None
+    member_count: int | None
+    reason: str | None
+    error: str | None
+
+    @property
+    def end(self) -> int:
+        """When it was answered; of a step that was."""
+        assert self.response_time is not None
+        return self.response_time
 
 
 def groups(tables: Tables) -> pd.DataFrame:
     """The rebalances of all groups, in order of time; columns: `COLUMNS`. Needs memberships."""
     rows = tables["memberships"]
     rows = rows[rows["group_id"].notna()].sort_values("time", kind="stable")
-    heard = rows.groupby("member_id")["time"].max()
-    found: list[Row] = []
+    last = rows.groupby("member_id")["time"].max()
+    heard = dict(zip(last.index.astype("str"), last.astype("int64"), strict=True))
+    found: list[Span] = []
     for key, mine in rows[_matters(rows)].groupby(["group_id", "group_type"], sort=False):
         group_id, group_type = key
-        spans = _classic(mine) if group_type == "classic" else _by_epoch(mine, heard)
+        steps = _steps(mine)
+        spans = _classic(steps) if group_type == "classic" else _by_epoch(steps, heard)
         found += [{"group_id": group_id, "group_type": group_type, **span} for span in spans]
     table = pd.DataFrame(found, columns=[column.name for column in COLUMNS])
     for name in ("start_time", "end_time"):
-        table[name] = pd.to_datetime(table[name], utc=True)
+        table[name] = pd.to_datetime(table[name].astype("Int64"), utc=True)
     table["duration_ms"] = milliseconds(table["end_time"] - table["start_time"])
     return shaped(table.sort_values("start_time", kind="stable"), COLUMNS)
 
@@ -83,129 +108,166 @@ def _matters(rows: pd.DataFrame) -> pd.Series[bool]:
     return ~(quiet | same)
 
 
-def _classic(rows: pd.DataFrame) -> Iterator[Row]:
+def _steps(rows: pd.DataFrame) -> list[Step]:
+    rows = rows[list(Step._fields)]
+    times = {name: rows[name].astype("int64").astype("Int64") for name in ("time", "response_time")}
+    times["response_time"] = times["response_time"].mask(rows["response_time"].isna())
+    plain = rows.assign(**times).astype("object")
+    plain = plain.where(plain.notna(), None)
+    return [Step(*row) for row in plain.itertuples(index=False, name=None)]
+
+
+def _between(steps: list[Step], times: list[int], since: int, until: int) -> list[Step]:
+    """The steps whose time, in order, is after `since` and not after `until`."""
+    return steps[bisect_right(times, since) : bisect_right(times, until)]
+
+
+def _classic(steps: list[Step]) -> Iterator[Span]:
     """The rebalances of one classic group."""
-    good = rows["error_code"] == 0
-    joins = rows[good & (rows["api"] == "JoinGroup") & rows["generation"].notna()]
-    syncs = rows[good & (rows["api"] == "SyncGroup")].groupby("request_generation")
-    leaves = rows[good & (rows["api"] == "LeaveGroup")]
-    told = rows[rows["error"] == "REBALANCE_IN_PROGRESS"]
-    before = pd.DataFrame(columns=joins.columns)
-    since = _BEFORE_ALL
-    for generation, joined in joins.groupby("generation"):
-        got = syncs.get_group(generation) if generation in syncs.groups else joins.iloc[:0]
-        if len(got):  # a static member that comes back later is given the same generation
-            joined = joined[joined["time"] <= got["response_time"].min()]
-            got = got[got["member_id"].isin(joined["member_id"])].drop_duplicates("member_id")
-        if joined.empty:
+    good = [step for step in steps if step.error == "NONE"]
+    joins = [step for step in good if step.api == "JoinGroup" and step.generation is not None]
+    leaves = [step for step in good if step.api == "LeaveGroup"]
+    left_at = [step.time for step in leaves]
+    told = [step for step in steps if step.error == "REBALANCE_IN_PROGRESS"]
+    told.sort(key=lambda step: step.end)
+    told_at = [step.end for step in told]
+    syncs: dict[int | None, list[Step]] = defaultdict(list)
+    for step in good:
+        if step.api == "SyncGroup":
+            syncs[step.request_generation].append(step)
+    before: list[Step] = []
+    since = 0
+    joins.sort(key=lambda step: step.end)
+    for generation, run in groupby(joins, key=lambda step: step.generation):
+        joined = list(run)
+        got = [step for step in syncs[generation] if step.time >= joined[0].time]
+        if got:  # a static member that comes back later is given the same generation
+            synced = min(step.end for step in got)
+            joined = [step for step in joined if step.time <= synced]
+        if not joined:
             continue
-        until = joined["response_time"].max()
-        signs = told[(told["response_time"] > since) & (told["response_time"] <= until)]
-        left = leaves[(leaves["time"] > since) & (leaves["time"] <= until)]
-        cause = _cause_of_join(before, joined, left, signs)
-        members = set(joined["member_id"])
+        members = {step.member_id for step in joined}
+        parts: dict[str | None, int] = {}
+        for step in got:
+            parts.setdefault(step.member_id, step.end)
+        until = joined[-1].end
+        left = _between(leaves, left_at, since, until)
+        cause = _cause_of_join(before, joined, left, _between(told, told_at, since, until))
         yield {
             **cause,
-            "end_time": max(until, got["response_time"].max()) if len(got) else until,
+            "end_time": max([until, *(parts[each] for each in members & parts.keys())]),
             "generation": generation,
-            "member_count": joined["member_count"].max() if joined["member_count"].notna().any()
-            else len(members),
-            "last_client_id": joined.sort_values("time")["client_id"].iloc[-1],
-            "completed": members <= set(got["member_id"]),
-        }  # fmt: skip
+            "member_count": max((step.member_count or 0 for step in joined), default=0)
+            or len(members),
+            "last_client_id": max(joined, key=lambda step: step.time).client_id,
+            "completed": members <= parts.keys(),
+        }
         before, since = joined, until
-    yield from _unfinished(rows, since)
+    yield from _unfinished(steps, since)
 
 
 def _cause_of_join(
-    before: pd.DataFrame, joined: pd.DataFrame, left: pd.DataFrame, signs: pd.DataFrame
-) -> Row:
+    before: list[Step], joined: list[Step], left: list[Step], signs: list[Step]
+) -> Span:
     """What set a classic group's rebalance off: the first thing that nobody was told to do.
 
     `before`: the joins that led to the generation before; `joined`: those that led to this one;
     `left`: who left between them; `signs`: who was told meanwhile that the group rebalances.
     """
-    told = signs.groupby("member_id")["response_time"].min()
-    was_told = told.reindex(joined["member_id"]).set_axis(joined.index) <= joined["time"]
-    known = joined["member_id"].isin(before["member_id"])
-    own = joined.assign(trigger=known.map({True: "rejoined", False: "joined"}))[~was_told]
-    causes = pd.concat([own, left.assign(trigger="left")]).sort_values("time", kind="stable")
-    first_sign = signs["response_time"].min()
-    if len(causes) and not causes["time"].iloc[0] > first_sign:
-        return _cause(causes.iloc[0])
-    start = first_sign if len(signs) else joined["time"].min()
-    gone = before[~before["member_id"].isin([*joined["member_id"], *left["member_id"]])]
-    if len(gone):
-        return _cause(gone.assign(trigger="timed out", reason=None).iloc[0]) | {"start_time": start}
+    told = {step.member_id: step.end for step in reversed(signs)}
+    known = {step.member_id for step in before}
+    causes = [
+        (step, "rejoined" if step.member_id in known else "joined")
+        for step in joined
+        if not told.get(step.member_id, step.time + 1) <= step.time
+    ]
+    causes += [(step, "left") for step in left]
+    first = min(causes, key=lambda cause: cause[0].time, default=None)
+    if first and not (signs and first[0].time > signs[0].end):
+        return _cause(*first)
+    start = signs[0].end if signs else min(step.time for step in joined)
+    heard = {step.member_id for step in (*joined, *left)}
+    for step in before:
+        if step.member_id not in heard:
+            return _cause(step, "timed out") | {"start_time": start, "reason": None}
     return {"start_time": start, "trigger": "unknown"}
 
 
-def _cause(row: pd.Series[Any]) -> Row:
+def _cause(step: Step, trigger: str) -> Span:
     return {
-        "start_time": row["time"],
-        "trigger": row.get("trigger"),
-        "trigger_client_id": row["client_id"],
-        "trigger_member_id": row["member_id"],
-        "reason": row.get("reason"),
+        "start_time": step.time,
+        "trigger": trigger,
+        "trigger_client_id": step.client_id,
+        "trigger_member_id": step.member_id,
+        "reason": step.reason,
     }
 
 
-def _unfinished(rows: pd.DataFrame, since: pd.Timestamp) -> Iterator[Row]:
+def _unfinished(steps: list[Step], since: int) -> Iterator[Span]:
     """Joins that are still waiting for their answer when the capture ends."""
-    waiting = rows[
-        (rows["api"] == "JoinGroup") & rows["response_time"].isna() & (rows["time"] > since)
+    waiting = [
+        step
+        for step in steps
+        if step.api == "JoinGroup" and step.response_time is None and step.time > since
     ]
-    if len(waiting):
+    if waiting:
         yield {
-            **_cause(waiting.assign(trigger="unknown").iloc[0]),
-            "end_time": pd.NaT,
-            "member_count": waiting["member_id"].nunique(),
-            "last_client_id": None,
+            **_cause(waiting[0], "unknown"),
+            "member_count": len({step.member_id for step in waiting}),
             "completed": False,
         }
 
 
-def _by_epoch(rows: pd.DataFrame, heard: pd.Series[pd.Timestamp]) -> Iterator[Row]:
+def _by_epoch(steps: list[Step], heard: Mapping[str, int]) -> Iterator[Span]:
     """The rebalances of one group whose members have epochs; `heard`: when each was heard last."""
-    good = rows[rows["error_code"] == 0]
-    left = good[good["request_generation"].isin(_LEAVES)]
-    reached = good[(good["generation"] > 0) & (good["generation"] != good["request_generation"])]
-    reached = reached.sort_values("response_time", kind="stable")
-    reached = reached.drop_duplicates(["member_id", "generation"])
-    present: dict[str, pd.Series[Any]] = {}
-    since = _BEFORE_ALL
-    for epoch, mine in reached.groupby("generation"):
-        first = mine.iloc[0]
-        gone = left[(left["time"] > since) & (left["time"] <= first["response_time"])]
-        silent = {member: row for member, row in present.items() if heard[member] < first["time"]}
-        cause = _cause_of_epoch(mine, gone, present, silent)
-        for member in {*gone["member_id"], *silent}:
-            present.pop(member, None)
-        present |= {row["member_id"]: row for _, row in mine.iterrows()}
+    good = [step for step in steps if step.error == "NONE"]
+    leaves = [step for step in good if step.request_generation in _LEAVES]
+    left_at = [step.time for step in leaves]
+    reached: dict[int, dict[str | None, Step]] = defaultdict(dict)
+    for step in sorted(good, key=lambda step: step.end):
+        epoch = step.generation
+        if epoch is not None and epoch > 0 and epoch != step.request_generation:
+            reached[epoch].setdefault(step.member_id, step)
+    present: dict[str | None, Step] = {}
+    since = 0
+    for epoch, mine in sorted(reached.items()):
+        came = [*mine.values()]
+        first, last = came[0], came[-1]
+        left = _between(leaves, left_at, since, first.end)
+        silent = [step for step in present.values() if heard[step.member_id or ""] < first.time]
+        cause = _cause_of_epoch(came, left, present, silent)
+        for step in (*left, *silent):
+            present.pop(step.member_id, None)
+        present |= mine
         yield {
             **cause,
-            "end_time": mine["response_time"].iloc[-1],
+            "end_time": last.end,
             "generation": epoch,
             "member_count": len(present),
-            "last_client_id": mine["client_id"].iloc[-1],
-            "completed": present.keys() <= set(mine["member_id"]),
+            "last_client_id": last.client_id,
+            "completed": present.keys() <= mine.keys(),
         }
-        since = first["response_time"]
+        since = first.end
 
 
-def _cause_of_epoch(mine: pd.DataFrame, gone: pd.DataFrame, present: Row, silent: Row) -> Row:
+def _cause_of_epoch(
+    mine: list[Step], left: list[Step], present: Mapping[str | None, Step], silent: list[Step]
+) -> Span:
     """What had a coordinator make a new epoch, which `mine` came to.
 
-    `gone`: who left since the epoch before. `present`: who had come to that one; `silent`: those of
+    `left`: who left since the epoch before. `present`: who had come to that one; `silent`: those of
     them who were not heard of any more.
     """
-    new = mine[mine["request_generation"] == 0]
-    known = new["member_id"].isin(present)
-    new = new.assign(trigger=known.map({True: "rejoined", False: "joined"}))
-    causes = pd.concat([new, gone.assign(trigger="left")]).sort_values("time", kind="stable")
-    if len(causes) and causes["time"].iloc[0] <= mine["response_time"].iloc[0]:
-        return _cause(causes.iloc[0])
-    start = {"start_time": mine["time"].iloc[0]}
-    for row in silent.values():
-        return _cause(row.drop("reason")) | start | {"trigger": "timed out"}
+    causes = [
+        (step, "rejoined" if step.member_id in present else "joined")
+        for step in mine
+        if step.request_generation == 0
+    ]
+    causes += [(step, "left") for step in left]
+    first = min(causes, key=lambda cause: cause[0].time, default=None)
+    if first and first[0].time <= mine[0].end:
+        return _cause(*first)
+    start = {"start_time": mine[0].time}
+    if silent:
+        return _cause(silent[0], "timed out") | start | {"reason": None}
     return start | {"trigger": "changed" if present else "unknown"}
