@@ -5,6 +5,7 @@ Only click is imported here and at the top of the commands' modules: ``--help`` 
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -49,16 +50,20 @@ class Input:
     captures: tuple[str, ...]
     ports: tuple[int, ...]
     keylog: Path | None
+    jobs: int
 
     @contextmanager
     def opened(
         self, *, show_progress: bool = True, show_secrets: bool = False
     ) -> Iterator[Capture]:
-        """The capture. What cannot be read becomes one sentence and exit status 1."""
+        """The capture. What cannot be read becomes one sentence and exit status 1.
+
+        `jobs` is for this alone: a process that has threads, as DuckDB's, should not be forked.
+        """
         with self.options(show_progress=show_progress, show_secrets=show_secrets) as options:
             import dissector
 
-            yield dissector.open_capture(self.captures, **options)
+            yield dissector.open_capture(self.captures, jobs=self.jobs, **options)
 
     @contextmanager
     def options(
@@ -92,14 +97,22 @@ class Input:
         return ", ".join(self.captures[:3]) + more
 
 
+def processors() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def on_capture(command: F) -> F:
     """The arguments of commands that read captures; the command gets an `Input` as `source`."""
 
     @wraps(command)
     def run(
-        captures: tuple[str, ...], ports: tuple[int, ...], keylog: Path | None, **given: Any
-    ) -> Any:
-        return command(source=Input(captures, ports, keylog), **given)
+        captures: tuple[str, ...], ports: tuple[int, ...], keylog: Path | None, jobs: int,
+        **given: Any,
+    ) -> Any:  # fmt: skip
+        return command(source=Input(captures, ports, keylog, jobs), **given)
 
     for decorate in (
         click.option(
@@ -111,6 +124,10 @@ def on_capture(command: F) -> F:
             "--keylog", type=click.Path(exists=True, dir_okay=False, path_type=Path),
             metavar="FILE",
             help="Secrets to decrypt TLS with, in the NSS key log format (SSLKEYLOGFILE).",
+        ),
+        click.option(
+            "--jobs", type=click.IntRange(min=1), metavar="N", default=processors,
+            help="Processors to use where a large file is read once.  [default: all]",
         ),
         click.argument("captures", metavar="CAPTURE...", nargs=-1, required=True),
     ):  # fmt: skip
