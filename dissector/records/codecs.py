@@ -33,6 +33,7 @@ from dissector.packets.block import Bytes
 from dissector.records.headers import CODECS
 
 _LZ4 = 3
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
 _SNAPPY_RATIO = 22
@@ -170,12 +171,19 @@ def _unsnappy_block(block: memoryview, row: Inflated) -> None:
 
 def _unlz4(data: memoryview, row: Inflated) -> None:
     while data:
+        told = int.from_bytes(data[6:14], "little") if _tells_its_size(data) else 0
+        if told > _LZ4_RATIO * len(data):
+            raise EOFError(f"a frame of {len(data)} bytes says that it holds {told}")
         if _LZ4_RATIO * len(data) <= row.left:
             whole, used = lz4.frame.decompress(data, return_bytes_read=True)
             row.add(whole)
             data = data[used:]
         else:
             data = _unlz4_by_steps(data, row)
+
+
+def _tells_its_size(frame: memoryview) -> bool:
+    return frame[:4] == _LZ4_MAGIC and len(frame) > 4 and bool(frame[4] & 0x08)
 
 
 def _unlz4_by_steps(data: memoryview, row: Inflated) -> memoryview:

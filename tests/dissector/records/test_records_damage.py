@@ -11,13 +11,15 @@ import lz4.frame
 import numpy as np
 import pytest
 import snappy
+import xxhash
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from records_writers import WRITERS, Entry, batch, message, record, varint, written
 
+from dissector.errors import DecodeError
 from dissector.records.batches import read_batches
-from dissector.records.codecs import Limits
+from dissector.records.codecs import Limits, decompress
 from dissector.records.decode import Batch, decode_records
 from dissector.records.records import read_records
 from dissector.streams.bytespace import FlatSpace
@@ -238,6 +240,14 @@ def test_a_snappy_block_that_lies_about_its_size_allocates_nothing() -> None:
     tracemalloc.stop()
     assert found.problem is not None
     assert peak < 1 << 20
+
+
+def test_an_lz4_frame_that_lies_about_its_size_allocates_nothing() -> None:
+    frame = bytearray(lz4.frame.compress(b"small", store_size=True))
+    frame[6:14] = (1 << 62).to_bytes(8, "little")
+    frame[14] = xxhash.xxh32(bytes(frame[4:14])).intdigest() >> 8 & 0xFF
+    with pytest.raises(DecodeError, match="says that it holds 4611686018427387904"):
+        decompress(3, memoryview(frame), Limits())
 
 
 def test_compressed_inside_compressed() -> None:
