@@ -15,7 +15,7 @@ from typing import Any, Final
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.common import Tables, grouped, milliseconds, rows_by, shaped
+from analysis.answers.common import Tables, counted, milliseconds, rows_by, shaped
 from dissector.tables import TableColumn
 
 COLUMNS: Final = (
@@ -47,36 +47,32 @@ def batching(tables: Tables, *, by: Sequence[str] = ("client_id", "topic")) -> p
     rows = tables["decompressed_batches"]
     rows = _with_ends(rows[rows["api"] == "Produce"], tables)
     rows = rows_by(rows, tables, by)
-    known = rows["uncompressed_bytes"].notna()
     created = rows["timestamp_type"].fillna("create_time") == "create_time"
     rows = rows.assign(
-        size=rows["bytes"],
-        count=rows["record_count"],
         request=rows["connection_id"].astype("str") + "/" + rows["correlation_id"].astype("str"),
-        before=rows["uncompressed_bytes"].where(known),
-        after=rows["bytes"].where(known),
-        how=rows["codec"],
-        age=milliseconds(rows["time"] - rows["base_timestamp"]).where(created).clip(lower=0),
+        after=rows["bytes"].where(rows["uncompressed_bytes"].notna()),
+        age_ms=milliseconds(rows["time"] - rows["base_timestamp"]).where(created).clip(lower=0),
     )
-    groups = grouped(rows, by)
-    found = groups.agg(
-        batches=("size", "size"),
+    found = counted(
+        rows,
+        by,
+        batches=("time", "size"),
         requests=("request", "nunique"),
-        records_p50=("count", "median"),
-        bytes=("size", "sum"),
-        bytes_p50=("size", "median"),
-        bytes_max=("size", "max"),
-        codecs=("how", _words),
-        before=("before", "sum"),
+        records=("record_count", _known_sum),
+        records_p50=("record_count", "median"),
+        bytes=("bytes", "sum"),
+        bytes_p50=("bytes", "median"),
+        bytes_max=("bytes", "max"),
+        codecs=("codec", _words),
+        before=("uncompressed_bytes", "sum"),
         after=("after", "sum"),
         acks=("acks", _words),
-        age_p50_ms=("age", "median"),
-        age_max_ms=("age", "max"),
+        age_p50_ms=("age_ms", "median"),
+        age_max_ms=("age_ms", "max"),
     )
-    found["records"] = groups["count"].sum(min_count=1)
-    found = found.reset_index().sort_values("batches", ascending=False, kind="stable")
     after = found["after"].astype("float64")
-    return shaped(found.assign(ratio=found["before"] / after.where(after > 0)), COLUMNS, by)
+    found = found.assign(ratio=found["before"] / after.where(after > 0))
+    return shaped(found.sort_values("batches", ascending=False, kind="stable"), COLUMNS, by)
 
 
 def _with_ends(rows: pd.DataFrame, tables: Tables) -> pd.DataFrame:
@@ -88,6 +84,11 @@ def _with_ends(rows: pd.DataFrame, tables: Tables) -> pd.DataFrame:
     asked = tables["exchanges"].drop_duplicates(key)[[*key, "acks"]]
     acks = rows[key].merge(asked, how="left", on=key)["acks"].set_axis(rows.index)
     return rows.join(found).assign(acks=acks)
+
+
+def _known_sum(column: pd.Series[Any]) -> Any:
+    """The sum of what is known; null where nothing is."""
+    return column.sum(min_count=1)
 
 
 def _words(column: pd.Series[Any]) -> str:

@@ -45,15 +45,11 @@ def columns_of(table: Table, *names: str) -> tuple[TableColumn, ...]:
 
 
 def shaped(
-    rows: pd.DataFrame, columns: Iterable[TableColumn], by: Sequence[str] = (), **made_as: str
+    rows: pd.DataFrame, columns: Iterable[TableColumn], by: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """The columns of `by`, and then the other declared ones in their dtypes; rows numbered anew.
-
-    `made_as`: the names in `rows` of declared columns that may be grouped by, too.
-    """
+    """The columns of `by`, and then the other declared ones in their dtypes; rows numbered anew."""
     dtypes = no_rows(column for column in columns if column.name not in by).dtypes
-    found = rows.reset_index(drop=True)[[*by, *(made_as.get(name, name) for name in dtypes.index)]]
-    return found.set_axis([*by, *dtypes.index], axis=1).astype(dtypes.to_dict())
+    return rows.reset_index(drop=True)[[*by, *dtypes.index]].astype(dtypes.to_dict())
 
 
 def packets(rows: pd.DataFrame, exchanges: pd.DataFrame, which: str) -> pd.Series[int]:
@@ -68,6 +64,14 @@ def grouped(rows: pd.DataFrame, by: Sequence[str]) -> Any:
     return rows.groupby(list(by), sort=False, dropna=False, observed=True)
 
 
+def counted(rows: pd.DataFrame, by: Sequence[str], **columns: tuple[str, Any]) -> pd.DataFrame:
+    """A row for each group, with `by` and, as pandas' `agg` takes them, the other columns."""
+    found: pd.DataFrame = grouped(rows, by).agg(
+        **{name: how for name, how in columns.items() if name not in by}
+    )
+    return found.reset_index()
+
+
 def exchanges_by(tables: Tables, by: Sequence[str]) -> pd.DataFrame:
     """The exchanges, with every column of `by`: see `rows_by`."""
     return rows_by(tables["exchanges"], tables, by)
@@ -78,7 +82,8 @@ def rows_by(rows: pd.DataFrame, tables: Tables, by: Sequence[str]) -> pd.DataFra
 
     Raises DissectorError where `by` is empty, or names a column twice, or one that is not there.
     """
-    known = [*rows.columns, *(name for name in _MADE if name not in rows)]
+    made = [name for name, (source, _) in _MADE.items() if source in rows and name not in rows]
+    known = [*rows.columns, *made]
     if not by or len(set(by)) < len(by):
         raise DissectorError("name at least one column to group by, and each of them once")
     for name in by:
@@ -87,7 +92,7 @@ def rows_by(rows: pd.DataFrame, tables: Tables, by: Sequence[str]) -> pd.DataFra
                 f"there is no column {name} to group by; there are: {', '.join(known)}"
             )
         if name not in rows:
-            rows = _MADE[name](rows, tables)
+            rows = _MADE[name][1](rows, tables)
         elif name == "topics":
             rows = rows.assign(topics=text_lists(rows["topics"]))
     return rows
@@ -124,13 +129,18 @@ def _with_topic(rows: pd.DataFrame, _: Tables) -> pd.DataFrame:
     return each.astype({"topic": "str"})
 
 
-_MADE: Final[Mapping[str, Callable[[pd.DataFrame, Tables], pd.DataFrame]]] = MappingProxyType(
+_Make: TypeAlias = Callable[[pd.DataFrame, Tables], pd.DataFrame]
+_MADE: Final[Mapping[str, tuple[str, _Make]]] = MappingProxyType(
     {
-        "broker": lambda rows, _: rows.assign(broker=endpoint(rows, "broker")),
-        "client": lambda rows, _: rows.assign(client=rows["client_ip"]),
-        "software": lambda rows, tables: rows.assign(
-            software=rows["connection_id"].map(software(tables)).astype("str")
+        "broker": ("broker_ip", lambda rows, _: rows.assign(broker=endpoint(rows, "broker"))),
+        "client": ("client_ip", lambda rows, _: rows.assign(client=rows["client_ip"])),
+        "software": (
+            "connection_id",
+            lambda rows, tables: rows.assign(
+                software=rows["connection_id"].map(software(tables)).astype("str")
+            ),
         ),
-        "topic": _with_topic,
+        "topic": ("topics", _with_topic),
     }
 )
+"""Columns that are made when asked for, each with the column that it needs."""

@@ -13,7 +13,7 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.common import Tables, grouped, packets, rows_by, shaped
+from analysis.answers.common import Tables, counted, packets, rows_by, shaped
 from dissector.tables import TIME, TableColumn
 
 COLUMNS: Final = (
@@ -44,16 +44,16 @@ def errors(
     rows = rows.sort_values("time", kind="stable")
     place = rows["topic"] + "-" + rows["partition"].astype("str")
     rows = rows.assign(
-        code=rows["error_code"],
-        name=rows["error"],
         response=packets(rows, tables["exchanges"], "response_packet"),
         place=place.where(rows["topic"].notna() & rows["partition"].notna()),
     )
-    found = grouped(rows, by).agg(
-        code=("code", "first"),
-        name=("name", "first"),
+    found = counted(
+        rows,
+        by,
+        error_code=("error_code", "first"),
+        error=("error", "first"),
         retriable=("retriable", "first"),
-        count=("code", "size"),
+        count=("path", "size"),
         responses=("response", "nunique"),
         clients=("client_ip", "nunique"),
         partitions=("place", "nunique"),
@@ -62,5 +62,4 @@ def errors(
         first_packet=("response", "first"),
         message=("error_message", "first"),
     )
-    found = found.reset_index().sort_values("count", ascending=False, kind="stable")
-    return shaped(found, COLUMNS, by, error_code="code", error="name")
+    return shaped(found.sort_values("count", ascending=False, kind="stable"), COLUMNS, by)

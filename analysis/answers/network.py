@@ -58,8 +58,8 @@ def network(tables: Tables, *, by: Sequence[str] = ("client_id", "broker")) -> p
     client_id, broker, client, software; they come first in the result. Then `COLUMNS`.
     Raises DissectorError for a column that does not exist.
     """
-    if "topic" in by:
-        raise DissectorError("a connection has no topic to group by")
+    if measured := {column.name for column in COLUMNS}.intersection(by):
+        raise DissectorError(f"{measured.pop()} is a column of the answer, and not to group by")
     connections = rows_by(_connections(tables), tables, by)
     groups = grouped(connections, by)
     sums, medians = dict.fromkeys(_SUMS, "sum"), dict.fromkeys(_MEDIANS, "median")

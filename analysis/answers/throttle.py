@@ -16,7 +16,7 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.common import Tables, exchanges_by, grouped, milliseconds, shaped
+from analysis.answers.common import Tables, counted, exchanges_by, milliseconds, shaped
 from dissector.tables import TIME, TableColumn
 
 COLUMNS: Final = (
@@ -59,7 +59,9 @@ def throttle(tables: Tables, *, by: Sequence[str] = ("client_id", "broker", "api
     rows = exchanges_by(tables, by)
     rows = rows[rows["throttle_time_ms"].fillna(0) > 0]
     rows = _judged(rows, tables["exchanges"])
-    found = grouped(rows, by).agg(
+    found = counted(
+        rows,
+        by,
         responses=("throttle_time_ms", "size"),
         total_ms=("throttle_time_ms", "sum"),
         longest_ms=("throttle_time_ms", "max"),
@@ -71,8 +73,7 @@ def throttle(tables: Tables, *, by: Sequence[str] = ("client_id", "broker", "api
         first_time=("response_time", "min"),
         last_time=("response_time", "max"),
     )
-    found = found.reset_index().sort_values("total_ms", ascending=False, kind="stable")
-    return shaped(found, COLUMNS, by)
+    return shaped(found.sort_values("total_ms", ascending=False, kind="stable"), COLUMNS, by)
 
 
 def _judged(rows: pd.DataFrame, exchanges: pd.DataFrame) -> pd.DataFrame:

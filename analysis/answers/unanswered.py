@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.common import Tables, grouped, milliseconds, rows_by, shaped
+from analysis.answers.common import Tables, counted, milliseconds, rows_by, shaped
 from analysis.answers.waits import GROUP_WAITS
 from dissector.tables import TIME, TableColumn
 
@@ -49,18 +49,18 @@ def unanswered(
     rows = tables["exchanges"]
     rows = _explained(rows[rows["status"] == "unanswered"], tables["connections"])
     rows = rows_by(rows, tables, by)
-    rows = rows.sort_values("request_time", kind="stable").assign(reason=rows["why"])
-    found = grouped(rows, by).agg(
-        reason=("reason", "first"),
-        requests=("reason", "size"),
+    found = counted(
+        rows.sort_values("request_time", kind="stable"),
+        by,
+        why=("why", "first"),
+        requests=("status", "size"),
         connections=("connection_id", "nunique"),
         longest_ms=("waited_ms", "max"),
         first_time=("request_time", "min"),
         last_time=("request_time", "max"),
         first_packet=("request_packet", "first"),
     )
-    found = found.reset_index().sort_values("requests", ascending=False, kind="stable")
-    return shaped(found, COLUMNS, by, why="reason")
+    return shaped(found.sort_values("requests", ascending=False, kind="stable"), COLUMNS, by)
 
 
 def _explained(rows: pd.DataFrame, connections: pd.DataFrame) -> pd.DataFrame:

@@ -46,8 +46,9 @@ def _option(option: Option) -> Any:
             name, option.name, multiple=True, default=default, callback=_words, metavar="COLUMN",
             help=f"{option.meaning}; may be repeated.  [default: {', '.join(default)}]",
         )  # fmt: skip
+    kind = click.IntRange(0) if isinstance(default, int) else type(default)
     return click.option(
-        name, option.name, type=type(default), default=default, show_default=True,
+        name, option.name, type=kind, default=default, show_default=True,
         help=f"{option.meaning}.",
     )  # fmt: skip
 

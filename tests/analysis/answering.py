@@ -26,7 +26,6 @@ def capture(name: str, tables: tuple[str, ...] = ()) -> Tables:
     return analysis.load(path, tables or None)
 
 
-@cache
 def told(name: str) -> pd.DataFrame:
     """What the broker's request log says of the requests of a capture, a row each."""
     rows = read(CAPTURES / f"{name}.truth.jsonl.zst")
@@ -35,12 +34,13 @@ def told(name: str) -> pd.DataFrame:
 
 def made(**tables: Sequence[Mapping[str, Any]]) -> dict[str, pd.DataFrame]:
     """Tables of made rows; a column that a row has not is null."""
-    return {
-        name: frame(
-            pa.Table.from_pylist(
-                [dict.fromkeys(table.schema.names) | dict(row) for row in tables.get(name, ())],
-                table.schema,
-            )
-        )
-        for name, table in TABLES.items()
-    }
+    return _EMPTY | {name: _frame(name, rows) for name, rows in tables.items()}
+
+
+def _frame(name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    schema = TABLES[name].schema
+    whole = [dict.fromkeys(schema.names) | dict(row) for row in rows]
+    return frame(pa.Table.from_pylist(whole, schema))
+
+
+_EMPTY = {name: _frame(name, []) for name in TABLES}

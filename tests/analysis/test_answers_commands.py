@@ -75,6 +75,7 @@ def _stream(path: Path) -> pd.DataFrame:
         ["errors", "missing.pcap", "--by", "latency_ms"],
         ["batching", "missing.pcap", "--by", ""],
         ["latency", "missing.pcap", "--slowest", "few"],
+        ["latency", "missing.pcap", "--slowest", "-1"],
         ["latency", "missing.pcap", "--format", "xml"],
         ["topology", "missing.pcap", "--by", "topic"],
     ],

@@ -94,6 +94,20 @@ def test_a_wrong_column_is_a_sentence(answer: Answer) -> None:
             answer.function(no_tables(answer.tables), by=by)
 
 
+@pytest.mark.parametrize(
+    "answer", [each for each in ANSWERS.values() if grouped_by(each)], ids=lambda each: each.name
+)
+def test_a_column_of_the_answer_is_grouped_by_or_refused(answer: Answer) -> None:
+    tables = capture("kafka-4-quotas", answer.tables)
+    for column in answer.columns:
+        try:
+            rows = answer.function(tables, by=[column.name])
+        except DissectorError:
+            continue
+        assert list(rows.columns).count(column.name) == 1
+        assert rows.columns[0] == column.name
+
+
 def test_an_unknown_name_is_not_there() -> None:
     with pytest.raises(AttributeError, match="nonsense"):
         analysis.nonsense  # noqa: B018
