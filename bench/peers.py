@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 
 OURS = "kafka-dissector"
+"""In one process."""
+OURS_ON_TWO = f"{OURS} --jobs 2"
 FLOOR = "tcpdump"
 TSHARK = "tshark"
 PROGRAM = str(Path(sys.executable).parent / OURS)
@@ -32,7 +34,9 @@ class Peer:
 
     def version(self) -> str:
         """Its version; empty where it is not installed."""
-        if self.is_library or self.name == OURS:
+        if self.name.startswith(OURS):
+            return ""
+        if self.is_library:
             with suppress(metadata.PackageNotFoundError):
                 return metadata.version(self.name)
             return ""
@@ -45,6 +49,7 @@ class Peer:
 
 PEERS = (
     Peer(OURS, "exchanges to Parquet"),
+    Peer(OURS_ON_TWO, "the same, on two processors"),
     Peer(FLOOR, "copies packets to /dev/null: the floor"),
     Peer(TSHARK, "correlation ids as text"),
     Peer("dpkt", "a loop that counts messages", is_library=True),
@@ -55,8 +60,8 @@ PEERS = (
 
 def command(name: str, capture: Path, broker_ports: Sequence[int], output: Path) -> list[str]:
     """The command by which somebody reads a capture."""
-    if name == OURS:
-        return export(capture, "exchanges", output)
+    if name.startswith(OURS):
+        return export(capture, "exchanges", output, jobs=2 if name == OURS_ON_TWO else 1)
     if name == FLOOR:
         return [FLOOR, "-r", str(capture), "-w", "/dev/null"]
     if name == TSHARK:
@@ -65,9 +70,9 @@ def command(name: str, capture: Path, broker_ports: Sequence[int], output: Path)
     return [sys.executable, "-m", "bench.loops", name, str(capture)]
 
 
-def export(capture: Path, table: str, output: Path) -> list[str]:
+def export(capture: Path, table: str, output: Path, *, jobs: int = 1) -> list[str]:
     """The project's command that writes a table as Parquet."""
     return [
         *(PROGRAM, "export", str(capture), "--table", table),
-        *("--format", "parquet", "-o", str(output)),
+        *("--format", "parquet", "-o", str(output), "--jobs", str(jobs)),
     ]

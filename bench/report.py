@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 from bench.measure import Series
-from bench.peers import FLOOR, OURS, PEERS, TSHARK
+from bench.peers import FLOOR, OURS, OURS_ON_TWO, PEERS, TSHARK
 from bench.suite import TABLES, TIMES, Large, Results, sized
 
 MB = 1e6
@@ -99,11 +99,7 @@ def machine(load: float) -> Iterator[str]:
     yield f"load before: {load:.1f}"
     versions = [f"{name} {metadata.version(name)}" for name in ("numpy", "pyarrow")]
     yield ", ".join([f"Python {platform.python_version()}", *versions])
-    yield ", ".join(
-        f"{peer.name} {version}"
-        for peer in PEERS
-        if (version := peer.version()) and peer.name != OURS
-    )
+    yield ", ".join(f"{peer.name} {version}" for peer in PEERS if (version := peer.version()))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -227,8 +223,12 @@ def _marks(results: Results) -> Iterator[Mark]:
     if "bulk" in results.peers:
         reached, in_cpu = _against(results, "bulk", OURS, FLOOR)
         yield Mark("bulk: tcpdump's time", 6, reached, in_cpu, at_most=True)
-        reached, in_cpu = _beyond_start(results)
-        yield Mark("bulk: the same, beyond start-up", 2, reached, in_cpu, at_most=True)
+        for ours, most, how in ((OURS, 2, ""), (OURS_ON_TWO, 1.5, ", on two processors")):
+            reached, in_cpu = _beyond_start(results, ours)
+            yield Mark(f"bulk: the same, beyond start-up{how}", most, reached, in_cpu, at_most=True)
+    for load in results.peers:
+        reached, _ = _against(results, load, OURS, OURS_ON_TWO)
+        yield Mark(f"{load}: two processors, as fast as one", 1.7, reached)
     for load in TIMES:
         once, twice = (results.sizes.get(sized(load, times)) for times in (1.0, 2.0))
         if once is None or twice is None:
@@ -238,6 +238,11 @@ def _marks(results: Results) -> Iterator[Mark]:
         yield Mark(f"{load}: peak memory", 400, memory, unit="MB", at_most=True)
         growth = twice.memory / once.memory if good else None
         yield Mark(f"{load}: peak memory for twice the file", 1.05, growth, at_most=True)
+    asked, exported = (results.tables.get(name) for name in ("sql", "exchanges"))
+    if asked and exported:
+        good = not asked.failure and not exported.failure
+        ratio = asked.wall / exported.wall if good else None
+        yield Mark("sql: the time of export", 1.3, ratio, at_most=True)
     if f"{OURS} --help" in results.start:
         series = results.start[f"{OURS} --help"]
         reached = None if series.failure else series.wall * 1e3
@@ -254,9 +259,9 @@ def _against(
     return first.wall / second.wall, first.cpu / second.cpu
 
 
-def _beyond_start(results: Results) -> tuple[float | None, float | None]:
+def _beyond_start(results: Results, name: str) -> tuple[float | None, float | None]:
     """Ours against tcpdump on bulk, from each what it takes for nearly nothing."""
-    ours, floor = (results.peers["bulk"][name] for name in (OURS, FLOOR))
+    ours, floor = (results.peers["bulk"][each] for each in (name, FLOOR))
     nothing = Series()
     ours_start = results.start.get(f"{OURS} export", nothing)
     floor_start = results.start.get(f"{FLOOR} -w /dev/null", nothing)
