@@ -23,16 +23,22 @@ from dissector.errors import DissectorError
 from dissector.exchange import Exchange, as_exchanges
 from dissector.packets import open_packets
 from dissector.packets.block import Int64, PacketSource
+from dissector.packets.files import BLOCK_BYTES
 from dissector.packets.paths import find
 from dissector.problems import Problem
 from dissector.reading import Reading
 from dissector.segments import is_segment, lies_beside_segments, segment_rows
 from dissector.spool import Spool
 from dissector.streams.roundtrips import RoundTrips
+from dissector.streams.streaming import DEFAULT_MEMORY
 from dissector.tables import TABLES
 from dissector.telling import Rows, Telling
 
 DEFAULT_PORTS = (9092,)
+_MEMORY_SHARE = 8
+"""The part of the memory that a block of packets may take, and as much requests that wait, and
+responses. Streams may take a quarter (see `streams.streaming`); the rest is for what is made of it.
+"""
 Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Progress: TypeAlias = Callable[[int, int | None], None]
 """Called with the bytes read so far, and with all there are where that is known."""
@@ -46,6 +52,7 @@ def open_capture(
     show_secrets: bool = False,
     keylog: str | os.PathLike[str] | None = None,
     jobs: int = 1,
+    memory: int = DEFAULT_MEMORY,
     progress: Progress | None = None,
 ) -> Capture:
     """Open files, globs, folders, or ``-`` for standard input, as one capture in order of time.
@@ -59,6 +66,9 @@ def open_capture(
     a pcapng file carries are used without it.
     `jobs`: processors to use, where files are large enough to be the sooner for it; the processes
     are forked when the first rows are asked for. The rows and their order are the same.
+    `memory`: bytes that may be taken for what is read at once and for what waits, beside the
+    program itself. Where it does not suffice, what waits longest is given up, and told in
+    `problems`.
     Raises CaptureError when nothing of the input can be read as a capture, nor the key log, and
     DissectorError where there is one, but not the package `cryptography`.
     """
@@ -67,10 +77,11 @@ def open_capture(
     files = find(paths, also=is_segment)
     logs = [path for path in files if is_segment(path)]
     others = [path for path in files if path not in logs and not lies_beside_segments(path)]
-    source = open_packets(others) if others or not logs else None
+    block_bytes = min(BLOCK_BYTES, memory // _MEMORY_SHARE)
+    source = open_packets(others, block_bytes=block_bytes) if others or not logs else None
     return Capture(
         source, logs, ports=ports, hold=hold, show_secrets=show_secrets, keylog=keylog,
-        jobs=jobs if parallel.helps(source) else 1, progress=progress,
+        jobs=jobs if parallel.helps(source) else 1, memory=memory, progress=progress,
     )  # fmt: skip
 
 
@@ -90,6 +101,7 @@ class Capture:
         forget_after: int | None = None,
         keylog: str | os.PathLike[str] | None = None,
         jobs: int = 1,
+        memory: int = DEFAULT_MEMORY,
         progress: Progress | None = None,
     ) -> None:
         """`brokers`: where brokers are known to listen: high, low and port as in `PacketBlock`.
@@ -102,7 +114,7 @@ class Capture:
         self._jobs = jobs
         self._segments = segments
         self._total = _total(source, segments)
-        self._reading = Reading(source, ports=ports, keylog=keylog)
+        self._reading = Reading(source, ports=ports, keylog=keylog, memory=memory)
         self._reading.learn(brokers)
         streams = self._reading.streams
         self._connections = Connections(streams.connections, streams.tls)
@@ -110,6 +122,7 @@ class Capture:
         """Names of topics by id, as far as they were told."""
         self._hold = hold
         self._request_wait = request_wait
+        self._memory = memory
         self._forget_after = forget_after
         self._trips = RoundTrips()
         self._telling: Telling | None = None
@@ -208,6 +221,7 @@ class Capture:
         telling = self._telling = self._telling or Telling(
             wanted, self.names, self._connections, self._reading.captures,
             request_wait=self._request_wait, keep_frames=keep_frames,
+            memory=self._memory // _MEMORY_SHARE,
         )  # fmt: skip
         alone = self._jobs == 1 or keep_frames  # frames are not sent from process to process
         if not alone and (memory := parallel.shared(self._reading, self._jobs)):

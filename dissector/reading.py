@@ -59,10 +59,10 @@ class Reading:
 
     def __init__(
         self, source: PacketSource | None, *, ports: Collection[int],
-        keylog: str | os.PathLike[str] | None,
+        keylog: str | os.PathLike[str] | None, memory: int,
     ) -> None:  # fmt: skip
-        """Raises CaptureError where the key log cannot be read, and DissectorError where there is
-        one, but not the package `cryptography`."""
+        """`memory`: see `Streams`. Raises CaptureError where the key log cannot be read, and
+        DissectorError where there is one, but not the package `cryptography`."""
         self.source = source
         self._keys = KeyLog(grows=keylog is not None)
         self._key_files = KeyFiles(getattr(source, "secrets", []), keylog)
@@ -70,6 +70,7 @@ class Reading:
             ports=ports,
             newest={key: catalog.versions(key)[-1] for key in catalog.apis()},
             reads=is_request,
+            memory=memory,
             keys=self._keys,
         )
         self._told: deque[Iterable[Broker]] = deque()

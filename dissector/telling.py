@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dissector import record_rows, rows
 from dissector.connections import Connections
-from dissector.conversation.dialogue import REQUEST_WAIT, Conversation, Turn
+from dissector.conversation.dialogue import REQUEST_WAIT, WAITING_BYTES, Conversation, Turn
 from dissector.conversation.topic_names import TopicNames
 from dissector.faults import faults
 from dissector.group_rows import MembershipRows
@@ -52,15 +52,17 @@ class Telling:
     def __init__(
         self, wanted: Collection[str], names: TopicNames, connections: Connections,
         captures: Sequence[str], *, request_wait: int = REQUEST_WAIT, keep_frames: bool = False,
+        memory: int = WAITING_BYTES,
     ) -> None:  # fmt: skip
-        """`wanted`: the tables to be filled. `request_wait`, `keep_frames`: see `Conversation`."""
+        """`wanted`: the tables to be filled. The options: see `Conversation`."""
         self._wanted = frozenset(wanted)
         self.names = names
         self.connections = connections
         self._captures = captures
         self._conversation = Conversation(
-            names, tables=wanted, request_wait=request_wait, keep_frames=keep_frames
-        )
+            names, tables=wanted, request_wait=request_wait, keep_frames=keep_frames,
+            memory=memory,
+        )  # fmt: skip
         self._after_a_wait: dict[str, Callable[[Turn], pa.RecordBatch]] = {
             "partitions": PartitionRows(names).rows,
             "memberships": MembershipRows().rows,
@@ -102,6 +104,8 @@ class Telling:
                 self.names.learn(side.facts)
             self.brokers += self.connections.learn(turn)
             problems = frames.problems if more else [*stretch.problems, *frames.problems]
+            if turn.crowded:
+                problems = [*problems, _crowded(turn.crowded, stretch.now)]
             del frames  # so that the memory of their bytes serves the next block
             yield turn, problems
             del turn
@@ -138,3 +142,8 @@ class Telling:
             more += faults(turn, self._captures)
             more.sort(key=lambda problem: -1 if (row := problem.connection_id) is None else row)
             yield Rows("problems", rows.problems([*problems, *more]))
+
+
+def _crowded(count: int, now: int) -> Problem:
+    detail = f"memory did not suffice to wait any longer for what {count} messages wait for"
+    return Problem("conversation", "memory", detail, time=now)

@@ -40,6 +40,8 @@ TABLE_NAMES: Final = (
 )
 FORMAT_NAMES: Final = ("jsonl", "csv", "parquet", "arrow")
 
+DEFAULT_MEMORY: Final = 512
+"""MB; as in `dissector`."""
 SHOW_SECRETS: Final = "Show credentials and configuration values."
 
 
@@ -51,6 +53,8 @@ class Input:
     ports: tuple[int, ...]
     keylog: Path | None
     jobs: int
+    memory: int
+    """MB."""
 
     @contextmanager
     def opened(
@@ -75,6 +79,7 @@ class Input:
 
         options: dict[str, Any] = {"ports": self.ports} if self.ports else {}
         options |= {"show_secrets": show_secrets, "keylog": self.keylog}
+        options |= {"memory": self.memory << 20}
         try:
             with progress(show_progress) as show:
                 yield options | {"progress": show}
@@ -88,6 +93,7 @@ class Input:
         names = shlex.join(self.captures) if repeatable else "CAPTURE..."
         named = [word for port in self.ports for word in ("--port", str(port))]
         named += ["--keylog", shlex.quote(str(self.keylog))] if self.keylog else []
+        named += ["--memory", str(self.memory)] if self.memory != DEFAULT_MEMORY else []
         return " ".join(["kafka-dissector", verb, names, *named, *options])
 
     @property
@@ -110,9 +116,9 @@ def on_capture(command: F) -> F:
     @wraps(command)
     def run(
         captures: tuple[str, ...], ports: tuple[int, ...], keylog: Path | None, jobs: int,
-        **given: Any,
+        memory: int, **given: Any,
     ) -> Any:  # fmt: skip
-        return command(source=Input(captures, ports, keylog, jobs), **given)
+        return command(source=Input(captures, ports, keylog, jobs, memory), **given)
 
     for decorate in (
         click.option(
@@ -128,6 +134,11 @@ def on_capture(command: F) -> F:
         click.option(
             "--jobs", type=click.IntRange(min=1), metavar="N", default=processors,
             help="Processors to use where a large file is read once.  [default: all]",
+        ),
+        click.option(
+            "--memory", type=click.IntRange(16), default=DEFAULT_MEMORY, show_default=True,
+            metavar="MB", help="For what is read at once and what waits; what waits longest is "
+            "given up where it does not suffice.",
         ),
         click.argument("captures", metavar="CAPTURE...", nargs=-1, required=True),
     ):  # fmt: skip

@@ -55,7 +55,8 @@ CUT = "…"
 """Behind a client id of which the capture has the beginning only."""
 
 WAITING_BYTES = 64 << 20
-"""Bytes of responses that may wait for their request; beyond, the oldest are given out."""
+"""Bytes of responses that may wait for their requests, and of requests that may wait for responses;
+beyond, the oldest are given out."""
 
 REQUEST_ROLES = frozenset(
     {"acks", "max_wait_ms", "group_id", "member_id", "transactional_id", "topic", "topic_id",
@@ -138,6 +139,8 @@ class Turn:
     """Requests that will not be answered any more."""
     orphans: Heads
     """Responses whose request is not in the capture."""
+    crowded: int = 0
+    """How many of the unanswered and the orphans were given out because memory is needed."""
 
     def orphan_frame(self, index: int) -> bytes:
         """The bytes of an orphan."""
@@ -167,12 +170,13 @@ class Conversation:
 
     def __init__(
         self, names: TopicNames, *, tables: Collection[str] | None = None,
-        keep_frames: bool = False, request_wait: int = REQUEST_WAIT,
+        keep_frames: bool = False, request_wait: int = REQUEST_WAIT, memory: int = WAITING_BYTES,
     ) -> None:  # fmt: skip
         """`tables`: those to be filled (None: all); what only others need is not looked at.
 
         `keep_frames`: keep the bytes of requests too, in a column `frame` of their table.
         `request_wait`: ns after which a request is unanswered, but for those of `PATIENT_APIS`.
+        `memory`: bytes of requests, and as many of responses, that may wait.
         """
         more = (roles for table, roles in ROLES_OF.items() if tables is None or table in tables)
         wanted = frozenset[str]().union(*more)
@@ -180,10 +184,12 @@ class Conversation:
         self._names = names
         self._keep_frames = keep_frames
         self._request_wait = request_wait
+        self._memory = memory
         self._count = 0
         self._pending: pa.Table | None = None
         self._waiting = EMPTY
         self._waiting_frames: list[bytes] = []
+        self._crowded_out = 0  # responses
         self._connections = _PerConnection()
         self._tokens = SaslTokens()
 
@@ -232,6 +238,8 @@ class Conversation:
         patient = np.isin(_ints(table, "api_key")[left], PATIENT_APIS)
         wait = np.where(patient, REQUEST_WAIT, self._request_wait)
         gone |= (end_time[left] < now - wait) | last
+        crowded = self._crowded(table, np.flatnonzero(~gone), end_time[left])
+        gone[crowded] = True
         self._pending = table.take(pa.array(left[~gone])).combine_chunks()
         return Turn(
             table,
@@ -242,6 +250,7 @@ class Conversation:
             left[gone & silent],
             left[gone & ~silent],
             orphans,
+            len(crowded) + self._crowded_out,
         )
 
     def _requests(self, frames: FrameBlock, spaces: Sequence[ByteSpace]) -> Side:
@@ -341,13 +350,23 @@ class Conversation:
             is_token,
         )
 
+    def _crowded(self, table: pa.Table, waiting: Int64, time: Int64) -> Int64:
+        """Which of these requests, the oldest, may not wait because memory is needed."""
+        if not len(waiting) or table.nbytes <= self._memory:
+            return waiting[:0]
+        most = self._memory * len(table) // table.nbytes
+        order = np.argsort(time[waiting], kind="stable")
+        return waiting[order[: max(len(waiting) - most, 0)]]
+
     def _keep_waiting(
         self, unmatched: Heads, spaces: Sequence[ByteSpace], now: int, last: bool
     ) -> Heads:
         """Keep what may still find its request; return what will not."""
         old = (unmatched.time < now - RESPONSE_WAIT) | last
         size = np.where(old, 0, unmatched.end - unmatched.start)
-        old |= np.cumsum(size[::-1])[::-1] > WAITING_BYTES
+        crowded = ~old & (np.cumsum(size[::-1])[::-1] > self._memory)
+        self._crowded_out = int(crowded.sum())
+        old |= crowded
         keep = unmatched[np.flatnonzero(~old)]
         self._waiting = keep
         self._waiting_frames = [

@@ -41,9 +41,10 @@ class Decrypting:
 
     def __init__(
         self, table: ConnectionTable, ports: Collection[int], newest: Mapping[int, int],
-        reads: Reads, brokers: set[tuple[int, int, int]], keys: KeyLog,
+        reads: Reads, brokers: set[tuple[int, int, int]], keys: KeyLog, budget: int,
     ) -> None:  # fmt: skip
-        """`brokers`: shared with what is not encrypted. `keys` may grow."""
+        """`brokers`: shared with what is not encrypted. `keys` may grow. `budget`: bytes that may
+        wait, encrypted or not."""
         self.facts: dict[int, Facts] = {}
         """What handshakes told, by connection."""
         self._table = table
@@ -51,11 +52,19 @@ class Decrypting:
         judge = Judge(table, self._streams, ports, newest, reads)
         judge.brokers = brokers
         seeker = Seeker(table, self._streams, judge)
+        self._seeker = seeker
         self._framer = Framer(table, self._streams, judge, seeker)
+        self._budget = budget
+        self._waiting = 0  # encrypted bytes
         self._sessions: dict[int, Session] = {}
         self._undecided: set[int] = set()
         self._left: list[int] = []
         self._keys = keys
+
+    @property
+    def size(self) -> int:
+        """Bytes that wait."""
+        return self._waiting + self._framer.holding.bytes
 
     @property
     def held(self) -> Int64:
@@ -69,6 +78,7 @@ class Decrypting:
             self._sessions.pop(row, None)
             self._undecided.discard(row)
         self._streams.forget(rows)
+        self._seeker.forget(rows)
 
     def take_left(self) -> list[int]:
         """The connections of which nothing more will be decrypted, since this was asked last."""
@@ -123,6 +133,7 @@ class Decrypting:
         said: list[tuple[int, Plain]] = []
         problems: list[Problem] = []
         ended = self._ended(now)
+        self._keep_to_budget()
         for row, session in list(self._sessions.items()):
             is_last = last or row in ended
             said += [(2 * row + plain.end, plain) for plain in session.read(last=is_last)]
@@ -131,7 +142,19 @@ class Decrypting:
             problems += self._problems(row, session, now)
             if is_last or session.is_over:
                 self._leave(row)
+        self._waiting = sum(session.waiting for session in self._sessions.values())
         return said, problems
+
+    def _keep_to_budget(self) -> None:
+        """Give up the connections that wait longest."""
+        excess = self.size - self._budget
+        if excess > 0 and self._waiting:
+            for session in sorted(self._sessions.values(), key=lambda each: each.since):
+                if excess <= 0:
+                    break
+                if session.waiting:
+                    excess -= session.waiting
+                    session.give_up()
 
     def _ended(self, now: int) -> set[int]:
         """The connections of which nothing more comes."""
@@ -173,11 +196,14 @@ class Decrypting:
         every = holding.segments + fresh
         every = replace(every, stream=np.searchsorted(who, every.stream))
         every = every[np.argsort(every.stream, kind="stable")]
-        finished = np.isin(who, list(ends)) | last | self._table.opaque[who >> 1]
+        crowded = holding.oldest(self.size - self._budget)
+        finished = np.isin(who, [*ends, *crowded[0].tolist()])
+        finished |= last | self._table.opaque[who >> 1]
         pending = np.array(sorted(self._undecided.intersection(rows.tolist())), np.int64)
         self._table.protocol[pending] = UNDECIDED
         complaints = Complaints(self._table, now)
         complaints.problems += problems
+        complaints.add_memory(*crowded)
         frames, left = self._framer.walk(data, who, every, finished, complaints)
         self._framer.hold(data, who, left)
         self._follow_decisions(pending)

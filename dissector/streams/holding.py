@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from dissector.packets.block import Bytes, Int64
-from dissector.streams.segments import BLOCK, NO_SEGMENTS, Segments
+from dissector.streams.segments import BLOCK, NO_SEGMENTS, Segments, last_of_each
 from dissector.streams.table import Bools
 
 _SMALLEST = 1 << 16
@@ -33,6 +33,19 @@ class Holding:
     def give(self, data: Bytes, segments: Segments) -> None:
         """Put the bytes of these held segments into the block's data."""
         _copy(self._store, segments.held, data, segments.source, segments.length)
+
+    def oldest(self, excess: int) -> tuple[Int64, Int64, Int64]:
+        """The streams that wait longest, as many as hold `excess` bytes: each one's number, first
+        position and bytes."""
+        held = self.segments
+        if excess <= 0 or not len(held):
+            none = np.zeros(0, np.int64)
+            return none, none, none
+        first = np.append(0, last_of_each(held.stream)[:-1] + 1)
+        size = np.add.reduceat(held.length, first)
+        order = np.argsort(np.minimum.reduceat(held.time, first), kind="stable")
+        chosen = order[np.cumsum(size[order]) - size[order] < excess]
+        return held.stream[first[chosen]], held.at[first[chosen]], size[chosen]
 
     def keep(self, data: Bytes, segments: Segments, joins: Bools) -> None:
         """Hold these segments, and nothing else.

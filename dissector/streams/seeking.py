@@ -56,6 +56,11 @@ class Seeker:
         self._failed: dict[int, set[int]] = {}
         """Positions in each stream that looked like a request, and are none."""
 
+    def forget(self, rows: Int64) -> None:
+        """Let go of these connections; their rows will serve others."""
+        for stream in np.concatenate([2 * rows, 2 * rows + 1]).tolist():
+            self._failed.pop(stream, None)
+
     # Connections
 
     def tell_sides(self, rows: Int64) -> None:
@@ -87,13 +92,16 @@ class Seeker:
         servers = np.arange(len(row)), 1 - table.client[row]
         at_broker = self._judge.is_broker(row)[servers]
         for each in np.flatnonzero((verdict == YES) & ~at_broker).tolist():
-            if not self._judge.is_request(
-                chains, int(at[each]), int(chains.end[index[each]]), head=True
-            ):
+            place, until = int(at[each]), int(chains.end[index[each]])
+            if self._brokers(row[each : each + 1]) <= self._judge.brokers:
+                continue  # another of these connections told it
+            if self._judge.is_request(chains, place, until, head=True):
+                self._judge.brokers |= self._brokers(row[each : each + 1])
+            else:
                 verdict[each] = NO
         protocol[verdict == YES] = KAFKA
         protocol[verdict == UNCLEAR] = UNDECIDED
-        self._learn_brokers(row[protocol == KAFKA])
+        self._judge.brokers |= self._brokers(row[protocol == KAFKA])
         strange = np.flatnonzero((protocol == OTHER) & self._judge.is_broker(row)[servers])
         end = chains.end[index[strange]]
         protocol[strange] = self._strange(chains, at[strange], end, row[strange])
@@ -111,11 +119,11 @@ class Seeker:
         protocol[partly] = np.where(size < SEEK_BYTES, UNDECIDED, OTHER)[partly]
         return protocol
 
-    def _learn_brokers(self, rows: Int64) -> None:
-        """Where the servers of Kafka connections listen, brokers listen."""
+    def _brokers(self, rows: Int64) -> set[tuple[int, int, int]]:
+        """Where the servers of these connections listen: if they are Kafka, brokers do."""
         table, end = self._table, 1 - self._table.client[rows]
         ends = (table.high[rows, end], table.low[rows, end], table.port[rows, end])
-        self._judge.brokers.update(zip(*(each.tolist() for each in ends), strict=True))
+        return set(zip(*(each.tolist() for each in ends), strict=True))
 
     # Places
 
@@ -214,7 +222,7 @@ class Seeker:
         table.protocol[row[some]] = KAFKA
         unknown = some[table.client[row[some]] < 0]
         table.client[row[unknown]] = stream[unknown] & 1
-        self._learn_brokers(row[some])
+        self._judge.brokers |= self._brokers(row[some])
         head = chains.space.number(at, "i4").astype(np.int64)
         tls = row[owner[looks_like_tls(head) & undecided[owner]]]
         table.protocol[tls[table.protocol[tls] == UNDECIDED]] = TLS

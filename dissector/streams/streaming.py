@@ -6,8 +6,9 @@ store of their own; the caller leaves room for them in front of the next block's
 and of a stream they are put there when they are needed to go on.
 
 Memory has a budget: where more is held, nothing more is waited for in the streams that wait
-longest. Half of the budget would be enough for the bytes; the rest is for the copies of them that
-the store and the block's data need.
+longest. A quarter of it is for the bytes; the rest is for the copies of them that the store and the
+block's data need, and for what later stages keep. Of that quarter half may be what TLS connections
+carry, encrypted or not.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dissector.streams.limits import GRACE
 from dissector.streams.reassembly import Ordered, Reassembler
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.seeking import Seeker
-from dissector.streams.segments import BLOCK, Segments, last_of_each
+from dissector.streams.segments import BLOCK, Segments
 from dissector.streams.table import (
     IGNORED,
     OPEN,
@@ -76,8 +77,9 @@ class Streams:
         self._seeker = Seeker(self.connections, self._streams, self._judge)
         self._framer = Framer(self.connections, self._streams, self._judge, self._seeker)
         self._decrypting = Decrypting(
-            self.connections, ports, newest, reads, self._judge.brokers, keys or KeyLog()
-        )
+            self.connections, ports, newest, reads, self._judge.brokers, keys or KeyLog(),
+            memory // _SHARE // 2,
+        )  # fmt: skip
         self.decrypted: list[FrameBlock] = []
         """The frames of TLS connections that the last block completed."""
         self.round_trips: RoundTrips | None = None
@@ -128,6 +130,7 @@ class Streams:
         self._streams.forget(rows)
         self._tracker.forget(rows)
         self._decrypting.forget(rows)
+        self._seeker.forget(rows)
         if self.round_trips is not None:
             self.round_trips.forget(rows)
 
@@ -178,21 +181,10 @@ class Streams:
 
     def _beyond_budget(self, complaints: Complaints) -> Int64:
         """The streams that have to let go of what is held of them: those that wait longest."""
-        held = self._framer.holding.segments
-        if self._framer.holding.bytes <= self._budget:
-            return held.stream[:0]
-        last = last_of_each(held.stream)
-        first = np.append(0, last[:-1] + 1)
-        size = np.add.reduceat(held.length, first)
-        order = np.argsort(np.minimum.reduceat(held.time, first), kind="stable")
-        freed = np.cumsum(size[order]) - size[order]
-        chosen = order[freed < self._framer.holding.bytes - self._budget]
-        for each in chosen.tolist():
-            complaints.add(
-                "streams", "memory", "memory did not suffice to wait any longer",
-                int(held.stream[last[each]]), int(held.at[first[each]]), int(size[each]),
-            )  # fmt: skip
-        return held.stream[last[chosen]]
+        holding = self._framer.holding
+        found = holding.oldest(holding.bytes + self._decrypting.size - self._budget)
+        complaints.add_memory(*found)
+        return found[0]
 
     def _complain(self, complaints: Complaints, ordered: Ordered) -> None:
         for kind, detail, gaps in (

@@ -51,6 +51,15 @@ class Complaints:
             )
         )  # fmt: skip
 
+    def add_memory(self, streams: Int64, offsets: Int64, sizes: Int64) -> None:
+        """These streams, from these positions on, do not wait any longer."""
+        for stream, at, size in zip(
+            streams.tolist(), offsets.tolist(), sizes.tolist(), strict=True
+        ):
+            self.add(
+                "streams", "memory", "memory did not suffice to wait any longer", stream, at, size
+            )
+
 
 class Walk:
     """The walk through one block. `who`: the stream of each local number."""

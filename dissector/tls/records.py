@@ -73,6 +73,12 @@ class RecordReader:
         return sum(len(run.data) for run in self._runs)
 
     @property
+    def since(self) -> int | None:
+        """When the first byte that waits arrived; None where none does."""
+        marks = self._runs[0].marks if self._runs else ()
+        return marks[0][1][0] if marks else None
+
+    @property
     def at(self) -> int:
         """Position of the first byte that waits."""
         return self._runs[0].start if self._runs else 0

@@ -163,10 +163,25 @@ class Session:
                     if not self._take(side, record, found):
                         break
                     moved = True
-        waiting = sum(side.reader.size for side in self._sides)
+        waiting = self.waiting
         if not self.is_over and (last or waiting > WAITING_LIMIT):
             self._end_waiting(waiting)
         return found
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait."""
+        return sum(side.reader.size for side in self._sides)
+
+    @property
+    def since(self) -> int:
+        """When the first byte that waits arrived; 0 where none does."""
+        return min((side.reader.since or 0 for side in self._sides if side.reader.size), default=0)
+
+    def give_up(self) -> None:
+        """Wait no longer: memory is needed."""
+        side = max(self._sides, key=lambda side: side.reader.size)
+        self._stop("memory", "memory did not suffice to wait any longer, so that it", side)
 
     def _end_waiting(self, waiting: int) -> None:
         """Give up what still waits, and say for what."""

@@ -237,8 +237,12 @@ def dissect(
     borders = [0, *sorted(cuts), len(packets)]
     for low, high in pairwise(borders):
         out.reserved = max(out.reserved, streams.reserve)
-        collect(out, streams.feed(block(packets[low:high], streams.reserve)))
-    collect(out, streams.finish())
+        frames = streams.feed(block(packets[low:high], streams.reserve))
+        for each in [*streams.decrypted, frames]:
+            collect(out, each)
+    frames = streams.finish()
+    for each in [*streams.decrypted, frames]:
+        collect(out, each)
     return out
 
 

@@ -166,3 +166,13 @@ def shuffled(packets: Sequence[Packet], chance: random.Random, window: int = 30)
 def stamped(packets: Iterable[Packet]) -> list[Packet]:
     """One packet each 100 µs: a network holds none back for as long as a recording is silent."""
     return [replace(each, time=BEGINNING + at * 100_000) for at, each in enumerate(packets)]
+
+
+def moved(packet: Packet, turn: int, later: int) -> Packet:
+    """The packet as another connection's, with another port of the client, `later` ns."""
+    frame = bytearray(packet.frame)
+    at = ETHERNET + len(packet.ip)
+    ports = [int.from_bytes(frame[at + end : at + end + 2], "big") for end in (0, 2)]
+    client = at if ports[0] > ports[1] else at + 2
+    frame[client : client + 2] = struct.pack(">H", 1024 + (max(ports) + 97 * turn) % 60_000)
+    return Packet(packet.time + later, bytes(frame))

@@ -20,6 +20,7 @@ from dialogue import (
 )  # fmt: skip
 
 from dissector.streams import Streams
+from dissector.tls import KeyLog
 
 ONE, TWO = request(3, 1, 1), request(3, 1, 2)
 
@@ -246,3 +247,20 @@ def test_an_answer_without_a_request_does_not_wait_for_ever():
     assert out.reserved == len(b"220 ready\r\n")
     assert out.streams.reserve == 0
     assert len(out.frames) == 1
+
+
+def test_what_tls_connections_wait_with_has_a_budget():
+    told = Dialogue()
+    record = b"\x16\x03\x01\x40\x00" + bytes(16_000)  # of a record of 16,384 bytes
+    every = [told.connect() for _ in range(40)]
+    for one in every:
+        one.client(record)
+    keys = KeyLog(grows=True)
+    streams = Streams(ports=(9092,), newest=NEWEST, memory=1 << 20, keys=keys)
+    out = dissect(told.packets, cuts=range(0, len(told.packets), 10), streams=streams)
+    given_up = [each for each in out.problems if each.kind == "memory"]
+    assert len(given_up) >= 30
+    assert {each.bytes for each in given_up} == {len(record)}
+    order = [each.connection_id for each in given_up]
+    assert order == sorted(order), "those that wait longest come first"
+    assert not out.frames

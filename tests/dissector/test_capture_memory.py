@@ -1,0 +1,52 @@
+"""Memory has a budget: what waits longest is given up, and counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import rewriting
+
+import dissector
+from dissector.conversation.dialogue import Conversation
+from dissector.conversation.topic_names import TopicNames
+
+
+@pytest.fixture
+def unanswered(tmp_path: Path) -> Path:
+    """Requests of a recording, many times over, each time from other ports; no response."""
+    packets = [
+        each
+        for each in rewriting.read("kafka-4-java.pcap.zst")
+        if each.tcp[2:4] == (9092).to_bytes(2, "big")
+    ]
+    again = [rewriting.moved(each, turn, turn * 10**6) for turn in range(40) for each in packets]
+    return rewriting.write(tmp_path / "requests.pcap", again)
+
+
+def told(path: Path, **options: int) -> tuple[list[dict], list[str]]:
+    """The exchanges, and the problems' kinds."""
+    tables = dissector.open_capture(path, **options).tables(["exchanges", "problems"])
+    problems = tables["problems"].to_pylist()
+    return tables["exchanges"].to_pylist(), [each["kind"] for each in problems]
+
+
+def test_requests_that_are_given_up_are_there_and_unanswered(
+    unanswered: Path, monkeypatch: pytest.MonkeyPatch
+):
+    whole, kinds = told(unanswered)
+    assert "memory" not in kinds
+    made = Conversation.__init__
+
+    def sparing(self: Conversation, names: TopicNames, **options: object) -> None:
+        made(self, names, **(options | {"memory": 20_000}))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Conversation, "__init__", sparing)
+    spared, kinds = told(unanswered)
+    assert kinds.count("memory") == 1
+    assert sorted(map(str, spared)) == sorted(map(str, whole))
+
+
+def test_little_memory_reads_in_smaller_blocks_to_the_same_end(tmp_path: Path):
+    path = rewriting.CAPTURES / "bulk-tansu.pcap.zst"
+    assert told(path, memory=1 << 20) == told(path)
