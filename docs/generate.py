@@ -17,7 +17,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from analysis.answers import ANSWERS, Answer
+from analysis.answers import ANSWERS, Answer, Option
 from dissector.protocol import catalog
 from dissector.protocol.notation import Direction, Field
 from dissector.tables import TABLES, Table, TableColumn
@@ -182,7 +182,7 @@ def _versioned(api: str, versions: range) -> str:
 
 def _answer(answer: Answer) -> str:
     head = (import_module(answer.function.__module__).__doc__ or "").strip()
-    options = "".join(f" [--{option.name}]" for option in answer.options)
+    options = "".join(f" [--{option.name} {_value(option)}]" for option in answer.options)
     lines = [
         f"# {answer.name}", "", answer.question, "",
         f"    kafka-dissector {answer.name} CAPTURE...{options}", "",
@@ -202,6 +202,10 @@ def _answer(answer: Answer) -> str:
 
 def _column(column: TableColumn) -> tuple[str, ...]:
     return f"`{column.name}`", _type(column.type), column.unit, column.meaning
+
+
+def _value(option: Option) -> str:
+    return {tuple: "COLUMN,...", int: "N"}.get(type(option.default), "NAME")
 
 
 def _default(value: object) -> str:

@@ -21,7 +21,8 @@ from analysis.commands.output import TABLE, check, to_terminal, write
 
 NOTHING: Final = (
     "No Kafka request or response was found. If a broker listens on another port than 9092, and "
-    "the connections are older than the capture, name the port: --port."
+    "the connections are older than the capture, name the port: --port. If they are encrypted, "
+    "give their secrets: --keylog."
 )
 
 

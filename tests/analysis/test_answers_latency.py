@@ -11,6 +11,7 @@ from answering import capture, made, told
 from conftest import START, exchange
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from truth import facts
 
 import analysis
 from analysis.answers.waits import waits
@@ -155,3 +156,17 @@ def test_the_slowest_are_requests_net_of_wait() -> None:
     assert found["request_packet"].tolist() == [2, 3]
     assert found["topics"].tolist()[0] == "a, b"
     assert found["broker"].tolist() == ["10.0.0.9:9092"] * 2
+
+
+def test_quantiles_are_those_of_the_round_trips_that_librdkafka_logged() -> None:
+    """Of a request on a connection of its own, from one host: the client saw what the capture saw.
+
+    librdkafka begins a round trip when `send` has returned, and gives it in steps of 0.01 ms.
+    """
+    told = pd.DataFrame([(fact.api, fact.rtt_ms) for fact in facts("chatter-mock")])
+    expected = told.set_axis(["api", "ms"], axis=1).dropna().groupby("api")["ms"]
+    found = analysis.latency(capture("chatter-mock")).set_index("api")
+    for api in ("Fetch", "Produce", "OffsetCommit", "ListOffsets", "Metadata"):
+        for name, quantile in (("p50_ms", 0.5), ("p95_ms", 0.95)):
+            logged = expected.get_group(api).quantile(quantile)
+            assert found.loc[api, name] == pytest.approx(logged, rel=0.05, abs=0.3), (api, name)
