@@ -23,7 +23,7 @@ from pathlib import Path
 
 LONGEST = 300.0
 """Seconds after which a process is ended."""
-PATIENCE = 60.0
+PATIENCE = 30.0
 """Seconds that the runs of one program may take together before it runs no more."""
 
 Say = Callable[[str], None]

@@ -35,8 +35,8 @@ SIZES = {
 }
 PARTS = {
     "bulk": {"connections": 4, "bytes": 10_000_000},
-    "chatter": {"connections": 8, "messages": 5_000},
-    "older": {"connections": 30, "messages": 5_000},
+    "chatter": {"connections": 8, "messages": 2_000},
+    "older": {"connections": 30, "messages": 2_000},
 }
 TABLES = (
     *("exchanges", "errors", "connections", "topics", "problems", "batches", "records"),
