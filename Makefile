@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SPARK := $(VENV)/.spark
+BROWSER := $(VENV)/.browser
 
 .PHONY: demo test bench bench-live fuzz lint clean
 demo: $(READY)
 	$(BIN)/kafka-dissector summary captures/kafka-4-quotas.pcap.zst
 
-test: $(READY) $(SPARK)
+test: $(READY) $(SPARK) $(BROWSER)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -40,6 +41,10 @@ $(READY): pyproject.toml requirements.txt
 
 $(SPARK): $(READY) requirements-spark.txt
 	./setup.sh $(PYTHON) $(VENV) spark
+	touch $@
+
+$(BROWSER): $(READY)
+	./setup.sh $(PYTHON) $(VENV) browser
 	touch $@
 
 clean:

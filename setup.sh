@@ -1,7 +1,7 @@
 #!/bin/sh
 # Make the environment: a virtual environment with the pinned packages and this project in it.
 # Where Python or its venv module is missing and the machine lets us, Debian's packages bring them.
-# With a third word, `spark`: what the tests of Spark need on top, as far as it can be had.
+# With a third word: what some tests need on top, as far as it can be had; `spark`, or `browser`.
 set -eu
 python=$1
 venv=$2
@@ -15,6 +15,16 @@ if [ "$extra" = spark ]; then
     apt-get update -qq &&
       DEBIAN_FRONTEND=noninteractive apt-get install -y -qq default-jre-headless ||
       echo "Java could not be installed: the tests of Spark are skipped." >&2
+  fi
+  exit
+fi
+
+if [ "$extra" = browser ]; then
+  if ! { command -v chromium && command -v chromedriver; } >/dev/null &&
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    apt-get update -qq &&
+      DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium chromium-driver >/dev/null ||
+      echo "Chromium could not be installed: the tests of reports in it are skipped." >&2
   fi
   exit
 fi

@@ -15,6 +15,7 @@ from analysis.report.marks import (
     colour,
     height,
     legend,
+    logarithmic,
     names,
     records,
     time,
@@ -121,11 +122,10 @@ def delay(delays: pd.DataFrame) -> Chart | None:
         y=alt.Y("name:N", sort=[row["name"] for row in rows]).title(None).axis(labelLimit=180),
         tooltip=tips(rows, *columns),
     )
-    scale = (
-        alt.X("p50_ms:Q").scale(type="log").title("delay from median to p99, ms").axis(tickCount=6)
-    )
+    axis = alt.X("p50_ms:Q", scale=logarithmic(rows, "p50_ms", "p99_ms")).axis(tickCount=6)
+    from_median = axis.title("delay from median to p99, ms")
     return alt.layer(
-        base.mark_bar(height=6).encode(x=scale, x2="p99_ms:Q"),
+        base.mark_bar(height=6).encode(x=from_median, x2="p99_ms:Q"),
         base.mark_point(filled=True, size=60, opacity=1).encode(x="p50_ms:Q"),
         base.mark_tick(thickness=2, height=14).encode(x="p99_ms:Q"),
     ).properties(description="Delay from produce to first fetch, a row for each partition")

@@ -58,7 +58,7 @@ def span(connection: duckdb.DuckDBPyConnection) -> Span | None:
     ).fetchall()[0]
     if first is None:
         return None
-    return Span(first, last, _width((last - first) / BINS))
+    return Span(first, last, width((last - first) / BINS))
 
 
 def traffic(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
@@ -116,7 +116,7 @@ def clients_and_brokers(connection: duckdb.DuckDBPyConnection) -> Rows:
         select {_named("client", "ends", "latency_ms", LINES)} as client,
           {_named("broker", "ends", "latency_ms", LINES)} as broker, count(*) as answers,
           quantile_cont(latency_ms, 0.5) as p50_ms, quantile_cont(latency_ms, 0.99) as p99_ms,
-          count_if(error_count > 0) as errors
+          count(*) filter (where error_count > 0) as errors
         from ends group by 1, 2 order by 1, 2
         """,
     )
@@ -188,9 +188,9 @@ def totals(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
         select * from
           (select count(*) as exchanges, count(distinct client_id) as clients,
              count(distinct (broker_ip, broker_port)) as brokers,
-             count_if(throttle_time_ms > 0) as throttled,
-             count_if(status = 'unanswered') as unanswered,
-             count_if(status = 'undecoded') as undecoded,
+             count(*) filter (where throttle_time_ms > 0) as throttled,
+             count(*) filter (where status = 'unanswered') as unanswered,
+             count(*) filter (where status = 'undecoded') as undecoded,
              coalesce(sum(error_count), 0)::bigint as errors from exchanges),
           (select count(*) as connections,
              coalesce(sum(client_bytes + broker_bytes), 0)::bigint as bytes,
@@ -201,7 +201,7 @@ def totals(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     )[0]
 
 
-def _width(ns: float) -> int:
+def width(ns: float) -> int:
     """The narrowest bin that a person can read and that is no narrower than this; ns."""
     for step in _STEPS:
         if step * _MS >= ns:

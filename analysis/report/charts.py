@@ -12,7 +12,18 @@ from collections.abc import Sequence
 import altair as alt
 
 from analysis.report.bins import Rows
-from analysis.report.marks import HEIGHT, Chart, colour, height, legend, names, time, tips, window
+from analysis.report.marks import (
+    HEIGHT,
+    Chart,
+    colour,
+    height,
+    legend,
+    logarithmic,
+    names,
+    time,
+    tips,
+    window,
+)
 
 
 def traffic(rows: Rows) -> Chart | None:
@@ -40,13 +51,14 @@ def latency_over_time(rows: Rows) -> Chart | None:
     """The 0.99 quantile of the latency, by API."""
     if not rows:
         return None
+    scale = logarithmic(rows, "p99_ms")
     pick = legend("api")
     return (
         alt.Chart(alt.InlineData(rows), height=HEIGHT, width="container")
         .mark_line(point=alt.OverlayMarkDef(size=24), strokeWidth=1.5)
         .encode(
             x=time(),
-            y=alt.Y("p99_ms:Q").scale(type="log").title("p99, ms").axis(tickCount=5),
+            y=alt.Y("p99_ms:Q", title="p99, ms", scale=scale).axis(tickCount=5),
             color=colour("api", rows),
             opacity=alt.when(pick).then(alt.value(1)).otherwise(alt.value(0.08)),
             tooltip=tips(rows, "time", "api", "answers", "p50_ms", "p99_ms", "max_ms"),
@@ -65,8 +77,7 @@ def latency_distribution(rows: Rows) -> Chart | None:
         alt.Chart(alt.InlineData(rows), height=height(rows, "api"), width="container")
         .mark_rect()
         .encode(
-            x=alt.X("from_ms:Q")
-            .scale(type="log")
+            x=alt.X("from_ms:Q", scale=logarithmic(rows, "from_ms", "to_ms"))
             .title("latency, ms")
             .axis(tickCount=6, grid=False),
             x2="to_ms:Q",
@@ -82,13 +93,14 @@ def clients_and_brokers(rows: Rows) -> Chart | None:
     """Latency and errors for each client at each broker."""
     if not rows:
         return None
+    scale = logarithmic(rows, "p99_ms")
     return (
         alt.Chart(alt.InlineData(rows), height=height(rows, "client"), width="container")
         .mark_rect()
         .encode(
             x=alt.X("broker:N").title("broker").axis(labelAngle=0, labelLimit=160),
             y=names("client"),
-            color=alt.Color("p99_ms:Q").scale(type="log").title("p99, ms").legend(orient="top"),
+            color=alt.Color("p99_ms:Q", title="p99, ms", scale=scale).legend(orient="top"),
             tooltip=tips(rows, "client", "broker", "answers", "p50_ms", "p99_ms", "errors"),
         )
         .properties(description="p99 of the latency for each client (rows) at each broker")
@@ -99,12 +111,14 @@ def batch_sizes(rows: Rows) -> Chart | None:
     """How large the batches are that producers send."""
     if not rows:
         return None
+    # A bin more at both ends: a bar that is the whole chart would tell nothing.
+    ends = [min(row["from_bytes"] for row in rows) / 2, max(row["to_bytes"] for row in rows) * 2]
     return (
         alt.Chart(alt.InlineData(rows), height=HEIGHT, width="container")
         .mark_bar(binSpacing=0)
         .encode(
             x=alt.X("from_bytes:Q", bin="binned")
-            .scale(type="log", base=2)
+            .scale(type="log", base=2, domain=ends)
             .axis(format="~s", tickCount=8, title="bytes of a batch"),
             x2="to_bytes:Q",
             y=alt.Y("batches:Q"),

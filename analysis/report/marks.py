@@ -73,6 +73,13 @@ def _tip(name: str, is_text: bool) -> alt.Tooltip:
     return alt.Tooltip(name, type="quantitative", title=title, format=form)
 
 
+def logarithmic(rows: Rows, *columns: str) -> alt.Scale:
+    """A scale that has room for all values; what is not above 0 is at its lower end."""
+    values = [row[column] for row in rows for column in columns if row[column] and row[column] > 0]
+    ends = [min(values, default=0.1) / 1.2, max(values, default=10) * 1.2]
+    return alt.Scale(type="log", domain=ends, clamp=True)
+
+
 def records(frame: pd.DataFrame) -> Rows:
     """Rows for Vega: times in ms since 1970, and None for what is missing."""
     columns = {}

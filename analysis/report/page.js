@@ -25,7 +25,10 @@ prefersDark.addEventListener("change", (event) => setTheme(event.matches));
 themeButton.addEventListener("click", () => setTheme(root.dataset.theme !== "dark"));
 
 // A chart is drawn when it comes near the screen: what is never looked at takes no time.
+const begun = new WeakSet();
 async function draw(place) {
+  if (begun.has(place)) return;
+  begun.add(place);
   const spec = charts[place.dataset.chart];
   const { view } = await vegaEmbed(place, spec, {
     actions: false,
@@ -84,6 +87,7 @@ function move(view) {
   const [from, to] = between();
   view.signal("from", from).signal("to", to).runAsync();
 }
+let frame;
 function moveAll() {
   const { from, to } = control.elements;
   if (from.valueAsNumber >= to.valueAsNumber) {
@@ -91,7 +95,8 @@ function moveAll() {
   }
   const [first, last] = between().map((ms) => timeText(ms * 1000).slice(0, 23));
   control.elements.shown.value = `${first} to ${last.slice(0, 10) === first.slice(0, 10) ? last.slice(11) : last} UTC`;
-  overTime.forEach(move);
+  cancelAnimationFrame(frame); // a slider moves faster than charts are drawn
+  frame = requestAnimationFrame(() => overTime.forEach(move));
 }
 if (control) {
   control.addEventListener("input", moveAll);

@@ -1,0 +1,91 @@
+"""Reports, and Chromium to open them in."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium import webdriver
+
+from analysis.cli import main
+
+CAPTURES = Path(__file__).parents[3] / "captures"
+
+
+def report(target: Path, *captures: str) -> Path:
+    """Make a report."""
+    assert main(["report", *captures, "-o", str(target)]) == 0
+    return target
+
+
+class Browser:
+    """Chromium, without a window and without a network."""
+
+    def __init__(self, driver: webdriver.Chrome) -> None:
+        self.driver = driver
+
+    def open(self, page: Path, *, wide: int = 1280, dark: bool = False, draw: bool = True) -> None:
+        """Open a file, and draw all its charts."""
+        call = self.driver.execute_cdp_cmd
+        call(
+            "Network.emulateNetworkConditions",
+            {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0},
+        )
+        call(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": wide, "height": 800, "deviceScaleFactor": 1, "mobile": wide < 600},
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        call("Emulation.setEmulatedMedia", {"features": [scheme]})
+        self.driver.get(page.as_uri())
+        if not draw:
+            return
+        self.run("for (const each of document.querySelectorAll('[data-chart]')) draw(each)")
+        self.until("return !document.querySelector('[data-chart]:not([data-drawn])')")
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """What a script in the page returns."""
+        return self.driver.execute_script(script, *arguments)
+
+    def until(self, script: str) -> None:
+        """Wait until the script returns something true."""
+        end = time.monotonic() + 30
+        while not self.run(script):
+            assert time.monotonic() < end, script
+            time.sleep(0.05)
+
+    def complaints(self) -> list[str]:
+        """What the page said on its console since this was last asked."""
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+
+@cache
+def chromium() -> Browser:
+    """One for all tests of a process; skips a test where there is none."""
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("no Chromium with its driver is here: make test has Debian's")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for each in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(each)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    atexit.register(chrome.quit)
+    return Browser(chrome)
+
+
+@cache
+def report_of(name: str) -> Path:
+    """The report of a committed capture."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    capture = next(CAPTURES.glob(f"{name}.pcap*"))
+    return report(Path(folder.name) / "x.html", str(capture))

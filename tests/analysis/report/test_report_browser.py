@@ -1,0 +1,152 @@
+"""A report in Chromium: it opens without a network, and does what it offers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from browsing import Browser, chromium, report_of
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+import dissector
+from analysis.answers import ANSWERS
+
+pytestmark = pytest.mark.xdist_group("browser")
+"""One browser, and one start of what makes the charts' script, for all of these."""
+
+GROUPS = "kafka-4-group-eager"
+
+
+@pytest.fixture(scope="module")
+def groups() -> Browser:
+    """The report of a group that rebalances, opened once for the tests that only look and click."""
+    chromium().open(report_of(GROUPS))
+    return chromium()
+
+
+def test_the_head_says_what_the_capture_has(groups: Browser) -> None:
+    tables = dissector.open_capture(
+        next(Path(__file__).parents[3].glob(f"captures/{GROUPS}.pcap*"))
+    ).tables(["exchanges", "connections", "errors"])
+    tiles = groups.run(
+        "return Object.fromEntries([...document.querySelectorAll('.tiles div')]"
+        ".map((each) => [...each.children].map((child) => child.textContent)))"
+    )
+    for name, table in tables.items():
+        assert tiles[name] == f"{len(table):,}"
+
+
+def test_a_table_sorts_by_mouse_and_by_key(groups: Browser) -> None:
+    column = "return [...document.querySelectorAll('#latency tbody tr')].map((row) => %s)"
+    counts = column % "Number(row.cells[1].textContent.replaceAll(',', ''))"
+    names = column % "row.cells[0].textContent"
+    head = groups.driver.find_elements(By.CSS_SELECTOR, "#latency thead button")
+    groups.run("arguments[0].scrollIntoView({behavior: 'instant', block: 'center'})", head[1])
+    head[1].click()
+    assert groups.run(counts) == sorted(groups.run(counts), reverse=True)
+    head[1].send_keys(Keys.ENTER)
+    assert groups.run(counts) == sorted(groups.run(counts))
+    head[0].send_keys(Keys.SPACE)
+    assert groups.run(names) == sorted(groups.run(names))
+    sorts = (
+        "return [...document.querySelectorAll('#latency th')].map((e) => e.ariaSort).slice(0, 2)"
+    )
+    assert groups.run(sorts) == ["ascending", None]
+
+
+def test_a_table_filters(groups: Browser) -> None:
+    field = groups.driver.find_element(By.CSS_SELECTOR, "#errors input[type=search]")
+    groups.run("arguments[0].scrollIntoView({behavior: 'instant', block: 'center'})", field)
+    rows = "return [...document.querySelectorAll('#errors tbody tr')].map((row) => row.textContent)"
+    before = groups.run(rows)
+    field.send_keys("member_ID")
+    fit = [row for row in before if "MEMBER_ID" in row]
+    assert 0 < len(fit) < len(before)
+    assert groups.run(rows) == fit
+    said = groups.run("return document.querySelector('#errors [role=status]').textContent")
+    assert said == f"{len(fit)} of {len(before)} rows"
+
+
+def test_the_time_that_charts_show_can_be_chosen(groups: Browser) -> None:
+    spans = "return [...overTime].map((view) => view.scale('x').domain().map(Number))"
+    whole = groups.run(spans)
+    assert len(whole) >= 3
+    assert len({tuple(each) for each in whole}) == 1  # one above the other, they can be compared
+    slider = groups.driver.find_element(By.ID, "from")
+    slider.send_keys(Keys.HOME, Keys.PAGE_UP, Keys.PAGE_UP)  # a tenth each
+    groups.until(
+        f"return [...overTime].every((view) => view.scale('x').domain()[0] > {whole[0][0]})"
+    )
+    first, last = whole[0]
+    for start, end in groups.run(spans):
+        assert start == pytest.approx(first + (last - first) / 5, abs=1)
+        assert end == last
+    groups.driver.find_element(By.CSS_SELECTOR, "#window button").click()
+    groups.until(
+        f"return [...overTime].every((view) => view.scale('x').domain()[0] - {first} === 0)"
+    )
+    assert groups.complaints() == []
+
+
+def test_the_numbers_of_a_chart_can_be_read(groups: Browser) -> None:
+    groups.run("for (const each of document.querySelectorAll('details')) each.open = true")
+    groups.until(
+        "return [...document.querySelectorAll('details')].every((each) => each.querySelector('td'))"
+    )
+    assert groups.run("return document.querySelectorAll('details').length") == groups.run(
+        "return document.querySelectorAll('[data-chart]').length"
+    )
+    assert groups.complaints() == []
+
+
+def test_every_control_has_a_name_and_takes_keys(groups: Browser) -> None:
+    controls = "return [...document.querySelectorAll('input, button, summary, [role=region]')]"
+    assert len(groups.run(controls)) > 100
+    nameless = ".filter((e) => !(e.ariaLabel || e.textContent || e.labels?.length)).length"
+    assert groups.run(controls + nameless) == 0
+    assert groups.run(controls + ".filter((e) => e.tabIndex < 0).length") == 0
+
+
+def test_the_first_key_skips_to_the_answers() -> None:
+    chromium().open(report_of(GROUPS), draw=False)
+    chromium().driver.switch_to.active_element.send_keys(Keys.TAB)
+    chromium().driver.switch_to.active_element.send_keys(Keys.ENTER)
+    chromium().until("return document.activeElement.id === 'main'")
+
+
+@pytest.mark.parametrize("name", [GROUPS, "kafka-4-transactions"])
+def test_it_opens_draws_and_has_no_complaints(name: str) -> None:
+    chromium().open(report_of(name))
+    assert chromium().complaints() == []
+    assert (
+        chromium().run("return performance.getEntriesByType('resource').map((each) => each.name)")
+        == []
+    )
+    assert chromium().run(
+        "return [...document.querySelectorAll('main section')].map((each) => each.id)"
+    ) == list(ANSWERS)
+    unseen = "return [...document.querySelectorAll('[data-chart]')].filter((each) => !%s).length"
+    assert chromium().run(unseen % "each.querySelector('svg .marks path, svg path')") == 0
+    assert chromium().run(unseen % "each.querySelector('svg [aria-label]')") == 0
+
+
+def test_colours_follow_the_system_and_the_button() -> None:
+    light = (
+        "return getComputedStyle(document.documentElement).backgroundColor === 'rgb(255, 255, 255)'"
+    )
+    chromium().open(report_of(GROUPS), draw=False)
+    assert chromium().run(light)
+    chromium().driver.find_element(By.ID, "theme").click()
+    assert not chromium().run(light)
+    chromium().open(report_of(GROUPS), dark=True, draw=False)
+    assert not chromium().run(light)
+    chromium().driver.find_element(By.ID, "theme").click()
+    assert chromium().run(light)
+
+
+def test_a_phone_has_room_for_it() -> None:
+    chromium().open(report_of(GROUPS), wide=390)
+    assert chromium().run("return document.documentElement.scrollWidth") == 390
+    wide = "return [...document.querySelectorAll('svg')].filter((e) => e.clientWidth > 390).length"
+    assert chromium().run(wide) == 0

@@ -1,0 +1,109 @@
+"""Captures in which there is little or nothing give a page that says so."""
+
+from __future__ import annotations
+
+import html
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import CAPTURES, chromium, report
+
+from analysis.answers import ANSWERS
+from analysis.cli import main
+
+pytestmark = pytest.mark.xdist_group("browser")
+"""One browser, and one start of what makes the charts' script, for all of these."""
+
+Make = Callable[..., None]
+START = 1_700_000_000 * 10**9
+
+UNDECODED: dict[str, Any] = {
+    "connection_id": 0, "client_ip": "10.0.0.1", "client_port": 5, "broker_ip": "10.0.0.9",
+    "broker_port": 9092, "api_key": 1, "api": "Fetch", "api_version": 99, "correlation_id": 7,
+    "status": "undecoded", "request_time": START, "request_end_time": START, "error_count": 0,
+}  # fmt: skip
+
+
+def data(page: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    return found
+
+
+def empty(tmp_path: Path) -> str:
+    path = tmp_path / "empty.pcap"
+    path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
+    return str(path)
+
+
+def test_an_empty_capture(tmp_path: Path) -> None:
+    page = report(tmp_path / "x.html", empty(tmp_path))
+    text = html.unescape(page.read_text())
+    assert "No Kafka exchange was found in the 0 connections of this capture." in text
+    chromium().open(page)
+    assert chromium().complaints() == []
+    assert chromium().run("return document.querySelectorAll('section').length") == len(ANSWERS)
+    assert chromium().run("return document.querySelectorAll('.chart').length") == 0
+
+
+def test_one_exchange(made: Make, tmp_path: Path) -> None:
+    answered = UNDECODED | {
+        "status": "answered", "response_time": START, "response_end_time": START,
+        "latency_ms": 0.0, "api_version": 12,
+    }  # fmt: skip
+    made(exchanges=[answered])
+    page = report(tmp_path / "x.html", "one.pcap")
+    chromium().open(page)
+    assert chromium().complaints() == []
+    assert len(data(page.read_text())["tables"]["latency"]["rows"]) == 1
+
+
+def test_only_undecoded_exchanges(made: Make, tmp_path: Path) -> None:
+    connection = {"connection_id": 0, "protocol": "kafka", "opened": True}
+    made(exchanges=[UNDECODED, UNDECODED | {"correlation_id": 8}], connections=[connection])
+    text = report(tmp_path / "x.html", "x.pcap").read_text()
+    assert "Nothing of the 2 exchanges could be decoded" in text
+    flaws = {row[0]: row[1] for row in data(text)["tables"]["trust"]["rows"]}
+    assert flaws["exchanges not decoded"] == 2
+
+
+def test_a_response_alone(made: Make, tmp_path: Path) -> None:
+    row = UNDECODED | {"status": "request_missing", "request_time": None, "response_time": START}
+    made(exchanges=[row | {"request_end_time": None, "response_end_time": START}])
+    assert "Nothing of" not in report(tmp_path / "x.html", "x.pcap").read_text().split("<main")[0]
+
+
+def test_another_protocol(tmp_path: Path) -> None:
+    capture = next((CAPTURES / "other").glob("mysql*.pcap*"))
+    text = report(tmp_path / "x.html", str(capture)).read_text()
+    assert "No Kafka exchange was found in the " in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["none.pcap", "-o", "x.html"], 1, "Error: none.pcap: No such file or directory\n"),
+        (["{empty}", "-o", "{empty}"], 2, "is the input"),
+        (["{empty}", "-o", "no/such/x.html"], 1, "No such file or directory"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    arguments: list[str], status: int, said: str, tmp_path: Path,
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    given = [each.format(empty=empty(tmp_path)) for each in arguments]
+    assert main(["report", *given]) == status
+    assert said in capfd.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["empty.pcap"]
+
+
+def test_a_missing_package_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "analysis.report.page", None)
+    assert main(["report", empty(tmp_path), "-o", str(tmp_path / "x.html")]) == 1
+    assert "pip install 'kafka-dissector[report]'" in capfd.readouterr().err
