@@ -9,6 +9,7 @@ reassembly   segments in order, each byte once
 holding      what is carried from block to block
 judging      how much a place looks like the beginning of a frame
 seeking      what a connection carries, and where frames begin
+proxied      what a proxy says before the first frame
 framing      chains of sizes
 walking      from chains to frames
 framer       from segments in order to frames, and what is held in between

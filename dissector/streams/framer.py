@@ -14,6 +14,7 @@ from dissector.streams.frames import FrameBlock
 from dissector.streams.framing import Chains
 from dissector.streams.holding import Holding
 from dissector.streams.judging import Judge
+from dissector.streams.proxied import without_headers
 from dissector.streams.seeking import Seeker
 from dissector.streams.segments import BLOCK, NO_SEGMENTS, Segments
 from dissector.streams.table import (
@@ -51,6 +52,7 @@ class Framer:
         needed = self._needed(who, finished)[ready.stream]
         some, rest = (ready, NO_SEGMENTS) if needed.all() else (ready[needed], ready[~needed])
         self.holding.give(data, some[some.held != BLOCK])
+        some = without_headers(data, who, some, self._table, self._streams)
         chains = Chains(data, some)
         walk = Walk(chains, who, self._table, self._streams, self._judge, self._seeker, complaints)
         return walk.run(finished[chains.stream]), some + rest
