@@ -58,16 +58,15 @@ def tables(spark: SparkSession, request: Request) -> Iterator[dict[str, DataFram
     if STANDARD_INPUT in files:
         raise CaptureError("Spark reads files, not standard input")
     here = [str(Path(path).absolute()) for path in files]  # tasks run in another folder
-    looks = _proved(spark, splits.guess(here, request.split_bytes))
+    looks = proved(spark, splits.guess(here, request.split_bytes))
     if not any(found.packets for found in looks):
         _say_why_not(looks)
     brokers = frozenset[Broker]().union(*(found.brokers for found in looks))
     secrets = [*keylog(request), *(text for found in looks for text in found.secrets)]
     task = Task(request, files, brokers, secrets)
-    size = sum(found.size for found in looks)
-    shares = request.shares or max(parallelism(spark), math.ceil(size / SHARE_BYTES))
-    bundles = bundled(spark, request, looks, shares)
-    with dissected(spark, task, bundles, shares) as (parcels, told):
+    dealt = shares(spark, request, looks)
+    bundles = bundled(spark, request, looks, dealt)
+    with dissected(spark, task, bundles, dealt) as (parcels, told):
         known = dissection.knowledge(told)
         problems = [problem for each in looks for problem in each.problems_in(files)]
         found = {name: settled(spark, task, name, parcels, known) for name in request.tables}
@@ -87,6 +86,12 @@ def keylog(request: Request) -> Iterator[bytes]:
 def parallelism(spark: SparkSession) -> int:
     """Tasks that run at a time."""
     return int(spark.sparkContext.defaultParallelism)
+
+
+def shares(spark: SparkSession, request: Request, looks: Sequence[Look]) -> int:
+    """Into how many tasks connections are dealt."""
+    size = sum(found.size for found in looks)
+    return request.shares or max(parallelism(spark), math.ceil(size / SHARE_BYTES))
 
 
 def looks_at(spark: SparkSession, items: Sequence[Split]) -> list[Look]:
@@ -178,7 +183,7 @@ def _say_why_not(looks: Sequence[Look]) -> None:
         raise CaptureError("; ".join(unreadable) or "no capture was found")
 
 
-def _proved(spark: SparkSession, guesses: Sequence[Split]) -> list[Look]:
+def proved(spark: SparkSession, guesses: Sequence[Split]) -> list[Look]:
     """First looks at all splits, in order; at files that cannot be split, as one."""
     found: list[Look] = []
     while guesses:  # what fails the proof comes again, as files that are one split each

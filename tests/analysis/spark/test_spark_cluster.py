@@ -11,8 +11,9 @@ import pytest
 pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
 
 import pyarrow.parquet as pq
-from cluster import ENVIRONMENT, cluster, kill
 from dealing import CAPTURES, TABLES, deal, on_one_machine, texts
+
+from bench.cluster import ENVIRONMENT, cluster, kill
 
 DRIVER = Path(__file__).with_name("cluster_driver.py")
 

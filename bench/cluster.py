@@ -16,14 +16,14 @@ from typing import IO
 
 import pyspark
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parent.parent
 HOME = Path(pyspark.__file__).parent
 ENVIRONMENT = os.environ | {
     "SPARK_HOME": str(HOME),
     "SPARK_LOCAL_IP": "127.0.0.1",
     "SPARK_DAEMON_MEMORY": "256m",
     "PYSPARK_PYTHON": sys.executable,
-    "PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(__file__).parent)]),
+    "PYTHONPATH": str(ROOT),
 }
 PATIENCE = 120
 """Seconds until a part must have started."""
