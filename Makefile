@@ -22,7 +22,7 @@ lint: $(READY)
 	$(BIN)/ruff format
 	$(BIN)/python -m docs.generate
 
-bench: $(READY)
+bench: $(READY) $(SPARK)
 	-$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-bench.txt
 	$(BIN)/python -m compileall -q dissector analysis
 	$(BIN)/python -m bench

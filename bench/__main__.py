@@ -17,8 +17,11 @@ SECTIONS = {
     "start": suite.start,
     "messages": lambda options, results: suite.inside(options, results, "messages"),
     "records": lambda options, results: suite.inside(options, results, "records"),
+    "spark": lambda options, results: suite.inside(
+        options, results, "spark", "--scale", f"{options.scale:g}"
+    ),
 }
-INSIDE = ("messages", "records")
+INSIDE = ("messages", "records", "spark")
 
 
 def say(what: str) -> None:

@@ -180,8 +180,8 @@ def start(options: Options, results: Results) -> None:
     results.start = in_turn(commands, min(options.rounds, OWN_ROUNDS), options.say)
 
 
-def inside(options: Options, results: Results, what: str) -> None:
-    """Messages or records against clients' own decoders, inside one process."""
+def inside(options: Options, results: Results, what: str, *words: str) -> None:
+    """What a module of its own measures: messages or records against clients' decoders, Spark."""
     options.say(what)
-    line = [sys.executable, "-m", f"bench.{what}"]
+    line = [sys.executable, "-m", f"bench.{what}", *words]
     results.inside[what] = subprocess.run(line, capture_output=True, text=True).stdout.strip()

@@ -32,6 +32,8 @@ _ALWAYS: Final = {
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
+    # How long a Python process may take to answer, on a machine that has more to do than it can.
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
 _LOCAL: Final = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
