@@ -235,11 +235,29 @@ class Seeker:
         scanned = max(streams.flat("scanned")[stream], streams.flat("boundary")[stream])
         begin = int(chains.address_of(one, np.array([scanned]))[0])
         begin = max(begin, int(chains.address[chains.first[index]]))
+        at, verdict = self._every_byte(chains, index, stream, begin, end)
+        good, unclear = at[verdict == YES], at[verdict == UNCLEAR]
+        tried = int(unclear[0]) if len(unclear) else end - REQUEST_HEAD + 1
+        tried = max(tried, min(begin, end))
+        streams.flat("scanned")[stream] = int(chains.position_of(one, np.array([tried]))[0])
+        return (int(good[0]) if len(good) else -1), tried
+
+    def inside(self, chains: Chains, index: int, stream: int, at: int) -> int:
+        """Address of the first frame that begins behind `at`, in one stream; -1 for none."""
+        found, verdict = self._every_byte(chains, index, stream, at + 4, int(chains.end[index]))
+        good = found[verdict == YES]
+        return int(good[0]) if len(good) else -1
+
+    def _every_byte(
+        self, chains: Chains, index: int, stream: int, begin: int, end: int
+    ) -> tuple[Int64, Int64]:
+        """Addresses between these two at which a frame may begin, and the verdict on each."""
+        none = np.zeros(0, np.int64)
         if end - begin < REQUEST_HEAD:
-            return -1, min(begin, end)
+            return none, none
         window, address = chains.bytes_between(index, begin, end)
         if len(window) < REQUEST_HEAD:
-            return -1, min(begin, end)
+            return none, none
         asks = bool(self._table.client[stream >> 1] == stream & 1)
         like = (
             self._judge.like_requests(window)
@@ -248,13 +266,9 @@ class Seeker:
         )
         at = address(like)
         who = np.full(len(at), stream)
-        verdict = self._judge.verdicts(
+        return at, self._judge.verdicts(
             chains, at, np.full(len(at), index), who, np.full(len(at), asks), 0
         )
-        good, unclear = at[verdict == YES], at[verdict == UNCLEAR]
-        tried = int(unclear[0]) if len(unclear) else end - REQUEST_HEAD + 1
-        streams.flat("scanned")[stream] = int(chains.position_of(one, np.array([tried]))[0])
-        return (int(good[0]) if len(good) else -1), tried
 
     def _move_on(
         self, chains: Chains, index: Int64, stream: Int64, some: Int64, pending: Int64

@@ -67,3 +67,29 @@ def test_a_first_request_that_nobody_knows_at_a_broker_found_in_the_same_block()
         one.broker(response(1, NO_ERROR))
     out = dissect(dialogue.packets)
     assert [len(each) for each in out.messages()] == [2, 2]
+
+
+@pytest.mark.parametrize("size", [500, 65_000, 16 << 20])
+@pytest.mark.parametrize("end", [0, 1])
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_size_that_reaches_over_what_follows(end: int, number: int, size: int) -> None:
+    said = [list(ASKED), list(ANSWERS)]
+    wrong = size.to_bytes(4, "big") + said[end][number][4:]
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    for at in range(len(ASKED)):
+        for each in (0, 1):
+            one.packet(each, wrong if (each, at) == (end, number) else said[each][at])
+    out = dissect(dialogue.packets)
+    del said[end][number]
+    assert out.messages() == tuple([each[4:] for each in some] for some in said)
+    assert out.kinds() == ["bad_size"]
+
+
+@pytest.mark.parametrize("cut", [5, 40, 1_000])
+def test_a_message_of_which_the_end_is_missing_is_cut_and_no_more(cut: int) -> None:
+    dialogue = told([*ANSWERS[:-1], response(5, b"\0\0\0\1" * 1_000)])
+    last = dialogue.packets[-1]
+    out = dissect([*dialogue.packets[:-1], replace(last, payload=last.payload[:cut])])
+    assert out.kinds() == ["cut_message"]
+    assert out.frames[-1].message == last.payload[4:cut]
