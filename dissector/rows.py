@@ -65,7 +65,7 @@ def exchanges(
         "request_end_time": request["end_time"],
         "response_time": response["time"],
         "response_end_time": response["end_time"],
-        "latency_ms": pc.divide(pc.cast(latency, pa.float64()), 1e6),
+        "latency_ms": pc.divide(pc.cast(latency, pa.float64(), safe=False), 1e6),
         "request_packet": request["packet"],
         "response_packet": response["packet"],
         "request_bytes": request["bytes"],

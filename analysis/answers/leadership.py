@@ -73,7 +73,7 @@ def leadership(tables: Tables, *, show: str = "moves") -> pd.DataFrame:
     """The partitions whose leader or leader epoch changed, in order of time; columns: `COLUMNS`.
 
     Needs topics, errors, partitions, exchanges and connections. `show`: "moves"; or "clients", a
-    row for each client that had such errors or connected again, with `CLIENT_COLUMNS`.
+    row for each client, those with most such errors and reconnects first, with `CLIENT_COLUMNS`.
     Raises DissectorError for another `show`.
     """
     if show not in _SHOWN:
@@ -157,9 +157,9 @@ def _clients(tables: Tables) -> pd.DataFrame:
         some = errors[errors["error"].isin(of)].fillna({"client_id": ""})
         counts = counts.join(some.groupby(_WHO).size().rename(name), how="outer")
     counts = counts.join(_connections(tables), how="outer").fillna(0).reset_index()
-    trouble = counts[["leader_errors", "coordinator_errors", "reconnects"]].sum(axis=1)
-    order = trouble[trouble > 0].sort_values(ascending=False, kind="stable").index
-    return shaped(counts.loc[order], CLIENT_COLUMNS)
+    counts["trouble"] = counts[["leader_errors", "coordinator_errors", "reconnects"]].sum(axis=1)
+    counts = counts.sort_values(["trouble", "metadata_busiest"], ascending=False, kind="stable")
+    return shaped(counts, CLIENT_COLUMNS)
 
 
 def _busiest(times: pd.Series[pd.Timestamp]) -> int:
@@ -176,12 +176,22 @@ def _connections(tables: Tables) -> pd.DataFrame:
     rows = rows.assign(client_id=rows["connection_id"].map(names).astype("str"))
     rows = rows.fillna({"client_id": ""}).sort_values("first_time", kind="stable")
     broker = [*_WHO, "broker_ip", "broker_port"]
-    rows["first_end"] = rows.groupby(broker)["last_time"].cummin()
-    over = rows.groupby(broker)["first_end"].shift()
-    rows = rows.assign(again=over <= rows["first_time"], reset=rows["closed"] == "rst")
+    rows = rows.assign(again=_again(rows, broker), reset=rows["closed"] == "rst")
     return rows.groupby(_WHO).agg(
         connections=("again", "size"), reconnects=("again", "sum"), resets=("reset", "sum")
     )
+
+
+def _again(rows: pd.DataFrame, broker: list[str]) -> pd.Series[bool]:
+    """Whether each connection takes the place of one that is over: they are no more than before."""
+    opens = rows[broker].assign(at=rows["first_time"], step=1, row=rows.index)
+    ends = rows[broker].assign(at=rows["last_time"], step=-1)
+    events = pd.concat([opens, ends]).sort_values(["at", "step"], ascending=[True, False])
+    events["live"] = events.groupby(broker)["step"].cumsum()
+    opens = events[events["step"] == 1]
+    opens = opens.assign(most=opens.groupby(broker)["live"].cummax())
+    most = opens.groupby(broker)["most"].shift()
+    return (opens["live"] <= most).set_axis(opens["row"]).reindex(rows.index)
 
 
 _SHOWN: Final[Mapping[str, Callable[[Tables], pd.DataFrame]]] = MappingProxyType(

@@ -109,10 +109,16 @@ def test_clients_that_connect_again() -> None:
             "opened": True, "closed": "rst" if number == 0 else "fin", "protocol": "kafka",
         }  # fmt: skip
 
-    rows = [connection(0, 1, 5), connection(1, 2, 9), connection(2, 6, 9)]
-    row = analysis.leadership(made(connections=rows), show="clients").iloc[0]
-    # A second one beside the first is no reconnect: a client may have several.
-    assert (row["connections"], row["reconnects"], row["resets"]) == (3, 1, 1)
+    def reconnects(*times: tuple[int, int]) -> int:
+        rows = [connection(number, *each) for number, each in enumerate(times)]
+        row = analysis.leadership(made(connections=rows), show="clients").iloc[0]
+        assert (row["connections"], row["resets"]) == (len(times), 1)
+        return int(row["reconnects"])
+
+    assert reconnects((1, 5), (2, 9)) == 0  # a client may have several
+    assert reconnects((1, 5), (2, 9), (6, 9)) == 1
+    assert reconnects((1, 3), (4, 9), (5, 9)) == 1
+    assert reconnects((1, 3), (4, 5), (6, 9)) == 2
 
 
 def test_nothing_at_all() -> None:

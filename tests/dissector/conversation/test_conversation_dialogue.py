@@ -265,3 +265,9 @@ def test_a_topic_whose_name_is_not_told_yet() -> None:
     asked = request(METADATA, 12, 2, b"\0\0\0\0", flexible=True)
     talk.tell(asks(asked, 3), answers(response(2, metadata_v12()), 4))
     assert talk.names.complete(waiting).to_pylist() == [["orders"]]
+
+
+def test_times_that_cannot_be() -> None:
+    """A damaged capture: what it says is told, centuries as well."""
+    (row,) = Talk().tell(asks(heartbeat(7), 0), answers(response(7, b"\0\0"), 9 * 10**12))
+    assert row["latency_ms"] == 9e12
