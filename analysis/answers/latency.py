@@ -2,7 +2,9 @@
 
 Latency is what the capture's host saw, from the last byte of a request to the first of its
 response. Quantiles are exact, over every answered request. Beside each stands the same net of wait:
-see `analysis.answers.waits` for what is taken off.
+without the time that a Fetch waited for data, and that a request waited for earlier ones of its
+connection, which a broker serves one by one. JoinGroup and SyncGroup wait for other members, and
+nothing is known of them net of that. `analysis.answers.waits` says how a wait is told.
 """
 
 from __future__ import annotations
