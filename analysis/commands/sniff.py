@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 if TYPE_CHECKING:
-    from analysis.live.lines import Choice
+    from analysis.live.board import Board
     from analysis.live.opening import Origin
+    from analysis.live.recorder import Recorder
+    from analysis.live.rolls import Rolls
     from analysis.live.session import Session, Watcher
     from analysis.live.watching import Notices
     from dissector.capture import Capture
@@ -39,7 +43,7 @@ SPAN: Final = Quantity("time", "smhd")
 
 
 @click.command("sniff")
-@click.argument("pipe", metavar="[-]", required=False)
+@click.argument("pipe", metavar="[PIPE]", required=False)
 @click.option(
     "-i",
     "--interface",
@@ -145,7 +149,8 @@ def command(
 ) -> None:  # fmt: skip
     """Show exchanges as they happen, and a summary at the end (Ctrl-C).
 
-    From interfaces, which needs root or CAP_NET_RAW; or from a pipe of tcpdump or dumpcap:
+    From interfaces, which needs root or CAP_NET_RAW; or from a pipe of tcpdump or dumpcap (- for
+    standard input):
 
       ssh HOST tcpdump -U -w - port 9092 | kafka-dissector sniff -
     """
@@ -153,6 +158,9 @@ def command(
         raise click.UsageError("capture from an interface (-i NAME), or from a pipe (-)")
     if pipe and expression:
         raise click.UsageError("--filter is for interfaces: give it to who writes the pipe")
+    record = given["record"]
+    if pipe and record and record.exists() and Path(pipe).exists() and record.samefile(pipe):
+        raise click.UsageError(f"{record} is the input")
     if given["keep"] and not (given["rotate_size"] or given["rotate_time"]):
         raise click.UsageError("--keep needs --rotate-size or --rotate-time")
     from analysis.live.opening import Origin
@@ -168,16 +176,13 @@ def command(
 
 
 def _watch(
-    origin: Origin, *, keylog: Path | None, view: str, where: str | None, record: Path | None,
-    folder: Path | None, rotate_size: int | None, rotate_time: int | None, keep: int | None,
-    patience: int, page: str | None, max_series: int,
+    origin: Origin, *, keylog: Path | None, patience: int, view: str, where: str | None,
+    page: str | None, max_series: int, **kept: Any,
 ) -> list[str]:  # fmt: skip
     """Capture until told to end, and show the summary; what failed on the way."""
-    from analysis.live import opening, rights, terminal
+    from analysis.live import opening, recorder, rights, rolls, terminal  # noqa: F401 -- see drop
+    from analysis.live.board import Board
     from analysis.live.lines import AsLines, Lines, as_json
-    from analysis.live.recorder import Recorder
-    from analysis.live.rolling import Rolling
-    from analysis.live.rolls import SECONDS, Rolls
     from analysis.live.session import Session, ended_by_signals
     from analysis.live.watching import Counted, Notices
     from analysis.live.where import Where
@@ -186,11 +191,44 @@ def _watch(
     from dissector.packets.live import LiveSource
 
     chosen = Where(where) if where else lambda rows: rows
+    serve = _server(page, max_series) if page else None
+    show = _shower() if view == "screen" else None
     feeds = (terminal.beside(origin) if view == "screen" else origin).feeds()
-    rights.drop()
-    counted, notices = Counted(), Notices(is_held=view == "screen")
-    watchers: list[Watcher] = [counted, notices]
+    rights.drop()  # what needs them is open; modules that only root may read are imported
     source = LiveSource(feeds)
+    capture = opening.capture_of(source, origin, keylog=keylog, patience=patience)
+    counted, notices = Counted(), Notices(is_held=view == "screen")
+    writers = _writers(source, notices, **kept)
+    watchers: list[Watcher] = [counted, notices, *writers]
+    if serve:
+        watchers.append(serve(source, capture))
+    if view in ("lines", "jsonl"):
+        watchers.append(Lines(chosen, as_json if view == "jsonl" else AsLines()))
+    session = Session(source, capture, watchers)
+    with ended_by_signals(session):
+        if show:
+            board = Board(chosen)
+            watchers.append(board)
+            show(board, session, lambda: _status(source, capture, notices))
+            notices.release()
+        else:
+            notices.say(f"capturing from {origin.name}; Ctrl-C ends")
+            session.run()
+    if view != "jsonl":
+        click.echo()
+        write(screen(counted.summary, origin.name, capture.packets, _again(**kept)))
+    return [writer.failure for writer in writers if writer.failure is not None]
+
+
+def _writers(
+    source: LiveSource, notices: Notices, *, record: Path | None, folder: Path | None,
+    rotate_size: int | None, rotate_time: int | None, keep: int | None,
+) -> list[Recorder | Rolls]:  # fmt: skip
+    """What keeps packets and tables."""
+    from analysis.live.recorder import Recorder
+    from analysis.live.rolling import Rolling
+    from analysis.live.rolls import SECONDS, Rolls
+
     writers: list[Recorder | Rolls] = []
     if record:
         recorder = Recorder(record, Rolling(rotate_size, rotate_time, keep), notices.say)
@@ -199,68 +237,60 @@ def _watch(
     if folder:
         rolling = Rolling(rotate_size, rotate_time or SECONDS, keep)
         writers.append(Rolls(folder, rolling, notices.say))
-    watchers += writers
-    if view in ("lines", "jsonl"):
-        watchers.append(Lines(chosen, as_json if view == "jsonl" else AsLines()))
-    capture = opening.capture_of(source, origin, keylog=keylog, patience=patience)
-    session = Session(source, capture, watchers)
-    if page:
-        _serve(page, max_series, source, capture, watchers)
-    if view != "screen":
-        notices.say(f"capturing from {origin.name}; Ctrl-C ends")
-    with ended_by_signals(session):
-        if view == "screen":
-            _show(session, watchers, capture, source, notices, chosen)
-        else:
-            session.run()
-    if view != "jsonl":
-        click.echo()
-        name = str(record) if record and not rotate_size and not rotate_time else "CAPTURE"
-        write(screen(counted.summary, origin.name, capture.packets, _again(name)))
-    return [writer.failure for writer in writers if writer.failure is not None]
+    return writers
 
 
-def _serve(
-    page: str, max_series: int, source: LiveSource, capture: Capture, watchers: list[Watcher]
-) -> None:
-    from analysis.live.metrics import Gauges, Metrics, serve
+def _server(page: str, max_series: int) -> Callable[[LiveSource, Capture], Watcher]:
+    """What serves the metrics page, and gives what counts for it."""
+    from analysis.extras import needed
 
+    with needed("live"):
+        from analysis.live.metrics import Gauges, Metrics, serve
     found = re.fullmatch(r"(?:(?P<host>.+):)?(?P<port>\d{1,5})", page)
-    if found is None:
+    if found is None or int(found["port"]) > 65535:
         raise click.UsageError(f"--metrics {page}: an address and a port, as 127.0.0.1:9464")
-    gauges = Gauges(
-        lambda: capture.in_flight, lambda: capture.open_connections, lambda: capture.packets,
-        source.dropped,
-    )  # fmt: skip
-    metrics = Metrics(gauges, max_series)
-    serve(metrics, (found["host"] or "127.0.0.1").strip("[]"), int(found["port"]))
-    watchers.append(metrics)
+    host, port = (found["host"] or "127.0.0.1").strip("[]"), int(found["port"])
+
+    def served(source: LiveSource, capture: Capture) -> Watcher:
+        gauges = Gauges(
+            lambda: capture.in_flight, lambda: capture.open_connections, lambda: capture.packets,
+            source.dropped,
+        )  # fmt: skip
+        metrics = Metrics(gauges, max_series)
+        serve(metrics, host, port)
+        return metrics
+
+    return served
 
 
-def _show(
-    session: Session, watchers: list[Watcher], capture: Capture, source: LiveSource,
-    notices: Notices, chosen: Choice,
-) -> None:  # fmt: skip
-    """The full screen, until it is left."""
-    from analysis.live.board import Board
-    from analysis.live.screen import LiveScreen
+def _shower() -> Callable[[Board, Session, Callable[[], str]], None]:
+    """What shows the full screen until it is left."""
+    from analysis.extras import needed
 
-    def status() -> str:
-        dropped = sum(source.dropped().values())
-        drops = f", {dropped:,} dropped" if dropped else ""
-        said = f"  {notices.said[-1]}" if notices.said else ""
-        return f"{capture.packets:,} packets{drops}, {capture.in_flight:,} in flight{said}"
+    with needed("live"):
+        from analysis.live.screen import LiveScreen
 
-    board = Board(chosen)
-    watchers.append(board)
-    screen = LiveScreen(board, session, status)
-    screen.run()
-    screen.finish()
-    notices.release()
+    def show(board: Board, session: Session, status: Callable[[], str]) -> None:
+        screen = LiveScreen(board, session, status)
+        screen.run()
+        screen.finish()
+
+    return show
 
 
-def _again(name: str) -> Any:
-    """Makes of ``export --table errors`` the command that does this with the file `name`."""
+def _status(source: LiveSource, capture: Capture, notices: Notices) -> str:
+    """What the head of the full screen tells."""
+    dropped = sum(source.dropped().values())
+    drops = f", {dropped:,} dropped" if dropped else ""
+    said = f"  {notices.said[-1]}" if notices.said else ""
+    return f"{capture.packets:,} packets{drops}, {capture.in_flight:,} in flight{said}"
+
+
+def _again(
+    *, record: Path | None, rotate_size: int | None, rotate_time: int | None, **rest: Any
+) -> Callable[[str], str]:
+    """Makes of ``export --table errors`` the command that does this with what was written."""
+    name = shlex.quote(str(record)) if record and not rotate_size and not rotate_time else "CAPTURE"
 
     def command(rest: str) -> str:
         verb, _, options = rest.partition(" ")

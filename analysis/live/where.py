@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from analysis.extras import needed
 from dissector.errors import DissectorError
 from dissector.tables import EXCHANGES
 
@@ -29,12 +30,8 @@ class Where:
     """
 
     def __init__(self, condition: str) -> None:
-        try:
+        with needed("live"):
             import duckdb
-        except ImportError as error:
-            raise DissectorError(
-                "--where needs the package duckdb: pip install 'kafka-dissector[live]'"
-            ) from error
         self._connection = duckdb.connect(config=_CONFIG)
         self._query = f"SELECT row FROM exchanges WHERE ({condition}\n) ORDER BY row"
         self._error = duckdb.Error

@@ -11,6 +11,10 @@ pcap       that chain in pcap files
 pcapng     that chain in pcapng files
 chains     following it from many places at once
 paths      files, folders, patterns; what is a capture and what is not
+live       what comes now, in small blocks: `LiveSource`
+ring       an interface, as memory shared with the kernel
+feed       what an interface and a pipe give a live source
+writing    packets as pcapng
 inputs     bytes of files and pipes, decompressed
 """
 

@@ -277,3 +277,6 @@ def test_with_sudo_it_becomes_the_caller() -> None:
         assert fields["Gid"].split() == ["65534"] * 4
         assert int(fields["CapEff"], 16) == 0
         assert fields["Groups"].split() == ["65534"]
+        process.send_signal(signal.SIGINT)
+        line_with(process.stdout, "packets")
+        assert process.wait(30) == 0
