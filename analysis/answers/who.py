@@ -18,6 +18,12 @@ ACTIONS: Final = {"Produce": "produces", "Fetch": "consumes", "ShareFetch": "con
 REPLICATES: Final = "replicates"
 """What a broker does with the Fetch of a follower."""
 
+MEMBERSHIP: Final = (
+    "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch",
+    "ConsumerGroupHeartbeat", "StreamsGroupHeartbeat",
+)  # fmt: skip
+"""What a member asks its coordinator; others ask about groups that they are not in."""
+
 _CLIENT: Final = ["client_ip", "client_id"]
 
 
@@ -50,7 +56,8 @@ def movers(tables: Tables) -> pd.DataFrame:
 def _groups(tables: Tables) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Groups of each client and topic, and of each client: its key, and groups as text."""
     rows = tables["exchanges"]
-    rows = rows[rows["group_id"].fillna("") != ""][[*_CLIENT, "topics", "group_id"]]
+    rows = rows[rows["api"].isin(MEMBERSHIP) & (rows["group_id"].fillna("") != "")]
+    rows = rows[[*_CLIENT, "topics", "group_id"]]
     topics = rows.explode("topics").dropna().rename(columns={"topics": "topic"})
     return _joined(topics.astype({"topic": "str"}), [*_CLIENT, "topic"]), _joined(rows, _CLIENT)
 

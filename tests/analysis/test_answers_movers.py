@@ -132,6 +132,7 @@ def test_a_group_is_that_of_the_topic_where_it_is_told() -> None:
         exchange(api="Heartbeat", group_id="g1"),
         exchange(api="Heartbeat", group_id="g2"),
         exchange(api="Heartbeat", group_id="g3", client_ip="10.0.0.7"),
+        exchange(api="DescribeGroups", group_id="g4"),  # of somebody else
     ]
     tables = made(
         partitions=[produced(0, 1, topic=topic, **fetch) for topic in ("t", "v")],
