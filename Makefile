@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 SPARK := $(VENV)/.spark
 BROWSER := $(VENV)/.browser
 
-.PHONY: demo test bench bench-live fuzz lint clean
+.PHONY: demo test bench bench-live fuzz robustness lint clean
 demo: $(READY)
 	$(BIN)/kafka-dissector summary captures/kafka-4-quotas.pcap.zst
 
@@ -34,6 +34,9 @@ bench-live: $(READY)
 fuzz: $(READY)
 	-$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-fuzz.txt
 	$(BIN)/python -m tests.fuzz
+
+robustness: $(READY)
+	$(BIN)/python -m tests.robustness
 
 $(READY): pyproject.toml requirements.txt
 	./setup.sh $(PYTHON) $(VENV)

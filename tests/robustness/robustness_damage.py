@@ -1,0 +1,156 @@
+"""Recordings as bytes, and the ways in which each is damaged.
+
+    lost      one packet is missing
+    flipped   one byte has all its bits turned round
+    cut       the file ends early
+    shuffled  packets lie in another order: neighbours, up to 16 apart, or all of them
+    doubled   each packet is there twice, in a row, as from two interfaces
+
+Lost, flipped and cut come at as many places as there are packets or bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import random
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+
+CAPTURES = Path(__file__).parents[2] / "captures"
+FLIPPED = 4096
+"""Bytes at the beginning of a file, each of which is turned round."""
+NEIGHBOURS = 16
+_PCAPNG = b"\x0a\x0d\x0d\x0a"
+_PCAPNG_PACKETS = (2, 3, 6)
+"""Types of blocks with a packet: obsolete, simple, enhanced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A capture, decompressed."""
+
+    name: str
+    data: bytes
+    begin: NDArray[np.int64]
+    """Where each packet's record begins in `data`, and where it ends; shape (packets,)."""
+    end: NDArray[np.int64]
+
+    def made_of(self, packets: Sequence[int] | NDArray[np.int64]) -> bytes:
+        """The file with those packets only, in that order; what stands among them comes first."""
+        parts, at = [], 0
+        for begin, end in zip(self.begin.tolist(), self.end.tolist(), strict=True):
+            parts.append(self.data[at:begin])
+            at = end
+        parts += [self.data[self.begin[each] : self.end[each]] for each in packets]
+        return b"".join([*parts, self.data[at:]])
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One damaged copy of a recording."""
+
+    kind: str
+    where: int
+    data: bytes
+    touched: NDArray[np.bool_]
+    """Which packets are missing, or not what they were; shape (packets,)."""
+    times: bool = True
+    """Every other packet has its time, and the first of several copies is still the first."""
+
+
+def recordings() -> list[Path]:
+    """All committed captures."""
+    return sorted(path for path in CAPTURES.iterdir() if ".pcap" in path.name)
+
+
+def recording(path: Path) -> Recording:
+    """One of them."""
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        data = gzip.decompress(data)
+    elif path.suffix == ".zst":
+        data = zstandard.ZstdDecompressor().stream_reader(data).read()
+    spans = list(_pcapng(data) if data.startswith(_PCAPNG) else _pcap(data))
+    begin, end = np.array(spans, np.int64).T
+    return Recording(path.name, data, begin, end)
+
+
+def _pcap(data: bytes) -> Iterator[tuple[int, int]]:
+    order = "<" if data[0] in b"\xd4\x4d" else ">"
+    at = 24
+    while at < len(data):
+        end = at + 16 + struct.unpack_from(f"{order}I", data, at + 8)[0]
+        yield at, end
+        at = end
+
+
+def _pcapng(data: bytes) -> Iterator[tuple[int, int]]:
+    order = "<" if data[8:12] == b"\x4d\x3c\x2b\x1a" else ">"
+    at = 0
+    while at < len(data):
+        kind, size = struct.unpack_from(f"{order}II", data, at)
+        if kind in _PCAPNG_PACKETS:
+            yield at, at + size
+        at += size
+
+
+def _lost(whole: Recording, where: int) -> Damage:
+    every = np.arange(len(whole.begin))
+    return Damage("lost", where, whole.made_of(np.delete(every, where)), every == where)
+
+
+def _flipped(whole: Recording, where: int) -> Damage:
+    data = whole.data[:where] + bytes([whole.data[where] ^ 0xFF]) + whole.data[where + 1 :]
+    inside = (whole.begin <= where) & (where < whole.end)
+    # What is in no packet says how to read all those behind it.
+    touched = inside if inside.any() else whole.begin > where
+    return Damage("flipped", where, data, touched, times=False)
+
+
+def _cut(whole: Recording, where: int) -> Damage:
+    return Damage("cut", where, whole.data[:where], whole.end > where)
+
+
+def _shuffled(whole: Recording, where: int) -> Damage:
+    chance = random.Random(where)
+    reach = (2, NEIGHBOURS, len(whole.begin))[where]
+    order = sorted(range(len(whole.begin)), key=lambda number: number + chance.random() * reach)
+    touched = np.zeros(len(order), np.bool_)
+    return Damage("shuffled", where, whole.made_of(order), touched, times=False)
+
+
+def _doubled(whole: Recording, where: int) -> Damage:
+    count = len(whole.begin)
+    return Damage(
+        "doubled", where, whole.made_of(np.repeat(np.arange(count), 2)), np.zeros(count, np.bool_)
+    )
+
+
+KINDS: dict[
+    str, tuple[Callable[[Recording, int], Damage], Callable[[Recording], tuple[int, int]]]
+] = {
+    "lost": (_lost, lambda whole: (0, len(whole.begin))),
+    "flipped": (_flipped, lambda whole: (0, min(FLIPPED, len(whole.data)))),
+    "cut": (_cut, lambda whole: (1, len(whole.data))),
+    "shuffled": (_shuffled, lambda whole: (0, 3)),
+    "doubled": (_doubled, lambda whole: (0, 1)),
+}
+"""How to damage at a place, and where the places begin and end."""
+
+
+def damaged(whole: Recording, kind: str, places: int | None, shift: int = 0) -> Iterator[Damage]:
+    """Copies of a recording with one damage each, at so many places; None: at every place.
+
+    The places are spread evenly, beginning at another one for each `shift`.
+    """
+    damage, borders = KINDS[kind]
+    begin, end = borders(whole)
+    stride = 1 if places is None else max(1, (end - begin) // places)
+    for where in range(begin + shift % stride, end, stride):
+        yield damage(whole, where)

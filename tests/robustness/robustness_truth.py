@@ -1,0 +1,177 @@
+"""What must be left: the exchanges that a damage did not touch.
+
+An exchange needs the packets that carry a byte of its request or of its response. Those of a
+connection with TLS need all packets of their connection, since its handshake has the keys. What
+counts as the same exchange: its ends, what was asked, what came of it, and when. The last does not
+count where a time stamp may be what was damaged, since bytes are read no earlier than those before
+them, nor where other packets came first than did, since then another copy of bytes that were sent
+again is the first.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dissector import open_capture
+from dissector.errors import CaptureError
+from dissector.packets import open_packets
+from tests.robustness.robustness_damage import CAPTURES, Damage, Recording
+
+SAME = (
+    "client_ip", "client_port", "broker_ip", "broker_port", "api_key", "api_version",
+    "correlation_id", "status", "request_bytes", "response_bytes", "error_code",
+    "request_time", "response_time",
+)  # fmt: skip
+_TIMES = 2
+"""Columns in which an exchange must not change."""
+_PACKETS = ("number", "time", "src_high", "src_low", "src_port", "dst_low", "dst_port", "seq")
+_PACKETS += ("length",)
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The exchanges of a recording that is whole."""
+
+    rows: list[tuple[Any, ...]]
+    """The columns `SAME` of each."""
+    packets: list[NDArray[np.int64]]
+    """Which packets each needs, from 0 on."""
+
+    def untouched(self, damage: Damage) -> Counter[tuple[Any, ...]]:
+        """The exchanges that must still be there."""
+        return _counted(
+            (
+                row
+                for row, needed in zip(self.rows, self.packets, strict=True)
+                if not damage.touched[needed].any()
+            ),
+            damage,
+        )
+
+
+def exchanges(name: str, damage: Damage) -> Counter[tuple[Any, ...]]:
+    """The exchanges that are found in a damaged copy."""
+    with tempfile.NamedTemporaryFile(suffix=".pcap") as file:
+        file.write(damage.data)
+        file.flush()
+        try:
+            table = _read(name, file.name)["exchanges"]
+        except CaptureError:
+            return Counter()
+        return _counted(_rows(table), damage)
+
+
+def _counted(rows: Iterable[tuple[Any, ...]], damage: Damage) -> Counter[tuple[Any, ...]]:
+    return Counter(row if damage.times else row[:-_TIMES] for row in rows)
+
+
+def _read(name: str, path: str) -> dict[str, pa.Table]:
+    keys = CAPTURES / f"{name.partition('.')[0]}.keys.log"
+    return open_capture(path, keylog=keys if keys.exists() else None).tables(
+        ["exchanges", "connections"]
+    )
+
+
+def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
+    columns = []
+    for name in SAME:
+        column = table[name]
+        columns.append(
+            (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
+        )
+    return list(zip(*columns, strict=True))
+
+
+def truth(whole: Recording) -> Truth:
+    """What a recording says as it is."""
+    with tempfile.NamedTemporaryFile(suffix=".pcap") as file:
+        file.write(whole.data)
+        file.flush()
+        tables = _read(whole.name, file.name)
+        packets = _packets(file.name)
+    table = tables["exchanges"]
+    connections = tables["connections"].select(["connection_id", "tls_version"]).to_pylist()
+    tls = {row["connection_id"] for row in connections if row["tls_version"]}
+    needed = []
+    for row in table.to_pylist():
+        if row["connection_id"] in tls:
+            needed.append(packets.between(row))
+        else:
+            needed.append(
+                np.concatenate([packets.of(row, "client", "request"),
+                                packets.of(row, "broker", "response")])
+            )  # fmt: skip
+    return Truth(_rows(table), needed)
+
+
+class _Packets:
+    """The packets of a capture by who sent them."""
+
+    def __init__(self, columns: dict[str, NDArray[Any]]) -> None:
+        self._column = columns
+        names = ("src_low", "src_port", "dst_low", "dst_port")
+        senders = np.stack([columns[name].astype(np.uint64) for name in names])
+        kinds, index = np.unique(senders, axis=1, return_inverse=True)
+        self._sent = {
+            tuple(kind): np.flatnonzero(index == number)
+            for number, kind in enumerate(kinds.T.tolist())
+        }
+
+    def between(self, row: Row) -> NDArray[np.int64]:
+        """All packets of both ends of an exchange."""
+        sent = [self._stream(row, end) for end in ("client", "broker")]
+        return self._column["number"][np.concatenate(sent)] - 1
+
+    def of(self, row: Row, end: str, message: str) -> NDArray[np.int64]:
+        """The packets with bytes of one message, which that end sent."""
+        first, size = row[f"{message}_packet"], row[f"{message}_bytes"]
+        if first is None:
+            return np.empty(0, np.int64)
+        sent = self._stream(row, end)
+        number, seq, length, time = (
+            self._column[name][sent].astype(np.int64)
+            for name in ("number", "seq", "length", "time")
+        )
+        begin = number == first
+        # Where in its first packet the message begins is not told: it may be the last byte.
+        ahead = (seq - seq[begin][0] + (1 << 31)) % (1 << 32) - (1 << 31)
+        reach = int(length[begin].max()) + (size or 0)
+        there = (length > 0) & (ahead < reach) & (ahead + length > 0)
+        ended = row[f"{message}_end_time"]
+        if ended is not None:
+            there &= time <= ended.value
+        return number[there] - 1
+
+    def _stream(self, row: Row, end: str) -> NDArray[np.int64]:
+        other = "broker" if end == "client" else "client"
+        key = (
+            _low(row[f"{end}_ip"]), row[f"{end}_port"],
+            _low(row[f"{other}_ip"]), row[f"{other}_port"],
+        )  # fmt: skip
+        return self._sent[key]
+
+
+def _low(address: str) -> int:
+    """The lower half, as in a `PacketBlock`."""
+    found = ipaddress.ip_address(address)
+    return (int(found) | (0xFFFF << 32 if found.version == 4 else 0)) & (1 << 64) - 1
+
+
+def _packets(path: str | Path) -> _Packets:
+    source = open_packets([path])
+    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in _PACKETS}
+    while (block := source.read(0)) is not None:
+        for name, columns in parts.items():
+            columns.append(getattr(block, name).copy())
+    return _Packets({name: np.concatenate(columns) for name, columns in parts.items()})
