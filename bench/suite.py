@@ -35,7 +35,7 @@ SIZES = {
 }
 PARTS = {
     "bulk": {"connections": 4, "bytes": 10_000_000},
-    "chatter": {"connections": 8, "messages": 2_000},
+    "chatter": {"connections": 2, "messages": 2_000},
     "older": {"connections": 30, "messages": 2_000},
 }
 TABLES = (
