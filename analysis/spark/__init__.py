@@ -12,16 +12,20 @@ schemas    the tables as Spark has them
 stream     the same of a folder that a capture rotates into, batch by batch
 follow     how far the files of such a folder go
 job        tables as Parquet, by date and API
+measures   answers over tables: latency, throttle, errors, topology, groups
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+MEASURES: Final = ("latency", "throttle", "errors", "topology", "groups")
+
+__all__ = ["load", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -29,3 +33,13 @@ def register(spark: SparkSession) -> None:
     from analysis.spark import source
 
     source.register(spark)
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    """A measure, or `load`, which has the tables for them: see `analysis.spark.measures`."""
+    if name not in (*MEASURES, "load"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from analysis.spark import measures
+
+    found: Callable[..., Any] = getattr(measures, name)
+    return found

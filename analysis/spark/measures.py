@@ -1,0 +1,266 @@
+"""Measures: answers of `analysis.answers` over any amount of rows, as Spark DataFrames.
+
+They take tables as `kafka_capture` gives them, and have the names, columns and units of the answers
+in pandas, but that a time ends at microseconds, as Spark's do.
+
+What an answer says of one connection, client or group does not depend on others. So rows go to
+buckets by that, the same pandas code answers for each bucket, and Spark puts together what is of
+several: sums, extremes, exact quantiles. A bucket is in memory at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeAlias
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from analysis.answers import ANSWERS, common
+from analysis.answers.waits import waits
+from analysis.frames import frame
+from dissector.tables import TABLES, TableColumn
+
+Tables: TypeAlias = Mapping[str, DataFrame]
+Bucketed: TypeAlias = Callable[[common.Tables], pd.DataFrame]
+
+_PACKED: Final = "bucket int, kind string, content binary"
+_WAITS: Final = ("behind_ms", "poll_ms", "net_ms")
+_KEY: Final = ("connection_id", "correlation_id")
+
+
+def load(spark: SparkSession, paths: str | Sequence[str], tables: Iterable[str]) -> Tables:
+    """Tables of captures, through the data source, which must be registered."""
+    source = spark.read.format("kafka_capture")
+    given = [paths] if isinstance(paths, str) else [*paths]
+    return {name: source.option("table", name).load(given) for name in tables}
+
+
+def latency(tables: Tables, *, by: Sequence[str] = ("api",)) -> DataFrame:
+    """As `analysis.latency`, but for the single slowest requests. Raises DissectorError."""
+    _check("latency", by)
+    keys = {name: f.col("connection_id") for name in ("exchanges", "batches")}
+    columns = [*TABLES["exchanges"].columns, *(TableColumn(n, pa.float64(), "") for n in _WAITS)]
+    rows = _grouped_by(_in_buckets(tables, keys, _with_waits, columns), tables, by)
+    rows = rows.filter("latency_ms is not null")
+    quantiles = [
+        f.percentile(name, f.lit(each)).alias(f"{prefix}p{each * 100:.0f}_ms")
+        for prefix, name in (("", "latency_ms"), ("net_", "net_ms"))
+        for each in common.QUANTILES
+    ]
+    slowest_first = f.struct(-f.coalesce("net_ms", f.lit(-1.0)), "request_time", "request_packet")
+    found = rows.groupBy(*by).agg(
+        f.count(f.lit(1)).alias("count"),
+        f.max("latency_ms").alias("max_ms"),
+        f.sum((f.col("behind_ms") + f.col("poll_ms") > 0).cast("long")).alias("waited"),
+        f.max("net_ms").alias("net_max_ms"),
+        f.min_by("request_packet", slowest_first).alias("slowest_packet"),
+        f.coalesce(f.sum("net_ms"), f.lit(0.0)).alias("total_ms"),
+        *quantiles,
+    )
+    return _shaped(found.orderBy(f.desc("total_ms")), "latency", by)
+
+
+def _with_waits(tables: common.Tables) -> pd.DataFrame:
+    return tables["exchanges"].join(waits(tables))
+
+
+def throttle(tables: Tables, *, by: Sequence[str] = ("client_id", "broker", "api")) -> DataFrame:
+    """As `analysis.throttle`. Raises DissectorError."""
+    _check("throttle", by)
+    keys = {name: f.col("connection_id") for name in ("exchanges", "connections")}
+    answer = partial(ANSWERS["throttle"].function, by=by)
+    rows = _in_buckets(tables, keys, answer, _columns("throttle", by))
+    found = rows.groupBy(*by).agg(
+        *(_sum(name) for name in ("responses", "total_ms", "honoured", "early", "held", "last")),
+        *(f.max(name).alias(name) for name in ("longest_ms", "earliest_ms", "last_time")),
+        f.min("first_time").alias("first_time"),
+    )
+    return _shaped(found.orderBy(f.desc("total_ms")), "throttle", by)
+
+
+def errors(
+    tables: Tables, *, by: Sequence[str] = ("error", "api", "topic", "client_id")
+) -> DataFrame:
+    """As `analysis.errors`. Raises DissectorError."""
+    _check("errors", by)
+    packet = (
+        tables["exchanges"]
+        .groupBy(*_KEY)
+        .agg(f.min_by("response_packet", "request_time_ns").alias("response"))
+    )
+    rows = _grouped_by(tables["errors"], tables, by).join(packet, [*_KEY], "left")
+    rows = rows.withColumn("place", f.concat("topic", f.lit("-"), f.col("partition")))
+    first = f.struct("time_ns", *_KEY, "path")
+    said = f.when(f.col("error_message").isNotNull(), first)
+    found = rows.groupBy(*by).agg(
+        *(
+            f.min_by(source, first).alias(name)
+            for name, source in (
+                ("error_code", "error_code"), ("error", "error"), ("retriable", "retriable"),
+                ("first_packet", "response"),
+            )
+            if name not in by
+        ),
+        f.min_by("error_message", said).alias("message"),
+        f.count(f.lit(1)).alias("count"),
+        f.countDistinct("response").alias("responses"),
+        f.countDistinct("client_ip").alias("clients"),
+        f.countDistinct("place").alias("partitions"),
+        f.min("time").alias("first_time"),
+        f.max("time").alias("last_time"),
+    )  # fmt: skip
+    return _shaped(found.orderBy(f.desc("count")), "errors", by)
+
+
+def topology(tables: Tables) -> DataFrame:
+    """As `analysis.topology`."""
+    ends = tables["connections"].select("connection_id", f.col("client_ip").alias("owner"))
+    partitions = tables["partitions"].join(ends, "connection_id", "left")
+    keys = {name: f.col("client_ip") for name in ("exchanges", "connections")}
+    keys["partitions"] = f.col("owner")
+    rows = _in_buckets(
+        {**tables, "partitions": partitions}, keys, ANSWERS["topology"].function,
+        _columns("topology", ()),
+    )  # fmt: skip
+    return rows.orderBy("topic", f.desc("action"), f.desc("bytes"))
+
+
+def groups(tables: Tables) -> DataFrame:
+    """As `analysis.groups`."""
+    keys = {"memberships": f.col("group_id")}
+    rows = _in_buckets(tables, keys, ANSWERS["groups"].function, _columns("groups", ()))
+    return rows.orderBy("start_time", "group_id")
+
+
+def _check(answer: str, by: Sequence[str]) -> None:
+    """Raises DissectorError where rows cannot be grouped so."""
+    asked = ANSWERS[answer]
+    asked.function(common.no_tables(asked.tables), by=by)
+
+
+def _columns(answer: str, by: Sequence[str]) -> list[TableColumn]:
+    """The columns of an answer, those of `by` first, which are text."""
+    declared = ANSWERS[answer].columns
+    types = {column.name: column for column in (*TABLES["exchanges"].columns, *declared)}
+    first = [types.get(name) or TableColumn(name, pa.string(), "") for name in by]
+    return [*first, *(each for each in declared if each.name not in by)]
+
+
+def _shaped(rows: DataFrame, answer: str, by: Sequence[str]) -> DataFrame:
+    schema = _spark_schema(_columns(answer, by))
+    return rows.select(*(f.col(each.name).cast(each.dataType) for each in schema))
+
+
+def _sum(name: str) -> Column:
+    return f.sum(name).alias(name)
+
+
+def _grouped_by(rows: DataFrame, tables: Tables, by: Sequence[str]) -> DataFrame:
+    """Rows with every column of `by`; see `analysis.answers.common`."""
+    for name in by:
+        if name in rows.columns:
+            continue
+        if name == "broker":
+            ip = f.col("broker_ip")
+            shown = f.when(ip.contains(":"), f.concat(f.lit("["), ip, f.lit("]"))).otherwise(ip)
+            rows = rows.withColumn("broker", f.concat(shown, f.lit(":"), "broker_port"))
+        elif name == "client":
+            rows = rows.withColumn("client", f.col("client_ip"))
+        elif name == "topic":
+            rows = rows.withColumn("topic", f.explode_outer("topics"))
+        elif name == "software":
+            told = f.concat_ws(" ", "software_name", "software_version")
+            known = tables["connections"].filter("software_name is not null")
+            known = known.select("connection_id", told.alias("software"))
+            rows = rows.join(known, "connection_id", "left")
+    return rows
+
+
+# Buckets
+
+
+def _in_buckets(
+    tables: Tables, keys: Mapping[str, Column], function: Bucketed, columns: Sequence[TableColumn]
+) -> DataFrame:
+    """What a function of pandas tables gives for each bucket. `keys`: what stays together."""
+    schema = _spark_schema(columns)
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    names = tuple(keys)
+
+    def answer(
+        key: tuple[pa.Scalar, ...], parts: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        found = function(_unpacked(names, parts))
+        rows = pa.Table.from_pandas(found, preserve_index=False)
+        arrays = [rows[each.name].combine_chunks().cast(each.type, safe=False) for each in wanted]
+        yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+    packed = [
+        tables[name]
+        .withColumn("bucket", f.pmod(f.hash(key), f.lit(_buckets(tables[name]))))
+        .mapInArrow(partial(_packed, name), _PACKED)
+        for name, key in keys.items()
+    ]
+    every = packed[0]
+    for each in packed[1:]:
+        every = every.unionAll(each)
+    return every.groupBy("bucket").applyInArrow(answer, schema)
+
+
+def _buckets(rows: DataFrame) -> int:
+    return int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions"))
+
+
+def _packed(name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of a table, by bucket, each as one value."""
+    for batch in batches:
+        bucket = batch.column("bucket").to_numpy()
+        kept = batch.select([n for n in TABLES[name].schema.names if n in batch.schema.names])
+        times = [n for n in batch.schema.names if n.endswith("_ns")]
+        for each in np.unique(bucket).tolist():
+            mine = pa.array(bucket == each)
+            rows = pa.Table.from_batches([kept.filter(mine)])
+            for time in times:
+                place = rows.schema.get_field_index(time.removesuffix("_ns"))
+                exact = batch.column(time).filter(mine).cast(pa.timestamp("ns", "UTC"))
+                rows = rows.set_column(place, rows.schema.names[place], exact)
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, rows.schema) as writer:
+                writer.write_table(rows)
+            content = pa.array([sink.getvalue().to_pybytes()], pa.binary())
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([each], pa.int32()), pa.array([name]), content],
+                names=["bucket", "kind", "content"],
+            )
+
+
+def _unpacked(names: Sequence[str], parts: Iterator[pa.RecordBatch]) -> dict[str, pd.DataFrame]:
+    """The tables of a bucket, in order of time, as `analysis.load` has them."""
+    found: dict[str, list[pa.Table]] = {name: [] for name in names}
+    for part in parts:
+        for kind, content in zip(
+            part["kind"].to_pylist(), part["content"].to_pylist(), strict=True
+        ):
+            found[kind].append(pa.ipc.open_stream(content).read_all())
+    return {name: _in_order(name, tables) for name, tables in found.items()}
+
+
+def _in_order(name: str, tables: Sequence[pa.Table]) -> pd.DataFrame:
+    schema = TABLES[name].schema
+    rows = pa.concat_tables([schema.empty_table(), *(each.cast(schema) for each in tables)])
+    times = [field.name for field in schema if pa.types.is_timestamp(field.type)]
+    return frame(rows.sort_by([(times[0], "ascending")]))
+
+
+def _spark_schema(columns: Sequence[TableColumn]) -> StructType:
+    micro = pa.timestamp("us", "UTC")
+    return from_arrow_schema(
+        pa.schema([(c.name, micro if pa.types.is_timestamp(c.type) else c.type) for c in columns])
+    )

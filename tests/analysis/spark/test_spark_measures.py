@@ -1,0 +1,91 @@
+"""Measures on Spark have the columns and the rows of the answers in pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
+
+import pandas as pd
+import pyarrow as pa
+from dealing import CAPTURES
+from pyspark.sql import DataFrame, SparkSession
+
+import analysis
+import analysis.spark
+from analysis.answers import ANSWERS
+from analysis.frames import frame
+from analysis.spark.schemas import to_spark
+from dissector.capture import open_capture
+from dissector.errors import DissectorError
+
+RECORDINGS = ("kafka-4-quotas", "kafka-4-group-eager", "kafka-4-errors", "kafka-4-group-consumer")
+NAMES = ("exchanges", "errors", "batches", "connections", "partitions", "memberships")
+ASKED = [
+    ("latency", {}),
+    ("latency", {"by": ("broker", "software")}),
+    ("throttle", {}),
+    ("throttle", {"by": ("software",)}),
+    ("errors", {}),
+    ("errors", {"by": ("client", "error")}),
+    ("topology", {}),
+    ("groups", {}),
+]
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, pa.Table]:
+    """Tables of some recordings."""
+    return open_capture([CAPTURES / f"{each}.pcap.zst" for each in RECORDINGS]).tables(NAMES)
+
+
+@pytest.fixture(scope="module")
+def on_spark(rows: Mapping[str, pa.Table], spark: SparkSession) -> dict[str, DataFrame]:
+    """The same, as the data source gives them."""
+    return {
+        name: spark.createDataFrame(
+            pa.Table.from_batches([to_spark(name, batch) for batch in table.to_batches()])
+        )
+        for name, table in rows.items()
+    }
+
+
+@pytest.mark.parametrize(("name", "options"), ASKED, ids=lambda each: str(each))
+def test_as_in_pandas(
+    rows: Mapping[str, pa.Table], on_spark: Mapping[str, DataFrame], name: str, options: dict
+) -> None:
+    tables = {each: frame(table) for each, table in rows.items()}
+    expected = getattr(analysis, name)(tables, **options)
+    found = getattr(analysis.spark, name)(on_spark, **options).toArrow()
+    assert found.schema.names == [*expected.columns]
+    assert len(expected) > 0
+    assert plain(frame(found)) == plain(expected)
+
+
+def plain(rows: pd.DataFrame) -> list[str]:
+    """Rows as text: times to the microsecond, numbers to the millionth, null as None; sorted."""
+    lines = []
+    for row in rows.to_dict("records"):
+        cells = []
+        for value in row.values():
+            if pd.isna(value):
+                cells.append("-")
+            elif isinstance(value, pd.Timestamp):
+                cells.append(str(value.floor("us").tz_convert("UTC")))
+            elif isinstance(value, float):
+                cells.append(f"{value:.6f}")
+            else:
+                cells.append(str(value))
+        lines.append(" ".join(cells))
+    return sorted(lines)
+
+
+def test_a_column_that_is_not_there(on_spark: Mapping[str, DataFrame]) -> None:
+    with pytest.raises(DissectorError, match="no column nothing to group by"):
+        analysis.spark.latency(on_spark, by=("nothing",))
+
+
+def test_every_measure_is_an_answer() -> None:
+    assert {*analysis.spark.MEASURES} <= {*ANSWERS}
