@@ -35,6 +35,8 @@ INTERVAL: Final = 0.1
 """Seconds that a block is waited for."""
 TICK: Final = 1.0
 """Seconds after which one is given that has nothing."""
+LINGER: Final = 0.06
+"""Seconds that an interface is given, once it is to end, for what the kernel holds back."""
 _SLICE = 0.02
 """Seconds after which it is looked whether much has come."""
 PIPE_BYTES: Final = 4 << 20
@@ -86,6 +88,8 @@ class LiveSource:
         """What came, with `reserve` free bytes before it; None when all has ended."""
         while self._feeds:
             self._wait()
+            if self._is_stopped:
+                time.sleep(LINGER)
             # Asked before taking: what came before the end is taken still.
             ended = [feed for feed in self._feeds if feed.ended or self._is_stopped]
             block = self._take(reserve)
