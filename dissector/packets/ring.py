@@ -90,6 +90,8 @@ class Ring:
         promiscuous: bool = True,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
+        if not hasattr(socket, "AF_PACKET"):
+            raise CaptureError("capturing from an interface needs Linux: read a pipe of tcpdump")
         self.name = name
         self.ended = False
         self.dropped = 0

@@ -1,9 +1,10 @@
 """In a network of its own: librdkafka's mock cluster, real clients, and a sniffer beside them.
 
-    python loopback.py FOLDER ARGUMENT...
+    python loopback.py FOLDER TOOL ARGUMENT...
 
-The arguments are those of `kafka-dissector sniff`. What it writes goes to FOLDER/out and
-FOLDER/err, what the clients say to FOLDER/log. Exit status: the sniffer's.
+The arguments are those of `kafka-dissector sniff`. TOOL is what writes the pipe that it reads:
+tcpdump or dumpcap; or none. What it writes goes to FOLDER/out and FOLDER/err, what the clients say
+to FOLDER/log. Exit status: the sniffer's.
 """
 
 from __future__ import annotations
@@ -23,18 +24,30 @@ ROOT = Path(__file__).parents[3]
 SNIFF = "import sys; from analysis.cli import main; sys.exit(main(['sniff', *sys.argv[1:]]))"
 
 
-def main(folder: Path, arguments: list[str]) -> int:
+TOOLS = {
+    "tcpdump": ["tcpdump", "-i", "lo", "-s", "0", "-U", "--immediate-mode", "-w", "-"],
+    "dumpcap": ["dumpcap", "-i", "lo", "-q", "-w", "-"],
+}
+
+
+def main(folder: Path, tool: str, arguments: list[str]) -> int:
     enter_new_network()
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+        writer = None
+        if tool in TOOLS:
+            writer = subprocess.Popen(
+                TOOLS[tool], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
         sniffer = subprocess.Popen(
-            [sys.executable, "-c", SNIFF, *arguments], cwd=ROOT, stdout=out, stderr=err
-        )
+            [sys.executable, "-c", SNIFF, *arguments], cwd=ROOT, stdout=out, stderr=err,
+            stdin=writer.stdout if writer else None,
+        )  # fmt: skip
     wait_for_sniffer(folder / "err", sniffer)
     with clients.standard_error_to(folder / "log"), MockCluster(3) as cluster:
         cluster.create_topic("orders", 3)
         talk(cluster.bootstrap)
     time.sleep(0.5)  # what was said last is still on its way
-    sniffer.send_signal(signal.SIGINT)
+    (writer or sniffer).send_signal(signal.SIGINT)
     return sniffer.wait(30)
 
 
@@ -60,4 +73,4 @@ def talk(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 from capturing import needs_right
 
 from captures.record.truth import of_librdkafka
@@ -20,10 +22,10 @@ SNIFF = "import sys; from analysis.cli import main; sys.exit(main(['sniff', *sys
 IDENTITY = ("client_id", "api", "api_version", "correlation_id", "request_bytes", "response_bytes")
 
 
-def beside_clients(folder: Path, *arguments: str) -> int:
-    """Clients talk, and `sniff` listens; see `loopback`."""
+def beside_clients(folder: Path, tool: str, *arguments: str) -> int:
+    """Clients talk, and `sniff` listens, or reads what `tool` writes; see `loopback`."""
     done = subprocess.run(
-        [sys.executable, LOOPBACK, folder, *arguments], check=False, timeout=120, cwd=ROOT,
+        [sys.executable, LOOPBACK, folder, tool, *arguments], check=False, timeout=120, cwd=ROOT,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
     )  # fmt: skip
     return done.returncode
@@ -39,12 +41,16 @@ def told(folder: Path) -> list[tuple[Any, ...]]:
 
 
 @needs_right
-def test_exchanges_are_those_of_the_clients_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tool", ["none", "tcpdump", "dumpcap"])
+def test_exchanges_are_those_of_the_clients_log(tmp_path: Path, tool: str) -> None:
+    if tool != "none" and shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+    origin, name = (["-i", "lo"], "lo") if tool == "none" else (["-"], "standard input")
     export, record = tmp_path / "tables", tmp_path / "kept.pcapng"
     status = beside_clients(
-        tmp_path, "-i", "lo", "--view", "jsonl", "--export", str(export), "--write", str(record)
+        tmp_path, tool, *origin, "--view", "jsonl", "--export", str(export), "--write", str(record)
     )
-    assert (status, (tmp_path / "err").read_text()) == (0, "capturing from lo; Ctrl-C ends\n")
+    assert (status, (tmp_path / "err").read_text()) == (0, f"capturing from {name}; Ctrl-C ends\n")
     facts = Counter(told(tmp_path))
     assert facts.total() > 30
     shown = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
