@@ -58,17 +58,17 @@ class Crew:
     def receive(self, channel: Connection) -> bytes:
         """The next message; raises DissectorError where it will not come."""
         while not channel.poll():
-            busy = [process for process, _ in self._members if process.exitcode is None]
-            ended = wait([channel, *(process.sentinel for process in busy)])
-            if channel not in ended:
-                self.check()
+            wait([channel, *self._sentinels()])
         return channel.recv_bytes()
 
-    def check(self) -> None:
-        """Raise DissectorError where a process ended before its work was done."""
+    def _sentinels(self) -> Iterator[int]:
+        """Of all that are at work; raises DissectorError where one ended before its time."""
         for process, failures in self._members:
-            if process.exitcode:
-                raise _failure(process.name, process.exitcode, failures)
+            code = process.exitcode
+            if code:
+                raise _failure(process.name, code, failures)
+            if code is None:
+                yield process.sentinel
 
     def close(self) -> None:
         """End all processes that have not ended."""

@@ -1,0 +1,196 @@
+"""Processes end with their work, with each other, and with whoever wanted it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import rewriting
+
+from dissector.capture import Capture
+from dissector.errors import CaptureError, DissectorError
+from dissector.packets import FileSource, open_packets
+from dissector.parallel import crew
+
+RECORDING = rewriting.CAPTURES / "librdkafka-mock-produce.pcap"
+SOON = 20.0
+"""Seconds that a busy machine may take for what takes no time."""
+
+
+def capture(jobs: int = 3) -> Capture:
+    return Capture(open_packets([RECORDING], block_bytes=10_000), [], jobs=jobs)
+
+
+def running() -> list[multiprocessing.process.BaseProcess]:
+    return multiprocessing.active_children()
+
+
+def until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + SOON
+    while not done() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert done()
+
+
+def test_nothing_is_left_at_the_end() -> None:
+    assert len(capture().tables(["exchanges"])["exchanges"]) > 10
+    assert not running()
+
+
+def test_nothing_is_left_of_what_nobody_wants_any_more() -> None:
+    rows = capture().stream(["exchanges"])
+    next(rows)
+    assert len(running()) == 4
+    rows.close()
+    assert not running()
+
+
+@pytest.mark.parametrize("member", range(4))
+def test_a_process_that_is_killed_ends_all(member: int) -> None:
+    rows = capture().stream(["exchanges", "records"])
+    next(rows)
+    pid = sorted(each.pid or 0 for each in running())[member]
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(DissectorError, match="by signal 9"):
+        list(rows)
+    assert not running()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_interrupted_leaves_nothing(number: int) -> None:
+    """As by Ctrl-C, which all processes of a terminal get; here while nobody reads the rows."""
+    script = f"""
+from functools import partial
+from analysis.cli import main
+from dissector import capture, parallel
+parallel.LEAST_BYTES = 0
+capture.open_packets = partial(capture.open_packets, block_bytes=20_000)
+raise SystemExit(main(["export", {str(RECORDING)!r}, "--jobs", "3"]))
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    ) as command:  # fmt: skip
+        assert command.stdout
+        assert command.stderr
+        assert command.stdout.read(1) == b"{"
+        os.killpg(command.pid, number)
+        assert b"Traceback" not in command.stderr.read()
+        assert command.wait(SOON) != 0
+        until(lambda: not is_group(command.pid))
+
+
+def is_group(group: int) -> bool:
+    """Whether there is any process in it."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "reads ended by signal 9 \\(Killed\\)"),
+        (lambda: os._exit(3), "reads ended with status 3"),
+    ],
+)
+def test_a_process_that_ends_before_its_time(work: Callable[[], None], said: str) -> None:
+    with crew.Crew() as made:
+        channel, _ = multiprocessing.Pipe(duplex=False)
+        made.start(work, "reads")
+        with pytest.raises(DissectorError, match=said):
+            made.receive(channel)
+    assert not running()
+
+
+def test_what_a_process_cannot_do_is_told() -> None:
+    def fails() -> None:
+        raise CaptureError("the key log is gone")
+
+    def starves() -> None:
+        raise MemoryError
+
+    for work, said in ((fails, "the key log is gone"), (starves, "memory did not suffice")):
+        with crew.Crew() as made:
+            channel, _ = multiprocessing.Pipe(duplex=False)
+            made.start(work, "reads")
+            with pytest.raises(DissectorError, match=said):
+                made.receive(channel)
+
+
+def test_a_process_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "LAST_WORDS", 0.1)
+    made = crew.Crew()
+    made.start(stop, "sleeps")
+    pid = running()[0].pid or 0
+    until(lambda: state_of(pid) == "T")
+    made.close()
+    assert not running()
+
+
+def state_of(pid: int) -> str:
+    """As Linux tells it; empty where there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def test_children_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    script = f"""
+import sys, multiprocessing
+from dissector.capture import Capture
+from dissector.packets import open_packets
+capture = Capture(open_packets([{str(RECORDING)!r}], block_bytes=10_000), [], jobs=3)
+rows = capture.stream(["exchanges"])
+next(rows)
+print(*(each.pid for each in multiprocessing.active_children()), flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout
+        children = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(children) == 4
+        parent.kill()
+        until(lambda: not any(state_of(child) not in ("", "Z") for child in children))
+
+
+def test_small_files_and_pipes_are_read_by_one_process(tmp_path: Path) -> None:
+    from dissector import open_capture, parallel
+
+    rows = open_capture(RECORDING, jobs=4).stream(["exchanges"])
+    next(rows)
+    assert not running()
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        file.truncate(parallel.LEAST_BYTES)
+    source = open_packets([RECORDING])
+    assert not parallel.helps(source)
+    source.total_bytes = parallel.LEAST_BYTES
+    assert parallel.helps(source)
+    source.total_bytes = None  # a pipe's
+    assert not parallel.helps(source)
+    assert isinstance(source, FileSource)
+
+
+def test_what_was_forked_as_a_daemon_forks_nothing() -> None:
+    with crew.Crew() as made:
+        channel, told = multiprocessing.Pipe(duplex=False)
+        made.start(lambda: told.send_bytes(str(crew.can_fork()).encode()), "asks")
+        assert made.receive(channel) == b"False"
+    assert crew.can_fork()

@@ -1,0 +1,87 @@
+"""Several processes tell what one tells: the same rows, in the same order, of every recording."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import rewriting
+
+from dissector.capture import Capture
+from dissector.packets import open_packets
+from dissector.packets.inputs import ByteInput
+from dissector.tables import TABLES
+
+BLOCKS = 4
+"""And what is left at the end: more than there are slots for, so that memory is used again."""
+
+RECORDINGS = sorted(rewriting.CAPTURES.glob("*.pcap*"))
+
+
+def tables(*paths: Path, jobs: int, block: int, **options: Path) -> dict[str, pa.Table]:
+    """All tables, the opt-in ones too."""
+    source = open_packets(paths, block_bytes=block)
+    return Capture(source, [], jobs=jobs, **options).tables(list(TABLES))
+
+
+def part_of(*paths: Path) -> int:
+    """Bytes of a block, of which the captures have several."""
+    size = 0
+    for path in paths:
+        source = ByteInput(str(path))
+        while more := len(source.take(1 << 20)):
+            size += more
+        source.close()
+    return max(size // BLOCKS, 10_000)
+
+
+def assert_same(paths: list[Path], jobs: int, **options: Path) -> dict[str, pa.Table]:
+    block = part_of(*paths)
+    one = tables(*paths, jobs=1, block=block, **options)
+    several = tables(*paths, jobs=jobs, block=block, **options)
+    for name, table in one.items():
+        assert several[name].equals(table), name
+    return one
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
+def test_every_recording(path: Path) -> None:
+    # Two processors have one teller; with three, two share the connections.
+    assert_same([path], 2 if RECORDINGS.index(path) % 4 == 0 else 3)
+
+
+def test_secrets_in_a_file_of_their_own(tmp_path: Path) -> None:
+    carried = open_packets([rewriting.CAPTURES / "kafka-4-tls-secrets.pcapng.zst"])
+    keylog = tmp_path / "keys"
+    keylog.write_bytes(b"\n".join(carried.secrets))
+    carried.close()
+    rows = assert_same([rewriting.CAPTURES / "kafka-4-tls.pcap.zst"], 3, keylog=keylog)
+    assert {"Produce", "Fetch"} <= {*rows["exchanges"]["api"].to_pylist()}
+
+
+def test_files_one_after_the_other(tmp_path: Path) -> None:
+    packets = rewriting.read("kafka-4-kafkajs.pcap.zst")
+    third = len(packets) // 3
+    paths = [
+        rewriting.write(tmp_path / f"{part}.pcap", packets[part * third : (part + 1) * third])
+        for part in range(3)
+    ]
+    assert len(assert_same(paths, 3)["exchanges"]) > 10
+
+
+def test_files_of_the_same_time(tmp_path: Path) -> None:
+    packets = rewriting.read("kafka-4-kafkajs.pcap.zst")
+    paths = [
+        rewriting.write(tmp_path / f"{part}.pcap", packets[part::2]) for part in range(2)
+    ]  # fmt: skip
+    assert len(assert_same(paths, 3)["exchanges"]) > 10
+
+
+def test_names_told_to_another_teller(tmp_path: Path) -> None:
+    """Of a consumer that only fetches by id, the names are told on other connections."""
+    packets = rewriting.read("kafka-4-kafkajs.pcap.zst")
+    path = rewriting.write(tmp_path / "one.pcap", packets)
+    rows = assert_same([path], 4)
+    topics = {name for each in rows["exchanges"]["topics"].to_pylist() for name in each or ()}
+    assert topics
