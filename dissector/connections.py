@@ -158,7 +158,7 @@ class Connections:
             columns[f"{name}_zero_windows"] = zero_windows[index, end]
             columns[f"{name}_rtt_ms"] = pa.array(round_trip[index, end], from_pandas=True)
         facts = [self._tls.get(row, _NO_TLS) for row in every.tolist()]
-        for name in ("version", "cipher", "sni", "alpn"):
+        for name in ("version", "cipher", "sni", "alpn", "subject"):
             columns[f"tls_{name}"] = pa.array([getattr(each, name) for each in facts], pa.string())
         for role, said in self._said.items():
             columns[role] = pa.array([said.get(row) for row in every.tolist()], pa.string())

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dissector.errors import DecodeError
+from dissector.tls.certificates import subject
 from dissector.tls.hellos import (
     ClientHello,
     ServerHello,
@@ -53,7 +55,8 @@ MESSAGE_LIMIT = 1 << 18
 TLS_1_2, TLS_1_3 = 0x0303, 0x0304
 VERSIONS = {0x0300: "SSL 3.0", 0x0301: "1.0", 0x0302: "1.1", TLS_1_2: "1.2", TLS_1_3: "1.3"}
 
-_CLIENT_HELLO, _SERVER_HELLO, _ENCRYPTED_EXTENSIONS, _FINISHED, _KEY_UPDATE = 1, 2, 8, 20, 24
+_CLIENT_HELLO, _SERVER_HELLO, _ENCRYPTED_EXTENSIONS, _CERTIFICATE = 1, 2, 8, 11
+_FINISHED, _KEY_UPDATE = 20, 24
 _EPOCH_ENDS = {(_FINISHED, 1), (_KEY_UPDATE, 2)}
 """Messages of TLS 1.3 after which another key is used; 2 stands for all later epochs."""
 
@@ -75,6 +78,8 @@ class Facts:
     """Host name that the client asked for."""
     alpn: str | None = None
     """Protocol that the server chose."""
+    subject: str | None = None
+    """Whom the server's certificate names; encrypted in TLS 1.3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +215,9 @@ class Session:
                 return False
             if not self._is_protected(side, record):
                 self._read_clear(side, record)
+                return True
+            if not self._keys.is_given:
+                self.is_over = True
                 return True
             if not self._advance(side):
                 return False
@@ -411,6 +419,10 @@ class Session:
             self.facts.sni = self._hello.sni
         elif kind == _SERVER_HELLO and not is_client and side.epoch == 0:
             self._choose(side, server_hello(body))
+        elif kind == _CERTIFICATE and not is_client and side.epoch == 0:
+            with suppress(DecodeError):  # the certificate is damaged, and not needed
+                self.facts.subject = subject(body)
+            self.is_over = not self._keys.is_given
         elif is_1_3 and kind == _ENCRYPTED_EXTENSIONS and not is_client:
             self.facts.alpn = encrypted_extensions(body)
         elif is_1_3 and (kind, min(side.epoch, 2)) in _EPOCH_ENDS and not self._advance(side):
@@ -425,7 +437,7 @@ class Session:
         self.facts.cipher = name_of(hello.cipher)
         self.facts.alpn = hello.alpn
         if not self._keys.is_given:
-            self.is_over = True
+            self.is_over = hello.version >= TLS_1_3  # else a certificate may follow
             return
         self._suite = suite(hello.cipher)
         if hello.version not in (TLS_1_2, TLS_1_3):
