@@ -1,0 +1,83 @@
+"""Every notebook runs from start to end, on committed captures, and has no logic of its own."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from jupyter_client import KernelManager
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
+
+LOGIC = (
+    ast.FunctionDef, ast.ClassDef, ast.Lambda, ast.For, ast.While, ast.If, ast.IfExp, ast.Try,
+    ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp,
+)  # fmt: skip
+
+
+def read(name: str) -> nbformat.NotebookNode:
+    return nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+
+
+def code(notebook: nbformat.NotebookNode) -> list[nbformat.NotebookNode]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def charts(notebook: nbformat.NotebookNode) -> int:
+    outputs = [output for cell in code(notebook) for output in cell.outputs]
+    return sum("image/png" in output.get("data", {}) for output in outputs)
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[KernelManager]:
+    """One for all notebooks: most of what one takes is imports."""
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel(cwd=str(NOTEBOOKS))
+    yield manager
+    manager.shutdown_kernel(now=True)
+
+
+@pytest.mark.xdist_group("notebooks")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_runs(name: str, kernel: KernelManager) -> None:
+    if name == "06_spark":
+        pytest.importorskip("pyspark")
+        if shutil.which("java") is None:
+            pytest.skip("Spark needs Java")
+    notebook = read(name)
+    committed = charts(notebook)
+    notebook.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))  # nothing of the one before
+    NotebookClient(notebook, km=kernel, timeout=300).execute()  # raises where a cell does
+    assert charts(notebook) == committed > 0
+
+
+def test_the_notebooks_are_the_numbered_ones() -> None:
+    assert NAMES == [
+        "01_first_look", "02_latency", "03_throttle_and_errors", "04_groups",
+        "05_topology_and_audit", "06_spark",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_has_no_logic(name: str) -> None:
+    for cell in code(read(name)):
+        found = [node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, LOGIC)]
+        assert found == [], cell.source
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_committed_notebook_was_run_and_names_no_machine(name: str) -> None:
+    notebook = read(name)
+    assert [cell.execution_count for cell in code(notebook)] == list(
+        range(1, len(code(notebook)) + 1)
+    )
+    assert not [o for cell in code(notebook) for o in cell.outputs if o.output_type == "error"]
+    texts = re.sub(r'"image/png": "[^"]*"', "", nbformat.writes(notebook))
+    assert re.search(r"/(root|home|work|tmp|Users|opt)/", texts) is None
