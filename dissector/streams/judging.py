@@ -102,14 +102,20 @@ class Judge:
         streams = self._streams
         streams.flat("correlation_from")[stream] = streams.flat("correlation")[stream]
 
-    def note_requests(self, stream: Int64, least: Int64, most: Int64) -> None:
-        """Keep the range of the correlation ids of the block's requests."""
+    def note_requests(self, stream: Int64, least: Int64, most: Int64, descends: Bools) -> None:
+        """Keep the range of the correlation ids of requests, and whether they do not ascend."""
         streams = self._streams
         low, high = streams.flat("correlation_from"), streams.flat("correlation")
         new = ~streams.flat("has_correlation")[stream]
+        streams.flat("descends")[stream] |= descends | (~new & (least <= high[stream]))
         low[stream] = np.where(new, least, np.minimum(low[stream], least))
         high[stream] = np.where(new, most, np.maximum(high[stream], most))
         streams.flat("has_correlation")[stream] = True
+
+    def note_responses(self, stream: Int64, latest: Int64) -> None:
+        """Keep the correlation ids of the latest responses."""
+        self._streams.flat("correlation")[stream] = latest
+        self._streams.flat("has_correlation")[stream] = True
 
     def verdicts(
         self, chains: Chains, at: Int64, index: Int64, stream: Int64, asks: Bools, bits: int
@@ -229,10 +235,16 @@ class Judge:
         return size, verdict, np.where(verdict == YES, bits, 0.0)
 
     def awaited(self, stream: Int64) -> tuple[Int64, Int64, Bools]:
-        """Range of the correlation ids that may come in these streams; whether it is known."""
+        """Range of the correlation ids that may come in these streams; whether it is known.
+
+        A broker answers in the order of requests, so that what it answered does not come again.
+        """
         streams, client = self._streams, stream ^ 1
-        low, high = streams.flat("correlation_from")[client], streams.flat("correlation")[client]
-        return low - SLACK, high, streams.flat("has_correlation")[client]
+        has, latest = streams.flat("has_correlation"), streams.flat("correlation")
+        low, high = streams.flat("correlation_from")[client] - SLACK, latest[client]
+        follows = has[stream] & ~streams.flat("descends")[client]
+        next_one = np.minimum(np.maximum(low, latest[stream] + 1), high)
+        return np.where(follows, next_one, low), high, has[client]
 
     def like_requests(self, window: UInt8) -> Int64:
         """Offsets at which the bytes that are nearly constant in a request are so."""

@@ -212,7 +212,9 @@ class StreamTable(_ByEnd):
     """SEEKING: position up to which every byte was tried."""
     has_correlation: Bools = _column(np.bool_, 2)
     correlation: Int64 = _column(np.int64, 2)
-    """Correlation id of the latest request in this stream."""
+    """Correlation id: the highest of the requests in this stream; that of the latest response."""
+    descends: Bools = _column(np.bool_, 2)
+    """Correlation ids of requests do not always ascend in it."""
     correlation_from: Int64 = _column(np.int64, 2)
     """The same one block earlier."""
 

@@ -116,7 +116,7 @@ class Walk:
         stream = self._stream[index]
         seeking = (sync[stream] == SEEKING) & ~self._streams.flat("at_head")[stream]
         if seeking.any():
-            self._note_requests()
+            self._note()
             self._seek(index[seeking])
         index = index[sync[stream] == FRAMED]
         stream = self._stream[index]
@@ -209,20 +209,32 @@ class Walk:
         sync[head] = FRAMED
         streams.flat("at_head")[head] = False
 
-    def _note_requests(self) -> None:
-        """Tell the seeker the correlation ids of requests that were found since the last time."""
+    def _note(self) -> None:
+        """Tell the judge the correlation ids of what was found since the last time."""
         found = Found.joined(self._found[self._noted :])
         self._noted = len(self._found)
         chains = self._chains
         stream = self._who[chains.pieces.stream[found.piece]]
-        asks = np.flatnonzero(self._table.client[stream >> 1] == stream & 1)
-        if len(asks):
-            at = np.minimum(found.start[asks] + 8, chains.space.size)
-            number = chains.space.number(at, "i4").astype(np.int64)
-            last = last_of_each(stream[asks])
+        client = self._table.client[stream >> 1]
+        asks, answers = client == stream & 1, client == 1 - (stream & 1)
+        if asks.any():
+            who, number = stream[asks], self._correlation(found.start[asks] + 8)
+            last = last_of_each(who)
             first = np.append(0, last[:-1] + 1)
-            least, most = (each.reduceat(number, first) for each in (np.minimum, np.maximum))
-            self._judge.note_requests(stream[asks[last]], least, most)
+            falls = np.append(False, number[1:] <= number[:-1])
+            falls[first] = False
+            self._judge.note_requests(
+                who[last], np.minimum.reduceat(number, first), np.maximum.reduceat(number, first),
+                np.logical_or.reduceat(falls, first),
+            )  # fmt: skip
+        if answers.any():
+            last = np.flatnonzero(answers)[last_of_each(stream[answers])]
+            self._judge.note_responses(stream[last], self._correlation(found.start[last] + 4))
+
+    def _correlation(self, at: Int64) -> Int64:
+        """The correlation ids at these addresses, which may lie behind all that is there."""
+        space = self._chains.space
+        return space.number(np.minimum(at, space.size), "i4").astype(np.int64)
 
     def _look_inside(self, index: Int64) -> None:
         """A message that does not become whole may have a wrong size: others begin inside it."""
@@ -283,7 +295,7 @@ class Walk:
 
     def _frames(self) -> FrameBlock:
         chains, pieces, table = self._chains, self._chains.pieces, self._table
-        self._note_requests()
+        self._note()
         found = Found.joined(self._found)
         start, size, first = found.start, found.size, found.piece
         local = pieces.stream[first]
