@@ -100,6 +100,8 @@ class Recorder:
         """Cut off what was written in part."""
         self._file.truncate(self._size)
         self._file.close()
+        if not self._size:
+            self._current.unlink(missing_ok=True)
         self.failure = (
             f"{self._current}: {error.strerror}: after {counted(self.packets, 'packet')}, "
             "which can be read, no more are written"

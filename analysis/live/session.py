@@ -12,9 +12,8 @@ Ctrl-C ends it at once.
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Final, Protocol
 
@@ -56,7 +55,9 @@ class Session:
     def run(self) -> None:
         """Until the source ends, or is told to. Watchers are closed whatever happens."""
         wanted = {LAST_OF_TURN}.union(*(each.tables for each in self._watchers))
-        try:
+        with ExitStack() as closing:
+            for watcher in self._watchers:
+                closing.callback(watcher.close)
             for name, rows in self._capture.unsettled(wanted):
                 if len(rows):
                     for watcher in self._watchers:
@@ -65,9 +66,6 @@ class Session:
                 if name == LAST_OF_TURN:
                     for watcher in self._watchers:
                         watcher.tick()
-        finally:
-            for watcher in self._watchers:
-                watcher.close()
 
     def stop(self) -> None:
         """End soon; to be called from anywhere."""
@@ -78,9 +76,6 @@ class Session:
 @contextmanager
 def ended_by_signals(session: Session) -> Iterator[None]:
     """Ctrl-C and SIGTERM stop the session; another Ctrl-C interrupts."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def stop(number: int, frame: FrameType | None) -> None:
         session.stop()

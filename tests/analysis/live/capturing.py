@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
@@ -10,11 +11,14 @@ import pytest
 
 def may_capture() -> bool:
     """Whether a network can be made, and be captured from."""
+    if not (shutil.which("unshare") and shutil.which("ip")):
+        return False
     check = [sys.executable, "-S", "-c", "import socket; socket.socket(socket.AF_PACKET, 3, 0)"]
     done = subprocess.run(["unshare", "--net", *check], capture_output=True, check=False)
     return done.returncode == 0
 
 
 needs_right = pytest.mark.skipif(
-    not may_capture(), reason="needs the right to make a network and capture from it: run as root"
+    not may_capture(),
+    reason="needs iproute2, and the right to make a network and capture from it: run as root",
 )

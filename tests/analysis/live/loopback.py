@@ -25,7 +25,7 @@ SNIFF = "import sys; from analysis.cli import main; sys.exit(main(['sniff', *sys
 
 
 TOOLS = {
-    "tcpdump": ["tcpdump", "-i", "lo", "-s", "0", "-U", "--immediate-mode", "-w", "-"],
+    "tcpdump": ["tcpdump", "-i", "lo", "-s", "0", "-B", "16384", "-U", "-w", "-"],
     "dumpcap": ["dumpcap", "-i", "lo", "-q", "-w", "-"],
 }
 
@@ -46,7 +46,7 @@ def main(folder: Path, tool: str, arguments: list[str]) -> int:
     with clients.standard_error_to(folder / "log"), MockCluster(3) as cluster:
         cluster.create_topic("orders", 3)
         talk(cluster.bootstrap)
-    time.sleep(0.5)  # what was said last is still on its way
+    time.sleep(2 if writer else 0.5)  # what was said last is still on its way
     (writer or sniffer).send_signal(signal.SIGINT)
     return sniffer.wait(30)
 

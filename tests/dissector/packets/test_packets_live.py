@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -31,6 +32,8 @@ NEW_NETWORK = 0x40000000
 
 def may_capture() -> bool:
     """Whether a network can be made, and be captured from."""
+    if not (shutil.which("unshare") and shutil.which("ip")):
+        return False
     check = [sys.executable, "-S", "-c", "import socket; socket.socket(socket.AF_PACKET, 3, 0)"]
     return subprocess.run(["unshare", "--net", *check], capture_output=True).returncode == 0
 
@@ -49,7 +52,7 @@ def in_a_network(test: Callable[..., None]) -> Any:
         with ThreadPoolExecutor(1) as thread:
             thread.submit(body).result(60)
 
-    reason = "needs the right to make a network and capture from it: run as root"
+    reason = "needs iproute2, and the right to make a network and capture from it: run as root"
     return pytest.mark.skipif(not may_capture(), reason=reason)(run)
 
 
