@@ -197,6 +197,10 @@ def _answer(answer: Answer) -> str:
         lines += ["The columns that are grouped by come first; then:", ""]
     columns = [_column(column) for column in answer.columns]
     lines += [*_markdown(("column", "type", "unit", "meaning"), columns), ""]
+    for option, others in answer.other_columns.items():
+        lines += [f"With `{option}` these instead:", ""]
+        columns = [_column(column) for column in others]
+        lines += [*_markdown(("column", "type", "unit", "meaning"), columns), ""]
     return "\n".join(lines)
 
 

@@ -62,6 +62,13 @@ class Answer:
         return columns
 
     @property
+    def other_columns(self) -> Mapping[str, tuple[TableColumn, ...]]:
+        """What it returns instead, by the option that asks for it."""
+        others: Mapping[str, tuple[TableColumn, ...]]
+        others = getattr(self._module, "OTHER_COLUMNS", MappingProxyType({}))
+        return others
+
+    @property
     def _module(self) -> ModuleType:
         return import_module(f"{__name__}.{self.name}")
 

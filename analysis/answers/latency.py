@@ -10,6 +10,7 @@ nothing is known of them net of that. `analysis.answers.waits` says how a wait i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Final
 
 import pandas as pd
@@ -56,6 +57,8 @@ SLOWEST_COLUMNS: Final = (
     TableColumn("behind_ms", _MS, "of that, waited for earlier requests of the connection", "ms"),
     *columns_of(EXCHANGES, "in_flight", "connection_id", "correlation_id", "request_packet"),
 )
+
+OTHER_COLUMNS: Final = MappingProxyType({"--slowest N": SLOWEST_COLUMNS})
 
 
 def latency(tables: Tables, *, by: Sequence[str] = ("api",), slowest: int = 0) -> pd.DataFrame:

@@ -53,6 +53,8 @@ CLIENT_COLUMNS: Final = (
     TableColumn("resets", _COUNT, "connections that ended with a reset"),
 )
 
+OTHER_COLUMNS: Final = MappingProxyType({"--show clients": CLIENT_COLUMNS})
+
 LEADER_ERRORS: Final = (
     "NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH",
     "LEADER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "KAFKA_STORAGE_ERROR",

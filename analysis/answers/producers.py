@@ -78,6 +78,10 @@ GAP_COLUMNS: Final = (
     TableColumn("found", _COUNT, "sequence number that followed"),
 )
 
+OTHER_COLUMNS: Final = MappingProxyType(
+    {"--show transactions": TRANSACTION_COLUMNS, "--show gaps": GAP_COLUMNS}
+)
+
 REFUSED: Final = (
     45, 46, 59,
 )  # fmt: skip
