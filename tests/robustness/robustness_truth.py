@@ -1,13 +1,14 @@
 """What must be left: the exchanges that a damage did not touch.
 
-An exchange needs the packets that carry a byte of its request or of its response; where one of
-these is not in the capture, also the packet that begins the other's stream, since little else tells
-where messages begin. Those of a connection with TLS need all packets of their connection, since its
-handshake has the keys. What
-counts as the same exchange: its ends, what was asked, what came of it, and when. The last does not
-count where a time stamp may be what was damaged, since bytes are read no earlier than those before
-them, nor where other packets came first than did, since then another copy of bytes that were sent
-again is the first.
+An exchange needs the packets that carry a byte of its request or of its response. Where its request
+is not in the capture, it needs all that the broker sent, since only several responses together tell
+that they are some. Those of a connection with TLS need all packets of their connection, since its
+handshake has the keys.
+
+What counts as the same exchange: its ends, what was asked, what came of it, and when. The last does
+not count where a time stamp may be what was damaged, since bytes are read no earlier than those
+before them, nor where other packets came first than did, since then another copy of bytes that were
+sent again is the first.
 """
 
 from __future__ import annotations
@@ -139,8 +140,8 @@ class _Packets:
         """The packets with bytes of one message, which that end sent."""
         first, size = row[f"{message}_packet"], row[f"{message}_bytes"]
         if first is None:
-            begin = self._stream(row, "broker" if end == "client" else "client")[:1]
-            return self._column["number"][begin] - 1
+            others = self._stream(row, "broker")[: None if message == "request" else 0]
+            return self._column["number"][others] - 1
         sent = self._stream(row, end)
         number, seq, length, time = (
             self._column[name][sent].astype(np.int64)
