@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.live.lines import Choice
+from dissector.tables import EXCHANGES
 
 SECONDS: Final = 10.0
 ROWS: Final = 200_000
@@ -32,6 +33,8 @@ _KEPT: Final = (
     *("client_port", "broker_ip", "broker_port", "topics", "latency_ms", "error", "error_count"),
     *("throttle_time_ms", "status", "request_bytes", "response_bytes"),
 )
+
+_SCHEMA: Final = pa.schema([EXCHANGES.schema.field(name) for name in _KEPT])
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +93,9 @@ class Board:
 
     def lines(self, dimension: str) -> list[Line]:
         """A line for each value of one of `DIMENSIONS`, those with the most requests first."""
-        table, seconds = self._kept()
+        table, seconds = self._kept(dimension)
         if not len(table):
             return []
-        table = table.append_column("name", _names(table, dimension))
-        if dimension == "topic":
-            table = _by_topic(table)
         found = table["name"].combine_chunks().dictionary_encode()
         index = found.indices.to_numpy()
         order = np.argsort(index, kind="stable")
@@ -132,12 +132,7 @@ class Board:
 
     def last(self, dimension: str, name: str) -> list[dict[str, Any]]:
         """The last exchanges of one line, the latest first; times in ns."""
-        table, _ = self._kept()
-        if not len(table):
-            return []
-        table = table.append_column("name", _names(table, dimension))
-        if dimension == "topic":
-            table = _by_topic(table)
+        table, _ = self._kept(dimension)
         table = table.filter(pc.equal(table["name"], name))
         table = table.slice(max(len(table) - LAST, 0))
         for column in ("request_time", "response_time"):
@@ -146,15 +141,17 @@ class Board:
         rows: list[dict[str, Any]] = table.to_pylist()[::-1]
         return rows
 
-    def _kept(self) -> tuple[pa.Table, float]:
-        """What is kept, and how many seconds that are."""
+    def _kept(self, dimension: str) -> tuple[pa.Table, float]:
+        """What is kept, with a column `name`, and how many seconds that are."""
         with self._lock:
             self._forget()
             batches = [rows for _, rows in self._batches]
             is_full = self._rows > ROWS // 2  # then the oldest were let go before their time
             begin = self._batches[0][0] if is_full else max(self._began, self._clock() - SECONDS)
             seconds = self._clock() - begin
-        return pa.Table.from_batches(batches) if batches else pa.table({}), max(seconds, 1.0)
+        table = pa.Table.from_batches(batches, _SCHEMA)
+        table = table.append_column("name", _names(table, dimension))
+        return _by_topic(table) if dimension == "topic" else table, max(seconds, 1.0)
 
 
 def _names(table: pa.Table, dimension: str) -> pa.ChunkedArray:

@@ -23,6 +23,9 @@ from analysis.live.board import DIMENSIONS, SECONDS, Board, Line
 from analysis.live.session import Session
 from analysis.terminal import printable, size_text, time_text
 
+LINES: Final = 500
+"""Lines that are shown; of more, the first ones of the order."""
+
 COLUMNS: Final[tuple[tuple[str, Callable[[Line], Any]], ...]] = (
     ("name", lambda line: line.name),
     ("requests/s", lambda line: line.requests_s),
@@ -91,7 +94,7 @@ class LiveScreen(App[None]):
             return
         dimension = DIMENSIONS[self._dimension]
         title, key = COLUMNS[self._sorted_by]
-        lines = sorted(self._board.lines(dimension), key=key, reverse=self._descending)
+        lines = sorted(self._board.lines(dimension), key=key, reverse=self._descending)[:LINES]
         table = self.query_one("#lines", DataTable)
         at = table.cursor_row
         held = self._name_at(at)

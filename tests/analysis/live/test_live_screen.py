@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 from textual.widgets import DataTable
 
@@ -79,6 +80,17 @@ def test_exchanges_grow_old() -> None:
     assert {line.name for line in lines} == {
         topic for topics in rows["topics"].to_pylist() for topic in topics or []
     }
+    assert board.last("topic", "no such topic") == []
     now[0] += SECONDS
     assert board.lines("topic") == []
+    assert board.last("client", "producer") == []
     assert board.exchanges == len(rows)
+
+
+def test_exchanges_without_topics_are_by_no_topic() -> None:
+    board = Board()
+    rows = open_capture([CAPTURE]).tables(["exchanges"])["exchanges"]
+    rows = rows.filter(pc.equal(rows["api"], "ApiVersions")).combine_chunks()
+    board.read("exchanges", rows.to_batches()[0])
+    assert board.lines("topic") == []
+    assert [line.name for line in board.lines("API")] == ["ApiVersions"]
