@@ -54,7 +54,7 @@ def test_a_notebook_runs(name: str, kernel: KernelManager) -> None:
     notebook = read(name)
     committed = charts(notebook)
     notebook.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))  # nothing of the one before
-    NotebookClient(notebook, km=kernel, timeout=300).execute()  # raises where a cell does
+    NotebookClient(notebook, km=kernel, timeout=900).execute()  # raises where a cell does
     assert charts(notebook) == committed > 0
 
 
