@@ -95,12 +95,13 @@ def lag(states: pd.DataFrame) -> Chart | None:
     if not rows:
         return None
     pick = legend("reader")
+    most = max(1, *(row["lag"] for row in rows))
     return (
         alt.Chart(alt.InlineData(rows), height=HEIGHT, width="container")
         .mark_line(interpolate="step-after", point=alt.OverlayMarkDef(size=16))
         .encode(
             x=time(),
-            y=alt.Y("lag:Q").title("records behind"),
+            y=alt.Y("lag:Q").title("records behind").scale(domain=[0, most]),
             color=colour("reader", rows),
             opacity=alt.when(pick).then(alt.value(1)).otherwise(alt.value(0.08)),
             tooltip=tips(rows, "time", "reader", "lag"),

@@ -40,6 +40,7 @@ CONFIG: Final[Mapping[str, Any]] = {
     "axis": {
         "domainColor": "var(--line)", "gridColor": "var(--line)", "tickColor": "var(--line)",
         "labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal",
+        "labelOverlap": "greedy", "labelSeparation": 5,
     },
     "legend": {"labelFontSize": 12, "titleFontSize": 11, "titleFontWeight": "normal"},
     "mark": {"color": "var(--c0)"},
