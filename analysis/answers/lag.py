@@ -133,7 +133,9 @@ def _decided(rows: pd.DataFrame, transactions: pd.DataFrame) -> pd.Series[Any]:
 def _fetches(rows: pd.DataFrame) -> pd.DataFrame:
     """Each time that a reader's position was told, with the groups that it reads for."""
     groups = rows.loc[rows["group_id"].notna(), [*_CLIENT, "topic", "group_id"]].drop_duplicates()
-    rows = rows[(rows["api"] == "Fetch") & rows["replica_id"].isna() & rows["offset"].notna()]
+    rows = rows[(rows["api"] == "Fetch") & rows["replica_id"].isna()]
+    rows["position"] = (rows["last_offset"] + 1).fillna(rows["offset"])
+    rows = rows[rows["position"].notna()]  # in a session (KIP-227) what has not changed is not told
     rows = rows.drop(columns="group_id").merge(groups, on=[*_CLIENT, "topic"], how="left")
     return pd.DataFrame(
         {
@@ -141,7 +143,7 @@ def _fetches(rows: pd.DataFrame) -> pd.DataFrame:
             "time": rows["response_time"],
             "committed_offset": pd.array([pd.NA] * len(rows), "Int64"),
             "committed_time": pd.Series(pd.NaT, rows.index, "datetime64[ns, UTC]"),
-            "position": (rows["last_offset"] + 1).fillna(rows["offset"]),
+            "position": rows["position"],
         }
     )
 

@@ -75,6 +75,15 @@ def test_an_aborted_one_does_not_count() -> None:
     assert found.loc["uncommitted", "committed_time"] is pd.NaT
 
 
+def test_a_fetch_that_does_not_repeat_where_it_reads() -> None:
+    """In a fetch session the request names what has changed; the response has what came since."""
+    fetch = {"api": "Fetch", "client_id": "c", "topic": "t", "partition": 0, "error_code": 0}
+    first = fetch | {"time": 1, "response_time": 2, "offset": 5, "high_watermark": 5}
+    second = fetch | {"time": 3, "response_time": 4, "last_offset": 7, "high_watermark": 10}
+    (row,) = analysis.lag(made(partitions=[first, second])).to_dict("records")
+    assert (row["position"], row["end_offset"], row["position_lag"]) == (8, 10, 2)
+
+
 def test_no_group_and_nothing_at_all() -> None:
     found = analysis.lag(made())
     assert (len(found), list(found.columns)) == (0, [column.name for column in COLUMNS])
