@@ -55,8 +55,8 @@ class Session:
     def rows(self, query: str) -> Rows | None:
         """What the last statement of a query gives, as it is found; None where it gives nothing.
 
-        Raises duckdb.Error when the query is wrong, and DissectorError when the capture could not
-        be read; so does asking for the next batch.
+        Raises duckdb.Error when the query is wrong, and DissectorError or OSError when the capture
+        could not be read or kept; so does asking for the next batch.
         """
         self._tables.named.clear()
         if (relation := self._wait(lambda: self._bound(query))) is None:

@@ -88,7 +88,7 @@ class CaptureTables:
         self.pass_on = False
         """Keep no rows of a table that is named once, and alone. Whoever sets it clears `named`
         between a query's binding and its run."""
-        self.failure: DissectorError | None = None
+        self.failure: DissectorError | OSError | None = None
         """What stopped the reading; DuckDB tells its text only."""
 
     def reader(self, name: str) -> pa.RecordBatchReader:
@@ -120,7 +120,7 @@ class CaptureTables:
         try:
             for name, batch in self._capture().stream(names):
                 yield name, batch.cast(_SCHEMAS[name])
-        except DissectorError as error:
+        except (DissectorError, OSError) as error:
             self.failure = error
             raise
 
@@ -144,7 +144,11 @@ class _View:
         return _SCHEMAS[self._name].__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self._tables.reader(self._name).__arrow_c_stream__(requested_schema)
+        try:
+            return self._tables.reader(self._name).__arrow_c_stream__(requested_schema)
+        except OSError as error:  # no room for what is kept
+            self._tables.failure = error
+            raise
 
 
 _SCHEMAS: Final[Mapping[str, pa.Schema]] = {name: schema(name) for name in TABLES}

@@ -55,6 +55,8 @@ def command(source: Input, output: Output) -> None:
         raise click.UsageError("a capture from standard input needs a query")
     if query is None and not sys.stdin.isatty():
         query = sys.stdin.read()
+        if not query.strip():
+            raise click.UsageError("no query is given, nor does standard input have one")
     if query is None and output.file is not None:
         raise click.UsageError("a file to write to needs a query")
     shows = query is None or not to_terminal(output) or output.form == TABLE

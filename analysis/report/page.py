@@ -152,7 +152,7 @@ def _note(totals: Mapping[str, Any]) -> str:
         return f"No Kafka exchange was found in the {connections} of this capture."
     if totals["undecoded"] == totals["exchanges"]:
         exchanges = counted(totals["exchanges"], "exchange")
-        return f"Nothing of the {exchanges} could be decoded: the last section tells why."
+        return f"Nothing of the {exchanges} could be decoded: see trust."
     return ""
 
 

@@ -98,6 +98,14 @@ def test_what_is_wrong_is_one_sentence(
     assert len(err.rstrip().split("Error: ")[1].splitlines()) == 1
 
 
+def test_no_query_at_all(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    assert main(["sql", CAPTURE]) == 2
+    assert "no query is given" in capfd.readouterr().err
+
+
 def test_a_file_with_a_blank_in_its_name_is_a_capture(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

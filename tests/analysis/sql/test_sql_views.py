@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -141,6 +144,25 @@ def test_what_stops_the_reading_is_told_as_it_was(monkeypatch: pytest.MonkeyPatc
             rows(session, "from exchanges")
     with pytest.raises(duckdb.Error, match="the disk is gone"):
         analysis.connect(CAPTURE).sql("from exchanges").fetchall()
+
+
+def test_a_query_can_be_interrupted_and_the_next_one_asked() -> None:
+    endless = "select sum(a * b) from range(10_000_000_000) x(a), range(1_000_000) y(b)"
+    with Session(CaptureTables(CAPTURE)) as session:
+        timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            rows(session, endless)
+        assert rows(session, "select 1") == [(1,)]
+
+
+def test_no_room_for_what_is_kept_is_told_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pyarrow.ipc.new_file", full)
+    with Session(CaptureTables(CAPTURE)) as session, pytest.raises(OSError, match="No space left"):
+        rows(session, "from exchanges")
 
 
 def test_a_capture_that_is_none_is_refused_at_once(tmp_path: Path) -> None:
