@@ -5,6 +5,9 @@ begins a stage is wrapped by a clock; a stage's time is its own, without that of
 calls. All of them are called once a block, or once for each kind of message in it, so that the
 clocks cost nothing. They count processor time, and the best of some rounds is taken. The floor is
 what it takes to read the file's bytes, and look at none.
+
+With `--page FILE` the table goes into a page, in the place of the one that stands there between the
+lines ``<!-- where NAME -->``, NAME being the capture's, and ``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -175,6 +178,16 @@ def stages(path: Path, rounds: int) -> str:
     return f"{about}\n\n{table(header, lines)}"
 
 
+def put(page: str, name: str, found: str) -> str:
+    """The page with what was found in its place. Raises ValueError where it has none."""
+    mark = f"<!-- where {name} -->\n"
+    before, place, rest = page.partition(mark)
+    _, end, after = rest.partition("<!-- end -->")
+    if not (place and end):
+        raise ValueError(f"the page has no place for {name}: {mark.strip()} and <!-- end -->")
+    return f"{before}{mark}\n{found}\n\n{end}{after}"
+
+
 def functions(path: Path, count: int) -> None:
     """Print the functions that take the most time, and how many calls there are."""
     profile = cProfile.Profile(time.process_time)
@@ -191,14 +204,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--functions", type=int, metavar="N", help="the N functions that take the most, instead"
     )
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="the best of N rounds")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="put the table into a page")
     options = parser.parse_args(arguments)
     for places in STAGES.values():
         for place in places:
             located(place)  # whatever is heavy is imported before the clock starts
     if options.functions:
         functions(options.capture, options.functions)
+        return
+    found = stages(options.capture, options.rounds)
+    if options.page:
+        options.page.write_text(put(options.page.read_text(), options.capture.name, found))
     else:
-        print(stages(options.capture, options.rounds))
+        print(found)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from dissector.tls import KeyLog
 Broker: TypeAlias = tuple[int, int, int]
 """Where one listens: high and low as in `PacketBlock`, and port."""
 
-AHEAD: Final = 4
+AHEAD: Final = 3
 """Stretches that reading may be ahead of what is done with them, where several processes share the
 work. What one stretch tells of brokers serves that many later, with one process too: so the rows
 are the same."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.where import REST, STAGES, Clock, located
+from bench.where import REST, STAGES, Clock, located, put
 
 
 @pytest.mark.parametrize("place", [place for places in STAGES.values() for place in places])
@@ -25,6 +25,17 @@ def test_a_stage_stops_the_one_around_it(monkeypatch: pytest.MonkeyPatch) -> Non
     clock.lap()
     assert clock.seconds == {REST: 2, "outside": 3, "inside": 2}
     assert clock.calls == {"outside": 1, "inside": 2}
+
+
+def test_a_table_goes_to_its_place_in_a_page() -> None:
+    page = "# Time\n<!-- where a -->\nold\n<!-- end -->\n<!-- where b -->\nkept\n<!-- end -->\n"
+    once = put(page, "a", "new")
+    assert once.splitlines()[:6] == ["# Time", "<!-- where a -->", "", "new", "", "<!-- end -->"]
+    assert "old" not in once
+    assert "kept" in once
+    assert put(once, "a", "new") == once
+    with pytest.raises(ValueError, match="no place for c"):
+        put(page, "c", "new")
 
 
 def outer() -> int:

@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 import rewriting
 
+from analysis.cli import main
+from dissector import parallel
 from dissector.capture import Capture
 from dissector.packets import open_packets
 from dissector.packets.inputs import ByteInput
@@ -85,3 +87,17 @@ def test_names_told_to_another_teller(tmp_path: Path) -> None:
     rows = assert_same([path], 4)
     topics = {name for each in rows["exchanges"]["topics"].to_pylist() for name in each or ()}
     assert topics
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_a_command_writes_the_same_file(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "LEAST_BYTES", 0)
+    path = rewriting.CAPTURES / "librdkafka-mock-produce.pcap"
+    written = []
+    for jobs in ("1", "2", "3"):
+        target = tmp_path / f"{jobs}.{form}"
+        assert not main(["export", str(path), "--format", form, "--jobs", jobs, "-o", str(target)])
+        written.append(target.read_bytes())
+    assert written[0] == written[1] == written[2] != b""
