@@ -231,7 +231,7 @@ CONNECTIONS = Table(
         TableColumn("software_name", TEXT, "client software, from ApiVersions (KIP-511)"),
         TableColumn("software_version", TEXT, "its version"),
         TableColumn("sasl_mechanism", TEXT, "mechanism of SASL, from SaslHandshake"),
-        TableColumn("tls_version", TEXT, "version of TLS: 1.2, 1.3; null, as all of these, without"),
+        TableColumn("tls_version", TEXT, "version of TLS: 1.2, 1.3; null for all of these without"),
         TableColumn("tls_cipher", TEXT, "cipher suite that the broker chose"),
         TableColumn("tls_sni", TEXT, "host name that the client asked for"),
         TableColumn("tls_alpn", TEXT, "protocol that was agreed on; encrypted in TLS 1.3"),

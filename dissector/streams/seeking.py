@@ -91,17 +91,18 @@ class Seeker:
         protocol = np.where(looks_like_tls(head), TLS, OTHER)
         servers = np.arange(len(row)), 1 - table.client[row]
         at_broker = self._judge.is_broker(row)[servers]
-        for each in np.flatnonzero((verdict == YES) & ~at_broker).tolist():
-            place, until = int(at[each]), int(chains.end[index[each]])
-            if self._brokers(row[each : each + 1]) <= self._judge.brokers:
+        brokers, doubted = self._judge.brokers, np.flatnonzero((verdict == YES) & ~at_broker)
+        for each, server in zip(doubted.tolist(), self._servers(row[doubted]), strict=True):
+            if server in brokers:
                 continue  # another of these connections told it
+            place, until = int(at[each]), int(chains.end[index[each]])
             if self._judge.is_request(chains, place, until, head=True):
-                self._judge.brokers |= self._brokers(row[each : each + 1])
+                brokers.add(server)
             else:
                 verdict[each] = NO
         protocol[verdict == YES] = KAFKA
         protocol[verdict == UNCLEAR] = UNDECIDED
-        self._judge.brokers |= self._brokers(row[protocol == KAFKA])
+        brokers.update(self._servers(row[protocol == KAFKA]))
         strange = np.flatnonzero((protocol == OTHER) & self._judge.is_broker(row)[servers])
         end = chains.end[index[strange]]
         protocol[strange] = self._strange(chains, at[strange], end, row[strange])
@@ -119,11 +120,11 @@ class Seeker:
         protocol[partly] = np.where(size < SEEK_BYTES, UNDECIDED, OTHER)[partly]
         return protocol
 
-    def _brokers(self, rows: Int64) -> set[tuple[int, int, int]]:
-        """Where the servers of these connections listen: if they are Kafka, brokers do."""
+    def _servers(self, rows: Int64) -> list[tuple[int, int, int]]:
+        """Where the servers of these connections listen: high, low and port."""
         table, end = self._table, 1 - self._table.client[rows]
         ends = (table.high[rows, end], table.low[rows, end], table.port[rows, end])
-        return set(zip(*(each.tolist() for each in ends), strict=True))
+        return list(zip(*(each.tolist() for each in ends), strict=True))
 
     # Places
 
@@ -222,7 +223,7 @@ class Seeker:
         table.protocol[row[some]] = KAFKA
         unknown = some[table.client[row[some]] < 0]
         table.client[row[unknown]] = stream[unknown] & 1
-        self._judge.brokers |= self._brokers(row[some])
+        self._judge.brokers.update(self._servers(row[some]))
         head = chains.space.number(at, "i4").astype(np.int64)
         tls = row[owner[looks_like_tls(head) & undecided[owner]]]
         table.protocol[tls[table.protocol[tls] == UNDECIDED]] = TLS

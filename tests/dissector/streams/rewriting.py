@@ -174,5 +174,5 @@ def moved(packet: Packet, turn: int, later: int) -> Packet:
     at = ETHERNET + len(packet.ip)
     ports = [int.from_bytes(frame[at + end : at + end + 2], "big") for end in (0, 2)]
     client = at if ports[0] > ports[1] else at + 2
-    frame[client : client + 2] = struct.pack(">H", 1024 + (max(ports) + 97 * turn) % 60_000)
+    frame[client : client + 2] = struct.pack(">H", 10_000 + (max(ports) + 97 * turn) % 50_000)
     return Packet(packet.time + later, bytes(frame))
