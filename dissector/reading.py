@@ -23,7 +23,6 @@ from dissector.protocol import catalog
 from dissector.protocol.message import is_request
 from dissector.streams import Streams
 from dissector.streams.frames import FrameBlock
-from dissector.streams.limits import GRACE
 from dissector.streams.table import OPEN
 from dissector.tls import KeyLog
 
@@ -46,7 +45,7 @@ class Stretch:
     now: int
     """ns since 1970: the latest time that was read."""
     ended: NDArray[np.bool_]
-    """Whether each connection has seen its end, and nothing for `GRACE` since."""
+    """Whether each connection has seen its end."""
     is_last: bool = False
     problems: list[Problem] = field(default_factory=list)
     """But for those of `frames`."""
@@ -130,15 +129,9 @@ class Reading:
     @property
     def open_connections(self) -> int:
         """Connections that were seen, and not their end."""
-        return int((~self._closed()[self.streams.connections.in_use]).sum())
-
-    def _closed(self) -> NDArray[np.bool_]:
-        table = self.streams.connections
-        closed: NDArray[np.bool_] = (table.closed != OPEN) | table.replaced
-        return closed[: table.count]
+        return int((~self._ended()[self.streams.connections.in_use]).sum())
 
     def _ended(self) -> NDArray[np.bool_]:
         table = self.streams.connections
-        # Until then a message that is cut may still turn out to be several.
-        silent: NDArray[np.bool_] = table.last_time[: table.count] <= self._now - GRACE
-        return silent & self._closed()
+        ended: NDArray[np.bool_] = (table.closed != OPEN) | table.replaced
+        return ended[: table.count]

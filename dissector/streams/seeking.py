@@ -20,6 +20,7 @@ from dissector.streams.bytespace import ranges
 from dissector.streams.framing import Chains
 from dissector.streams.judging import BORDER_BITS, NO, REQUEST_HEAD, UNCLEAR, YES, Judge
 from dissector.streams.limits import SEEK_BYTES
+from dissector.streams.segments import BLOCK
 from dissector.streams.table import (
     KAFKA,
     OTHER,
@@ -157,6 +158,20 @@ class Seeker:
         found: Int64 = at[verdict == YES]
         return found
 
+    def inside(self, chains: Chains, index: Int64, stream: Int64, at: Int64) -> Int64:
+        """Address of the first segment of this block behind `at` that begins a frame, in each of
+        these streams; -1 where none does."""
+        first = np.searchsorted(chains.address, at, side="right")
+        count = np.maximum(chains.first[index + 1] - first, 0)
+        piece, owner = ranges(first, count)[0], np.repeat(np.arange(len(index)), count)
+        there = chains.pieces.held[piece] == BLOCK  # of others only one time is known
+        piece, owner = piece[there], owner[there]
+        place, who = chains.address[piece], stream[owner]
+        asks = self._table.client[who >> 1] == who & 1
+        verdict = self._judge.verdicts(chains, place, index[owner], who, asks, BORDER_BITS)
+        good = verdict == YES
+        return _first(len(index), owner[good], place[good])
+
     def _try(self, chains: Chains, index: Int64, stream: Int64, places: int) -> tuple[Int64, Int64]:
         """Try the beginnings of segments, no more than `places` of each stream.
 
@@ -236,29 +251,11 @@ class Seeker:
         scanned = max(streams.flat("scanned")[stream], streams.flat("boundary")[stream])
         begin = int(chains.address_of(one, np.array([scanned]))[0])
         begin = max(begin, int(chains.address[chains.first[index]]))
-        at, verdict = self._every_byte(chains, index, stream, begin, end)
-        good, unclear = at[verdict == YES], at[verdict == UNCLEAR]
-        tried = int(unclear[0]) if len(unclear) else end - REQUEST_HEAD + 1
-        tried = max(tried, min(begin, end))
-        streams.flat("scanned")[stream] = int(chains.position_of(one, np.array([tried]))[0])
-        return (int(good[0]) if len(good) else -1), tried
-
-    def inside(self, chains: Chains, index: int, stream: int, at: int) -> int:
-        """Address of the first frame that begins behind `at`, in one stream; -1 for none."""
-        found, verdict = self._every_byte(chains, index, stream, at + 4, int(chains.end[index]))
-        good = found[verdict == YES]
-        return int(good[0]) if len(good) else -1
-
-    def _every_byte(
-        self, chains: Chains, index: int, stream: int, begin: int, end: int
-    ) -> tuple[Int64, Int64]:
-        """Addresses between these two at which a frame may begin, and the verdict on each."""
-        none = np.zeros(0, np.int64)
         if end - begin < REQUEST_HEAD:
-            return none, none
+            return -1, min(begin, end)
         window, address = chains.bytes_between(index, begin, end)
         if len(window) < REQUEST_HEAD:
-            return none, none
+            return -1, min(begin, end)
         asks = bool(self._table.client[stream >> 1] == stream & 1)
         like = (
             self._judge.like_requests(window)
@@ -267,9 +264,13 @@ class Seeker:
         )
         at = address(like)
         who = np.full(len(at), stream)
-        return at, self._judge.verdicts(
+        verdict = self._judge.verdicts(
             chains, at, np.full(len(at), index), who, np.full(len(at), asks), 0
         )
+        good, unclear = at[verdict == YES], at[verdict == UNCLEAR]
+        tried = int(unclear[0]) if len(unclear) else end - REQUEST_HEAD + 1
+        streams.flat("scanned")[stream] = int(chains.position_of(one, np.array([tried]))[0])
+        return (int(good[0]) if len(good) else -1), tried
 
     def _move_on(
         self, chains: Chains, index: Int64, stream: Int64, some: Int64, pending: Int64

@@ -154,27 +154,22 @@ class Streams:
         if last:
             self._complain_of_cuts(complaints)
         ready = ordered.ready
-        finished = give_up | self._ended(who, ordered.waiting.stream)
+        finished = give_up | self._ended(who)
         frames, left = self._framer.walk(block.data, who, ready, finished, complaints)
         encrypted = (streams.flat("sync")[who] == PASSED_ON)[left.stream]
         self._decrypt(block, who, left[encrypted], last)
         self._framer.hold(block.data, who, left[~encrypted] + ordered.waiting)
         return frames
 
-    def _ended(self, who: Int64, waiting: Int64) -> Bools:
-        """Whether these streams came to their end, and what they carry can be told by now.
-
-        `waiting`: local numbers of those that wait for lost bytes.
-        """
-        streams, table, row = self._streams, self.connections, who >> 1
-        silent: Bools = table.last_time[row] <= self._now - GRACE
+    def _ended(self, who: Int64) -> Bools:
+        """Whether these streams came to their end, and what they carry can be told by now."""
+        streams, row = self._streams, who >> 1
         ended: Bools = streams.flat("expected")[who] >= streams.flat("fin")[who]
-        # The client's first request may come after the broker's FIN.
-        ended &= silent | ~streams.flat("at_head")[who]
-        # The other end's FIN, or a RST, ends it as well.
-        closed: Bools = silent & (table.closed[row] != OPEN)
-        closed[waiting] = False
-        return ended | closed
+        if ended.any():
+            # The client's first request may come after the broker's FIN.
+            recent = self.connections.last_time[row] > self._now - GRACE
+            ended &= ~(recent & streams.flat("at_head")[who])
+        return ended
 
     def _decrypt(self, block: PacketBlock, who: Int64, segments: Segments, last: bool) -> None:
         """Hand on what is encrypted, and take what was in it."""

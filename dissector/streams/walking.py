@@ -93,7 +93,7 @@ class Walk:
         self._leave_old_heads(finished)
         # Where neither side was known, what was found may have told.
         self._all(index[~(of_clients & self._of_clients(index))])
-        self._look_inside(np.flatnonzero(finished))
+        self._look_inside(index)
         self._cut(np.flatnonzero(finished))
         return self._frames()
 
@@ -237,28 +237,26 @@ class Walk:
         return space.number(np.minimum(at, space.size), "i4").astype(np.int64)
 
     def _look_inside(self, index: Int64) -> None:
-        """A message that does not become whole may have a wrong size: others begin inside it."""
+        """A message that is not whole yet may have a wrong size: others begin inside it."""
         streams, chains = self._streams, self._chains
         boundary, frame_end = streams.flat("boundary"), streams.flat("frame_end")
         for _ in range(RESYNCS):
             stream = self._stream[index]
             cut = (streams.flat("sync")[stream] == FRAMED) & (frame_end[stream] >= 0)
-            index, again = index[cut], []
-            for each, stream in enumerate(self._stream[index].tolist()):
-                one = index[each : each + 1]
-                at = int(chains.address_of(one, boundary[[stream]])[0])
-                place = self._seeker.inside(chains, int(one[0]), stream, at)
-                if place >= 0:
-                    self._complaints.add(
-                        "frames", "bad_size", "messages begin inside one that says to be longer",
-                        stream, int(boundary[stream]), place - at,
-                    )  # fmt: skip
-                    boundary[stream] = int(chains.position_of(one, np.array([place]))[0])
-                    frame_end[stream] = NEVER
-                    again.append(each)
-            if not again:
+            index, stream = index[cut], stream[cut]
+            at = chains.address_of(index, boundary[stream])
+            place = self._seeker.inside(chains, index, stream, at)
+            some = place >= 0
+            if not some.any():
                 break
-            index = index[again]
+            index, stream, at, place = index[some], stream[some], at[some], place[some]
+            for one, begin, size in zip(stream, boundary[stream], place - at, strict=True):
+                self._complaints.add(
+                    "frames", "bad_size", "messages begin inside one that says to be longer",
+                    int(one), int(begin), int(size),
+                )  # fmt: skip
+            boundary[stream] = chains.position_of(index, place)
+            frame_end[stream] = NEVER
             self._all(index)
 
     def _cut(self, index: Int64) -> None:
