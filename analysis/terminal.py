@@ -123,7 +123,10 @@ def progress(wanted: bool = True) -> Iterator[Progress | None]:
     def show(read: int, total: int | None) -> None:
         if total is None or total >= SIZEABLE:
             bar.update(task, completed=read, total=total)
-            bar.start()
+            if read == total:  # what was read may be shown while the context goes on
+                bar.stop()
+            else:
+                bar.start()
 
     try:
         yield show

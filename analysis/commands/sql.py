@@ -59,7 +59,8 @@ def command(source: Input, output: Output) -> None:
             raise click.UsageError("no query is given, nor does standard input have one")
     if query is None and output.file is not None:
         raise click.UsageError("a file to write to needs a query")
-    shows = query is None or not to_terminal(output) or output.form == TABLE
+    # Progress ends before the first row comes only where rows wait, and where an end is known.
+    shows = not to_terminal(output) or (output.form == TABLE and "-" not in source.captures)
     with source.options(show_progress=shows, show_secrets=output.show_secrets) as options:
         with needed("sql"):
             from analysis.query import Session
