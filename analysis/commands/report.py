@@ -21,7 +21,8 @@ def command(source: Input, file: Path) -> None:
     """Make a page of all answers, with charts.
 
     One HTML file: it opens in any browser, needs no network, and may be passed on. It has client
-    ids, topics, groups and addresses of the capture, but nothing of the records.
+    ids, topics, groups and addresses of the capture, but nothing of the records. Making it takes
+    some 2 GB of memory for a million exchanges.
     """
     check(Output("html", file, show_secrets=False), source)
     allow_pandas()

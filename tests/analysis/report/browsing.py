@@ -55,7 +55,7 @@ class Browser:
 
     def until(self, script: str) -> None:
         """Wait until the script returns something true."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while not self.run(script):
             assert time.monotonic() < end, script
             time.sleep(0.05)
