@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dissector.packets import tunnels
-from dissector.packets.block import Int64, PacketBlock
+from dissector.packets.block import FIN, RST, SYN, Int64, PacketBlock, UInt8
 from dissector.packets.fragments import Fragments
 from dissector.packets.headers import (
     ETHERTYPES,
@@ -247,7 +247,7 @@ def _tcp(
         dst_port=header["dst_port"].astype(np.uint16),
         seq=header["seq"].astype(np.uint32),
         ack=header["ack"].astype(np.uint32),
-        flags=header["flags"].copy(),
+        flags=_flags(header["flags"]),
         window=header["window"].astype(np.uint16),
         payload=np.minimum(payload, end),
         captured=np.maximum(end - payload, 0).astype(np.int32),
@@ -256,6 +256,12 @@ def _tcp(
         bytes_read=records.bytes_read,
         problems=records.problems + problems + _problems(packets, records, name),
     )
+
+
+def _flags(flags: UInt8) -> UInt8:
+    """No segment begins a connection and ends it: one that says so is damaged, and does neither."""
+    both = (flags & SYN != 0) & (flags & (FIN | RST) != 0)
+    return np.where(both, flags & ~np.uint8(SYN | FIN | RST), flags)
 
 
 def _problems(packets: Packets, records: Records, name: str) -> list[Problem]:

@@ -236,3 +236,12 @@ def test_literal_ethernet_frame():
         "9c402384 00000002 00000007 50180200 00000000 6869"
     )
     assert struct.calcsize(">HHIIBBHHH") == 20
+
+
+@pytest.mark.parametrize("other", [0x01, 0x04, 0x05])
+def test_a_segment_that_would_begin_and_end_a_connection_does_neither(tmp_path, other):
+    segment = bytearray(SEGMENT)
+    segment[13] = 0x12 | other
+    assert read_bytes(tmp_path, pcap([ipv4(bytes(segment))], link=101)).rows[0].flags == 0x10
+    segment[13] = 0x12
+    assert read_bytes(tmp_path, pcap([ipv4(bytes(segment))], link=101)).rows[0].flags == 0x12
