@@ -3,15 +3,18 @@
 Bytes in, values out: this room knows no packets, files or clocks. A `Session` takes what the two
 ends of a connection sent, in order, and gives what they said.
 
-keylog      secrets, by client random (NSS key log format)
-suites      cipher suites, and what they are made of
-hellos      what ClientHello and ServerHello agree on
-records     records out of the bytes of one end, over holes
-protection  keys and ciphers; the only module that needs `cryptography`
-session     both ends: handshake, keys, plaintext
+keylog       secrets, by client random (NSS key log format)
+suites       cipher suites, and what they are made of
+hellos       what ClientHello and ServerHello agree on
+certificates whom a certificate names
+events       what comes out: facts, what was said, what went wrong
+records      records out of the bytes of one end, over holes
+protection   keys and ciphers; the only module that needs `cryptography`
+session      both ends: handshake, keys, plaintext
 """
 
+from dissector.tls.events import Facts, Plain, Trouble
 from dissector.tls.keylog import KeyLog
-from dissector.tls.session import Facts, Plain, Session, Trouble, has_cryptography
+from dissector.tls.session import Session, has_cryptography
 
 __all__ = ["Facts", "KeyLog", "Plain", "Session", "Trouble", "has_cryptography"]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from dissector.errors import DecodeError
 from dissector.tls.certificates import subject
+from dissector.tls.events import Facts, Plain, Trouble
 from dissector.tls.hellos import (
     ClientHello,
     ServerHello,
@@ -64,49 +65,6 @@ _EPOCH_ENDS = {(_FINISHED, 1), (_KEY_UPDATE, 2)}
 def has_cryptography() -> bool:
     """Whether the package that decrypts is installed."""
     return importlib.util.find_spec("cryptography") is not None
-
-
-@dataclass(slots=True)
-class Facts:
-    """What the handshake tells. None where it is not in the capture, or encrypted."""
-
-    version: str | None = None
-    """1.2, 1.3, or an older one."""
-    cipher: str | None = None
-    """IANA's name, or the number in hex."""
-    sni: str | None = None
-    """Host name that the client asked for."""
-    alpn: str | None = None
-    """Protocol that the server chose."""
-    subject: str | None = None
-    """Whom the server's certificate names; encrypted in TLS 1.3."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plain:
-    """What one record said."""
-
-    end: int
-    """Which end sent it."""
-    at: int
-    """Position in what this end said, as far as it was decrypted."""
-    follows: bool
-    """Nothing is missing between this and what came before."""
-    data: bytes
-    arrival: Arrival
-    """Of the record's last byte."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """What could not be decrypted, and why."""
-
-    kind: str
-    detail: str
-    end: int
-    offset: int = 0
-    """Position in the stream of records."""
-    bytes: int | None = None
 
 
 @dataclass(slots=True)

@@ -41,7 +41,7 @@ def message(name: x509.Name) -> bytes:
     return len(sized).to_bytes(3, "big") + sized
 
 
-texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=40)
+texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=16)
 names = st.lists(st.tuples(st.sampled_from(KINDS), texts), min_size=1, max_size=5)
 
 
