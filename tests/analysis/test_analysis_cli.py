@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from conftest import Make, connection, exchange
+from made_rows import Make, connection, exchange
 
 import dissector
 from analysis.cli import main

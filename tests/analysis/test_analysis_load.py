@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import START, Make, connection, exchange
+from made_rows import START, Make, connection, exchange
 
 import analysis
 import dissector

@@ -15,7 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 import zstandard
-from conftest import exchange
+from made_rows import exchange
 
 from analysis.cli import main
 from analysis.show import tree

@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 import pytest
-from conftest import exchange
+from made_rows import exchange
 
 from analysis.show import tree
 from dissector.exchange import Exchange

@@ -10,9 +10,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from answering import CAPTURES, capture
-from conftest import SECOND, START, connection, exchange
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_rows import SECOND, START, connection, exchange
 from rich.console import Console
 
 import analysis

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from answering import capture, made, told
-from conftest import START, connection, exchange
+from made_rows import START, connection, exchange
 
 import analysis
 from analysis.answers import ANSWERS

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from answering import CAPTURES, capture
-from conftest import Make, connection, exchange
+from made_rows import Make, connection, exchange
 
 import analysis
 from analysis.answers import ANSWERS

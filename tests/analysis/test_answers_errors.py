@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from answering import CAPTURES, capture, made, told
-from conftest import START, connection, exchange
+from made_rows import START, connection, exchange
 from truth import unpacked
 
 import analysis

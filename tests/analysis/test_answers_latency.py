@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from answering import capture, made, told
-from conftest import START, exchange
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_rows import START, exchange
 from truth import facts
 
 import analysis

@@ -8,9 +8,9 @@ from typing import Any
 import pandas as pd
 import pytest
 from answering import capture, made, told
-from conftest import START, connection, exchange
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_rows import START, connection, exchange
 
 import analysis
 from analysis.answers import ANSWERS

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from answering import capture, made
-from conftest import exchange
+from made_rows import exchange
 
 import analysis
 from analysis.answers import ANSWERS, Answer

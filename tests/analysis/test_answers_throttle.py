@@ -7,7 +7,7 @@ import re
 import pandas as pd
 import pytest
 from answering import capture, made, told
-from conftest import START, exchange
+from made_rows import START, exchange
 
 import analysis
 from analysis.answers.throttle import CLIENT_WAITS_SINCE

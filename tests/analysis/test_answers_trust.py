@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 from answering import capture, made
-from conftest import connection, exchange
+from made_rows import connection, exchange
 
 import analysis
 from analysis.answers import ANSWERS

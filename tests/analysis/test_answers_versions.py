@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from answering import CAPTURES, capture, made
-from conftest import exchange
+from made_rows import exchange
 
 import analysis
 import dissector

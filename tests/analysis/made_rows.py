@@ -1,0 +1,71 @@
+"""Rows that no recording has, and a capture of them, for the fixture `made`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from dissector.exchange import Exchange, as_exchanges
+from dissector.tables import EXCHANGES, TABLES
+
+SECOND = 10**9
+START = 1_700_000_000 * SECOND
+
+
+def exchange(**columns: Any) -> dict[str, Any]:
+    """A row of `exchanges`: an answered Metadata request, but for what is given."""
+    row = dict.fromkeys(EXCHANGES.schema.names) | {
+        "capture": "made.pcap", "connection_id": 0, "client_ip": "10.0.0.1",
+        "client_port": 50000, "broker_ip": "10.0.0.9", "broker_port": 9092, "api_key": 3,
+        "api": "Metadata", "api_version": 12, "correlation_id": 7, "client_id": "app",
+        "status": "answered", "request_time": START, "request_end_time": START,
+        "response_time": START + 2_000_000, "response_end_time": START + 2_000_000,
+        "latency_ms": 2.0, "request_packet": 4, "response_packet": 5, "request_bytes": 30,
+        "response_bytes": 60, "in_flight": 1, "error_count": 0, "error_code": 0, "error": "NONE",
+    }  # fmt: skip
+    return row | columns
+
+
+def connection(**columns: Any) -> dict[str, Any]:
+    """A row of `connections`: a whole one of a Java client, but for what is given."""
+    sides = ("packets", "bytes", "retransmitted", "out_of_order", "lost_bytes")
+    row: dict[str, Any] = {f"{end}_{side}": 0 for end in ("client", "broker") for side in sides}
+    row |= {
+        "connection_id": 0, "client_ip": "10.0.0.1", "client_port": 50000, "broker_ip": "10.0.0.9",
+        "broker_port": 9092, "first_time": START, "last_time": START + 5 * SECOND,
+        "protocol": "kafka", "opened": True, "closed": "fin", "client_packets": 6,
+        "client_bytes": 500, "broker_packets": 5, "broker_bytes": 700, "handshake_rtt_ms": 0.5,
+        "requests": 1, "responses": 1, "software_name": "apache-kafka-java",
+        "software_version": "4.4.0", "sasl_mechanism": None,
+    }  # fmt: skip
+    return row | columns
+
+
+class MadeCapture:
+    """What `open_capture` gives, over rows of dicts; frames come with the rows of `exchanges`."""
+
+    def __init__(self, tables: dict[str, list[dict[str, Any]]], packets: int) -> None:
+        self._rows = tables
+        self.packets = packets
+
+    def stream(self, tables: Collection[str] | None = None) -> Iterator[tuple[str, pa.RecordBatch]]:
+        for name in tables or TABLES:
+            for row in self._rows.get(name, []):  # a batch a row: whoever adds up must add up all
+                yield name, pa.RecordBatch.from_pylist([row], TABLES[name].schema)
+
+    def tables(self, tables: Collection[str] | None = None) -> dict[str, pa.Table]:
+        return {
+            name: pa.Table.from_pylist(self._rows.get(name, []), TABLES[name].schema)
+            for name in tables or TABLES
+        }
+
+    def exchanges(self) -> Iterator[Exchange]:
+        frames = [("request_frame", pa.binary()), ("response_frame", pa.binary())]
+        schema = pa.schema([*EXCHANGES.schema, *(pa.field(*each) for each in frames)])
+        yield from as_exchanges(pa.RecordBatch.from_pylist(self._rows["exchanges"], schema))
+
+
+Make = Callable[..., None]
+"""What the fixture `made` gives."""
