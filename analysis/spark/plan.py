@@ -36,7 +36,10 @@ from dissector.packets.paths import STANDARD_INPUT, find
 from dissector.problems import Problem
 
 SHARE_BYTES: Final = 256 << 20
-"""Bytes of capture, about, that a task dissects."""
+"""Bytes of capture, about, that are worth a share of their own."""
+MOST_SHARES: Final = 2
+"""Shares for each core, at most: with more of them bundles are small, and the shuffle is of many
+pieces. A share may be of any size, since it streams through its task."""
 TASKS: Final = 4
 """Tasks of splits for each core, so that unequal ones even out."""
 MOST_SPLITS: Final = 16
@@ -90,8 +93,9 @@ def parallelism(spark: SparkSession) -> int:
 
 def shares(spark: SparkSession, request: Request, looks: Sequence[Look]) -> int:
     """Into how many tasks connections are dealt."""
-    size = sum(found.size for found in looks)
-    return request.shares or max(parallelism(spark), math.ceil(size / SHARE_BYTES))
+    worth = math.ceil(sum(found.size for found in looks) / SHARE_BYTES)
+    cores = parallelism(spark)
+    return request.shares or min(max(cores, worth), MOST_SHARES * cores)
 
 
 def looks_at(spark: SparkSession, items: Sequence[Split]) -> list[Look]:
