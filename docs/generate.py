@@ -235,6 +235,7 @@ def _index() -> str:
             "[It is slow](slow.md): from a complaint to its cause, command by command.", "",
             "[Live](live.md): watch an interface, keep what it brings, scrape it.", "",
             "[Where the time goes](time.md): what a packet and a message cost, stage by stage.", "",
+            "[Spark](spark.md): more captures than one machine reads in time.", "",
             "## Answers", "", *_markdown(("answer", "to"), answers), "",
             "## Tables", "",
             "Times are nanoseconds since 1970, UTC. Packet numbers are 1-based, as Wireshark shows "
