@@ -83,7 +83,7 @@ def read(
     source: FileSource, slots: Sequence[Slot], releases: Sequence[Connection], out: Connection
 ) -> None:
     """Put blocks into slots, and what the process that frames them needs beside them."""
-    sent, is_over = 0, False
+    known = len(source.secrets)
     for turn in count():
         slot = slots[turn % len(slots)]
         brokers: list[Broker] = []
@@ -93,14 +93,12 @@ def read(
         slot.region.clear()
         source.memory = slot
         block = source.read(0)
-        if is_over := block is None:
-            pass
-        elif slot.region.where(block.data) is None:
+        if block is not None and slot.region.where(block.data) is None:
             block = _moved(block, slot)
-        secrets = source.secrets[sent:]
-        sent += len(secrets)
+        secrets = source.secrets[known:]
+        known += len(secrets)
         out.send_bytes(slot.region.pack((block, brokers, secrets)))
-        if is_over:
+        if block is None:
             return
 
 
@@ -135,7 +133,7 @@ class _Blocks:
         block, brokers, secrets = self.slot.region.unpack(self._channel.recv_bytes())
         self._reading.learn(brokers)
         self._secrets += secrets
-        return block and self._with_room(block, reserve)
+        return None if block is None else self._with_room(block, reserve)
 
     def _with_room(self, block: PacketBlock, reserve: int) -> PacketBlock:
         """The block with `reserve` free bytes at its front."""

@@ -102,3 +102,24 @@ def test_a_command_writes_the_same_file(
         assert not main(["export", str(path), "--format", form, "--jobs", jobs, "-o", str(target)])
         written.append(target.read_bytes())
     assert written[0] == written[1] == written[2] != b""
+
+
+def test_blocks_without_any_packet_of_tcp(tmp_path: Path) -> None:
+    """What is carried over goes through them as through any other."""
+    packets = rewriting.read("bulk-tansu.pcap.zst")[:600]
+    data = rewriting.write(tmp_path / "plain.pcap", packets).read_bytes()
+    parts, at, count = [data[:24]], 24, 0
+    while at < len(data):
+        size = 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+        parts.append(data[at : at + size])
+        count += 1
+        if count % 50 == 0:
+            head = data[at : at + 8] + 2 * (1000).to_bytes(4, "little")
+            parts += [head + bytes(1000)] * 300
+        at += size
+    path = tmp_path / "mixed.pcap"
+    path.write_bytes(b"".join(parts))
+    one, several = (tables(path, jobs=jobs, block=100_000) for jobs in (1, 3))
+    assert len(one["exchanges"]) > 5
+    for name, table in one.items():
+        assert several[name].equals(table), name
