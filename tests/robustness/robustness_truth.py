@@ -163,7 +163,7 @@ class _Packets:
             _low(row[f"{end}_ip"]), row[f"{end}_port"],
             _low(row[f"{other}_ip"]), row[f"{other}_port"],
         )  # fmt: skip
-        return self._sent[key]
+        return self._sent.get(key, np.empty(0, np.int64))
 
 
 def _low(address: str) -> int:
