@@ -161,7 +161,7 @@ class Seeker:
     def inside(self, chains: Chains, index: Int64, stream: Int64, at: Int64) -> Int64:
         """Address of the first segment of this block behind `at` that begins a frame, in each of
         these streams; -1 where none does."""
-        first = np.searchsorted(chains.address, at, side="right")
+        first = np.searchsorted(chains.address, at + 4, side="right")  # a size may travel alone
         count = np.maximum(chains.first[index + 1] - first, 0)
         piece, owner = ranges(first, count)[0], np.repeat(np.arange(len(index)), count)
         there = chains.pieces.held[piece] == BLOCK  # of others only one time is known
