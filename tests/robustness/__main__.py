@@ -19,8 +19,8 @@ from tests.robustness.robustness_truth import exchanges, truth
 
 TOLERATED = {"lost": 0.0001, "flipped": 0.001}
 """Share of untouched exchanges that may be missing. The last response of a connection, behind lost
-bytes and alone, may not look enough like one (`CERTAINTY` in dissector/streams/limits.py). A byte of
-the headers of IP and TCP may move a packet's bytes over those of its neighbours: then no one can
+bytes and alone, may not look enough like one (`CERTAINTY` in dissector/streams/limits.py). A byte
+of the headers of IP and TCP may move a packet's bytes over those of its neighbours: then no one can
 tell which of them are right."""
 
 
