@@ -28,7 +28,10 @@ _INSTALL: Final = (
     f"Spark needs Java {OLDEST_JAVA} or newer: install it (Debian: default-jre-headless), "
     "or say where it is in JAVA_HOME"
 )
+SMALL_BATCHES: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20)}
+"""A bundle is a row of megabytes; Spark would take 256 MB of them at a time out of its heap."""
 _ALWAYS: Final = {
+    **SMALL_BATCHES,
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",

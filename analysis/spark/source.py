@@ -41,7 +41,7 @@ from pyspark.sql.types import StructType
 from analysis.spark import plan
 from analysis.spark.options import Request, parse
 from analysis.spark.schemas import spark_schema
-from analysis.spark.session import LOOPBACK
+from analysis.spark.session import LOOPBACK, SMALL_BATCHES
 from dissector.errors import DissectorError
 
 FORMAT: Final = "kafka_capture"
@@ -55,6 +55,8 @@ def register(spark: SparkSession) -> None:
 
     `analysis.spark.options` has its options.
     """
+    for name, value in SMALL_BATCHES.items():
+        spark.conf.set(name, value)
     office = Office(spark)
 
     class KafkaCapture(_Source):

@@ -36,7 +36,7 @@ from dissector.streams import Streams
 from dissector.streams.table import KAFKA
 
 SPLIT_BYTES: Final = 128 << 20
-BLOCK_BYTES: Final = 1 << 25
+BLOCK_BYTES: Final = 1 << 24
 """Bytes of a split that are dealt to shares together."""
 BEFORE_ALL: Final = -(1 << 63)
 AFTER_ALL: Final = (1 << 63) - 1
