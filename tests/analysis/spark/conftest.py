@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 
-SMALL = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
+SMALL = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"}
 
 
 @pytest.fixture(scope="session")
