@@ -168,7 +168,9 @@ class Seeker:
         piece, owner = piece[there], owner[there]
         place, who = chains.address[piece], stream[owner]
         asks = self._table.client[who >> 1] == who & 1
-        verdict = self._judge.verdicts(chains, place, index[owner], who, asks, BORDER_BITS)
+        # No bits for the border: the message around it is as likely to be good, and then a segment
+        # begins inside it by chance.
+        verdict = self._judge.verdicts(chains, place, index[owner], who, asks, 0)
         good = verdict == YES
         return _first(len(index), owner[good], place[good])
 

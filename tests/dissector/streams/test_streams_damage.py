@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from dialogue import NO_ERROR, Dialogue, dissect, request, response
 
-ASKED = [request(3, 1, number, b"what") for number in range(6)]
-ANSWERS = [response(number, b"an answer" * number) for number in range(6)]
+ASKED = [request(3, 1, number, b"what") for number in range(12)]
+ANSWERS = [response(number, b"an answer" * number) for number in range(12)]
 
 
 def told(answers: list[bytes]) -> Dialogue:
@@ -69,7 +69,7 @@ def test_a_first_request_that_nobody_knows_at_a_broker_found_in_the_same_block()
     assert [len(each) for each in out.messages()] == [2, 2]
 
 
-@pytest.mark.parametrize("size", [500, 65_000, 16 << 20])
+@pytest.mark.parametrize("size", [2_000, 65_000, 16 << 20])
 @pytest.mark.parametrize("end", [0, 1])
 @pytest.mark.parametrize("number", [1, 3])
 def test_a_size_that_reaches_over_what_follows(end: int, number: int, size: int) -> None:
@@ -88,7 +88,7 @@ def test_a_size_that_reaches_over_what_follows(end: int, number: int, size: int)
 
 @pytest.mark.parametrize("cut", [5, 40, 1_000])
 def test_a_message_of_which_the_end_is_missing_is_cut_and_no_more(cut: int) -> None:
-    dialogue = told([*ANSWERS[:-1], response(5, b"\0\0\0\1" * 1_000)])
+    dialogue = told([*ANSWERS[:-1], response(11, b"\0\0\0\1" * 1_000)])
     last = dialogue.packets[-1]
     out = dissect([*dialogue.packets[:-1], replace(last, payload=last.payload[:cut])])
     assert out.kinds() == ["cut_message"]
