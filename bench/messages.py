@@ -151,6 +151,7 @@ def together(messages: Sequence[Sample]) -> None:
                 borders[1:],
             ),
             roles,
+            np.ones(len(some), np.bool_),
         )
         assert found.good.all()
 

@@ -184,4 +184,6 @@ def inside(options: Options, results: Results, what: str, *words: str) -> None:
     """What a module of its own measures: messages or records against clients' decoders, Spark."""
     options.say(what)
     line = [sys.executable, "-m", f"bench.{what}", *words]
-    results.inside[what] = subprocess.run(line, capture_output=True, text=True).stdout.strip()
+    found = subprocess.run(line, capture_output=True, text=True)
+    lines = (found.stdout if found.returncode == 0 else found.stderr).strip().splitlines()
+    results.inside[what] = "\n".join(lines if found.returncode == 0 else lines[-1:])
