@@ -107,3 +107,13 @@ def test_in_flight_forgets_a_lost_response_with_the_next_answer() -> None:
         answered_before=np.array([0, 1]),
     )
     assert waits.tolist() == [2, 1]
+
+
+def test_in_flight_does_not_care_how_far_apart_times_are() -> None:
+    near, far = np.array([10, 20, 30]), np.array([-(2**62), 0, 2**62])
+    for time in (near, far):
+        waits = in_flight(
+            np.zeros(3, np.int64), np.array([1, 2, 3]), time,
+            np.zeros(1, np.int64), np.array([1]), time[1:2], np.zeros(1, np.int64),
+        )  # fmt: skip
+        assert waits.tolist() == [1, 1, 2]  # what is answered at the time of a request is answered
