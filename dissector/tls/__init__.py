@@ -9,6 +9,7 @@ hellos       what ClientHello and ServerHello agree on
 certificates whom a certificate names
 events       what comes out: facts, what was said, what went wrong
 records      records out of the bytes of one end, over holes
+schedule     which secret comes next, from the handshake and the key log
 protection   keys and ciphers; the only module that needs `cryptography`
 session      both ends: handshake, keys, plaintext
 """

@@ -45,6 +45,15 @@ class ServerHello:
         return self.random == RETRY
 
 
+@dataclass(frozen=True, slots=True)
+class EncryptedExtensions:
+    """What else the server chose, in TLS 1.3."""
+
+    alpn: str | None
+    early_data: bool
+    """It reads the early data that the client sent."""
+
+
 def client_hello(body: bytes) -> ClientHello:
     """A ClientHello, without the handshake header."""
     cursor = _Cursor(body)
@@ -71,9 +80,10 @@ def server_hello(body: bytes) -> ServerHello:
     )
 
 
-def encrypted_extensions(body: bytes) -> str | None:
-    """The protocol that the server chose in TLS 1.3."""
-    return _alpn(_extensions(_Cursor(body)))
+def encrypted_extensions(body: bytes) -> EncryptedExtensions:
+    """An EncryptedExtensions message, without the handshake header."""
+    extensions = _extensions(_Cursor(body))
+    return EncryptedExtensions(_alpn(extensions), _EARLY_DATA in extensions)
 
 
 def _extensions(cursor: _Cursor) -> dict[int, bytes]:

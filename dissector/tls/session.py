@@ -5,6 +5,10 @@ Finished; then under a traffic secret, and another one after each KeyUpdate. In 
 epoch after ChangeCipherSpec. What an end sent waits until what it depends on is there: the client's
 records for the ServerHello, the server's for the ClientHello, both for the key log.
 
+A client of TLS 1.3 may speak before its handshake (early data, 0-RTT; RFC 8446, section 4.2.10),
+under a secret of its own, up to its EndOfEarlyData. It waits for the server's EncryptedExtensions,
+which say whether the server read it: if not, it was never said, and the client says it again.
+
 Every record authenticates with its number in the epoch. So where records were lost, the next
 numbers are tried, and those of the next epoch: what opens is right, and tells how many are missing.
 How much they said is not known then, so that what follows is marked as the beginning of something
@@ -39,7 +43,8 @@ from dissector.tls.records import (
     Record,
     RecordReader,
 )
-from dissector.tls.suites import Suite, name_of, suite
+from dissector.tls.schedule import TLS_1_2, TLS_1_3, Schedule
+from dissector.tls.suites import name_of, suite
 
 if TYPE_CHECKING:
     from dissector.tls.protection import Opener
@@ -53,13 +58,19 @@ WAITING_LIMIT = 1 << 18
 MESSAGE_LIMIT = 1 << 18
 """Bytes of a handshake message; certificates make the longest."""
 
-TLS_1_2, TLS_1_3 = 0x0303, 0x0304
 VERSIONS = {0x0300: "SSL 3.0", 0x0301: "1.0", 0x0302: "1.1", TLS_1_2: "1.2", TLS_1_3: "1.3"}
 
 _CLIENT_HELLO, _SERVER_HELLO, _ENCRYPTED_EXTENSIONS, _CERTIFICATE = 1, 2, 8, 11
-_FINISHED, _KEY_UPDATE = 20, 24
-_EPOCH_ENDS = {(_FINISHED, 1), (_KEY_UPDATE, 2)}
+_END_OF_EARLY_DATA, _FINISHED, _KEY_UPDATE = 5, 20, 24
+_EPOCH_ENDS = {(_END_OF_EARLY_DATA, 0), (_FINISHED, 1), (_KEY_UPDATE, 2)}
 """Messages of TLS 1.3 after which another key is used; 2 stands for all later epochs."""
+
+_UNREAD = {
+    True: "the key log lacks its secret",
+    False: "the server refused it",
+    None: "it is not known whether the server read it",
+}
+"""Why early data is not read, by whether the server read it."""
 
 
 def has_cryptography() -> bool:
@@ -78,6 +89,7 @@ class _Side:
     epoch: int = 0
     """0 is in the clear; in TLS 1.3, 1 is the handshake's."""
     opener: Opener | None = None
+    """In epoch 0 it opens early data."""
     secret: bytes = b""
     sequence: int = 0
     """Number of the next record in its epoch."""
@@ -85,8 +97,10 @@ class _Side:
     """Of what it says next."""
     rejects: int = 0
     is_given_up: bool = False
-    sent_early: bool = False
-    """It sent early data, which is passed over."""
+    passes_early: bool = False
+    """It may begin with early data that cannot be read, or never was."""
+    passed_early: bool = False
+    """It did."""
     missed: bool = False
     """Something that it said is missing before what comes next."""
 
@@ -106,8 +120,8 @@ class Session:
         self._sides = (_Side(0), _Side(1))
         self._hello: ClientHello | None = None
         self._chosen: ServerHello | None = None
-        self._suite: Suite | None = None
-        self._openers: tuple[Opener, Opener] | None = None  # of TLS 1.2
+        self._schedule: Schedule | None = None
+        self._reads_early: bool | None = None  # the server; None as long as it did not say
 
     def feed(self, end: int, at: int, data: bytes, arrival: Arrival) -> None:
         """What an end sent, from position `at` on; positions ascend."""
@@ -168,7 +182,7 @@ class Session:
         if self._hello is None and not self._finds_client(side, record):
             return self.is_over
         is_client = side.end == self.client
-        if side.epoch == 0:
+        if side.epoch == 0 and side.opener is None:
             if is_client and self._chosen is None and record.content != HANDSHAKE:
                 return False
             if not self._is_protected(side, record):
@@ -177,7 +191,7 @@ class Session:
             if not self._keys.is_given:
                 self.is_over = True
                 return True
-            if not self._advance(side):
+            if not self._begin(side):
                 return False
             if record.content == CHANGE_CIPHER_SPEC:
                 side.reader.accept(record)
@@ -218,6 +232,26 @@ class Session:
                 side.messages.clear()
             self._read_messages(side, record.body)
 
+    def _begin(self, side: _Side) -> bool:
+        """Go on to early data, or to the first epoch; False where it must wait."""
+        if side.end != self.client or not self._offers_early:
+            return self._advance(side)
+        if self._reads_early is None and self._sides[1 - side.end].epoch < 2:
+            return False
+        if self._reads_early and self._schedule is not None:
+            side.opener = self._schedule.early()
+        side.passes_early = side.opener is None
+        return side.opener is not None or self._advance(side)
+
+    @property
+    def _offers_early(self) -> bool:
+        """Whether the client may have sent early data."""
+        return self._is_1_3 and self._hello is not None and self._hello.early_data
+
+    @property
+    def _is_1_3(self) -> bool:
+        return self._chosen is not None and self._chosen.version == TLS_1_3
+
     def _advance(self, side: _Side) -> bool:
         """Go on to the next epoch; False where its key is not known."""
         following = self._following(side)
@@ -231,37 +265,14 @@ class Session:
 
     def _following(self, side: _Side) -> tuple[Opener, bytes] | None:
         """Opener and secret of the next epoch."""
-        if self._hello is None or self._chosen is None or self._suite is None:
+        if self._schedule is None:
             return None
-        from dissector.tls import protection
-
         is_client = side.end == self.client
-        if self._chosen.version == TLS_1_2:
-            if side.epoch:
-                return None
-            if self._openers is None:
-                master = self._keys.find("CLIENT_RANDOM", self._hello.random)
-                if master is None:
-                    return None
-                self._openers = protection.openers_1_2(
-                    master, self._hello.random, self._chosen.random, self._suite,
-                    self._chosen.encrypt_then_mac,
-                )  # fmt: skip
-            return self._openers[0 if is_client else 1], b""
-        if side.epoch < 2:
-            name = ("HANDSHAKE_TRAFFIC_SECRET", "TRAFFIC_SECRET_0")[side.epoch]
-            label = f"{'CLIENT' if is_client else 'SERVER'}_{name}"
-            secret = self._keys.find(label, self._hello.random)
-            if secret is None:
-                return None
-        else:
-            secret = protection.next_secret(side.secret, self._suite)
-        return protection.opener_1_3(secret, self._suite), secret
+        return self._schedule.following(side.epoch, side.secret, is_client=is_client)
 
     def _open(self, side: _Side, record: Record, found: list[Plain]) -> None:
         """Decrypt a record, and read it."""
-        is_1_3 = self._chosen is not None and self._chosen.version == TLS_1_3
-        if is_1_3 and record.content in (CHANGE_CIPHER_SPEC, ALERT):
+        if self._is_1_3 and record.content in (CHANGE_CIPHER_SPEC, ALERT):
             side.reader.accept(record)  # in the clear, and without a number
             return
         opened = self._try(side, record)
@@ -299,7 +310,7 @@ class Session:
         for sequence in range(NUMBERS):
             opened = following[0].open(record, sequence)
             if opened is not None:
-                if sequence or side.epoch > 1:
+                if sequence or side.epoch != 1:
                     self._missed(side)
                 self._advance(side)
                 side.sequence = sequence + 1
@@ -309,14 +320,15 @@ class Session:
     def _missed(self, side: _Side) -> None:
         """Records are missing; what they said, and the rest of a message, is not known."""
         side.messages.clear()
-        if side.epoch > 1 or self._openers:  # else it was the handshake's
+        if side.epoch != 1 or not self._is_1_3:  # else it was the handshake's
             side.missed = True
 
     def _not_opened(self, side: _Side, record: Record) -> None:
         if self._may_be_early(side):
-            if not side.sent_early:
-                side.sent_early = side.missed = True
-                detail = "early data (0-RTT) was passed over"
+            if not side.passed_early:
+                side.passed_early = True
+                side.missed = self._reads_early is not False
+                detail = f"early data (0-RTT) was passed over, since {_UNREAD[self._reads_early]}"
                 self._trouble("tls_early_data", detail, side, record.at)
             side.reader.accept(record)
             return
@@ -334,9 +346,7 @@ class Session:
 
     def _may_be_early(self, side: _Side) -> bool:
         """Whether what does not open may be early data, which has a key of its own."""
-        if self._hello is None or not self._hello.early_data or side.end != self.client:
-            return False
-        return side.epoch == 1 and side.sequence == 0
+        return side.passes_early and side.epoch == 1 and side.sequence == 0
 
     def _tell_lost(self, side: _Side, until: int) -> None:
         """Say what was passed over before the position `until`."""
@@ -367,7 +377,6 @@ class Session:
 
     def _read_message(self, side: _Side, kind: int, body: bytes) -> None:
         is_client = side.end == self.client
-        is_1_3 = self._chosen is not None and self._chosen.version == TLS_1_3
         if kind == _CLIENT_HELLO and is_client:
             if side.epoch:
                 detail = "its keys were renegotiated, so that the rest"
@@ -381,9 +390,10 @@ class Session:
             with suppress(DecodeError):  # the certificate is damaged, and not needed
                 self.facts.subject = subject(body)
             self.is_over = not self._keys.is_given
-        elif is_1_3 and kind == _ENCRYPTED_EXTENSIONS and not is_client:
-            self.facts.alpn = encrypted_extensions(body)
-        elif is_1_3 and (kind, min(side.epoch, 2)) in _EPOCH_ENDS and not self._advance(side):
+        elif self._is_1_3 and kind == _ENCRYPTED_EXTENSIONS and not is_client:
+            extensions = encrypted_extensions(body)
+            self.facts.alpn, self._reads_early = extensions.alpn, extensions.early_data
+        elif self._is_1_3 and (kind, min(side.epoch, 2)) in _EPOCH_ENDS and not self._advance(side):
             self._stop("tls_no_keys", "the key log lacks its traffic secrets, so that it", side)
 
     def _choose(self, side: _Side, hello: ServerHello) -> None:
@@ -397,14 +407,16 @@ class Session:
         if not self._keys.is_given:
             self.is_over = hello.version >= TLS_1_3  # else a certificate may follow
             return
-        self._suite = suite(hello.cipher)
+        parts = suite(hello.cipher)
         if hello.version not in (TLS_1_2, TLS_1_3):
             version = self.facts.version
             self._stop("tls_unsupported", f"it is TLS {version}, older than 1.2, so that it", side)
-        elif self._suite is None:
+        elif parts is None:
             self._stop("tls_unsupported", f"its cipher is {self.facts.cipher}, so that it", side)
         elif hello.compression:
             self._stop("tls_unsupported", "it is compressed, so that it", side)
+        elif self._hello is not None:
+            self._schedule = Schedule(self._keys, self._hello.random, hello, parts)
 
     def _stop(self, kind: str, why: str, side: _Side) -> None:
         """Give up both ends, and say so where there are keys at all."""

@@ -16,6 +16,7 @@ from tls_made import (
     by_command_line,
     contexts,
     talk,
+    with_early_data,
 )
 
 from dissector.tls import KeyLog, Session
@@ -156,6 +157,72 @@ def test_hello_retry_request(folder):
     retry = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
     assert any(retry in data for _, data in made.wire)
     assert_all_said(made)
+
+
+EARLY = random.Random(7).randbytes(6000)
+
+
+@pytest.fixture(scope="module")
+def resumed(folder) -> list[Dialogue]:
+    """With early data that the server read, and with the same once more, which it refused."""
+    return with_early_data(folder, [], EARLY, 2)
+
+
+@needs_openssl
+@pytest.mark.parametrize("size", [1, 1448, 1 << 20])
+def test_early_data(resumed, size):
+    assert bytes(resumed[0].said[CLIENT]) == EARLY + b"a line\n"
+    session = assert_all_said(resumed[0], size)
+    assert session.troubles == []
+
+
+@needs_openssl
+def test_early_data_before_what_the_server_sent(resumed):
+    made = resumed[0]
+    parts = placed(made.wire)
+    for first in (CLIENT, SERVER):
+        one, other = ([part for part in parts if part[0] == end] for end in (first, 1 - first))
+        session, said = decrypted(one + other, KeyLog(made.keys))
+        assert said == [[made.said[CLIENT]], [made.said[SERVER]]]
+        assert session.troubles == []
+
+
+@needs_openssl
+def test_early_data_that_the_server_refused_was_not_said(resumed):
+    session, said = decrypted(placed(resumed[1].wire), KeyLog(resumed[1].keys))
+    assert said == [[b"a line\n"], [b"a line\n"]]
+    assert [(trouble.kind, trouble.end) for trouble in session.troubles] == [
+        ("tls_early_data", CLIENT)
+    ]
+    assert "refused" in session.troubles[0].detail
+
+
+@needs_openssl
+def test_early_data_that_a_retry_refused_was_not_said(folder):
+    (made,) = with_early_data(folder, ["-groups", "P-384"], EARLY, 1)
+    session, said = decrypted(placed(made.wire), KeyLog(made.keys))
+    assert said == [[b"a line\n"], [b"a line\n"]]
+    assert [trouble.kind for trouble in session.troubles] == ["tls_early_data"]
+
+
+@needs_openssl
+def test_early_data_without_its_secret(resumed):
+    lines = resumed[0].keys.splitlines(keepends=True)
+    keys = b"".join(line for line in lines if b"CLIENT_EARLY" not in line)
+    session, said = decrypted(placed(resumed[0].wire), KeyLog(keys))
+    assert said == [[b"", b"a line\n"], [b"a line\n"]]
+    assert [trouble.kind for trouble in session.troubles] == ["tls_early_data"]
+    assert "lacks" in session.troubles[0].detail
+
+
+@needs_openssl
+def test_each_piece_of_early_data_lost_once(resumed):
+    made = resumed[0]
+    parts = placed(made.wire, 700)
+    for lost in range(len(parts)):
+        session, said = decrypted(parts[:lost] + parts[lost + 1 :], KeyLog(made.keys))
+        follows = any(end == parts[lost][0] for end, _, _ in parts[lost + 1 :])
+        assert_right_or_absent(made, session, said, is_told=follows)
 
 
 @pytest.fixture(scope="module", params=["1.3", "1.2", "cbc"])

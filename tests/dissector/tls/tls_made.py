@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import select
 import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -121,46 +122,98 @@ def by_command_line(
     folder: Path, server: list[str], client: list[str], lines: list[str], pause: float = 0.15
 ) -> Dialogue:
     """openssl s_client speaks lines to openssl s_server, which answers each of them reversed."""
-    pem, keys = certificate(folder), folder / "cli.log"
+    keys = folder / "cli.log"
     made = Dialogue()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    listener = socket.create_server(("127.0.0.1", 0))
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    serving = subprocess.Popen(
-        ["openssl", "s_server", "-rev", "-accept", str(port), "-cert", pem, "-key", pem, *server],
-        stdin=subprocess.DEVNULL,
-        **silent,
-    )
-    name, to = "broker.test", f"127.0.0.1:{listener.getsockname()[1]}"
-    speaking = subprocess.Popen(
-        ["openssl", "s_client", "-connect", to, "-servername", name, "-keylogfile", keys, *client],
-        stdin=subprocess.PIPE,
-        text=True,
-        **silent,
-    )
-    listener.settimeout(10)
-    try:
-        near = listener.accept()[0]
-        far = _connect(port)
+    with _serving(folder, ["-rev", *server]) as (port, _), _speaking(port, keys, client) as spoken:
+        near, far, write = spoken
         _relay(near, far, made, 0.6)
         for line in lines:
-            assert speaking.stdin is not None
-            speaking.stdin.write(line + "\n")
-            speaking.stdin.flush()
+            write(line)
             if line not in ("K", "k", "R"):
                 made.said[CLIENT].extend(line.encode() + b"\n")
                 made.said[SERVER].extend(line[::-1].encode() + b"\n")
             _relay(near, far, made, pause)
-        near.close()
-        far.close()
-    finally:
-        for process in (speaking, serving):
-            process.kill()
-            process.communicate()
-        listener.close()
     made.keys = keys.read_bytes()
     return made
+
+
+def with_early_data(folder: Path, server: list[str], early: bytes, times: int) -> list[Dialogue]:
+    """Connections that resume one session, each with early data, and a line from both ends.
+
+    `said` has the early data, too, whether the server read it or not.
+    """
+    keys, session, sent = (folder / name for name in ("early.log", "session.pem", "early.bin"))
+    sent.write_bytes(early)
+    resume = ["-tls1_3", "-sess_in", str(session), "-early_data", str(sent)]
+    all_made = []
+    with _serving(folder, ["-tls1_3", "-early_data", *server]) as (port, answer):
+        with _speaking(port, keys, ["-tls1_3", "-sess_out", str(session)]) as (near, far, write):
+            _relay(near, far, Dialogue(), 0.6)
+            write("Q")  # the server forgets sessions that end without close_notify
+            _relay(near, far, Dialogue(), 0.6)
+        for _ in range(times):
+            made = Dialogue(said=(bytearray(early), bytearray()))
+            with _speaking(port, keys, resume) as (near, far, write):
+                _relay(near, far, made, 0.6)
+                for end, speak in ((CLIENT, write), (SERVER, answer)):
+                    speak("a line")
+                    made.said[end].extend(b"a line\n")
+                    _relay(near, far, made, 0.15)
+            all_made.append(made)
+    for made in all_made:
+        made.keys = keys.read_bytes()
+    return all_made
+
+
+_SILENT = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+Write = Callable[[str], None]
+
+
+@contextlib.contextmanager
+def _serving(folder: Path, arguments: list[str]) -> Iterator[tuple[int, Write]]:
+    """openssl s_server: its port, and how it is made to say a line."""
+    pem = certificate(folder)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = ["openssl", "s_server", "-accept", str(port), "-cert", pem, "-key", pem, *arguments]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, **_SILENT)
+    with _ending(process) as write:
+        yield port, write
+
+
+@contextlib.contextmanager
+def _speaking(
+    port: int, keys: Path, arguments: list[str]
+) -> Iterator[tuple[socket.socket, socket.socket, Write]]:
+    """openssl s_client: where its bytes come, where they go, and how it is made to say a line."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(10)
+    name, to = "broker.test", f"127.0.0.1:{listener.getsockname()[1]}"
+    process = subprocess.Popen(
+        ["openssl", "s_client", "-connect", to, "-servername", name, "-keylogfile", keys,
+         *arguments],
+        stdin=subprocess.PIPE, text=True, **_SILENT,
+    )  # fmt: skip
+    with listener, _ending(process) as write:
+        near = listener.accept()[0]
+        with near, _connect(port) as far:
+            yield near, far, write
+
+
+@contextlib.contextmanager
+def _ending(process: subprocess.Popen[str]) -> Iterator[Write]:
+    """How to make a process say a line, until it is ended."""
+
+    def write(line: str) -> None:
+        assert process.stdin is not None
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+
+    try:
+        yield write
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def _connect(port: int) -> socket.socket:

@@ -1,0 +1,70 @@
+"""Which key comes next: the secrets that a connection's handshake names, out of the key log.
+
+In TLS 1.2 one secret makes the keys of both ends (RFC 5246, section 6.3). In TLS 1.3 each end has a
+secret for its handshake and one for what it says, which then makes the next one by itself; a client
+that speaks before its handshake has one for that, too (RFC 8446, section 7.1). A log may be written
+late: what is not there now may be there when it is asked for again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dissector.tls.hellos import ServerHello
+from dissector.tls.keylog import KeyLog
+from dissector.tls.suites import Suite
+
+if TYPE_CHECKING:
+    from dissector.tls.protection import Opener
+
+TLS_1_2, TLS_1_3 = 0x0303, 0x0304
+_EPOCHS = ("HANDSHAKE_TRAFFIC_SECRET", "TRAFFIC_SECRET_0")
+
+
+class Schedule:
+    """The keys of one connection."""
+
+    def __init__(self, keys: KeyLog, random: bytes, chosen: ServerHello, suite: Suite) -> None:
+        """`random`: the client's."""
+        self._keys = keys
+        self._random = random
+        self._chosen = chosen
+        self._suite = suite
+        self._openers: tuple[Opener, Opener] | None = None  # of TLS 1.2
+
+    def early(self) -> Opener | None:
+        """Of early data; None where the log has no secret for it.
+
+        A server that reads it chose the suite of the session that the client resumes.
+        """
+        from dissector.tls import protection
+
+        secret = self._keys.find("CLIENT_EARLY_TRAFFIC_SECRET", self._random)
+        return None if secret is None else protection.opener_1_3(secret, self._suite)
+
+    def following(
+        self, epoch: int, secret: bytes, *, is_client: bool
+    ) -> tuple[Opener, bytes] | None:
+        """Opener and secret of the epoch behind this one, which has this secret."""
+        from dissector.tls import protection
+
+        if self._chosen.version == TLS_1_2:
+            opener = None if epoch else self._opener_1_2(is_client)
+            return None if opener is None else (opener, b"")
+        if epoch < len(_EPOCHS):
+            label = f"{'CLIENT' if is_client else 'SERVER'}_{_EPOCHS[epoch]}"
+            found = self._keys.find(label, self._random)
+        else:
+            found = protection.next_secret(secret, self._suite)
+        return None if found is None else (protection.opener_1_3(found, self._suite), found)
+
+    def _opener_1_2(self, is_client: bool) -> Opener | None:
+        from dissector.tls import protection
+
+        master = self._keys.find("CLIENT_RANDOM", self._random)
+        if self._openers is None and master is not None:
+            self._openers = protection.openers_1_2(
+                master, self._random, self._chosen.random, self._suite,
+                self._chosen.encrypt_then_mac,
+            )  # fmt: skip
+        return self._openers[0 if is_client else 1] if self._openers else None
