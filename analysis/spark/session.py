@@ -42,6 +42,11 @@ _ALWAYS: Final = {
 _LOCAL: Final = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
 
 
+def local(path: Path) -> str:
+    """The URI of a local path, as Spark reads it: nothing is percent-encoded in it."""
+    return f"file://{path.absolute()}"
+
+
 def find_java() -> Path:
     """The Java that Spark will run. Raises DissectorError, which says what to install."""
     home = os.environ.get("JAVA_HOME")

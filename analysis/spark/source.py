@@ -41,7 +41,7 @@ from pyspark.sql.types import StructType
 from analysis.spark import plan
 from analysis.spark.options import Request, parse
 from analysis.spark.schemas import spark_schema
-from analysis.spark.session import LOOPBACK, SMALL_BATCHES
+from analysis.spark.session import LOOPBACK, SMALL_BATCHES, local
 from dissector.errors import DissectorError
 
 FORMAT: Final = "kafka_capture"
@@ -116,7 +116,7 @@ def spooled(spark: SparkSession, request: Request, more: tuple[Any, ...]) -> str
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     with plan.tables(spark, request) as tables:
         for rows in tables.values():
-            rows.write.parquet(folder.absolute().as_uri())
+            rows.write.parquet(local(folder))
     return str(folder)
 
 
