@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dissector import kernel
 from dissector.packets.block import Bytes, Int64
 from dissector.records.columns import Records, Spans
 from dissector.records.control import NOT_CONTROL, control_types, kind_of
@@ -116,6 +117,10 @@ def _view(row: Bytes, number: int, at: Int64, length: Int64) -> NDArray[np.uint6
     Each stands behind `_SIZE` bytes or more, so that what is read from so far before it is a view
     already, but for the length and for what stands behind a short string.
     """
+    if kernel.COMPILED:
+        compiled = np.empty((len(at), 2), np.uint64)
+        kernel.loops.make_views(row, number, at, length, compiled)
+        return compiled
     size = np.maximum(length, 0)
     around = np.ndarray((len(row) - _VIEW + 1,), f"V{_VIEW}", row, strides=(1,))
     views = around[at - _SIZE].view(np.uint64).reshape(-1, 2)

@@ -14,9 +14,7 @@ import numpy as np
 
 from dissector.packets.block import Int64
 from dissector.problems import Problem
-from dissector.records.checksums import check_crc
 from dissector.records.headers import FRONT, Batches, no_batch, read_headers, walk
-from dissector.records.recovery import recover
 from dissector.streams.bytespace import ByteSpace
 
 
@@ -42,6 +40,9 @@ def read_batches(
     batches = read_headers(space, chain, stop)
     problems: list[tuple[int, Problem]]
     if verify:
+        from dissector.records.checksums import check_crc
+        from dissector.records.recovery import recover
+
         batches.crc_ok[:] = check_crc(space, batches)
         mended, problems = recover(space, chain, batches, stop)
         if mended is not chain:

@@ -13,6 +13,8 @@ they are walked together, each in a lane of its own, in three gaits:
 The lookup knows lengths of one and two bytes, which is records up to 8 KB, and the lanes trust the
 counts in the headers. Both are checked at the end, since only right ones end where the batch does;
 a batch for which they were wrong is walked again, by nothing but its bytes.
+
+Where loops are compiled (`kernel`), one of them does all this, batch by batch.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector import kernel
 from dissector.packets.block import Bytes, Int64
 from dissector.records.varints import SHORT, read_one, value_of, width_of, words
 
@@ -60,7 +63,8 @@ class RecordChain:
     count: Int64
     """Records found in each batch; shape (n,)."""
     reached: Int64
-    """Where each batch's walk ended: at the batch's end, if its bytes are right; shape (n,)."""
+    """Where each batch's walk ended: at the batch's end, if its bytes are right, and somewhere
+    behind it, if the last record runs over; shape (n,)."""
 
 
 def walk_records(data: Bytes, begin: Int64, end: Int64, count: Int64) -> RecordChain:
@@ -69,8 +73,13 @@ def walk_records(data: Bytes, begin: Int64, end: Int64, count: Int64) -> RecordC
     `count` is what the headers say; it is only a hint.
     """
     hint = np.clip(count, 0, np.maximum(end - begin, 0) // MIN_RECORD)
-    start = _Lanes(data, begin, end, hint).walk()
-    wrong = np.flatnonzero(~_right(data, start, begin, end, hint))
+    if kernel.COMPILED:
+        start, right = np.zeros(int(hint.sum()), np.int64), np.empty(len(hint), np.bool_)
+        kernel.loops.walk_records(data, begin, end, hint, start, right)
+    else:
+        start = _Lanes(data, begin, end, hint).walk()
+        right = _right(data, start, begin, end, hint)
+    wrong = np.flatnonzero(~right)
     if not len(wrong):
         return RecordChain(start, hint, end)
     found, reached = hint.copy(), end.copy()
@@ -93,7 +102,7 @@ def _right(data: Bytes, start: Int64, begin: Int64, end: Int64, count: Int64) ->
     filled = np.flatnonzero(count)
     last = start[(np.cumsum(count) - 1)[filled]]
     advance = _ADVANCE[words(data, 2)[last].astype(np.intp)]
-    right[filled] = (advance > 0) & (last + advance == end[filled])
+    right[filled] = (last >= 0) & (advance > 0) & (last + advance == end[filled])
     return np.asarray(right, np.bool_)
 
 
@@ -103,7 +112,7 @@ class _Lanes:
     def __init__(self, data: Bytes, begin: Int64, end: Int64, count: Int64) -> None:
         self._memory = data.data
         self._word = words(data, 2)
-        self._start = np.zeros(int(count.sum()), np.int64)
+        self._start = np.full(int(count.sum()), -1)  # what no walk comes to stays so
         self._at = begin.copy()
         self._end = end
         self._left = count.copy()
@@ -226,6 +235,9 @@ def _starts(memory: memoryview, at: int, end: int) -> Iterator[int]:
 
 
 def _step(memory: memoryview, at: int, end: int) -> int:
-    """How far on the next record is; 0 where there is no length that a record can have."""
+    """How far on the next record is; 0 where there is no length that a record can have.
+
+    Of one that runs over the end, whose length may be any number, that it does.
+    """
     length, behind = read_one(memory, at, end)
-    return behind - at + length if length >= MIN_RECORD - 1 else 0
+    return min(behind + length, end + 1) - at if length >= MIN_RECORD - 1 else 0

@@ -10,6 +10,8 @@ varints. What does not fit is read field by field.
 
 Every position is clipped to the byte behind the end of its record before it is read at, and no
 clipped one comes back: a record whose fields do not end exactly where it does is damaged.
+
+Where loops are compiled (`kernel`), one of them reads record by record instead.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector import kernel
 from dissector.packets.block import Bytes, Int64
 from dissector.records.columns import Headers, Spans
 from dissector.records.varints import SHORT, read, read_one, value_of, width_of, words
@@ -42,6 +45,26 @@ class Fields:
 
 def read_fields(data: Bytes, start: Int64) -> Fields:
     """Read the records that begin at `start`, with their lengths; each must end within `data`."""
+    return _compiled(data, start) if kernel.COMPILED else _gathered(data, start)
+
+
+def _compiled(data: Bytes, start: Int64) -> Fields:
+    columns = [np.empty_like(start) for _ in range(7)]
+    good = np.empty(len(start), np.bool_)
+    found = kernel.loops.read_fields(data, start, good, *columns)
+    timestamp_delta, offset_delta, key_at, key_length, value_at, value_length, count = columns
+    headers = Headers(count)
+    if found:
+        spans = [np.empty(found, np.int64) for _ in range(4)]
+        behind = value_at + np.maximum(value_length, 0)
+        kernel.loops.read_headers(data, behind, count, *spans)
+        headers = Headers(count, (spans[0], spans[1]), (spans[2], spans[3]))
+    return Fields(
+        timestamp_delta, offset_delta, (key_at, key_length), (value_at, value_length), headers, good
+    )
+
+
+def _gathered(data: Bytes, start: Int64) -> Fields:
     end, timestamp_delta, offset_delta, key_length, key_at = _read_front(data, start)
     over = end + 1
     value_length, value_at = read(data, _behind(key_at, key_length, over))

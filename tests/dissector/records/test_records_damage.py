@@ -155,6 +155,20 @@ def test_a_wrong_count_costs_no_record(count: int) -> None:
     )
 
 
+def test_a_count_beyond_one_long_record_gives_it_once() -> None:
+    (found,) = decode_records(batch(record(key=b"0123456789"), 4))
+    assert [entry.key for entry in found.records] == [b"0123456789"]
+    assert found.problem is not None
+
+
+def test_a_length_near_the_largest_number_is_damage() -> None:
+    """It runs over the end by more than a position can say."""
+    payload = record(key=b"k") + varint(2**63 - 1) + bytes(20)
+    (found,) = decode_records(batch(payload, 2))
+    assert [entry.key for entry in found.records] == [b"k"]
+    assert found.problem is not None
+
+
 @pytest.mark.parametrize(
     "body",
     [
