@@ -13,15 +13,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO, Final, TypeAlias
 
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 
 from analysis.text import TEXT, json_lines, plain_text, text_bytes
 
@@ -46,10 +43,12 @@ def jsonl(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
 
 def csv(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
     """Comma-separated values with a header line (RFC 4180, with the newline of Unix)."""
+    from pyarrow.csv import CSVWriter
+
     as_is = [_is_plain(field.type) for field in schema]
     fields = [f if plain else f.with_type(TEXT) for f, plain in zip(schema, as_is, strict=True)]
     columns = pa.schema(fields)
-    with pa.csv.CSVWriter(pa.PythonFile(sink, "w"), columns) as writer:
+    with CSVWriter(pa.PythonFile(sink, "w"), columns) as writer:
         for batch in batches:
             for piece in _pieces(batch):
                 arrays = [
@@ -64,10 +63,12 @@ def parquet(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
 
     A row group is encoded in a thread, outside of Python's lock, while the next one is gathered.
     """
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+    from pyarrow.parquet import ParquetWriter
+
     with (
-        pa.parquet.ParquetWriter(
-            sink, schema, compression="zstd", use_dictionary=repeating(schema)
-        ) as writer,
+        ParquetWriter(sink, schema, compression="zstd", use_dictionary=repeating(schema)) as writer,
         ThreadPoolExecutor(1) as encoder,
     ):
         writing: Future[None] | None = None

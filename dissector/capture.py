@@ -2,7 +2,8 @@
 
 `Capture` drives them stretch by stretch: `Reading` makes frames of packets, `Telling` makes rows of
 frames. Rows of a table come out while the capture goes in, but for those that wait in a `Spool` for
-the name of a topic.
+the name of a topic. What only some tables or captures need is imported when they come: to start
+takes as long as to read a hundred thousand messages.
 """
 
 from __future__ import annotations
@@ -10,17 +11,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from dissector import internal_records, parallel, rows
+from dissector import rows
 from dissector.connections import Connections
 from dissector.conversation.dialogue import REQUEST_WAIT
 from dissector.conversation.topic_names import TopicNames
 from dissector.errors import DissectorError
-from dissector.exchange import Exchange, as_exchanges
 from dissector.packets import open_packets
 from dissector.packets.block import Int64, PacketSource
 from dissector.packets.files import BLOCK_BYTES
@@ -33,6 +33,9 @@ from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.streaming import DEFAULT_MEMORY
 from dissector.tables import TABLES
 from dissector.telling import Rows, Telling
+
+if TYPE_CHECKING:
+    from dissector.exchange import Exchange
 
 DEFAULT_PORTS = (9092,)
 _MEMORY_SHARE = 8
@@ -79,9 +82,13 @@ def open_capture(
     others = [path for path in files if path not in logs and not lies_beside_segments(path)]
     block_bytes = min(BLOCK_BYTES, memory // _MEMORY_SHARE)
     source = open_packets(others, block_bytes=block_bytes) if others or not logs else None
+    if jobs > 1:
+        from dissector import parallel
+
+        jobs = jobs if parallel.helps(source) else 1
     return Capture(
         source, logs, ports=ports, hold=hold, show_secrets=show_secrets, keylog=keylog,
-        jobs=jobs if parallel.helps(source) else 1, memory=memory, progress=progress,
+        jobs=jobs, memory=memory, progress=progress,
     )  # fmt: skip
 
 
@@ -164,6 +171,8 @@ class Capture:
         """A batch as it goes out: topics have their names now, so Kafka's own records can tell."""
         problems: list[Problem] = []
         if name == "records":
+            from dissector import internal_records
+
             batch, problems = internal_records.tell(batch, show_secrets=self._show_secrets)
         yield name, batch
         if problems and "problems" in wanted:
@@ -171,6 +180,8 @@ class Capture:
 
     def exchanges(self) -> Iterator[Exchange]:
         """Every exchange, one by one, with the bytes of its messages, secrets and all."""
+        from dissector.exchange import as_exchanges
+
         for each in self._rows(["exchanges"], keep_frames=True):
             yield from as_exchanges(each.batch, self._connections.mechanisms, self.names.names)
 
@@ -223,11 +234,13 @@ class Capture:
             request_wait=self._request_wait, keep_frames=keep_frames,
             memory=self._memory // _MEMORY_SHARE,
         )  # fmt: skip
-        alone = self._jobs == 1 or keep_frames  # frames are not sent from process to process
-        if not alone and (memory := parallel.shared(self._reading, self._jobs)):
-            yield from parallel.rows(self._reading, telling, memory, self._count)
-            self._trips = self._reading.streams.round_trips or self._trips
-            return
+        if self._jobs > 1 and not keep_frames:  # frames are not sent from process to process
+            from dissector import parallel
+
+            if memory := parallel.shared(self._reading, self._jobs):
+                yield from parallel.rows(self._reading, telling, memory, self._count)
+                self._trips = self._reading.streams.round_trips or self._trips
+                return
         for stretch in self._reading.stretches(goes_on=goes_on):
             self._count(stretch.packets, stretch.bytes_read)
             yield from telling.rows(stretch)

@@ -26,11 +26,9 @@ from dissector import rows
 from dissector.arrow import batch as as_table
 from dissector.errors import CaptureError
 from dissector.problems import Problem
-from dissector.record_rows import header_columns, rows_of, size_column
 from dissector.records import segment
 from dissector.records.batches import read_batches
 from dissector.records.headers import FRONT, OVERHEAD
-from dissector.records.records import read_records
 from dissector.records.segment import SegmentBlock, read_segment
 from dissector.streams.bytespace import FlatSpace
 from dissector.tables import BATCHES, RECORDS
@@ -88,6 +86,9 @@ def segment_rows(
 
     `progress` is told how many bytes were read.
     """
+    from dissector.record_rows import header_columns, rows_of, size_column
+    from dissector.records.records import read_records
+
     topic, partition = place(path)
     at = 0
     try:

@@ -10,21 +10,21 @@ only `records` go by the rank of their group, and then by connection.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from dissector import record_rows, rows
+from dissector import rows
 from dissector.connections import Connections
 from dissector.conversation.dialogue import REQUEST_WAIT, WAITING_BYTES, Conversation, Turn
 from dissector.conversation.topic_names import TopicNames
 from dissector.faults import faults
-from dissector.group_rows import MembershipRows
 from dissector.packets.block import Int64
-from dissector.partition_rows import PartitionRows
 from dissector.problems import Problem
 from dissector.reading import Broker, Stretch
-from dissector.transaction_rows import TransactionRows
+
+if TYPE_CHECKING:
+    from dissector.record_rows import BatchRows
 
 Rank: TypeAlias = tuple[int | tuple[str, ...], ...]
 """Where a batch stands among those of its table and turn."""
@@ -34,6 +34,9 @@ IN_TURN = (
     "decompressed_batches", "records", "problems",
 )  # fmt: skip
 """The tables that turns have rows of, in the order in which they come."""
+
+CARRIED = frozenset({"batches", "decompressed_batches", "records"})
+"""Those that are made of what messages carry."""
 
 
 class Rows(NamedTuple):
@@ -63,15 +66,27 @@ class Telling:
             names, tables=wanted, request_wait=request_wait, keep_frames=keep_frames,
             memory=memory,
         )  # fmt: skip
-        self._after_a_wait: dict[str, Callable[[Turn], pa.RecordBatch]] = {
-            "partitions": PartitionRows(names).rows,
-            "memberships": MembershipRows().rows,
-            "transactions": TransactionRows().rows,
-        }
-        self._batches = {
-            "batches": record_rows.BatchRows(names),
-            "decompressed_batches": record_rows.BatchRows(names, decompress=True),
-        }
+        self._after_a_wait: dict[str, Callable[[Turn], pa.RecordBatch]] = {}
+        if "partitions" in wanted:
+            from dissector.partition_rows import PartitionRows
+
+            self._after_a_wait["partitions"] = PartitionRows(names).rows
+        if "memberships" in wanted:
+            from dissector.group_rows import MembershipRows
+
+            self._after_a_wait["memberships"] = MembershipRows().rows
+        if "transactions" in wanted:
+            from dissector.transaction_rows import TransactionRows
+
+            self._after_a_wait["transactions"] = TransactionRows().rows
+        self._batches: dict[str, BatchRows] = {}
+        if self._wanted & CARRIED:
+            from dissector.record_rows import BatchRows
+
+            self._batches = {
+                "batches": BatchRows(names),
+                "decompressed_batches": BatchRows(names, decompress=True),
+            }
         self.brokers: list[Broker] = []
         """Those that the stretch named."""
 
@@ -129,19 +144,27 @@ class Telling:
         for name, waiting in self._after_a_wait.items():
             if name in wanted:
                 yield Rows(name, waiting(turn))
-        found = record_rows.carried(turn) if wanted & {*self._batches, "records"} else []
-        more = record_rows.batch_problems(found)
-        for name, batches in self._batches.items():
-            if name in wanted:
-                yield Rows(name, batches.rows(turn, found))
-        if "records" in wanted:
-            for each in found:
-                for batch in record_rows.record_rows(turn, each, names, more):
-                    yield Rows("records", batch, each.rank)
+        more: list[Problem] = []
+        if wanted & CARRIED:
+            yield from self._carried(turn, more)
         if "problems" in wanted:
             more += faults(turn, self._captures)
             more.sort(key=lambda problem: -1 if (row := problem.connection_id) is None else row)
             yield Rows("problems", rows.problems([*problems, *more]))
+
+    def _carried(self, turn: Turn, problems: list[Problem]) -> Iterator[Rows]:
+        """Rows of what messages carry; what of it could not be read goes to `problems`."""
+        from dissector import record_rows
+
+        found = record_rows.carried(turn)
+        problems += record_rows.batch_problems(found)
+        for name, batches in self._batches.items():
+            if name in self._wanted:
+                yield Rows(name, batches.rows(turn, found))
+        if "records" in self._wanted:
+            for each in found:
+                for batch in record_rows.record_rows(turn, each, self.names, problems):
+                    yield Rows("records", batch, each.rank)
 
 
 def _crowded(count: int, now: int) -> Problem:
