@@ -47,15 +47,20 @@ class Framer:
     ) -> tuple[FrameBlock, Segments]:
         """The frames among segments that are in order, and the segments again, to be held.
 
-        `who`: the stream of each local one. `finished`: by local stream, nothing more comes.
+        `who`: the stream of each local one. `finished`: by local stream, nothing more comes. Of a
+        stream whose frame is still not whole only what is new is walked.
         """
-        needed = self._needed(who, finished)[ready.stream]
-        some, rest = (ready, NO_SEGMENTS) if needed.all() else (ready[needed], ready[~needed])
+        goes_on = self._goes_on(who, finished)
+        some, rest = ready, NO_SEGMENTS
+        if not goes_on.all():
+            framed = self._streams.flat("sync")[who] == FRAMED
+            wanted = goes_on[ready.stream] | (framed[ready.stream] & (ready.held == BLOCK))
+            some, rest = ready[wanted], ready[~wanted]
         self.holding.give(data, some[some.held != BLOCK])
         some = without_headers(data, who, some, self._table, self._streams)
         chains = Chains(data, some)
         walk = Walk(chains, who, self._table, self._streams, self._judge, self._seeker, complaints)
-        return walk.run(finished[chains.stream]), some + rest
+        return walk.run(finished[chains.stream], goes_on[chains.stream]), some + rest
 
     def hold(self, data: Bytes, who: Int64, segments: Segments) -> None:
         """Hold what is needed of this block and of those before it."""
@@ -68,17 +73,16 @@ class Framer:
         kept = np.flatnonzero(front < segments.span)
         segments, front = segments[kept], front[kept]
         segments = segments.trimmed(front, segments.span - front)
-        order = np.argsort(segments.stream, kind="stable")
-        segments = segments[order]
+        segments = segments[np.lexsort((segments.at, segments.stream))]
         stream = who[segments.stream]
         joins = framed[segments.stream] & (segments.at < streams.flat("expected")[stream])
         self.holding.keep(data, replace(segments, stream=stream), joins)
 
-    def _needed(self, who: Int64, finished: Bools) -> Bools:
+    def _goes_on(self, who: Int64, finished: Bools) -> Bools:
         """The streams that can go on: not those whose frame is still not whole."""
         streams = self._streams
         frame_end = streams.flat("frame_end")[who]
         whole = (frame_end < 0) | (frame_end <= streams.flat("expected")[who])
-        needed: Bools = whole | finished | (streams.flat("sync")[who] != FRAMED)
-        needed &= ~np.isin(streams.flat("sync")[who], (IGNORED, PASSED_ON))
-        return needed
+        goes_on: Bools = whole | finished | (streams.flat("sync")[who] != FRAMED)
+        goes_on &= ~np.isin(streams.flat("sync")[who], (IGNORED, PASSED_ON))
+        return goes_on

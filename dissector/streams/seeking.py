@@ -162,6 +162,7 @@ class Seeker:
         """Address of the first segment of this block behind `at` that begins a frame, in each of
         these streams; -1 where none does."""
         first = np.searchsorted(chains.address, at + 4, side="right")  # a size may travel alone
+        first = np.maximum(first, chains.first[index])
         count = np.maximum(chains.first[index + 1] - first, 0)
         piece, owner = ranges(first, count)[0], np.repeat(np.arange(len(index)), count)
         there = chains.pieces.held[piece] == BLOCK  # of others only one time is known

@@ -82,18 +82,19 @@ class Walk:
         self._places: dict[int, Int64] = {}
         judge.begin_block(stream)
 
-    def run(self, finished: Bools) -> FrameBlock:
-        """Find all frames. `finished`: streams in which nothing more comes."""
+    def run(self, finished: Bools, goes_on: Bools) -> FrameBlock:
+        """Find all frames. `finished`: streams in which nothing more comes. `goes_on`: those of
+        which the frame at their boundary is whole, as far as its size is right."""
         self._leave_lost_heads()
         self._seeker.decide(self._chains, self._stream)
         self._follow_decisions(self._stream)
-        index = np.arange(len(self._stream))
+        index = np.flatnonzero(goes_on)
         of_clients = self._of_clients(index)
         self._all(index[of_clients])
         self._leave_old_heads(finished)
         # Where neither side was known, what was found may have told.
         self._all(index[~(of_clients & self._of_clients(index))])
-        self._look_inside(index)
+        self._look_inside(np.arange(len(self._stream)))
         self._cut(np.flatnonzero(finished))
         return self._frames()
 
@@ -240,6 +241,7 @@ class Walk:
         """A message that is not whole yet may have a wrong size: others begin inside it."""
         streams, chains = self._streams, self._chains
         boundary, frame_end = streams.flat("boundary"), streams.flat("frame_end")
+        self._note()
         for _ in range(RESYNCS):
             stream = self._stream[index]
             cut = (streams.flat("sync")[stream] == FRAMED) & (frame_end[stream] >= 0)

@@ -72,7 +72,10 @@ def test_a_first_request_that_nobody_knows_at_a_broker_found_in_the_same_block()
 @pytest.mark.parametrize("size", [2_000, 65_000, 16 << 20])
 @pytest.mark.parametrize("end", [0, 1])
 @pytest.mark.parametrize("number", [1, 3])
-def test_a_size_that_reaches_over_what_follows(end: int, number: int, size: int) -> None:
+@pytest.mark.parametrize("block", [1 << 20, 7, 2])
+def test_a_size_that_reaches_over_what_follows(
+    end: int, number: int, size: int, block: int
+) -> None:
     said = [list(ASKED), list(ANSWERS)]
     wrong = size.to_bytes(4, "big") + said[end][number][4:]
     dialogue = Dialogue()
@@ -80,9 +83,22 @@ def test_a_size_that_reaches_over_what_follows(end: int, number: int, size: int)
     for at in range(len(ASKED)):
         for each in (0, 1):
             one.packet(each, wrong if (each, at) == (end, number) else said[each][at])
-    out = dissect(dialogue.packets)
+    out = dissect(dialogue.packets, cuts=range(block, len(dialogue.packets), block))
     del said[end][number]
     assert out.messages() == tuple([each[4:] for each in some] for some in said)
+    assert out.kinds() == ["bad_size"]
+
+
+def test_a_size_that_reaches_over_the_last_response() -> None:
+    """That one has no other behind it which tells the same."""
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    for number in range(2):
+        one.client(ASKED[number])
+    one.broker((65_000).to_bytes(4, "big") + ANSWERS[0][4:])
+    one.broker(ANSWERS[1])
+    out = dissect(dialogue.packets)
+    assert out.messages()[1] == [ANSWERS[1][4:]]
     assert out.kinds() == ["bad_size"]
 
 
