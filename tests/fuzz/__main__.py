@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.fuzz.fuzz_one import LAST, Kept
 from tests.fuzz.fuzz_targets import TARGETS, Target
 
 ROOT = Path(__file__).parents[2]
@@ -54,6 +55,15 @@ def findings(target: Target) -> set[Path]:
     return set(FOLDER.glob(f"{target.name}-*"))
 
 
+def rescue(path: Path) -> None:
+    """The input that ended a process becomes a finding."""
+    if path.exists():
+        data = Kept.read(path)
+        name = hashlib.sha1(data, usedforsecurity=False).hexdigest()
+        path.with_name(path.name.replace(LAST, f"crash-{name}")).write_bytes(data)
+        path.unlink()
+
+
 def fuzz(target: Target, limits: Limits) -> tuple[str, int]:
     """A row about the target, and how many findings there were."""
     inputs = corpus(target)
@@ -75,6 +85,7 @@ def fuzz(target: Target, limits: Limits) -> tuple[str, int]:
     with log.open("wb") as out:
         subprocess.run(command, cwd=ROOT, stdout=out, stderr=out, check=False)
     taken = time.monotonic() - begin
+    rescue(FOLDER / f"{target.name}-{LAST}")
     said = log.read_text(errors="replace")
     found = findings(target) - before
     runs = max(map(int, re.findall(r"^#(\d+)\s", said, re.M)), default=0)

@@ -7,7 +7,7 @@ inputs are the same again for the same -seed.
 
 from __future__ import annotations
 
-import hashlib
+import mmap
 import os
 import random
 import resource
@@ -21,6 +21,10 @@ from typing import NoReturn
 from tests.fuzz.fuzz_mutations import mutated
 
 SIGNS_OF_LIFE = 10_000
+LAST = "last"
+"""Ends the name of the file that is left where the last input was a finding; see `Kept`."""
+_LENGTH = 4
+"""Bytes before the input in such a file, which say how long it is."""
 
 
 def guided(name: str, arguments: list[str]) -> NoReturn:
@@ -34,6 +38,27 @@ def guided(name: str, arguments: list[str]) -> NoReturn:
     raise AssertionError("libFuzzer ends the process")
 
 
+class Kept:
+    """The input that runs, in a file that outlives this process: a hang or a fault ends that.
+
+    The file is mapped, since writing one for each input takes as long as many inputs do.
+    """
+
+    def __init__(self, path: Path, longest: int) -> None:
+        path.write_bytes(bytes(_LENGTH + longest))
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), 0)
+
+    def keep(self, data: bytes) -> None:
+        self._memory[: _LENGTH + len(data)] = len(data).to_bytes(_LENGTH) + data
+
+    @staticmethod
+    def read(path: Path) -> bytes:
+        """What was kept last."""
+        data = path.read_bytes()
+        return data[_LENGTH : _LENGTH + int.from_bytes(data[:_LENGTH])]
+
+
 def plain(name: str, arguments: list[str]) -> NoReturn:
     """By `mutated`."""
     from tests.fuzz.fuzz_targets import TARGETS
@@ -44,18 +69,17 @@ def plain(name: str, arguments: list[str]) -> NoReturn:
     limit = int(options["rss_limit_mb"])
     chance = random.Random(int(options.get("seed", 1)))
     until = time.monotonic() + int(options["max_total_time"])
-    done = 0
+    path = Path(options["artifact_prefix"] + LAST)
+    kept = Kept(path, target.longest)
+    done = used = 0
     while done < int(options["runs"]) and time.monotonic() < until:
         data = mutated(chance.choice(seeds), seeds, chance)[: target.longest]
         signal.alarm(int(options["timeout"]))  # no handler: a hang ends the process
-        kept = Path(options["artifact_prefix"] + "last")
-        kept.write_bytes(data)
+        kept.keep(data)
         try:
             target.run(data)
         except Exception:  # noqa: BLE001 - whatever is raised is a finding
             traceback.print_exc()
-            digest = hashlib.sha1(data, usedforsecurity=False).hexdigest()
-            kept.rename(options["artifact_prefix"] + f"crash-{digest}")
             break
         done += 1
         used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
@@ -65,7 +89,7 @@ def plain(name: str, arguments: list[str]) -> NoReturn:
         if done % SIGNS_OF_LIFE == 0:
             print(f"#{done} rss: {used}Mb", file=sys.stderr, flush=True)
     else:
-        kept.unlink(missing_ok=True)
+        path.unlink()
     print(f"#{done} DONE rss: {used}Mb", file=sys.stderr, flush=True)
     sys.exit()
 

@@ -34,11 +34,11 @@ FEW = (
     "librdkafka-mock-transactions.pcapng",
 )
 """Captures that stand for all where time is short."""
-HEAD = 6_000
+HEAD = 4_000
 """Bytes of a capture's beginning."""
 FRAME = 4_000
 """Bytes of the longest frame, or `records` field."""
-TLS_BYTES = 12_000
+TLS_BYTES = 6_000
 """Bytes of a TLS connection's beginning."""
 
 _UNPACK: dict[str, Callable[[bytes], bytes]] = {

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fuzz.__main__ import ROOT, rescue
 from tests.fuzz.fuzz_mutations import mutated
+from tests.fuzz.fuzz_one import LAST
 from tests.fuzz.fuzz_targets import TARGETS, Target
 
 FINDINGS = sorted((Path(__file__).parent / "findings").glob("*-*"))
@@ -30,6 +34,20 @@ def test_a_few_inputs(target: Target) -> None:
     chance = random.Random(target.name)
     for _ in range(INPUTS[target.name]):
         target.run(mutated(chance.choice(seeds), seeds, chance)[: target.longest])
+
+
+def test_what_ends_a_process_is_a_finding(tmp_path: Path) -> None:
+    path = tmp_path / f"records-{LAST}"
+    code = (
+        "import os, pathlib, sys; from tests.fuzz.fuzz_one import Kept\n"
+        "kept = Kept(pathlib.Path(sys.argv[1]), 100)\n"
+        "kept.keep(b'one before that was longer'); kept.keep(b'deadly'); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(path)], cwd=ROOT, check=False)
+    rescue(path)
+    (found,) = tmp_path.iterdir()
+    assert found.name.startswith("records-crash-")
+    assert found.read_bytes() == b"deadly"
 
 
 @pytest.mark.parametrize("path", FINDINGS, ids=lambda path: path.name)

@@ -3,7 +3,8 @@
 An exchange needs the packets that carry a byte of its request or of its response. Where its request
 is not in the capture, it needs all that the broker sent, since only several responses together tell
 that they are some. Those of a connection with TLS need all packets of their connection, since its
-handshake has the keys.
+handshake has the keys. Where a damaged packet says to carry other bytes than it did, the exchanges
+with these bytes are touched, too: no one can tell which packet is right.
 
 What counts as the same exchange: its ends, what was asked, what came of it, and when. The last does
 not count where a time stamp may be what was damaged, since bytes are read no earlier than those
@@ -16,7 +17,8 @@ from __future__ import annotations
 import ipaddress
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +39,9 @@ SAME = (
 )  # fmt: skip
 _TIMES = 2
 """Columns in which an exchange must not change."""
-_PACKETS = ("number", "time", "src_high", "src_low", "src_port", "dst_low", "dst_port", "seq")
-_PACKETS += ("length",)
+_SENDER = ("src_low", "src_port", "dst_low", "dst_port")
+_RANGE = ("seq", "length")
+_PACKETS = ("number", "time", *_SENDER, *_RANGE)
 Row = dict[str, Any]
 
 
@@ -48,16 +51,21 @@ class Truth:
 
     rows: list[tuple[Any, ...]]
     """The columns `SAME` of each."""
-    packets: list[NDArray[np.int64]]
+    needed: list[NDArray[np.int64]]
     """Which packets each needs, from 0 on."""
+    packets: Packets
 
     def untouched(self, damage: Damage) -> Counter[tuple[Any, ...]]:
         """The exchanges that must still be there."""
+        touched = damage.touched
+        if damage.kind == "flipped":
+            with _file(damage.data) as path, suppress(CaptureError):
+                touched = touched | self.packets.under(_packets(path), touched)
         return _counted(
             (
                 row
-                for row, needed in zip(self.rows, self.packets, strict=True)
-                if not damage.touched[needed].any()
+                for row, needed in zip(self.rows, self.needed, strict=True)
+                if not touched[needed].any()
             ),
             damage,
         )
@@ -65,14 +73,21 @@ class Truth:
 
 def exchanges(name: str, damage: Damage) -> Counter[tuple[Any, ...]]:
     """The exchanges that are found in a damaged copy."""
-    with tempfile.NamedTemporaryFile(suffix=".pcap") as file:
-        file.write(damage.data)
-        file.flush()
+    with _file(damage.data) as path:
         try:
-            table = _read(name, file.name)["exchanges"]
+            table = _read(name, path)["exchanges"]
         except CaptureError:
             return Counter()
         return _counted(_rows(table), damage)
+
+
+@contextmanager
+def _file(data: bytes) -> Iterator[str]:
+    """A file with these bytes."""
+    with tempfile.NamedTemporaryFile(suffix=".pcap") as file:
+        file.write(data)
+        file.flush()
+        yield file.name
 
 
 def _counted(rows: Iterable[tuple[Any, ...]], damage: Damage) -> Counter[tuple[Any, ...]]:
@@ -98,11 +113,9 @@ def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
 
 def truth(whole: Recording) -> Truth:
     """What a recording says as it is."""
-    with tempfile.NamedTemporaryFile(suffix=".pcap") as file:
-        file.write(whole.data)
-        file.flush()
-        tables = _read(whole.name, file.name)
-        packets = _packets(file.name)
+    with _file(whole.data) as path:
+        tables = _read(whole.name, path)
+        packets = _packets(path)
     table = tables["exchanges"]
     connections = tables["connections"].select(["connection_id", "tls_version"]).to_pylist()
     tls = {row["connection_id"] for row in connections if row["tls_version"]}
@@ -115,21 +128,35 @@ def truth(whole: Recording) -> Truth:
                 np.concatenate([packets.of(row, "client", "request"),
                                 packets.of(row, "broker", "response")])
             )  # fmt: skip
-    return Truth(_rows(table), needed)
+    return Truth(_rows(table), needed, packets)
 
 
-class _Packets:
+class Packets:
     """The packets of a capture by who sent them."""
 
     def __init__(self, columns: dict[str, NDArray[Any]]) -> None:
         self._column = columns
-        names = ("src_low", "src_port", "dst_low", "dst_port")
-        senders = np.stack([columns[name].astype(np.uint64) for name in names])
+        senders = np.stack([columns[name].astype(np.uint64) for name in _SENDER])
         kinds, index = np.unique(senders, axis=1, return_inverse=True)
         self._sent = {
             tuple(kind): np.flatnonzero(index == number)
             for number, kind in enumerate(kinds.T.tolist())
         }
+
+    def under(self, others: Packets, which: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """The packets with bytes that those of `others` say to carry; shape (packets,)."""
+        found = np.zeros(len(which), np.bool_)
+        column = others._column
+        some = np.isin(column["number"] - 1, np.flatnonzero(which))
+        for row in np.flatnonzero(some).tolist():
+            sent = self._sent.get(tuple(int(column[name][row]) for name in _SENDER))
+            if sent is not None:
+                seq, length = (self._column[name][sent].astype(np.int64) for name in _RANGE)
+                begin, size = (int(column[name][row]) for name in _RANGE)
+                ahead = _ahead(seq, begin)
+                under = (length > 0) & (ahead < size) & (ahead + length > 0)
+                found[self._column["number"][sent[under]] - 1] = True
+        return found
 
     def between(self, row: Row) -> NDArray[np.int64]:
         """All packets of both ends of an exchange."""
@@ -149,7 +176,7 @@ class _Packets:
         )
         begin = number == first
         # Where in its first packet the message begins is not told: it may be the last byte.
-        ahead = (seq - seq[begin][0] + (1 << 31)) % (1 << 32) - (1 << 31)
+        ahead = _ahead(seq, seq[begin][0])
         reach = int(length[begin].max()) + (size or 0)
         there = (length > 0) & (ahead < reach) & (ahead + length > 0)
         ended = row[f"{message}_end_time"]
@@ -166,16 +193,22 @@ class _Packets:
         return self._sent.get(key, np.empty(0, np.int64))
 
 
+def _ahead(seq: NDArray[np.int64], begin: int) -> NDArray[np.int64]:
+    """How far sequence numbers are ahead of one."""
+    ahead: NDArray[np.int64] = (seq - begin + (1 << 31)) % (1 << 32) - (1 << 31)
+    return ahead
+
+
 def _low(address: str) -> int:
     """The lower half, as in a `PacketBlock`."""
     found = ipaddress.ip_address(address)
     return (int(found) | (0xFFFF << 32 if found.version == 4 else 0)) & (1 << 64) - 1
 
 
-def _packets(path: str | Path) -> _Packets:
+def _packets(path: str | Path) -> Packets:
     source = open_packets([path])
     parts: dict[str, list[NDArray[Any]]] = {name: [] for name in _PACKETS}
     while (block := source.read(0)) is not None:
         for name, columns in parts.items():
             columns.append(getattr(block, name).copy())
-    return _Packets({name: np.concatenate(columns) for name, columns in parts.items()})
+    return Packets({name: np.concatenate(columns) for name, columns in parts.items()})
