@@ -5,6 +5,7 @@ options    what is asked for, and every option
 session    finds Java, and makes a session
 source     the data source, and the office that runs plans for it
 plan       from files to tables, as Spark's jobs
+writing    rows to Parquet, by the tasks that make them
 splits     which bytes a task reads, and the proof that packets begin there
 packets    blocks of packets to bundles, and back
 dissection bundles to rows of tables, and what is settled when all tasks have spoken

@@ -16,6 +16,7 @@ import math
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -29,6 +30,7 @@ from analysis.spark.dissection import CONNECTIONS, NAMES, SPARK_PARCEL, Knowledg
 from analysis.spark.options import Request
 from analysis.spark.schemas import TOLD, spark_schema, to_spark
 from analysis.spark.splits import Broker, Look, Split
+from analysis.spark.writing import SPARK_WRITTEN, Folder
 from dissector import rows
 from dissector.errors import CaptureError
 from dissector.keyfiles import KeyFiles
@@ -51,9 +53,42 @@ _BYTES: Final = pa.schema([("content", pa.binary())])
 _NEWS: Final = ("leader", "leader_epoch", "replicas", "isr")
 
 
+@dataclass(frozen=True, slots=True)
+class Dissected:
+    """The parcels of a request, and what is known now that all tasks have spoken."""
+
+    spark: SparkSession
+    task: Task
+    parcels: DataFrame
+    known: Knowledge
+    problems: Sequence[Problem]
+    """Those of the first look."""
+
+    def table(self, name: str) -> DataFrame:
+        """The rows of a table."""
+        rows = settled(self.spark, self.task, name, self.parcels, self.known)
+        if name == "topics":
+            return news(rows)
+        return rows.unionAll(as_rows(self.spark, self.problems)) if name == "problems" else rows
+
+    def write(self, name: str, folder: Folder) -> int:
+        """Write a table as Parquet; how many rows. Raises DissectorError."""
+        folder.begin()
+        if name == "topics":
+            written = self.table(name).mapInArrow(folder.write, SPARK_WRITTEN)
+        else:
+            written = settled(self.spark, self.task, name, self.parcels, self.known, folder)
+        parts = {row.part: row.rows for row in written.collect()}
+        if name == "problems" and self.problems:
+            for each in folder.write(iter([to_spark(name, rows.problems([*self.problems]))])):
+                parts |= zip(*map(pa.Array.to_pylist, each.columns), strict=True)
+        folder.end(parts)
+        return sum(parts.values())
+
+
 @contextmanager
-def tables(spark: SparkSession, request: Request) -> Iterator[dict[str, DataFrame]]:
-    """The tables by name, to be written or collected while their parcels are kept.
+def whole(spark: SparkSession, request: Request) -> Iterator[Dissected]:
+    """Dissect all captures of a request; their parcels are kept meanwhile.
 
     Raises CaptureError where nothing can be read.
     """
@@ -70,14 +105,15 @@ def tables(spark: SparkSession, request: Request) -> Iterator[dict[str, DataFram
     dealt = shares(spark, request, looks)
     bundles = bundled(spark, request, looks, dealt)
     with dissected(spark, task, bundles, dealt) as (parcels, told):
-        known = dissection.knowledge(told)
         problems = [problem for each in looks for problem in each.problems_in(files)]
-        found = {name: settled(spark, task, name, parcels, known) for name in request.tables}
-        if "topics" in found:
-            found["topics"] = news(found["topics"])
-        if "problems" in found:
-            found["problems"] = found["problems"].unionAll(as_rows(spark, problems))
-        yield found
+        yield Dissected(spark, task, parcels, dissection.knowledge(told), problems)
+
+
+@contextmanager
+def tables(spark: SparkSession, request: Request) -> Iterator[dict[str, DataFrame]]:
+    """The tables of a request by name, to be used while their parcels are kept; see `whole`."""
+    with whole(spark, request) as found:
+        yield {name: found.table(name) for name in request.tables}
 
 
 def keylog(request: Request) -> Iterator[bytes]:
@@ -141,16 +177,21 @@ def dissected(
 
 
 def settled(
-    spark: SparkSession, task: Task, name: str, parcels: DataFrame, known: Knowledge
-) -> DataFrame:
-    """The rows of a table, of its parcels; of `topics`, those of `TOLD`."""
+    spark: SparkSession, task: Task, name: str, parcels: DataFrame, known: Knowledge,
+    folder: Folder | None = None,
+) -> DataFrame:  # fmt: skip
+    """The rows of a table, of its parcels; of `topics`, those of `TOLD`.
+
+    With a folder, they are written there, and the rows are those of `writing.WRITTEN`.
+    """
     shared = spark.sparkContext.broadcast(known)
 
     def settle(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         contents = (each.as_py() for batch in batches for each in batch.column("content"))
-        yield from dissection.settle(task, name, shared.value, contents)
+        rows = dissection.settle(task, name, shared.value, contents)
+        return folder.write(rows) if folder else rows
 
-    schema = spark_schema(TOLD if name == "topics" else name)
+    schema = SPARK_WRITTEN if folder else spark_schema(TOLD if name == "topics" else name)
     return parcels.filter(parcels.kind == name).select("content").mapInArrow(settle, schema)
 
 

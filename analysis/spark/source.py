@@ -41,7 +41,8 @@ from pyspark.sql.types import StructType
 from analysis.spark import plan
 from analysis.spark.options import Request, parse
 from analysis.spark.schemas import spark_schema
-from analysis.spark.session import LOOPBACK, SMALL_BATCHES, local
+from analysis.spark.session import LOOPBACK, SMALL_BATCHES
+from analysis.spark.writing import Folder
 from dissector.errors import DissectorError
 
 FORMAT: Final = "kafka_capture"
@@ -114,9 +115,8 @@ def spooled(spark: SparkSession, request: Request, more: tuple[Any, ...]) -> str
     """The table of a request as files in the spool."""
     folder = Path(request.spool or tempfile.gettempdir(), f"kafka-dissector-{uuid4().hex}")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    with plan.tables(spark, request) as tables:
-        for rows in tables.values():
-            rows.write.parquet(local(folder))
+    with plan.whole(spark, request) as found:
+        found.write(request.tables[0], Folder(str(folder)))
     return str(folder)
 
 
