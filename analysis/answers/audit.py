@@ -14,8 +14,9 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.common import Tables, columns_of, grouped, shaped
-from analysis.answers.who import movers
+from analysis.answers.asking import Tables, asking
+from analysis.answers.common import columns_of, counted, shaped
+from analysis.answers.who import MOVERS
 from dissector.tables import PARTITIONS, TIME, TableColumn
 
 COLUMNS: Final = (
@@ -36,32 +37,40 @@ COLUMNS: Final = (
 
 _KEY: Final = ("topic", "partition", "action", "client_id", "groups", "client", "software")
 
+_RANGES: Final = f"""(
+  with offsets as (
+    select *, coalesce(last_offset, "offset") as ends,
+      -- A ShareFetch names no offset: it gets what the group has not seen.
+      coalesce("offset", ends - record_count + 1) as begins
+    from {MOVERS} where bytes > 0 and coalesce(error_code, 0) = 0),
+  reached as (
+    select *, begins <= 1 + max(ends) over (
+      partition by {", ".join(_KEY)} order by begins, nth
+      rows between unbounded preceding and 1 preceding) as follows
+    from offsets)
+  -- Offsets that nobody told are one range of their own.
+  select *, case when begins is null then -1 else count(*) filter (not coalesce(follows, false))
+    over (partition by {", ".join(_KEY)} order by begins, nth) end as range
+  from reached)"""
+"""SQL: what was moved, with the range of offsets that it is part of: its number, within `_KEY`."""
+
 
 def audit(tables: Tables) -> pd.DataFrame:
     """A row for each range of offsets that one client wrote, or read, in order of partition.
 
     The columns are `COLUMNS`.
     """
-    rows = movers(tables).rename(columns={"client_ip": "client"})
-    rows = rows[(rows["bytes"].fillna(0) > 0) & (rows["error_code"].fillna(0) == 0)]
-    last = rows["last_offset"].fillna(rows["offset"])
-    # A ShareFetch names no offset: it gets what the group has not seen.
-    first = rows["offset"].fillna(last - rows["record_count"] + 1)
-    rows = rows.assign(first=first, last=last).sort_values([*_KEY, "first"], kind="stable")
-    reached = grouped(rows, _KEY)["last"].cummax()
-    before = reached.groupby([rows[name] for name in _KEY], sort=False, dropna=False).shift()
-    begins = (before.isna() | (rows["first"] > before + 1)).fillna(True)
-    # Offsets that nobody told sort last, and are one range of their own.
-    begins = begins.mask(rows["first"].isna(), before.notna()).astype("bool")
-    rows = rows.assign(range=begins.cumsum())
-    ranges = grouped(rows, [*_KEY, "range"])
-    found = ranges.agg(
-        first_offset=("first", "min"),
-        last_offset=("last", "max"),
-        bytes=("bytes", "sum"),
-        requests=("time", "size"),
-        first_time=("time", "min"),
-        last_time=("time", "max"),
+    query = counted(
+        _RANGES,
+        (*_KEY, "range"),
+        ", ".join((*_KEY, "first_offset")),
+        first_offset="min(begins)",
+        last_offset="max(ends)",
+        records="sum(record_count)",
+        bytes="sum(bytes)",
+        requests="count(*)",
+        first_time="min(time)",
+        last_time="max(time)",
     )
-    found["records"] = ranges["record_count"].sum(min_count=1)
-    return shaped(found.reset_index(), COLUMNS)
+    with asking(tables, ("partitions", "exchanges", "connections")) as ask:
+        return shaped(ask(query), COLUMNS)

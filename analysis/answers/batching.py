@@ -10,13 +10,14 @@ of their creation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.common import Tables, counted, milliseconds, rows_by, shaped
-from dissector.tables import TableColumn
+from analysis.answers.asking import Tables, asking
+from analysis.answers.common import counted, first_of, floored, ms, rows_by, shaped
+from dissector.tables import DECOMPRESSED_BATCHES, TableColumn
 
 COLUMNS: Final = (
     TableColumn("batches", pa.int64(), "batches produced"),
@@ -44,52 +45,44 @@ def batching(tables: Tables, *, by: Sequence[str] = ("client_id", "topic")) -> p
     first in the result. Then `COLUMNS`.
     Raises DissectorError for a column that does not exist.
     """
-    rows = tables["decompressed_batches"]
-    rows = _with_ends(rows[rows["api"] == "Produce"], tables)
-    rows = rows_by(rows, tables, by)
-    created = rows["timestamp_type"].fillna("create_time") == "create_time"
-    rows = rows.assign(
-        request=rows["connection_id"].astype("str") + "/" + rows["correlation_id"].astype("str"),
-        after=rows["bytes"].where(rows["uncompressed_bytes"].notna()),
-        age_ms=milliseconds(rows["time"] - rows["base_timestamp"]).where(created).clip(lower=0),
-    )
-    found = counted(
-        rows,
+    query = counted(
+        rows_by(_PRODUCED, (*DECOMPRESSED_BATCHES.schema.names, *_ENDS, "acks"), by),
         by,
-        batches=("time", "size"),
-        requests=("request", "nunique"),
-        records=("record_count", _known_sum),
-        records_p50=("record_count", "median"),
-        bytes=("bytes", "sum"),
-        bytes_p50=("bytes", "median"),
-        bytes_max=("bytes", "max"),
-        codecs=("codec", _words),
-        before=("uncompressed_bytes", "sum"),
-        after=("after", "sum"),
-        acks=("acks", _words),
-        age_p50_ms=("age_ms", "median"),
-        age_max_ms=("age_ms", "max"),
+        "count(*) desc, min(nth)",
+        batches="count(*)",
+        requests="count(distinct (connection_id, correlation_id))",
+        records="sum(record_count)",
+        records_p50="median(record_count)",
+        bytes="sum(bytes)",
+        bytes_p50="median(bytes)",
+        bytes_max="max(bytes)",
+        codecs=_by_frequency("codec"),
+        ratio="sum(uncompressed_bytes) / "
+        "nullif(sum(bytes) filter (uncompressed_bytes is not null), 0)",
+        acks=_by_frequency("acks"),
+        age_p50_ms="median(age_ms)",
+        age_max_ms="max(age_ms)",
     )
-    after = found["after"].astype("float64")
-    found = found.assign(ratio=found["before"] / after.where(after > 0))
-    return shaped(found.sort_values("batches", ascending=False, kind="stable"), COLUMNS, by)
+    with asking(tables, ("decompressed_batches", "exchanges", "connections")) as ask:
+        return shaped(ask(query), COLUMNS, by)
 
 
-def _with_ends(rows: pd.DataFrame, tables: Tables) -> pd.DataFrame:
-    """The rows, with the ends of their connections, and the acks of their requests."""
-    ends = tables["connections"].set_index("connection_id")
-    names = ["client_ip", "client_port", "broker_ip", "broker_port"]
-    found = ends[names].reindex(rows["connection_id"]).set_axis(rows.index)
-    key = ["connection_id", "correlation_id"]
-    asked = tables["exchanges"].drop_duplicates(key)[[*key, "acks"]]
-    acks = rows[key].merge(asked, how="left", on=key)["acks"].set_axis(rows.index)
-    return rows.join(found).assign(acks=acks)
+_ENDS: Final = ("client_ip", "client_port", "broker_ip", "broker_port")
+
+_PRODUCED: Final = f"""(
+  with produced as (from decompressed_batches where api = 'Produce')
+  select produced.*, {", ".join(_ENDS)}, acks,
+    case when coalesce(timestamp_type, 'create_time') = 'create_time'
+      then {floored(ms("base_timestamp", "produced.time"))} end as age_ms
+  from produced left join connections using (connection_id)
+    left join {first_of("acks", "produced")} using (connection_id, correlation_id))"""
+"""SQL: the batches produced, with the ends of their connections and the acks of their requests, and
+how old the first record was when it left."""
 
 
-def _known_sum(column: pd.Series[Any]) -> Any:
-    """The sum of what is known; null where nothing is."""
-    return column.sum(min_count=1)
-
-
-def _words(column: pd.Series[Any]) -> str:
-    return ", ".join(map(str, column.value_counts().index))
+def _by_frequency(column: str) -> str:
+    """SQL for the values of a column, by comma, the most frequent first."""
+    counts = (
+        f"[(-each.value::bigint, each.key::varchar) for each in map_entries(histogram({column}))]"
+    )
+    return f"array_to_string([each[2] for each in list_sort({counts})], ', ')"

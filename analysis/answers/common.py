@@ -6,23 +6,24 @@ Exchanges can be grouped by any of their columns, and by four more that are made
     client     address of the client
     software   name and version of the client's software, as its connection tells (KIP-511)
     topic      each topic that the exchange names: it counts once for each of them
+
+Answers are SQL over tables (`asking`); here are the parts of it that they share. Rows of SQL that
+are alike in all that an answer orders by are in the order in which the capture told them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import pandas as pd
 import pyarrow as pa
 
+from analysis.answers.asking import Tables
 from analysis.frames import frame
 from dissector.errors import DissectorError
 from dissector.tables import TABLES, Table, TableColumn
-
-Tables: TypeAlias = Mapping[str, pd.DataFrame]
-"""What `analysis.load` gives."""
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 """Linear between the two nearest values, as NumPy, pandas and SQL's quantile_cont have them."""
@@ -52,95 +53,113 @@ def shaped(
     return rows.reset_index(drop=True)[[*by, *dtypes.index]].astype(dtypes.to_dict())
 
 
-def packets(rows: pd.DataFrame, exchanges: pd.DataFrame, which: str) -> pd.Series[int]:
-    """Of rows with connection_id and correlation_id, a packet number of their exchange."""
-    key = ["connection_id", "correlation_id"]
-    found = rows[key].merge(exchanges.drop_duplicates(key)[[*key, which]], how="left", on=key)
-    return found[which].set_axis(rows.index)
+def text(value: str | int | None) -> str:
+    """A value in SQL."""
+    if isinstance(value, str):
+        doubled = value.replace("'", "''")
+        return f"'{doubled}'"
+    return "null" if value is None else str(value)
 
 
-def grouped(rows: pd.DataFrame, by: Sequence[str]) -> Any:
-    """Groups in order of their first row; what is missing is a group of its own."""
-    return rows.groupby(list(by), sort=False, dropna=False, observed=True)
+def words(given: Iterable[str]) -> str:
+    """A list of texts in SQL: ``('Fetch', 'ShareFetch')``."""
+    return f"({', '.join(map(text, given))})"
 
 
-def counted(rows: pd.DataFrame, by: Sequence[str], **columns: tuple[str, Any]) -> pd.DataFrame:
-    """A row for each group, with `by` and, as pandas' `agg` takes them, the other columns."""
-    found: pd.DataFrame = grouped(rows, by).agg(
-        **{name: how for name, how in columns.items() if name not in by}
-    )
-    return found.reset_index()
+def quoted(columns: Iterable[str]) -> list[str]:
+    """Names of columns in SQL."""
+    return ['"' + each.replace('"', '""') + '"' for each in columns]
 
 
-def exchanges_by(tables: Tables, by: Sequence[str]) -> pd.DataFrame:
-    """The exchanges, with every column of `by`: see `rows_by`."""
-    return rows_by(tables["exchanges"], tables, by)
+def ms(start: str, end: str) -> str:
+    """SQL for the time from one to the other, in ms; null where either is."""
+    return f"(epoch_ns({end}) - epoch_ns({start})) / 1e6"
 
 
-def rows_by(rows: pd.DataFrame, tables: Tables, by: Sequence[str]) -> pd.DataFrame:
-    """Rows that say who is at both ends, with every column of `by`; lists of text as text.
+def floored(value: str) -> str:
+    """SQL for a number that is not below 0; null where it is null."""
+    return f"case when {value} < 0 then 0 else {value} end"
 
+
+def mapped(key: str, values: Mapping[str, str | int | None]) -> str:
+    """SQL for what a text stands for; null where it stands for nothing."""
+    pairs = (f"{text(each)}: {text(value)}" for each, value in values.items())
+    return f"map {{{', '.join(pairs)}}}[{key}]"
+
+
+def quantiles(column: str, prefix: str = "") -> dict[str, str]:
+    """SQL for `QUANTILES` of a column, by name: p50_ms and so on, with a prefix."""
+    every = f"quantile_cont({column}, [{', '.join(map(str, QUANTILES))}])"
+    return {
+        f"{prefix}p{each * 100:.0f}_ms": f"{every}[{place}]"
+        for place, each in enumerate(QUANTILES, 1)
+    }
+
+
+def counted(rows: str, by: Sequence[str], order: str = "", **columns: str) -> str:
+    """A query for groups of rows: `by`, and then the other columns, each as an aggregate in SQL.
+
+    `order`: what to order the groups by; where they are alike in that, their names tell.
+    """
+    key = quoted(by)
+    made = [f"{how} as {name}" for name, how in columns.items() if name not in by]
+    ordered = f"order by {', '.join([order, *key])}" if order else ""
+    return f"select {', '.join([*key, *made])} from {rows} group by all {ordered}"
+
+
+def first_of(column: str, table: str) -> str:
+    """SQL for a column of the exchanges, by connection_id and correlation_id, as `table` has them.
+
+    Where several exchanges have these, the first of them counts.
+    """
+    key = "connection_id, correlation_id"
+    return f"""(
+      select {key}, arg_min_null({column}, nth) as {column} from exchanges
+      where ({key}) in (select ({key}) from {table}) group by all)"""
+
+
+def rows_by(rows: str, columns: Iterable[str], by: Sequence[str]) -> str:
+    """SQL of rows with every column of `by`; lists of text as text. May need `connections`.
+
+    `rows`: SQL of rows that say who is at both ends, or its name; `columns`: what they have.
     Raises DissectorError where `by` is empty, or names a column twice, or one that is not there.
     """
-    made = [name for name, (source, _) in _MADE.items() if source in rows and name not in rows]
-    known = [*rows.columns, *made]
+    there = list(columns)
+    made = [name for name, (source, _) in _MADE.items() if source in there and name not in there]
     if not by or len(set(by)) < len(by):
         raise DissectorError("name at least one column to group by, and each of them once")
     for name in by:
-        if name not in known:
+        if name not in (*there, *made):
             raise DissectorError(
-                f"there is no column {name} to group by; there are: {', '.join(known)}"
+                f"there is no column {name} to group by; there are: {', '.join((*there, *made))}"
             )
-        if name not in rows:
-            rows = _MADE[name][1](rows, tables)
-        elif name == "topics":
-            rows = rows.assign(topics=text_lists(rows["topics"]))
-    return rows
+    more = "".join(f", {_MADE[name][1]} as {name}" for name in by if name not in there)
+    texts = "replace (array_to_string(topics, ', ') as topics)" if "topics" in by else ""
+    told = f"left join {SOFTWARE} using (connection_id)" if "software" in by else ""
+    return f"(select * {texts}{more} from {rows} as given {told})"
 
 
-def endpoint(rows: pd.DataFrame, side: str) -> pd.Series[str]:
-    """Address and port of a side, client or broker, as one text; IPv6 within brackets."""
-    address = rows[f"{side}_ip"]
-    bracketed = address.where(~address.str.contains(":", na=False), "[" + address + "]")
-    return bracketed + ":" + rows[f"{side}_port"].astype("str")
+def endpoint(side: str) -> str:
+    """SQL for address and port of a side, client or broker, as one text; IPv6 within brackets."""
+    address = f"{side}_ip"
+    shown = f"case when contains({address}, ':') then '[' || {address} || ']' else {address} end"
+    return f"{shown} || ':' || {side}_port"
 
 
-def software(tables: Tables) -> pd.Series[str]:
-    """Name and version of the client's software by connection_id, where it tells them."""
-    rows = tables["connections"]
-    rows = rows[rows["software_name"].notna()]
-    told = rows["software_name"] + (" " + rows["software_version"]).fillna("")
-    return told.set_axis(rows["connection_id"])
+SOFTWARE: Final = """(
+  select connection_id, software_name || coalesce(' ' || software_version, '') as told_software
+  from connections where software_name is not null)"""
+"""SQL: name and version of the client's software by connection_id, where it tells them."""
 
-
-def milliseconds(duration: pd.Series[Any]) -> pd.Series[float]:
-    """Durations in ms, NaN where missing."""
-    ms: pd.Series[float] = duration.dt.total_seconds() * 1000
-    return ms
-
-
-def text_lists(column: pd.Series[Any]) -> pd.Series[str]:
-    """Lists of text as one text each, missing where missing."""
-    return column.map(", ".join, na_action="ignore").astype("str")
-
-
-def _with_topic(rows: pd.DataFrame, _: Tables) -> pd.DataFrame:
-    each = rows.assign(topic=rows["topics"]).explode("topic", ignore_index=True)
-    return each.astype({"topic": "str"})
-
-
-_Make: TypeAlias = Callable[[pd.DataFrame, Tables], pd.DataFrame]
-_MADE: Final[Mapping[str, tuple[str, _Make]]] = MappingProxyType(
+_MADE: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
-        "broker": ("broker_ip", lambda rows, _: rows.assign(broker=endpoint(rows, "broker"))),
-        "client": ("client_ip", lambda rows, _: rows.assign(client=rows["client_ip"])),
-        "software": (
-            "connection_id",
-            lambda rows, tables: rows.assign(
-                software=rows["connection_id"].map(software(tables)).astype("str")
-            ),
+        "broker": ("broker_ip", endpoint("broker")),
+        "client": ("client_ip", "client_ip"),
+        "software": ("connection_id", "told_software"),
+        "topic": (
+            "topics",
+            "unnest(case when len(given.topics) > 0 then given.topics else [null] end)",
         ),
-        "topic": ("topics", _with_topic),
     }
 )
-"""Columns that are made when asked for, each with the column that it needs."""
+"""Columns that are made when asked for, each with the column that it needs, and its SQL."""

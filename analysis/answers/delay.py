@@ -19,8 +19,8 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.asof import as_of
-from analysis.answers.common import QUANTILES, Tables, grouped, milliseconds, shaped
+from analysis.answers.asking import Tables, asking
+from analysis.answers.common import counted, ms, quantiles, shaped
 from dissector.errors import DissectorError
 from dissector.tables import TIME, TableColumn
 
@@ -42,8 +42,6 @@ BY: Final = ("topic", "partition", "producer", "reader")
 """What to group by; `producer` and `reader` are client ids. With `reader` every reader of a
 partition counts, without it the first that gets the record."""
 
-_WHERE: Final = ["topic", "partition"]
-
 
 def delay(tables: Tables, *, by: Sequence[str] = ("topic", "partition")) -> pd.DataFrame:
     """The delay, in groups, the longest median first. Needs partitions.
@@ -57,54 +55,50 @@ def delay(tables: Tables, *, by: Sequence[str] = ("topic", "partition")) -> pd.D
             raise DissectorError(f"there is no column {name} to group by; there are: {known}")
     if not by or len(set(by)) < len(by):
         raise DissectorError("name at least one column to group by, and each of them once")
-    pairs = _pairs(tables["partitions"], each="reader" in by)
-    pairs["delay_ms"] = milliseconds(pairs["fetch_time"] - pairs["time"])
-    slowest = pairs.sort_values("delay_ms", ascending=False, kind="stable")
-    groups = grouped(pairs, by)
-    found = groups.agg(
-        produced=("time", "size"),
-        fetched=("delay_ms", "count"),
-        max_ms=("delay_ms", "max"),
-        first_time=("time", "min"),
-        last_time=("time", "max"),
+    query = counted(
+        _PAIRS if "reader" in by else _FIRSTS,
+        by,
+        "p50_ms desc, min(nth)",
+        produced="count(*)",
+        fetched="count(delay_ms)",
+        **quantiles("delay_ms"),
+        max_ms="max(delay_ms)",
+        slowest_offset="arg_min(last_offset, (coalesce(-delay_ms, 1), nth))",
+        first_time="min(time)",
+        last_time="max(time)",
     )
-    for quantile in QUANTILES:
-        found[f"p{quantile * 100:.0f}_ms"] = groups["delay_ms"].quantile(quantile)
-    found["slowest_offset"] = grouped(slowest, by)["last_offset"].first()
-    found = found.reset_index().sort_values("p50_ms", ascending=False, kind="stable")
-    return shaped(found, COLUMNS, by)
+    with asking(tables, ("partitions",)) as ask:
+        return shaped(ask(query), COLUMNS, by)
 
 
-def _pairs(rows: pd.DataFrame, *, each: bool) -> pd.DataFrame:
-    """The produce requests, one for each reader where `each`, with fetch_time, missing if none."""
-    rows = rows[(rows["error_code"] == 0) & rows["topic"].notna()]
-    fetches = _fetches(rows)
-    produced = rows[(rows["api"] == "Produce") & rows["offset"].notna()]
-    produced = produced[["time", *_WHERE, "client_id", "offset", "last_offset"]]
-    produced = produced.rename(columns={"client_id": "producer"}).reset_index(names="request")
-    produced["last_offset"] = produced["last_offset"].fillna(produced["offset"]).astype("int64")
-    readers = fetches[[*_WHERE, "reader"]].drop_duplicates()
-    pairs = produced.merge(readers, on=_WHERE, how="left")
-    key = [*_WHERE, "reader"]
-    found = as_of(pairs, fetches, on="last_offset", by=key, direction="forward")
-    there = (found["first_offset"] <= found["last_offset"]) & (found["fetch_time"] > found["time"])
-    found["fetch_time"] = found["fetch_time"].where(there)
-    if not each:
-        found = found.sort_values("fetch_time", kind="stable").drop_duplicates("request")
-    return found.sort_values("request", ignore_index=True)
+_PAIRS: Final = f"""(
+  with good as (from partitions where error_code = 0 and topic is not null),
+  fetches as (
+    select topic, partition, coalesce(client_id, '') as reader, response_time as fetch_time,
+      last_offset, coalesce("offset", last_offset - record_count + 1, 0) as first_offset
+    from good
+    where api in ('Fetch', 'ShareFetch') and replica_id is null and last_offset is not null
+      and response_time is not null
+    -- What readers got going forward: not what they fetched again.
+    qualify last_offset > coalesce(max(last_offset) over (
+      partition by topic, partition, reader order by response_time, nth
+      rows between unbounded preceding and 1 preceding), -1)),
+  produced as (
+    select good.* replace (coalesce(last_offset, "offset") as last_offset), reader
+    from good
+      left join (select distinct topic, partition, reader from fetches) using (topic, partition)
+    where api = 'Produce' and "offset" is not null)
+  select produced.nth, produced.topic, produced.partition, produced.client_id as producer,
+    produced.reader, time, produced.last_offset,
+    case when first_offset <= produced.last_offset and fetch_time > time
+      then {ms("time", "fetch_time")} end as delay_ms
+  from produced asof left join fetches
+    on produced.topic = fetches.topic and produced.partition = fetches.partition
+      and produced.reader = fetches.reader and produced.last_offset <= fetches.last_offset)"""
+"""SQL: the produce requests, one for each reader of the partition, with the delay until it got the
+last of their records; null where it did not, or had it before."""
 
-
-def _fetches(rows: pd.DataFrame) -> pd.DataFrame:
-    """What readers got, going forward: reader, topic, partition, from which offset to which."""
-    rows = rows[rows["api"].isin(["Fetch", "ShareFetch"]) & rows["replica_id"].isna()]
-    rows = rows[rows["last_offset"].notna() & rows["response_time"].notna()]
-    rows = rows.sort_values("response_time", kind="stable")
-    rows = rows.rename(columns={"client_id": "reader", "response_time": "fetch_time"})
-    rows["reader"] = rows["reader"].fillna("")
-    rows["last_offset"] = rows["last_offset"].astype("int64")
-    key = [*_WHERE, "reader"]
-    rows["seen"] = rows.groupby(key)["last_offset"].cummax()
-    rows = rows[rows["last_offset"] > rows.groupby(key)["seen"].shift().fillna(-1)]
-    counted = rows["last_offset"] - rows["record_count"] + 1
-    rows["first_offset"] = rows["offset"].fillna(counted).fillna(0).astype("int64")
-    return rows[["fetch_time", "reader", *_WHERE, "first_offset", "last_offset"]]
+_FIRSTS: Final = f"""(
+  select nth, topic, partition, producer, time, last_offset, min(delay_ms) as delay_ms
+  from {_PAIRS} group by all)"""
+"""SQL: the same, but with the first reader that got the record."""

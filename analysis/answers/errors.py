@@ -13,8 +13,9 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.common import Tables, counted, packets, rows_by, shaped
-from dissector.tables import TIME, TableColumn
+from analysis.answers.asking import Tables, asking
+from analysis.answers.common import counted, first_of, rows_by, shaped
+from dissector.tables import ERRORS, TIME, TableColumn
 
 COLUMNS: Final = (
     TableColumn("error_code", pa.int16(), "the code; the first where a group has several"),
@@ -40,26 +41,28 @@ def errors(
     the result. Then `COLUMNS`, as far as they are not among them.
     Raises DissectorError for a column that does not exist.
     """
-    rows = rows_by(tables["errors"], tables, by)
-    rows = rows.sort_values("time", kind="stable")
-    place = rows["topic"] + "-" + rows["partition"].astype("str")
-    rows = rows.assign(
-        response=packets(rows, tables["exchanges"], "response_packet"),
-        place=place.where(rows["topic"].notna() & rows["partition"].notna()),
-    )
-    found = counted(
-        rows,
+    query = counted(
+        rows_by(_WITH_RESPONSE, ERRORS.schema.names, by),
         by,
-        error_code=("error_code", "first"),
-        error=("error", "first"),
-        retriable=("retriable", "first"),
-        count=("path", "size"),
-        responses=("response", "nunique"),
-        clients=("client_ip", "nunique"),
-        partitions=("place", "nunique"),
-        first_time=("time", "min"),
-        last_time=("time", "max"),
-        first_packet=("response", "first"),
-        message=("error_message", "first"),
+        "count(*) desc, min((time, nth))",
+        error_code="arg_min(error_code, (time, nth))",
+        error="arg_min(error, (time, nth))",
+        retriable="arg_min(retriable, (time, nth))",
+        count="count(*)",
+        responses="count(distinct response)",
+        clients="count(distinct client_ip)",
+        partitions="count(distinct topic || '-' || partition)",
+        first_time="min(time)",
+        last_time="max(time)",
+        first_packet="arg_min(response, (time, nth))",
+        message="arg_min(error_message, (time, nth))",
     )
-    return shaped(found.sort_values("count", ascending=False, kind="stable"), COLUMNS, by)
+    with asking(tables, ("errors", "exchanges", "connections")) as ask:
+        return shaped(ask(query), COLUMNS, by)
+
+
+_WITH_RESPONSE: Final = f"""(
+  select errors.*, response_packet as response
+  from errors
+    left join {first_of("response_packet", "errors")} using (connection_id, correlation_id))"""
+"""SQL: the errors, with the packet of their response."""

@@ -24,7 +24,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.common import Tables, milliseconds, shaped
+from analysis.answers.asking import Tables, asking
+from analysis.answers.common import shaped
 from dissector.tables import TIME, TableColumn
 
 _TEXT: Final = pa.string()
@@ -80,39 +81,42 @@ class Step(NamedTuple):
 
 def groups(tables: Tables) -> pd.DataFrame:
     """The rebalances of all groups, in order of time; columns: `COLUMNS`. Needs memberships."""
-    rows = tables["memberships"]
-    rows = rows[rows["group_id"].notna()].sort_values("time", kind="stable")
-    last = rows.groupby("member_id")["time"].max()
-    heard = dict(zip(last.index.astype("str"), last.astype("int64"), strict=True))
+    with asking(tables, ("memberships",)) as ask:
+        rows, last = ask(_STEPS), ask(_HEARD)
+    heard = dict(zip(last["member_id"], last["time"], strict=True))
     found: list[Span] = []
-    for key, mine in rows[_matters(rows)].groupby(["group_id", "group_type"], sort=False):
+    for key, mine in rows.groupby(["group_id", "group_type"], sort=False):
         group_id, group_type = key
         steps = _steps(mine)
         spans = _classic(steps) if group_type == "classic" else _by_epoch(steps, heard)
         found += [{"group_id": group_id, "group_type": group_type, **span} for span in spans]
     table = pd.DataFrame(found, columns=[column.name for column in COLUMNS])
-    for name in ("start_time", "end_time"):
-        table[name] = pd.to_datetime(table[name].astype("Int64"), utc=True)
-    table["duration_ms"] = milliseconds(table["end_time"] - table["start_time"])
+    for name in ("start_time", "end_time"):  # as whole numbers: a float has no room for these ns
+        times = pd.array([span.get(name) for span in found], "Int64")
+        table[name] = pd.to_datetime(pd.Series(times), utc=True)
+    table["duration_ms"] = (table["end_time"] - table["start_time"]).dt.total_seconds() * 1000
     return shaped(table.sort_values("start_time", kind="stable"), COLUMNS)
 
 
-def _matters(rows: pd.DataFrame) -> pd.Series[bool]:
-    """Not the heartbeats that tell nothing new: they may be very many."""
-    told, said = rows["generation"], rows["request_generation"]
-    moved = (told != said).fillna(True) | (said <= 0).fillna(False)
-    classic = rows["group_type"] == "classic"
-    error = rows["error_code"].fillna(0) != 0
-    quiet = classic & (rows["api"] == "Heartbeat") & ~error
-    same = ~classic & ~moved & ~error
-    return ~(quiet | same)
+_STEPS: Final = """
+  with told as (
+    select *, group_type = 'classic' as classic, coalesce(error_code, 0) != 0 as failed,
+      coalesce(generation != request_generation, true) or coalesce(request_generation <= 0, false)
+        as moved
+    from memberships where group_id is not null)
+  select * replace (epoch_ns(time) as time, epoch_ns(response_time) as response_time) from told
+  where failed or case when classic then api != 'Heartbeat' else moved end
+  order by told.time, nth"""
+"""What members did, but for the heartbeats that tell nothing new: they may be very many."""
+
+_HEARD: Final = """
+  select coalesce(member_id, '') as member_id, max(epoch_ns(time)) as time
+  from memberships where group_id is not null group by all"""
+"""When each member was heard last."""
 
 
 def _steps(rows: pd.DataFrame) -> list[Step]:
-    rows = rows[list(Step._fields)]
-    times = {name: rows[name].astype("int64").astype("Int64") for name in ("time", "response_time")}
-    times["response_time"] = times["response_time"].mask(rows["response_time"].isna())
-    plain = rows.assign(**times).astype("object")
+    plain = rows[list(Step._fields)].astype("object")
     plain = plain.where(plain.notna(), None)
     return [Step(*row) for row in plain.itertuples(index=False, name=None)]
 

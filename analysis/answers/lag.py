@@ -13,13 +13,15 @@ commits count when it has committed; replicas' fetches do not count at all.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
 
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.asof import as_of
-from analysis.answers.common import Tables, shaped
+from analysis.answers.asking import Tables, asking
+from analysis.answers.common import floored, shaped
 from dissector.errors import DissectorError
 from dissector.tables import TIME, TableColumn
 
@@ -40,10 +42,11 @@ COLUMNS: Final = (
     TableColumn("max_lag", _OFFSET, "largest lag so far"),
 )
 
-_WHERE: Final = ["topic", "partition"]
-_CLIENT: Final = ["client_id", "client_ip"]
-_COMMITS: Final = ("OffsetCommit", "TxnOffsetCommit")
-_SHOWN: Final = ("last", "all")
+_COMMITS: Final = "api in ('OffsetCommit', 'TxnOffsetCommit')"
+_READER: Final = "group_id is null, coalesce(group_id, client_id, ''), topic, partition"
+_SO_FAR: Final = f"""(
+  partition by {_READER} order by time, source, nth
+  rows between unbounded preceding and current row)"""
 
 
 def lag(tables: Tables, *, show: str = "last") -> pd.DataFrame:
@@ -55,104 +58,104 @@ def lag(tables: Tables, *, show: str = "last") -> pd.DataFrame:
     """
     if show not in _SHOWN:
         raise DissectorError(f"show {show} is neither {' nor '.join(_SHOWN)}")
-    rows = _good(tables)
-    ends = _ends(rows)
-    told = pd.concat([_commits(rows, tables["transactions"]), _fetches(rows)])
-    told = told.sort_values("time", kind="stable", ignore_index=True)
-    reader = told["group_id"].fillna(told["client_id"]).fillna("")
-    key = [told["group_id"].isna(), reader, told["topic"], told["partition"]]
-    filled = told.groupby(key, sort=False)
-    for name in ("client_id", "committed_offset", "committed_time", "position"):
-        told[name] = filled[name].ffill()
-    told = _with_lag(told, ends)
-    told["max_lag"] = told.groupby(key, sort=False)["lag"].cummax()
-    if show == "all":
-        return shaped(told, COLUMNS)
-    last = told.groupby(key, sort=False).tail(1)
-    final = ends.drop_duplicates(_WHERE, keep="last").set_index(_WHERE)["time"]
-    known = pd.MultiIndex.from_frame(last[_WHERE])
-    final_time = final.reindex(known).set_axis(last.index)
-    last = last.assign(time=last["time"].where(~(final_time > last["time"]), final_time))
-    last = _with_lag(last, ends)
-    last["max_lag"] = last["max_lag"].where(~(last["lag"] > last["max_lag"]), last["lag"])
-    return shaped(last.sort_values("lag", ascending=False, kind="stable"), COLUMNS)
+    with asking(tables, ("partitions", "exchanges", "transactions")) as ask:
+        return shaped(ask(_SHOWN[show]), COLUMNS)
 
 
-def _good(tables: Tables) -> pd.DataFrame:
-    """What clients, not replicas, were told without an error, with the client's address."""
-    rows = tables["partitions"]
-    rows = rows[(rows["error_code"] == 0) & rows["response_time"].notna() & rows["topic"].notna()]
-    keys = ["connection_id", "correlation_id"]
-    who = tables["exchanges"][[*keys, "request_time", "client_ip", "transactional_id"]]
-    who = who.rename(columns={"request_time": "time"}).drop_duplicates([*keys, "time"])
-    return rows.merge(who, on=[*keys, "time"], how="left")
+def _behind(offset: str, end: str = "end_offset") -> str:
+    return floored(f"{end} - {offset}")
 
 
-def _ends(rows: pd.DataFrame) -> pd.DataFrame:
-    """Each time that the end of a partition was told anew: topic, partition, time, end_offset."""
-    latest = rows["offset"].where((rows["api"] == "ListOffsets") & (rows["asked_timestamp"] == -1))
-    produced = rows["last_offset"].where(rows["api"] == "Produce") + 1
-    end = rows["high_watermark"].fillna(latest).fillna(produced)
-    ends = rows[_WHERE].assign(time=rows["response_time"], end_offset=end).dropna()
-    ends = ends.sort_values("time", kind="stable")
-    ends["end_offset"] = ends.groupby(_WHERE)["end_offset"].cummax()
-    return ends
+_GOOD: Final = """(
+  from partitions where error_code = 0 and response_time is not null and topic is not null)"""
+"""SQL: what was told without an error."""
 
+_ENDS: Final = f"""(
+  select topic, partition, response_time as time, max(told) over (
+    partition by topic, partition order by response_time) as end_offset
+  from (
+    select *, coalesce(high_watermark,
+      case when api = 'ListOffsets' and asked_timestamp = -1 then "offset" end,
+      case when api = 'Produce' then last_offset + 1 end) as told
+    from {_GOOD})
+  where told is not null and partition is not null)"""
+"""SQL: each time that the end of a partition was told, with the largest so far."""
 
-def _commits(rows: pd.DataFrame, transactions: pd.DataFrame) -> pd.DataFrame:
-    """Each time that a group's committed offset was told: set, or asked for."""
-    rows = rows[rows["api"].isin([*_COMMITS, "OffsetFetch"]) & rows["offset"].notna()]
-    rows = rows[rows["group_id"].notna()]
-    decided = rows[rows["api"] == "TxnOffsetCommit"]
-    decided = decided.assign(response_time=_decided(decided, transactions))
-    rows = pd.concat([rows[rows["api"] != "TxnOffsetCommit"], decided])
-    rows = rows[rows["response_time"].notna()]
-    time = rows["response_time"]
-    return pd.DataFrame(
-        {
-            **{name: rows[name] for name in ("group_id", *_WHERE)},
-            "client_id": rows["client_id"].where(rows["api"].isin(_COMMITS)),
-            "time": time,
-            "committed_offset": rows["offset"],
-            "committed_time": time.where(rows["api"].isin(_COMMITS)),
-            "position": pd.array([pd.NA] * len(rows), "Int64"),
-        }
-    )
+_DECIDED: Final = f"""(
+  with named as (
+    from {_GOOD} join (
+      select connection_id, correlation_id, request_time as time,
+        arg_min_null(transactional_id, nth) as transactional_id
+      from exchanges where api = 'TxnOffsetCommit' group by all)
+      using (connection_id, correlation_id, time)
+    where api = 'TxnOffsetCommit'),
+  ends as (
+    select transactional_id, response_time as end_time, committed from transactions
+    where api = 'EndTxn' and error_code = 0 and committed is not null)
+  select named.* exclude (transactional_id) replace (end_time as response_time)
+  from named asof join ends
+    on named.transactional_id = ends.transactional_id and response_time <= end_time
+  where committed)"""
+"""SQL: the offsets that transactions commit, told when their transaction has committed."""
 
+_TOLD: Final = f"""(
+  with good as (
+    select good.*, client_ip from {_GOOD} as good left join (
+      select connection_id, any_value(client_ip) as client_ip from exchanges group by all)
+      using (connection_id)),
+  readers as (
+    select client_id, client_ip, topic, group_id as reads_for, min(nth) as since
+    from good where group_id is not null group by all),
+  commits as (
+    from {_GOOD} where api in ('OffsetCommit', 'OffsetFetch') union all by name from {_DECIDED})
+  select group_id, topic, partition, response_time as time,
+    case when {_COMMITS} then client_id end as client_id, "offset" as committed_offset,
+    case when {_COMMITS} then response_time end as committed_time, null::bigint as position,
+    (api = 'TxnOffsetCommit')::int as source, nth, 0 as since
+  from commits where "offset" is not null and group_id is not null
+  union all
+  -- In a session (KIP-227) what has not changed is not told.
+  select reads_for, good.topic, partition, response_time, good.client_id, null, null,
+    coalesce(last_offset + 1, "offset") as position, 2, nth, since
+  from good left join readers
+    on good.client_id is not distinct from readers.client_id
+      and good.client_ip is not distinct from readers.client_ip and good.topic = readers.topic
+  where api = 'Fetch' and replica_id is null and position is not null)"""
+"""SQL: each time that the committed offset of a group was told, set or asked for; or the position
+of a reader, with the groups that it reads for."""
 
-def _decided(rows: pd.DataFrame, transactions: pd.DataFrame) -> pd.Series[Any]:
-    """When the transaction of each TxnOffsetCommit committed; missing where it did not."""
-    ends = transactions[(transactions["api"] == "EndTxn") & (transactions["error_code"] == 0)]
-    ends = ends[["transactional_id", "response_time", "committed"]].dropna()
-    ends["end"] = ends["response_time"]
-    asked = rows[["transactional_id", "response_time"]].dropna()
-    found = as_of(asked, ends, on="response_time", by=["transactional_id"], direction="forward")
-    return found["end"].where(found["committed"].fillna(False)).reindex(rows.index)
+STATES: Final = f"""(
+  with known as (
+    select group_id, topic, partition, time,
+      last_value(client_id ignore nulls) over so_far as client_id,
+      last_value(committed_offset ignore nulls) over so_far as committed_offset,
+      last_value(committed_time ignore nulls) over so_far as committed_time,
+      last_value(position ignore nulls) over so_far as position, source, nth, since
+    from {_TOLD} window so_far as {_SO_FAR}),
+  behind as (
+    select known.*, end_offset, {_behind("committed_offset")} as lag,
+      {_behind("position")} as position_lag
+    from known asof left join {_ENDS} as ends
+      on known.topic = ends.topic and known.partition = ends.partition and known.time >= ends.time)
+  select *, max(lag) over so_far as max_lag from behind window so_far as {_SO_FAR})"""
+"""SQL: the same, with all that was known by then."""
 
+_LAST: Final = f"""
+  with last as (
+    from {STATES} qualify row_number() over (
+      partition by {_READER} order by time desc, source desc, nth desc) = 1),
+  final as (
+    select topic, partition, max(time) as final_time, max(end_offset) as final_offset
+    from {_ENDS} group by all)
+  select last.* replace (
+      greatest(last.time, final_time) as time, final_offset as end_offset,
+      {_behind("committed_offset", "final_offset")} as lag,
+      {_behind("position", "final_offset")} as position_lag,
+      greatest(max_lag, {_behind("committed_offset", "final_offset")}) as max_lag)
+  from last left join final using (topic, partition)
+  order by lag desc, time, last.time, source, nth, since"""
+"""The last state of each group, topic and partition, moved to when the end was last told."""
 
-def _fetches(rows: pd.DataFrame) -> pd.DataFrame:
-    """Each time that a reader's position was told, with the groups that it reads for."""
-    groups = rows.loc[rows["group_id"].notna(), [*_CLIENT, "topic", "group_id"]].drop_duplicates()
-    rows = rows[(rows["api"] == "Fetch") & rows["replica_id"].isna()]
-    rows["position"] = (rows["last_offset"] + 1).fillna(rows["offset"])
-    rows = rows[rows["position"].notna()]  # in a session (KIP-227) what has not changed is not told
-    rows = rows.drop(columns="group_id").merge(groups, on=[*_CLIENT, "topic"], how="left")
-    return pd.DataFrame(
-        {
-            **{name: rows[name] for name in ("group_id", *_WHERE, "client_id")},
-            "time": rows["response_time"],
-            "committed_offset": pd.array([pd.NA] * len(rows), "Int64"),
-            "committed_time": pd.Series(pd.NaT, rows.index, "datetime64[ns, UTC]"),
-            "position": rows["position"],
-        }
-    )
+_ALL: Final = f"from {STATES} order by time, source, nth, since"
 
-
-def _with_lag(rows: pd.DataFrame, ends: pd.DataFrame) -> pd.DataFrame:
-    """The rows in order of time, with the end of their partition by then, and what is left."""
-    left = rows.drop(columns="end_offset", errors="ignore")
-    found = as_of(left, ends, on="time", by=_WHERE)
-    behind = {"lag": "committed_offset", "position_lag": "position"}
-    for name, column in behind.items():
-        found[name] = (found["end_offset"] - found[column]).clip(lower=0)
-    return found
+_SHOWN: Final[Mapping[str, str]] = MappingProxyType({"last": _LAST, "all": _ALL})

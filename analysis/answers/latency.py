@@ -16,17 +16,9 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.common import (
-    QUANTILES,
-    Tables,
-    columns_of,
-    endpoint,
-    grouped,
-    rows_by,
-    shaped,
-    text_lists,
-)
-from analysis.answers.waits import waits
+from analysis.answers.asking import Tables, asking
+from analysis.answers.common import columns_of, counted, endpoint, quantiles, rows_by, shaped
+from analysis.answers.waits import WAITED, WAITS
 from dissector.tables import EXCHANGES, TableColumn
 
 _MS: Final = pa.float64()
@@ -69,31 +61,28 @@ def latency(tables: Tables, *, by: Sequence[str] = ("api",), slowest: int = 0) -
     are `SLOWEST_COLUMNS`.
     Raises DissectorError for a column that does not exist.
     """
-    rows = rows_by(tables["exchanges"].join(waits(tables)), tables, by)
-    if slowest:
-        return _slowest(rows, slowest)
-    measured = ["latency_ms", "net_ms", "behind_ms", "poll_ms", "request_packet"]
-    rows = rows[list(dict.fromkeys([*by, *measured]))]
-    rows = rows[rows["latency_ms"].notna()]
-    groups = grouped(rows.assign(waited=rows["behind_ms"] + rows["poll_ms"] > 0), by)
-    found = groups.agg(
-        count=("latency_ms", "size"),
-        max_ms=("latency_ms", "max"),
-        waited=("waited", "sum"),
-        net_max_ms=("net_ms", "max"),
-        total_ms=("net_ms", "sum"),
-    )
-    for name in ("latency_ms", "net_ms"):
-        prefix = "" if name == "latency_ms" else "net_"
-        for quantile in QUANTILES:
-            found[f"{prefix}p{quantile * 100:.0f}_ms"] = groups[name].quantile(quantile)
-    longest = rows.sort_values("net_ms", ascending=False, kind="stable")
-    found["slowest_packet"] = grouped(longest, by)["request_packet"].first()
-    found = found.reset_index().sort_values("total_ms", ascending=False, kind="stable")
+    answered = f"(from {WAITED} where latency_ms is not null)"
+    rows = rows_by(answered, (*EXCHANGES.schema.names, *WAITS), by)
+    with asking(tables, ("exchanges", "batches", "connections")) as ask:
+        if slowest:
+            return shaped(ask(_SLOWEST.format(rows=answered, count=slowest)), SLOWEST_COLUMNS)
+        found = ask(
+            counted(
+                rows,
+                by,
+                "coalesce(sum(net_ms), 0) desc, min(nth)",
+                count="count(*)",
+                **quantiles("latency_ms"),
+                max_ms="max(latency_ms)",
+                waited="count(*) filter (where behind_ms + poll_ms > 0)",
+                **quantiles("net_ms", "net_"),
+                net_max_ms="max(net_ms)",
+                slowest_packet="arg_min(request_packet, (coalesce(-net_ms, 1), nth))",
+            )
+        )
     return shaped(found, COLUMNS, by)
 
 
-def _slowest(rows: pd.DataFrame, count: int) -> pd.DataFrame:
-    rows = rows.dropna(subset="latency_ms").nlargest(count, "net_ms")
-    rows = rows.assign(broker=endpoint(rows, "broker"), topics=text_lists(rows["topics"]))
-    return shaped(rows, SLOWEST_COLUMNS)
+_SLOWEST: Final = f"""
+  select * replace (array_to_string(topics, ', ') as topics), {endpoint("broker")} as broker
+  from {{rows}} order by net_ms desc, nth limit {{count}}"""

@@ -10,15 +10,15 @@ time, if that is within `TOGETHER`; those that no move explains have a row witho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.asof import as_of
-from analysis.answers.common import Tables, milliseconds, shaped
+from analysis.answers.asking import Tables, asking
+from analysis.answers.common import ms, shaped, words
 from dissector.errors import DissectorError
 from dissector.tables import TIME, TableColumn
 
@@ -64,11 +64,11 @@ COORDINATOR_ERRORS: Final = (
     "NOT_CONTROLLER",
 )  # fmt: skip
 
-TOGETHER: Final = pd.Timedelta(seconds=10)
-"""Clients ask for metadata when they are refused, and again within a second or so."""
+TOGETHER: Final = 10 * 10**9
+"""ns: clients ask for metadata when they are refused, and again within a second or so."""
 
-_WHERE: Final = ["topic", "partition"]
-_WHO: Final = ["client_id", "client_ip"]
+_WHERE: Final = "topic, partition"
+_WHO: Final = "client_id, client_ip"
 
 
 def leadership(tables: Tables, *, show: str = "moves") -> pd.DataFrame:
@@ -80,122 +80,115 @@ def leadership(tables: Tables, *, show: str = "moves") -> pd.DataFrame:
     """
     if show not in _SHOWN:
         raise DissectorError(f"show {show} is neither {' nor '.join(_SHOWN)}")
-    return _SHOWN[show](tables)
+    query, columns = _SHOWN[show]
+    names = ("topics", "errors", "partitions", "exchanges", "connections")
+    with asking(tables, names) as ask:
+        return shaped(ask(query), columns)
 
 
-def _moves(tables: Tables) -> pd.DataFrame:
-    moves = _changes(tables).reset_index(drop=True)
-    errors = tables["errors"]
-    errors = errors[errors["error"].isin(LEADER_ERRORS) & errors["partition"].notna()]
-    errors = errors[[*_WHERE, "time", "client_id", "client_ip", "error"]]
-    errors = errors.assign(move=_nearest(errors, moves))
-    seen = errors.fillna({"client_id": "", "topic": ""}).fillna({"move": -1})
-    seen["client"] = seen["client_id"] + " " + seen["client_ip"]
-    seen = seen.groupby([*_WHERE, "move"], sort=False, as_index=False).agg(
-        errors=("time", "size"),
-        clients=("client", "nunique"),
-        error=("error", lambda names: ", ".join(names.drop_duplicates())),
-        first_error_time=("time", "min"),
-        last_error_time=("time", "max"),
-    )
-    explained = seen["move"] >= 0
-    with_move = seen[explained].set_index("move").drop(columns=_WHERE)
-    found = pd.concat([moves.join(with_move), seen[~explained]], ignore_index=True)
-    found["errors"] = found["errors"].fillna(0)
-    found["clients"] = found["clients"].fillna(0)
-    found["errors_ms"] = milliseconds(found["last_error_time"] - found["first_error_time"])
-    when = found["time"].fillna(found["first_error_time"]).sort_values(kind="stable")
-    return shaped(found.loc[when.index], COLUMNS)
+_CHANGES: Final = f"""(
+  with told as (
+    select {_WHERE}, time, leader, leader_epoch, 'metadata' as told_by, nth from topics
+    union all
+    select {_WHERE}, response_time, told_leader, told_leader_epoch, 'broker', nth from partitions),
+  known as (
+    select * replace (last_value(leader_epoch ignore nulls) over so_far as leader_epoch) from told
+    where topic is not null and partition is not null and leader is not null
+    window so_far as (
+      partition by {_WHERE} order by time, told_by desc, nth rows unbounded preceding)),
+  newest as (
+    from known
+    qualify not coalesce(leader_epoch < max(leader_epoch) over (
+      partition by {_WHERE} order by time, told_by desc, nth rows unbounded preceding), false)),
+  followed as (
+    select *, lag(leader) over in_time as leader_before,
+      lag(leader_epoch) over in_time as epoch_before
+    from newest window in_time as (partition by {_WHERE} order by time, told_by desc, nth))
+  select *, row_number() over (order by time, told_by desc, nth) as move from followed
+  where leader != leader_before or (leader_before is not null and leader_epoch > epoch_before))"""
+"""SQL: each time that a leader was told that is not the one before, or has a higher epoch."""
+
+_MOVES: Final = f"""
+  with moves as materialized (from {_CHANGES}),
+  refused as (
+    select * replace (coalesce(topic, '') as topic, coalesce(client_id, '') as client_id)
+    from errors where error in {words(LEADER_ERRORS)} and partition is not null),
+  since as (
+    select refused.*, move as move_before, epoch_ns(refused.time) - epoch_ns(moves.time) as since
+    from refused asof left join moves on refused.topic = moves.topic
+      and refused.partition = moves.partition and refused.time >= moves.time),
+  nearest as (
+    select since.*, epoch_ns(moves.time) - epoch_ns(since.time) as until,
+      case when not least(since, until) <= {TOGETHER} then null
+        when coalesce(until <= since, since is null) then move else move_before end as move
+    from since asof left join moves on since.topic = moves.topic
+      and since.partition = moves.partition and since.time <= moves.time),
+  named as (
+    select *, row_number() over (partition by {_WHERE}, move, error order by nth) = 1 as is_new
+    from nearest),
+  seen as (
+    select {_WHERE}, move, count(*) as errors,
+      count(distinct client_id || ' ' || client_ip) as clients,
+      string_agg(error, ', ' order by nth) filter (is_new) as error,
+      min(time) as first_error_time, max(time) as last_error_time, min(nth) as first_error
+    from named group by all)
+  select moves.* exclude ({_WHERE}), seen.* exclude ({_WHERE}, errors, clients),
+    coalesce(moves.topic, seen.topic) as topic,
+    coalesce(moves.partition, seen.partition) as partition,
+    coalesce(errors, 0) as errors, coalesce(clients, 0) as clients,
+    {ms("first_error_time", "last_error_time")} as errors_ms
+  from moves full join seen using (move)
+  order by coalesce(time, first_error_time), move, first_error"""
 
 
-def _changes(tables: Tables) -> pd.DataFrame:
-    """Each time that a leader was told that is not the one before, or has a higher epoch."""
-    wanted = [*_WHERE, "time", "leader", "leader_epoch", "told_by"]
-    rows = tables["partitions"]
-    rows = rows[rows["told_leader"].notna()]
-    rows = rows.drop(columns=["time", "leader_epoch"]).rename(
-        columns={
-            "told_leader": "leader",
-            "told_leader_epoch": "leader_epoch",
-            "response_time": "time",
-        }
-    )
-    told = pd.concat(
-        [
-            tables["topics"].assign(told_by="metadata")[wanted],
-            rows.assign(told_by="broker")[wanted],
-        ]
-    )
-    told = told.dropna(subset=["topic", "leader"]).sort_values("time", kind="stable")
-    told["leader_epoch"] = told.groupby(_WHERE)["leader_epoch"].ffill()
-    newest = told.groupby(_WHERE)["leader_epoch"].cummax()
-    told = told[~(told["leader_epoch"] < newest).fillna(False)]
-    before = told.groupby(_WHERE)
-    told["leader_before"] = before["leader"].shift()
-    told["epoch_before"] = before["leader_epoch"].shift()
-    moved = told["leader"] != told["leader_before"]
-    raised = told["leader_epoch"] > told["epoch_before"]
-    return told[told["leader_before"].notna() & (moved | raised.fillna(False))]
+_OPENED: Final = f"""(
+  with named as (
+    select connections.*, coalesce(client_id, '') as client_id
+    from connections left join (
+      select connection_id, arg_min(client_id, nth) as client_id from exchanges group by all)
+      using (connection_id)
+    where opened and protocol = 'kafka'),
+  events as (
+    select {_WHO}, broker_ip, broker_port, first_time as moment, 1 as step, closed, nth from named
+    union all
+    select {_WHO}, broker_ip, broker_port, last_time, -1, null, nth from named),
+  counts as (
+    select *, sum(step) over in_time as live from events
+    window in_time as (
+      partition by {_WHO}, broker_ip, broker_port order by moment, step desc, nth
+      rows unbounded preceding)),
+  opens as (
+    select *, live <= max(live) over (
+      partition by {_WHO}, broker_ip, broker_port order by moment, nth
+      rows between unbounded preceding and 1 preceding) as again
+    from counts where step = 1)
+  -- A connection takes the place of one that is over where they are no more than before.
+  select {_WHO}, count(*) as connections, count(*) filter (again) as reconnects,
+    count(*) filter (closed = 'rst') as resets
+  from opens group by all)"""
+"""SQL: of each client the connections that it opened, again to the same broker, and resets."""
 
+_CLIENTS: Final = f"""
+  with asked as (
+    select coalesce(client_id, '') as client_id, client_ip, count(*) over (
+      partition by {_WHO} order by epoch_ns(request_time)
+      range between {TOGETHER - 1} preceding and current row) as together
+    from exchanges where api = 'Metadata' and request_time is not null),
+  counts as (
+    select {_WHO}, count(*) as metadata_requests, max(together) as metadata_busiest
+    from asked group by all
+    union all by name
+    select coalesce(client_id, '') as client_id, client_ip,
+      count(*) filter (error in {words(LEADER_ERRORS)}) as leader_errors,
+      count(*) filter (error in {words(COORDINATOR_ERRORS)}) as coordinator_errors
+    from errors where error in {words(LEADER_ERRORS + COORDINATOR_ERRORS)} group by all
+    union all by name from {_OPENED}),
+  clients as (
+    select {_WHO}, coalesce(sum(columns(* exclude ({_WHO}))), 0) from counts group by all)
+  from clients
+  order by leader_errors + coordinator_errors + reconnects desc, metadata_busiest desc, {_WHO}"""
 
-def _nearest(errors: pd.DataFrame, moves: pd.DataFrame) -> pd.Series[float]:
-    """Index of the move that explains each error; missing where none does."""
-    other = moves[[*_WHERE, "time"]].assign(move=moves.index.astype("float64"), at=moves["time"])
-    before = as_of(errors, other, on="time", by=_WHERE).reindex(errors.index)
-    after = as_of(errors, other, on="time", by=_WHERE, direction="forward").reindex(errors.index)
-    since, until = errors["time"] - before["at"], after["at"] - errors["time"]
-    found = before["move"].where(~(until <= since) & since.notna(), after["move"])
-    return found.where((since <= TOGETHER) | (until <= TOGETHER))
-
-
-def _clients(tables: Tables) -> pd.DataFrame:
-    exchanges, errors = tables["exchanges"], tables["errors"]
-    asked = exchanges[(exchanges["api"] == "Metadata") & exchanges["request_time"].notna()]
-    asked = asked.sort_values("request_time", kind="stable").fillna({"client_id": ""})
-    counts = asked.groupby(_WHO).agg(metadata_requests=("request_time", "size"))
-    busiest = asked.groupby(_WHO)["request_time"].apply(_busiest)
-    counts["metadata_busiest"] = busiest.astype("int64")
-    for name, of in (("leader_errors", LEADER_ERRORS), ("coordinator_errors", COORDINATOR_ERRORS)):
-        some = errors[errors["error"].isin(of)].fillna({"client_id": ""})
-        counts = counts.join(some.groupby(_WHO).size().rename(name), how="outer")
-    counts = counts.join(_connections(tables), how="outer").fillna(0).reset_index()
-    counts["trouble"] = counts[["leader_errors", "coordinator_errors", "reconnects"]].sum(axis=1)
-    counts = counts.sort_values(["trouble", "metadata_busiest"], ascending=False, kind="stable")
-    return shaped(counts, CLIENT_COLUMNS)
-
-
-def _busiest(times: pd.Series[pd.Timestamp]) -> int:
-    """Most of these times, which are in order, within ten seconds."""
-    ones = pd.Series(1, index=pd.DatetimeIndex(times))
-    return int(ones.rolling("10s").sum().max())
-
-
-def _connections(tables: Tables) -> pd.DataFrame:
-    """Of each client: the connections that it opened, again to the same broker, and resets."""
-    rows = tables["connections"]
-    rows = rows[rows["opened"].fillna(False).astype("bool") & (rows["protocol"] == "kafka")]
-    names = tables["exchanges"].groupby("connection_id")["client_id"].first()
-    rows = rows.assign(client_id=rows["connection_id"].map(names).astype("str"))
-    rows = rows.fillna({"client_id": ""}).sort_values("first_time", kind="stable")
-    broker = [*_WHO, "broker_ip", "broker_port"]
-    rows = rows.assign(again=_again(rows, broker), reset=rows["closed"] == "rst")
-    return rows.groupby(_WHO).agg(
-        connections=("again", "size"), reconnects=("again", "sum"), resets=("reset", "sum")
-    )
-
-
-def _again(rows: pd.DataFrame, broker: list[str]) -> pd.Series[bool]:
-    """Whether each connection takes the place of one that is over: they are no more than before."""
-    opens = rows[broker].assign(at=rows["first_time"], step=1, row=rows.index)
-    ends = rows[broker].assign(at=rows["last_time"], step=-1)
-    events = pd.concat([opens, ends]).sort_values(["at", "step"], ascending=[True, False])
-    events["live"] = events.groupby(broker)["step"].cumsum()
-    opens = events[events["step"] == 1]
-    opens = opens.assign(most=opens.groupby(broker)["live"].cummax())
-    most = opens.groupby(broker)["most"].shift()
-    return (opens["live"] <= most).set_axis(opens["row"]).reindex(rows.index)
-
-
-_SHOWN: Final[Mapping[str, Callable[[Tables], pd.DataFrame]]] = MappingProxyType(
-    {"moves": _moves, "clients": _clients}
+_SHOWN: Final[Mapping[str, tuple[str, tuple[TableColumn, ...]]]] = MappingProxyType(
+    {"moves": (_MOVES, COLUMNS), "clients": (_CLIENTS, CLIENT_COLUMNS)}
 )
+"""Query and columns of what can be shown."""

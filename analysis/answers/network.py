@@ -18,10 +18,11 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.common import Tables, grouped, rows_by, shaped
-from analysis.answers.waits import waits
+from analysis.answers.asking import Tables, asking
+from analysis.answers.common import counted, floored, quoted, rows_by, shaped
+from analysis.answers.waits import WAITED
 from dissector.errors import DissectorError
-from dissector.tables import TableColumn
+from dissector.tables import CONNECTIONS, TableColumn
 
 _MS, _COUNT = pa.float64(), pa.int64()
 
@@ -60,50 +61,56 @@ def network(tables: Tables, *, by: Sequence[str] = ("client_id", "broker")) -> p
     """
     if measured := {column.name for column in COLUMNS}.intersection(by):
         raise DissectorError(f"{measured.pop()} is a column of the answer, and not to group by")
-    connections = rows_by(_connections(tables), tables, by)
-    groups = grouped(connections, by)
-    sums, medians = dict.fromkeys(_SUMS, "sum"), dict.fromkeys(_MEDIANS, "median")
-    found = groups.agg(sums | medians).join(groups.size().rename("connections"))
-    found["retransmitted_percent"] = 100 * found["retransmitted"] / found["packets"]
-    requests = grouped(_requests(tables, connections), by)
-    found = found.join(requests.size().rename("requests"))
-    found["requests"] = found["requests"].fillna(0)
-    for name, quantile in (("p50", 0.5), ("p99", 0.99)):
-        for what in ("latency", "broker"):
-            found[f"{what}_{name}_ms"] = requests[f"{what}_ms"].quantile(quantile)
-    found["network_percent"] = requests["network_percent"].median()
-    found = found.reset_index().sort_values("rtt_ms", ascending=False, kind="stable")
+    links = rows_by(_LINKS, (*CONNECTIONS.schema.names, *_MADE), by)
+    sums = {name: f"coalesce(sum({name}), 0)" for name in _SUMS}
+    medians = {name: f"median({name})" for name in _MEDIANS}
+    way = counted("links", by, connections="count(*)", **sums, **medians, nth="min(nth)")
+    time = counted("requests", by, **_OF_REQUESTS)
+    key = ", ".join(quoted(by))
+    same = " and ".join(f"way.{each} is not distinct from time.{each}" for each in quoted(by))
+    with asking(tables, ("connections", "exchanges", "batches")) as ask:
+        found = ask(
+            f"""
+            with links as materialized (from {links}),
+            requests as (
+              select links.*, net_ms as latency_ms,
+                {floored("net_ms - broker_rtt_ms")} as broker_ms,
+                100 * (1 - broker_ms / nullif(net_ms + client_rtt_ms, 0)) as network_percent
+              from {WAITED} as waited join links using (connection_id) where net_ms is not null)
+            select way.*, time.* exclude ({key}) replace (coalesce(requests, 0) as requests),
+              100 * retransmitted / nullif(packets, 0) as retransmitted_percent
+            from ({way}) as way left join ({time}) as time on {same}
+            order by rtt_ms desc, way.nth
+            """
+        )
     return shaped(found, COLUMNS, by)
 
 
-def _connections(tables: Tables) -> pd.DataFrame:
-    """The connections that carry Kafka, with what their ends add up to."""
-    rows = tables["connections"]
-    rows = rows[rows["protocol"] == "kafka"]
-    names = tables["exchanges"].groupby("connection_id")["client_id"].first()
-    to_broker = rows["broker_rtt_ms"].fillna(
-        (rows["handshake_rtt_ms"] - rows["client_rtt_ms"]).clip(lower=0)
-    )
-    to_client = rows["client_rtt_ms"].fillna((rows["handshake_rtt_ms"] - to_broker).clip(lower=0))
-    both = {
-        name: rows[f"client_{name}"].fillna(0) + rows[f"broker_{name}"].fillna(0)
-        for name in ("packets", "retransmitted", "out_of_order")
-    }
-    return rows.assign(
-        client_id=rows["connection_id"].map(names).astype("str"),
-        broker_rtt_ms=to_broker,
-        client_rtt_ms=to_client,
-        rtt_ms=(to_client + to_broker).fillna(rows["handshake_rtt_ms"]),
-        **both,
-    )
+_OF_REQUESTS: Final = {
+    "requests": "count(*)",
+    **{
+        f"{what}_{name}_ms": f"quantile_cont({what}_ms, {quantile})"
+        for name, quantile in (("p50", 0.5), ("p99", 0.99))
+        for what in ("latency", "broker")
+    },
+    "network_percent": "median(network_percent)",
+}
+"""What is told of the answered requests of a group."""
 
+_MADE: Final = ("client_id", "rtt_ms", "packets", "retransmitted", "out_of_order")
 
-def _requests(tables: Tables, connections: pd.DataFrame) -> pd.DataFrame:
-    """A row for each answered request, in ms: its latency, the broker's part, the network's."""
-    latency = waits(tables)["net_ms"]
-    rows = tables["exchanges"][["connection_id"]].assign(latency_ms=latency)
-    rows = rows.merge(connections, on="connection_id")
-    rows = rows[rows["latency_ms"].notna()]
-    broker = (rows["latency_ms"] - rows["broker_rtt_ms"]).clip(lower=0)
-    waited = rows["latency_ms"] + rows["client_rtt_ms"]
-    return rows.assign(broker_ms=broker, network_percent=100 * (1 - broker / waited))
+_LINKS: Final = f"""(
+  with known as (
+    select *, coalesce(broker_rtt_ms, {floored("handshake_rtt_ms - client_rtt_ms")}) as to_broker,
+      coalesce(client_rtt_ms, {floored("handshake_rtt_ms - to_broker")}) as to_client
+    from connections where protocol = 'kafka')
+  select known.* exclude (to_broker, to_client)
+      replace (to_broker as broker_rtt_ms, to_client as client_rtt_ms),
+    coalesce(to_client + to_broker, handshake_rtt_ms) as rtt_ms, client_id,
+    coalesce(client_packets, 0) + coalesce(broker_packets, 0) as packets,
+    coalesce(client_retransmitted, 0) + coalesce(broker_retransmitted, 0) as retransmitted,
+    coalesce(client_out_of_order, 0) + coalesce(broker_out_of_order, 0) as out_of_order
+  from known left join (
+    select connection_id, arg_min(client_id, nth) as client_id from exchanges group by all)
+    using (connection_id))"""
+"""SQL: the connections that carry Kafka, with what their ends add up to, which `_MADE` names."""

@@ -12,15 +12,15 @@ epoch grows with every transaction since KIP-890, and with every end that nobody
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.asof import as_of
-from analysis.answers.common import Tables, milliseconds, shaped
+from analysis.answers.asking import Tables, asking
+from analysis.answers.common import ms, shaped
 from dissector.errors import DissectorError
 from dissector.tables import TIME, TableColumn
 
@@ -82,18 +82,16 @@ OTHER_COLUMNS: Final = MappingProxyType(
     {"--show transactions": TRANSACTION_COLUMNS, "--show gaps": GAP_COLUMNS}
 )
 
-REFUSED: Final = (
-    45, 46, 59,
-)  # fmt: skip
+REFUSED: Final = "(45, 46, 59)"
 """OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID."""
-FENCED: Final = (47, 90)
+FENCED: Final = "(47, 90)"
 """INVALID_PRODUCER_EPOCH, PRODUCER_FENCED."""
 
 _WRAP: Final = 1 << 31
 """Sequence numbers begin again at 0 behind 2^31 - 1."""
 
-_ID: Final = ["producer_id", "producer_epoch"]
-_LOG: Final = [*_ID, "topic", "partition"]
+_ID: Final = "producer_id, producer_epoch"
+_LOG: Final = f"{_ID}, topic, partition"
 
 
 def producers(tables: Tables, *, show: str = "producers") -> pd.DataFrame:
@@ -105,172 +103,159 @@ def producers(tables: Tables, *, show: str = "producers") -> pd.DataFrame:
     """
     if show not in _SHOWN:
         raise DissectorError(f"show {show} is none of {', '.join(_SHOWN)}")
-    batches = tables["batches"]
-    batches = batches[(batches["api"] == "Produce") & batches["producer_id"].notna()]
-    return _SHOWN[show](batches.sort_values("time", kind="stable"), tables["transactions"])
+    query, columns = _SHOWN[show]
+    with asking(tables, ("batches", "transactions")) as ask:
+        return shaped(ask(query), columns)
 
 
-def _producers(batches: pd.DataFrame, told: pd.DataFrame) -> pd.DataFrame:
-    spans, gaps = _spans(batches, told), _gaps(batches)
-    heard = _heard(batches, told)
-    found = heard.groupby("producer_id", sort=False).agg(
-        first_epoch=("producer_epoch", "first"),
-        last_epoch=("producer_epoch", "max"),
-        fenced=("fenced", "sum"),
-        first_time=("time", "min"),
-        last_time=("time", "max"),
-    )
-    marks = batches.assign(
-        resent=batches.duplicated([*_LOG, "base_sequence"]),
-        refused=batches["error_code"].isin(REFUSED),
-    )
-    found = found.join(
-        marks.groupby("producer_id").agg(
-            batches=("time", "size"),
-            records=("record_count", "sum"),
-            resent=("resent", "sum"),
-            refused=("refused", "sum"),
-        )
-    )
-    gaps["missing"] = (gaps["found"] - gaps["expected"]) % _WRAP
-    found = found.join(gaps.groupby("producer_id")["missing"].agg(gaps="size", missing="sum"))
-    outcome = pd.DataFrame(
-        {name: spans["outcome"].isin(of).astype("int64") for name, of in _OUTCOMES.items()}
-    )
-    outcome["longest_ms"] = spans["duration_ms"]
-    ended = outcome.groupby(spans["producer_id"]).agg(
-        dict.fromkeys(_OUTCOMES, "sum") | {"longest_ms": "max"}
-    )
-    found = found.join(ended)
-    counts = found.columns.difference(["longest_ms", "first_time", "last_time", "last_epoch"])
-    found[counts] = found[counts].fillna(0)
-    found = found.reset_index().merge(_names(batches, told), on="producer_id", how="left")
-    trouble = found[["fenced", "refused", "gaps", "ended_by_broker", "unfinished"]].sum(axis=1)
-    order = trouble.sort_values(ascending=False, kind="stable").index
-    return shaped(found.loc[order], COLUMNS)
+_PRODUCED: Final = "(from batches where api = 'Produce' and producer_id is not null)"
+"""SQL: the batches of producers that have an id."""
 
+_NAMES: Final = f"""(
+  with told as (
+    select coalesce(given_producer_id, producer_id) as producer_id, transactional_id,
+      -- AddPartitionsToTxn may be of a broker, since KIP-890; these only producers send.
+      case when api in ('InitProducerId', 'AddOffsetsToTxn', 'TxnOffsetCommit', 'EndTxn')
+        then client_id end as client_id, (0, null, nth) as place
+    from transactions
+    union all by name
+    select producer_id, client_id, (1, time, nth) as place from {_PRODUCED})
+  select producer_id, arg_min(client_id, place) as client_id,
+    arg_min(transactional_id, place) as transactional_id
+  from told where producer_id is not null group by all)"""
+"""SQL: the client id and the transactional id of each producer id, as far as they are told."""
 
-_OUTCOMES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+_HEARD: Final = f"""(
+  select {_ID}, time, error_code, (time, 0, nth) as place from {_PRODUCED}
+  union all
+  select given_producer_id, given_producer_epoch, time, error_code, (time, 1, nth)
+  from transactions where given_producer_id is not null and api = 'InitProducerId'
+  union all
+  select {_ID}, time, error_code, (time, 2, nth)
+  from transactions where producer_id is not null and api != 'WriteTxnMarkers')"""
+"""SQL: each time that a producer is heard of; `place` orders them."""
+
+_GAPS: Final = f"""(
+  with steps as (
+    select *, base_sequence - lag(base_sequence) over in_time < {-(_WRAP // 2)} as wraps
+    from {_PRODUCED}
+    where base_sequence is not null and record_count is not null and topic is not null
+      and partition is not null
+    window in_time as (partition by {_LOG} order by time, nth)),
+  numbered as (
+    select *, base_sequence + {_WRAP} * count(*) filter (wraps) over (
+      partition by {_LOG} order by time, nth rows unbounded preceding) as first
+    from steps),
+  once as (
+    from numbered
+    qualify row_number() over (partition by {_LOG}, first order by time, nth) = 1),
+  followed as (
+    select *, max(first + record_count) over (
+      partition by {_LOG} order by first rows between unbounded preceding and 1 preceding) as due
+    from once)
+  select {_LOG}, time, nth, due % {_WRAP} as expected, base_sequence as found,
+    (first - due) % {_WRAP} as missing
+  from followed where first > due)"""
+"""SQL: sequence numbers that no batch has, between others of the producer in the partition."""
+
+_ACTIVITY: Final = f"""(
+  select {_ID}, time, (time, 0, nth) as place,
+    coalesce(topic, '') || '/' || partition as wrote_to, record_count as records, bytes,
+    null as group_id
+  from {_PRODUCED} where is_transactional and error_code = 0
+  union all
+  select {_ID}, time, (time, 1, nth), null, null, null, group_id from transactions
+  where api in ('AddPartitionsToTxn', 'AddOffsetsToTxn', 'TxnOffsetCommit') and error_code = 0
+    and not coalesce(verify_only, false))"""
+"""SQL: what became part of transactions."""
+
+_ENDS: Final = f"""(
+  with ended as (
+    from transactions
+    where api in ('EndTxn', 'WriteTxnMarkers') and error_code = 0 and committed is not null),
+  bumped as (
+    select {_ID}, time, response_time, api, committed, 0 as source, nth from ended
+    -- The epoch that the transaction had is one less where its end has raised it.
+    union all
+    select producer_id, producer_epoch - 1, time, response_time, api, committed, 1, nth
+    from ended where api = 'WriteTxnMarkers')
+  select {_ID}, time as told_time, response_time as end_time,
+    case when committed then 'committed' when api = 'EndTxn' then 'aborted'
+      else 'aborted by the broker' end as outcome
+  from bumped
+  qualify row_number() over (partition by {_ID}, time order by api, source, nth) = 1)"""
+"""SQL: what ends transactions."""
+
+_FAILED: Final = f"""(
+  select {_ID}, time as attempt, arg_min(coalesce(error, 'no answer'), nth) as error
+  from transactions where api = 'EndTxn' and coalesce(error_code != 0, true) group by all)"""
+"""SQL: attempts to end a transaction that failed."""
+
+TRANSACTIONS: Final = f"""(
+  with until as (
+    select did.*, end_time, outcome from {_ACTIVITY} as did asof left join {_ENDS} as ends
+      on did.producer_id = ends.producer_id and did.producer_epoch = ends.producer_epoch
+        and did.time <= ends.told_time),
+  tried as (
+    select until.*, attempt, error from until asof left join {_FAILED} as failed
+      on until.producer_id = failed.producer_id and until.producer_epoch = failed.producer_epoch
+        and until.time <= failed.attempt),
+  spans as (
+    select {_ID}, end_time, min(time) as start_time, min(place) as place,
+      arg_min(outcome, place) as told, arg_min(attempt, place) as attempt,
+      arg_min(error, place) as tried, count(distinct wrote_to) as partitions,
+      coalesce(sum(records), 0) as records, coalesce(sum(bytes), 0) as bytes,
+      arg_min(group_id, place) as group_id
+    from tried where producer_id is not null and producer_epoch is not null and time is not null
+    group by all)
+  select spans.* exclude (told, tried, attempt), client_id, transactional_id,
+    case when coalesce(told != 'aborted by the broker' and attempt > end_time, false) then null
+      else tried end as error,
+    coalesce(told, case when error is null then 'open' else 'failed' end) as outcome,
+    {ms("start_time", "end_time")} as duration_ms
+  from spans left join {_NAMES} using (producer_id))"""
+"""SQL: a row for each transaction that something became part of."""
+
+_COUNTS: Final = (
+    "batches", "records", "resent", "refused", "gaps", "missing", "committed", "aborted",
+    "ended_by_broker", "unfinished",
+)  # fmt: skip
+
+_PRODUCERS: Final = f"""
+  with heard as (
+    select producer_id, coalesce(arg_min(producer_epoch, place), 0) as first_epoch,
+      max(producer_epoch) as last_epoch, count(*) filter (error_code in {FENCED}) as fenced,
+      min(time) as first_time, max(time) as last_time, min(place) as place
+    from {_HEARD} group by all),
+  wrote as (
+    select producer_id, count(*) as batches, coalesce(sum(record_count), 0) as records,
+      count(*) - count(distinct ({_LOG}, base_sequence)) as resent,
+      count(*) filter (error_code in {REFUSED}) as refused
+    from {_PRODUCED} group by all),
+  gaps as (
+    select producer_id, count(*) as gaps, sum(missing) as missing from {_GAPS} group by all),
+  ended as (
+    select producer_id, count(*) filter (outcome = 'committed') as committed,
+      count(*) filter (outcome = 'aborted') as aborted,
+      count(*) filter (outcome = 'aborted by the broker') as ended_by_broker,
+      count(*) filter (outcome in ('failed', 'open')) as unfinished,
+      max(duration_ms) as longest_ms
+    from {TRANSACTIONS} group by all),
+  counts as (
+    select heard.* exclude (place), place, longest_ms, client_id, transactional_id,
+      {", ".join(f"coalesce({name}, 0) as {name}" for name in _COUNTS)}
+    from heard left join wrote using (producer_id) left join gaps using (producer_id)
+      left join ended using (producer_id) left join {_NAMES} using (producer_id))
+  from counts order by fenced + refused + gaps + ended_by_broker + unfinished desc, place"""
+
+_SHOWN: Final[Mapping[str, tuple[str, tuple[TableColumn, ...]]]] = MappingProxyType(
     {
-        "committed": ("committed",),
-        "aborted": ("aborted",),
-        "ended_by_broker": ("aborted by the broker",),
-        "unfinished": ("failed", "open"),
+        "producers": (_PRODUCERS, COLUMNS),
+        "transactions": (f"from {TRANSACTIONS} order by place", TRANSACTION_COLUMNS),
+        "gaps": (
+            f"from {_GAPS} left join {_NAMES} using (producer_id) order by time, nth",
+            GAP_COLUMNS,
+        ),
     }
 )
-
-
-def _heard(batches: pd.DataFrame, told: pd.DataFrame) -> pd.DataFrame:
-    """Each time that a producer is heard of, in order: its id and epoch, and whether fenced."""
-    given = told[told["given_producer_id"].notna() & (told["api"] == "InitProducerId")]
-    given = given.assign(
-        producer_id=given["given_producer_id"], producer_epoch=given["given_producer_epoch"]
-    )
-    own = told[told["producer_id"].notna() & (told["api"] != "WriteTxnMarkers")]
-    wanted = [*_ID, "time", "error_code"]
-    rows = pd.concat([batches[wanted], given[wanted], own[wanted]])
-    return rows.assign(fenced=rows["error_code"].isin(FENCED)).sort_values("time", kind="stable")
-
-
-def _names(batches: pd.DataFrame, told: pd.DataFrame) -> pd.DataFrame:
-    """The client id and the transactional id of each producer id, as far as they are told."""
-    of_client = told["api"].isin(_OF_CLIENTS)
-    told = told.assign(producer_id=told["given_producer_id"].fillna(told["producer_id"]))
-    told = told.assign(client_id=told["client_id"].where(of_client))
-    wanted = ["producer_id", "client_id", "transactional_id"]
-    rows = pd.concat([told[wanted], batches[wanted[:2]]])
-    return rows.groupby("producer_id", as_index=False)[wanted[1:]].first()
-
-
-_OF_CLIENTS: Final = ("InitProducerId", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn")
-"""What only producers send; AddPartitionsToTxn may be of a broker, since KIP-890."""
-
-
-def _gaps(batches: pd.DataFrame) -> pd.DataFrame:
-    """Sequence numbers that no batch has, between others of the producer in the partition."""
-    rows = batches[batches["base_sequence"].notna() & batches["record_count"].notna()]
-    step = rows.groupby(_LOG)["base_sequence"].diff()
-    wrapped = (step < -(_WRAP // 2)).fillna(False).astype("int64")
-    wraps = wrapped.groupby([rows[name] for name in _LOG]).cumsum()
-    first = rows["base_sequence"].astype("int64") + _WRAP * wraps
-    rows = rows.assign(first=first, behind=first + rows["record_count"].astype("int64"))
-    rows = rows.sort_values("first", kind="stable").drop_duplicates([*_LOG, "first"])
-    rows["seen"] = rows.groupby(_LOG)["behind"].cummax()
-    rows["expected"] = rows.groupby(_LOG)["seen"].shift()
-    rows = rows[rows["expected"].notna() & (rows["first"] > rows["expected"])]
-    rows = rows.assign(
-        expected=rows["expected"].astype("int64") % _WRAP,
-        found=rows["base_sequence"].astype("int64"),
-    )
-    return rows.sort_values("time", kind="stable")
-
-
-def _of_gaps(batches: pd.DataFrame, told: pd.DataFrame) -> pd.DataFrame:
-    gaps = _gaps(batches).drop(columns="client_id")
-    return shaped(gaps.merge(_names(batches, told), on="producer_id", how="left"), GAP_COLUMNS)
-
-
-def _spans(batches: pd.DataFrame, told: pd.DataFrame) -> pd.DataFrame:
-    """A row for each transaction that something became part of."""
-    did = _activity(batches, told)
-    did = as_of(did, _ends(told), on="time", by=_ID, direction="forward")
-    failed = told[(told["api"] == "EndTxn") & (told["error_code"] != 0).fillna(True)]
-    failed = failed[[*_ID, "time", "error"]].assign(attempt=failed["time"])
-    failed["error"] = failed["error"].fillna("no answer")
-    did = as_of(did, failed.dropna(subset=_ID), on="time", by=_ID, direction="forward")
-    spans = did.groupby([*_ID, "end_time"], dropna=False, sort=False).agg(
-        start_time=("time", "min"),
-        outcome=("outcome", "first"),
-        error=("error", "first"),
-        attempt=("attempt", "first"),
-        partitions=("where", "nunique"),
-        records=("records", "sum"),
-        bytes=("bytes", "sum"),
-        group_id=("group_id", "first"),
-    )
-    spans = spans.reset_index().sort_values("start_time", kind="stable", ignore_index=True)
-    later = spans["outcome"].isin(["committed", "aborted"]) & (spans["attempt"] > spans["end_time"])
-    spans["error"] = spans["error"].mask(later)
-    unknown = spans["error"].map(lambda _: "failed", na_action="ignore").fillna("open")
-    spans["outcome"] = spans["outcome"].fillna(unknown)
-    spans["duration_ms"] = milliseconds(spans["end_time"] - spans["start_time"])
-    return spans
-
-
-def _activity(batches: pd.DataFrame, told: pd.DataFrame) -> pd.DataFrame:
-    """What became part of transactions: id, epoch, time, where, records, bytes, group_id."""
-    wrote = batches[batches["is_transactional"].fillna(False) & (batches["error_code"] == 0)]
-    where = wrote["topic"].fillna("") + "/" + wrote["partition"].astype("str")
-    wrote = wrote.assign(where=where, records=wrote["record_count"])
-    added = told[told["api"].isin(_ADDS) & (told["error_code"] == 0)]
-    added = added[~added["verify_only"].fillna(False).astype("bool")]
-    wanted = [*_ID, "time", "where", "records", "bytes", "group_id"]
-    rows = pd.concat([wrote, added]).reindex(columns=wanted)
-    return rows.dropna(subset=[*_ID, "time"]).reset_index(drop=True)
-
-
-_ADDS: Final = ("AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit")
-
-
-def _ends(told: pd.DataFrame) -> pd.DataFrame:
-    """What ends transactions: id, the epoch that the transaction had, time, end_time, outcome."""
-    told = told[(told["error_code"] == 0) & told["committed"].notna()]
-    did = told["committed"].astype("bool")
-    asked = told[told["api"] == "EndTxn"]
-    asked = asked.assign(outcome=did.map({True: "committed", False: "aborted"}))
-    marked = told[told["api"] == "WriteTxnMarkers"]
-    marked = marked.assign(outcome=did.map({True: "committed", False: "aborted by the broker"}))
-    bumped = marked.assign(producer_epoch=marked["producer_epoch"] - 1)
-    rows = pd.concat([asked, marked, bumped])
-    rows["end_time"] = rows["response_time"]
-    return rows[[*_ID, "time", "end_time", "outcome"]].dropna(subset=[*_ID, "time"])
-
-
-def _of_transactions(batches: pd.DataFrame, told: pd.DataFrame) -> pd.DataFrame:
-    spans = _spans(batches, told).merge(_names(batches, told), on="producer_id", how="left")
-    return shaped(spans, TRANSACTION_COLUMNS)
-
-
-_SHOWN: Final[Mapping[str, Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame]]] = (
-    MappingProxyType({"producers": _producers, "transactions": _of_transactions, "gaps": _of_gaps})
-)
+"""Query and columns of what can be shown."""

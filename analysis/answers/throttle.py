@@ -16,8 +16,9 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.common import Tables, counted, exchanges_by, milliseconds, shaped
-from dissector.tables import TIME, TableColumn
+from analysis.answers.asking import Tables, asking
+from analysis.answers.common import counted, mapped, ms, rows_by, shaped
+from dissector.tables import EXCHANGES, TIME, TableColumn
 
 COLUMNS: Final = (
     TableColumn("responses", pa.int64(), "responses that tell a throttle time"),
@@ -56,56 +57,38 @@ def throttle(tables: Tables, *, by: Sequence[str] = ("client_id", "broker", "api
     `by`: columns to group by (see `common`), which come first in the result. Then `COLUMNS`.
     Raises DissectorError for a column that does not exist.
     """
-    rows = exchanges_by(tables, by)
-    rows = rows[rows["throttle_time_ms"].fillna(0) > 0]
-    rows = _judged(rows, tables["exchanges"])
-    found = counted(
+    rows = rows_by(_JUDGED, EXCHANGES.schema.names, by)
+    query = counted(
         rows,
         by,
-        responses=("throttle_time_ms", "size"),
-        total_ms=("throttle_time_ms", "sum"),
-        longest_ms=("throttle_time_ms", "max"),
-        honoured=("honoured", "sum"),
-        early=("early", "sum"),
-        earliest_ms=("early_ms", "max"),
-        held=("held", "sum"),
-        last=("last", "sum"),
-        first_time=("response_time", "min"),
-        last_time=("response_time", "max"),
+        "total_ms desc, min(nth)",
+        responses="count(*)",
+        total_ms="sum(throttle_time_ms)",
+        longest_ms="max(throttle_time_ms)",
+        honoured="count(*) filter (not (held or early or last))",
+        early="count(*) filter (early)",
+        earliest_ms="max(early_ms) filter (early)",
+        held="count(*) filter (held)",
+        last="count(*) filter (last)",
+        first_time="min(response_time)",
+        last_time="max(response_time)",
     )
-    return shaped(found.sort_values("total_ms", ascending=False, kind="stable"), COLUMNS, by)
+    with asking(tables, ("exchanges", "connections")) as ask:
+        return shaped(ask(query), COLUMNS, by)
 
 
-def _judged(rows: pd.DataFrame, exchanges: pd.DataFrame) -> pd.DataFrame:
-    """Throttled responses, with whether each was honoured, early, held or last, and early_ms."""
-    waited = _next_request(rows, exchanges)
-    early_ms = rows["throttle_time_ms"].astype("float64") - waited
-    since = rows["api"].map(CLIENT_WAITS_SINCE).fillna(0)
-    held = (rows["api_version"] < since) & (rows["latency_ms"] >= rows["throttle_time_ms"])
-    held = held.fillna(False).astype("bool")
-    early = (early_ms > TOLERANCE_MS) & ~held
-    last = waited.isna() & ~held
-    return rows.assign(
-        held=held,
-        early=early,
-        last=last,
-        honoured=~(held | early | last),
-        early_ms=early_ms.where(early),
-    )
-
-
-def _next_request(rows: pd.DataFrame, exchanges: pd.DataFrame) -> pd.Series[float]:
-    """From the end of each response to the next request of its connection, in ms; NaN for none."""
-    asked = exchanges[["connection_id", "request_time"]].dropna()
-    asked = asked.sort_values("request_time", kind="stable")
-    ends = rows[["connection_id", "response_end_time"]].dropna().sort_values("response_end_time")
-    found = pd.merge_asof(
-        ends.reset_index(),
-        asked,
-        left_on="response_end_time",
-        right_on="request_time",
-        by="connection_id",
-        direction="forward",
-        allow_exact_matches=False,
-    ).set_index("index")
-    return milliseconds(found["request_time"] - found["response_end_time"]).reindex(rows.index)
+_JUDGED: Final = f"""(
+  with throttled as (from exchanges where throttle_time_ms > 0),
+  asked as (
+    select connection_id, request_time as next_time from exchanges
+    where connection_id in (select connection_id from throttled) and request_time is not null)
+  select throttled.*,
+    throttle_time_ms - {ms("response_end_time", "next_time")} as early_ms,
+    coalesce(api_version < coalesce({mapped("api", CLIENT_WAITS_SINCE)}, 0)
+      and latency_ms >= throttle_time_ms, false) as held,
+    coalesce(early_ms > {TOLERANCE_MS}, false) and not held as early,
+    early_ms is null and not held as last
+  from throttled asof left join asked
+    on throttled.connection_id = asked.connection_id and response_end_time < next_time)"""
+"""SQL: throttled responses, with how much too early the connection's next request came, and whether
+each was held, early or the last; else it was honoured."""

@@ -13,8 +13,9 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.common import Tables, columns_of, grouped, shaped
-from analysis.answers.who import movers
+from analysis.answers.asking import Tables, asking
+from analysis.answers.common import columns_of, counted, shaped
+from analysis.answers.who import MOVERS
 from dissector.tables import PARTITIONS, TIME, TableColumn
 
 COLUMNS: Final = (
@@ -41,18 +42,17 @@ def topology(tables: Tables) -> pd.DataFrame:
 
     The columns are `COLUMNS`.
     """
-    rows = movers(tables).rename(columns={"client_ip": "client"})
-    requests = rows.drop_duplicates([*_KEY, "connection_id", "correlation_id", "time"])
-    groups = grouped(rows, _KEY)
-    found = groups.agg(
-        connections=("connection_id", "nunique"),
-        partitions=("partition", "nunique"),
-        bytes=("bytes", "sum"),
-        first_time=("time", "min"),
-        last_time=("time", "max"),
+    query = counted(
+        MOVERS,
+        _KEY,
+        "topic, action desc, coalesce(sum(bytes), 0) desc, min(nth)",
+        connections="count(distinct connection_id)",
+        partitions="count(distinct partition)",
+        requests="count(distinct (connection_id, correlation_id, time))",
+        records="sum(record_count)",
+        bytes="coalesce(sum(bytes), 0)",
+        first_time="min(time)",
+        last_time="max(time)",
     )
-    found["records"] = groups["record_count"].sum(min_count=1)
-    found["requests"] = grouped(requests, _KEY).size()
-    order = ["topic", "action", "bytes"]
-    found = found.reset_index().sort_values(order, ascending=[True, False, False], kind="stable")
-    return shaped(found, COLUMNS)
+    with asking(tables, ("partitions", "exchanges", "connections")) as ask:
+        return shaped(ask(query), COLUMNS)

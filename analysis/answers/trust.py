@@ -13,8 +13,9 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.common import Tables, shaped
-from analysis.answers.unanswered import unanswered
+from analysis.answers.asking import Tables, asking
+from analysis.answers.common import shaped
+from analysis.answers.unanswered import EXPLAINED
 from dissector.tables import TableColumn
 
 COLUMNS: Final = (
@@ -29,83 +30,78 @@ COLUMNS: Final = (
 def trust(tables: Tables) -> pd.DataFrame:
     """A row for each way to fall short, also where nothing does; then the kinds of problems.
 
-    The columns are `COLUMNS`. Without connections there are no rows.
+    The columns are `COLUMNS`. Without connections there are only the problems.
     """
-    connections = tables["connections"]
-    problems = _problems(tables["problems"])
-    if not len(connections):
+    with asking(tables, ("connections", "exchanges", "batches", "problems")) as ask:
+        flaws = [ask(query) for query in _FLAWS]
+        problems = ask(_PROBLEMS)
+    if not flaws[0]["of"].iloc[0]:
         return shaped(problems, COLUMNS)
-    rows = [*_of_connections(connections), *_of_exchanges(tables), _of_batches(tables["batches"])]
-    return shaped(pd.concat([pd.DataFrame(rows), problems], ignore_index=True), COLUMNS)
+    return shaped(pd.concat([*flaws, problems], ignore_index=True), COLUMNS)
 
 
-def _flaw(
-    name: str, found: pd.Series[bool], detail: str | None = None, size: pd.Series[int] | None = None
-) -> dict[str, object]:
-    found = found.fillna(False).astype("bool")
-    bytes = None if size is None else int(size[found].sum())
-    return {
-        "flaw": name, "count": int(found.sum()), "of": len(found), "bytes": bytes,
-        "detail": detail if found.any() else None,
-    }  # fmt: skip
+def _flaw(name: str, rows: str, fault: str, detail: str = "null", bytes: str = "null") -> str:
+    """A query for one row: how many rows have the fault, and what is to be said of these."""
+    return f"""
+      with every as (select *, coalesce({fault}, false) as faulty from {rows}),
+      those as (from every where faulty)
+      select '{name}' as flaw, count(*) filter (faulty) as count, count(*) as "of",
+        (select {bytes} from those limit 1)::bigint as bytes,
+        (select {detail} from those limit 1) as detail
+      from every"""
 
 
-def _of_connections(rows: pd.DataFrame) -> list[dict[str, object]]:
-    size = rows["client_bytes"].fillna(0) + rows["broker_bytes"].fillna(0)
-    lost = rows["client_lost_bytes"].fillna(0) + rows["broker_lost_bytes"].fillna(0)
-    kafka = rows["protocol"] == "kafka"
-    silent = (rows["client_packets"] == 0) | (rows["broker_packets"] == 0)
-    unknown = (rows["protocol"] == "unknown") & (size > 0)
-    ports = rows["broker_port"][unknown].value_counts().index
-    worst = lost.sort_values(ascending=False, kind="stable").index
-    return [
-        _flaw(
-            "connections of no known protocol", unknown,
-            f"most with port {ports[0]}" if len(ports) else None, size,
-        ),
-        _flaw(
-            "connections encrypted", rows["protocol"] == "tls", "a key log decrypts them", size
-        ),
-        _flaw("connections begun before the capture", (rows["opened"] == False)[kafka]),  # noqa: E712
-        _flaw("connections with one side only", silent[kafka], "no latency is known of them"),
-        _flaw(
-            "connections with holes", (lost > 0)[kafka],
-            f"most in connection {rows['connection_id'][worst[0]]}", lost[kafka],
-        ),
-    ]  # fmt: skip
+def _most_frequent(value: str) -> str:
+    """The three that are most frequent, by comma."""
+    return f"""
+      (select string_agg(each, ', ' order by place) from (
+        select {value} as each, row_number() over (order by count(*) desc, min(nth)) as place
+        from those group by each) where place <= 3)"""
 
 
-def _of_exchanges(tables: Tables) -> list[dict[str, object]]:
-    rows = tables["exchanges"]
-    status = rows["status"]
-    unread = rows[status == "undecoded"]
-    what = unread["api"].fillna("an unknown API") + " " + unread["api_version"].astype("str")
-    kinds = what.fillna("an unknown API").value_counts().index
-    gone = unanswered(tables, by=["why"])
-    gone = gone[gone["why"].isin(["loss", "one_sided", "capture_end"])]
-    asked = int((status != "request_missing").sum())
-    return [
-        _flaw("exchanges not decoded", status == "undecoded", ", ".join(kinds[:3])),
-        _flaw("responses without their request", status == "request_missing"),
-        {
-            "flaw": "requests whose answer may not be in the capture",
-            "count": int(gone["requests"].sum()), "of": asked, "bytes": None,
-            "detail": ", ".join(gone["why"]) or None,
-        },
-    ]  # fmt: skip
+_CONNECTIONS: Final = """(
+  select *, coalesce(client_bytes, 0) + coalesce(broker_bytes, 0) as size,
+    coalesce(client_lost_bytes, 0) + coalesce(broker_lost_bytes, 0) as lost
+  from connections)"""
+_KAFKA: Final = f"(from {_CONNECTIONS} where protocol = 'kafka')"
+_REQUESTS: Final = f"""(
+  select nth, why from exchanges left join {EXPLAINED} as explained using (nth)
+  where exchanges.status != 'request_missing')"""
 
+_FLAWS: Final = (
+    _flaw(
+        "connections of no known protocol", _CONNECTIONS, "protocol = 'unknown' and size > 0",
+        "'most with port ' || mode(broker_port)", "coalesce(sum(size), 0)",
+    ),
+    _flaw(
+        "connections encrypted", _CONNECTIONS, "protocol = 'tls'",
+        "'a key log decrypts them'", "coalesce(sum(size), 0)",
+    ),
+    _flaw("connections begun before the capture", _KAFKA, "not opened"),
+    _flaw(
+        "connections with one side only", _KAFKA, "client_packets = 0 or broker_packets = 0",
+        "'no latency is known of them'",
+    ),
+    _flaw(
+        "connections with holes", _KAFKA, "lost > 0",
+        "'most in connection ' || arg_min(connection_id, (-lost, nth))", "coalesce(sum(lost), 0)",
+    ),
+    _flaw(
+        "exchanges not decoded", "exchanges", "status = 'undecoded'",
+        _most_frequent("coalesce(api || ' ' || api_version, 'an unknown API')"),
+    ),
+    _flaw("responses without their request", "exchanges", "status = 'request_missing'"),
+    _flaw(
+        "requests whose answer may not be in the capture", _REQUESTS,
+        "why in ('loss', 'one_sided', 'capture_end')", _most_frequent("why"),
+    ),
+    _flaw(
+        "batches with a wrong checksum", "batches", "not crc_ok",
+        "'first in ' || arg_min(topic || '-' || partition, nth)", "coalesce(sum(bytes), 0)",
+    ),
+)  # fmt: skip
 
-def _of_batches(rows: pd.DataFrame) -> dict[str, object]:
-    bad = rows["crc_ok"] == False  # noqa: E712
-    worst = rows[bad.fillna(False)]
-    place = f"first in {worst['topic'].iloc[0]}-{worst['partition'].iloc[0]}" if len(worst) else ""
-    return _flaw("batches with a wrong checksum", bad, place, rows["bytes"])
-
-
-def _problems(rows: pd.DataFrame) -> pd.DataFrame:
-    found = rows.groupby(["stage", "kind"], sort=False, dropna=False).agg(
-        count=("kind", "size"), bytes=("bytes", "sum"), detail=("detail", "first")
-    )
-    found = found.reset_index().sort_values("count", ascending=False, kind="stable")
-    flaw = "problem: " + found["stage"] + " " + found["kind"]
-    return found.assign(flaw=flaw, of=None)
+_PROBLEMS: Final = """
+  select 'problem: ' || stage || ' ' || kind as flaw, count(*) as count, null::bigint as "of",
+    coalesce(sum(bytes), 0) as bytes, arg_min(detail, nth) as detail
+  from problems group by stage, kind order by count(*) desc, min(nth)"""

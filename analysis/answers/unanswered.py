@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.common import Tables, counted, milliseconds, rows_by, shaped
+from analysis.answers.asking import Tables, asking
+from analysis.answers.common import counted, ms, rows_by, shaped, words
 from analysis.answers.waits import GROUP_WAITS
-from dissector.tables import TIME, TableColumn
+from dissector.tables import EXCHANGES, TIME, TableColumn
 
 COLUMNS: Final = (
     TableColumn("why", pa.string(), "loss, one_sided, reset, timeout, closed or capture_end"),
@@ -46,39 +46,30 @@ def unanswered(
     `COLUMNS`, as far as they are not among them.
     Raises DissectorError for a column that does not exist.
     """
-    rows = tables["exchanges"]
-    rows = _explained(rows[rows["status"] == "unanswered"], tables["connections"])
-    rows = rows_by(rows, tables, by)
-    found = counted(
-        rows.sort_values("request_time", kind="stable"),
+    query = counted(
+        rows_by(EXPLAINED, (*EXCHANGES.schema.names, "why", "waited_ms"), by),
         by,
-        why=("why", "first"),
-        requests=("status", "size"),
-        connections=("connection_id", "nunique"),
-        longest_ms=("waited_ms", "max"),
-        first_time=("request_time", "min"),
-        last_time=("request_time", "max"),
-        first_packet=("request_packet", "first"),
+        "count(*) desc, min((request_time, nth))",
+        why="arg_min(why, (request_time, nth))",
+        requests="count(*)",
+        connections="count(distinct connection_id)",
+        longest_ms="max(waited_ms)",
+        first_time="min(request_time)",
+        last_time="max(request_time)",
+        first_packet="arg_min(request_packet, (request_time, nth))",
     )
-    return shaped(found.sort_values("requests", ascending=False, kind="stable"), COLUMNS, by)
+    with asking(tables, ("exchanges", "connections")) as ask:
+        return shaped(ask(query), COLUMNS, by)
 
 
-def _explained(rows: pd.DataFrame, connections: pd.DataFrame) -> pd.DataFrame:
-    """The rows, with why and waited_ms."""
-    ends = connections.set_index("connection_id").reindex(rows["connection_id"])
-    ends = ends.set_axis(rows.index)
-    waited = milliseconds(ends["last_time"] - rows["request_end_time"])
-    patience = rows["max_wait_ms"].astype("float64").fillna(0).clip(lower=TIMEOUT_MS)
-    lost = ends["client_lost_bytes"].fillna(0) + ends["broker_lost_bytes"].fillna(0)
-    whys = {
-        "loss": lost > 0,
-        "one_sided": ends["broker_packets"].fillna(0) == 0,
-        "reset": ends["closed"] == "rst",
-        "timeout": (ends["closed"] == "fin")
-        & (waited >= patience)
-        & ~rows["api"].isin(GROUP_WAITS),
-        "closed": ends["closed"] == "fin",
-    }
-    tests = [test.to_numpy(np.bool_, na_value=False) for test in whys.values()]
-    why = np.select(tests, list(whys), "capture_end")
-    return rows.assign(why=pd.Series(why, rows.index, dtype="str"), waited_ms=waited)
+EXPLAINED: Final = f"""(
+  select exchanges.*, {ms("request_end_time", "last_time")} as waited_ms,
+    case when coalesce(client_lost_bytes, 0) + coalesce(broker_lost_bytes, 0) > 0 then 'loss'
+      when coalesce(broker_packets, 0) = 0 then 'one_sided'
+      when closed = 'rst' then 'reset'
+      when closed = 'fin' and waited_ms >= greatest(coalesce(max_wait_ms, 0), {TIMEOUT_MS})
+        and not coalesce(api in {words(GROUP_WAITS)}, false) then 'timeout'
+      when closed = 'fin' then 'closed'
+      else 'capture_end' end as why
+  from exchanges left join connections using (connection_id) where status = 'unanswered')"""
+"""SQL: the requests without an answer, with why, and how long their client waited."""

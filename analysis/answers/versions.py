@@ -18,7 +18,8 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
-from analysis.answers.common import Tables, columns_of, grouped, rows_by, shaped
+from analysis.answers.asking import Tables, asking
+from analysis.answers.common import columns_of, counted, mapped, rows_by, shaped, words
 from dissector.tables import EXCHANGES, TIME, TableColumn
 
 COLUMNS: Final = (
@@ -71,16 +72,22 @@ def versions(tables: Tables) -> pd.DataFrame:
 
     The columns are `COLUMNS`, in order of client and API.
     """
-    rows = tables["exchanges"]
-    kept = rows["api"].map({api: since for api, (since, _) in REMOVED.items()}).astype("Int16")
-    gone = rows["api"].isin(REMOVED) & (rows["api_version"] < kept).fillna(True).astype("bool")
-    rows = rows_by(rows.assign(kept_since=kept)[gone], tables, _KEY)
-    found = grouped(rows, _KEY).agg(
-        kept_since=("kept_since", "first"),
-        requests=("api", "size"),
-        first_time=("request_time", "min"),
-        last_time=("request_time", "max"),
+    query = counted(
+        rows_by(_GONE, EXCHANGES.schema.names, _KEY),
+        _KEY,
+        ", ".join(_KEY),
+        kept_since="any_value(kept_since)",
+        breaks=mapped("api", {api: breaks for api, (_, breaks) in REMOVED.items()}),
+        requests="count(*)",
+        first_time="min(request_time)",
+        last_time="max(request_time)",
     )
-    found = found.reset_index()
-    found["breaks"] = found["api"].map({api: breaks for api, (_, breaks) in REMOVED.items()})
-    return shaped(found.sort_values(list(_KEY), kind="stable"), COLUMNS)
+    with asking(tables, ("exchanges", "connections")) as ask:
+        return shaped(ask(query), COLUMNS)
+
+
+_GONE: Final = f"""(
+  select *, {mapped("api", {api: since for api, (since, _) in REMOVED.items()})} as kept_since
+  from exchanges
+  where api in {words(REMOVED)} and coalesce(api_version < kept_since, true))"""
+"""SQL: the exchanges in versions that were removed."""

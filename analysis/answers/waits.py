@@ -15,57 +15,63 @@ The latency that is left, net of these, is what the network and the broker took.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import pandas as pd
 
-from analysis.answers.common import Tables, milliseconds
+from analysis.answers.asking import asking
+from analysis.answers.common import words
 
 GROUP_WAITS: Final = ("JoinGroup", "SyncGroup")
 """Their latency ends when others act: net of wait, nothing is known of it."""
 
+WAITS: Final = ("behind_ms", "poll_ms", "net_ms")
+"""The columns that `WAITED` has beside those of `exchanges`."""
 
-def waits(tables: Tables) -> pd.DataFrame:
-    """Of each exchange, by its index, in ms, all float64; NaN where there is no latency.
+WAITED: Final = f"""(
+  with fetched as (
+    select connection_id, correlation_id, min(epoch_ns(max_timestamp)) as written
+    from batches where api in ('Fetch', 'ShareFetch') group by all),
+  queued as (
+    select *, epoch_ns(request_end_time) as asked, epoch_ns(response_time) as replied,
+      -- The last response to those that were sent before.
+      max(epoch_ns(response_time)) over (
+        partition by connection_id order by request_end_time, nth
+        rows between unbounded preceding and 1 preceding) as earlier
+    from exchanges),
+  begun as (
+    select * exclude (asked, replied, earlier, written),
+      case when asked is null or replied is null then null
+        when earlier is null then 0
+        else greatest(least(earlier, replied) - asked, 0) / 1e6 end as behind_ms,
+      latency_ms - behind_ms as own_ms,
+      coalesce((written - asked) / 1e6, 0) - behind_ms as unwritten_ms
+    from queued left join fetched using (connection_id, correlation_id)),
+  polled as (
+    select *,
+      case when own_ms is null or api in {words(GROUP_WAITS)} then own_ms
+        when max_wait_ms is null then 0
+        when coalesce(record_bytes, 0) = 0 and coalesce(error_count, 0) = 0
+        then least(greatest(own_ms, 0), own_ms, max_wait_ms)
+        else least(greatest(unwritten_ms, 0), own_ms, max_wait_ms) end as poll_ms
+    from begun)
+  select * exclude (own_ms, unwritten_ms),
+    case when coalesce(api in {words(GROUP_WAITS)}, false) then null
+      else own_ms - poll_ms end as net_ms
+  from polled)"""
+"""SQL of the exchanges, each with how much of its latency was no work; needs `batches`, too.
 
-    behind_ms  the broker was still at earlier requests of the connection
-    poll_ms    then it waited, by design; the rest of the latency for `GROUP_WAITS`
-    net_ms     what is left of the latency; NaN for `GROUP_WAITS`
+behind_ms  the broker was still at earlier requests of the connection
+poll_ms    then it waited, by design; the rest of the latency for `GROUP_WAITS`
+net_ms     what is left of the latency; null for `GROUP_WAITS`
 
-    Needs `exchanges` and `batches`.
-    """
-    rows = tables["exchanges"]
-    latency = rows["latency_ms"]
-    behind = _behind(rows)
-    own = latency - behind
-    empty = rows["record_bytes"].fillna(0).eq(0) & rows["error_count"].fillna(0).eq(0)
-    poll = own.where(empty, _until_written(tables) - behind)
-    poll = poll.clip(lower=0, upper=own.clip(upper=rows["max_wait_ms"].astype("float64")))
-    in_group = rows["api"].isin(GROUP_WAITS)
-    poll = poll.where(rows["max_wait_ms"].notna(), 0.0).mask(in_group, own).where(latency.notna())
-    return pd.DataFrame(
-        {"behind_ms": behind, "poll_ms": poll, "net_ms": (own - poll).mask(in_group)}
-    )
+All are DOUBLE, in ms, and null where there is no latency, or no time to tell the first by.
+"""
 
 
-def _behind(rows: pd.DataFrame) -> pd.Series[float]:
-    """From the end of a request to the last response to those that were sent before it."""
-    replied = rows[["connection_id", "request_end_time", "response_time"]].dropna()
-    replied = replied.sort_values("request_end_time", kind="stable")
-    connection = replied["connection_id"]
-    ended = replied["response_time"].groupby(connection).cummax()
-    before = ended.groupby(connection).shift()
-    late = before.clip(upper=replied["response_time"]) - replied["request_end_time"]
-    return milliseconds(late).fillna(0).clip(lower=0).reindex(rows.index)
-
-
-def _until_written(tables: Tables) -> pd.Series[float]:
-    """From the end of each request to the timestamp of the first batch in its response, in ms."""
-    rows, batches = tables["exchanges"], tables["batches"]
-    fetched = batches[batches["api"].isin(("Fetch", "ShareFetch"))]
-    first = fetched.groupby(["connection_id", "correlation_id"])["max_timestamp"].min()
-    found = rows[["connection_id", "correlation_id"]].merge(
-        first.rename("written"), how="left", left_on=["connection_id", "correlation_id"],
-        right_index=True,
-    )  # fmt: skip
-    return milliseconds(found["written"].set_axis(rows.index) - rows["request_end_time"]).fillna(0)
+def waits(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """`WAITS` of each of the `exchanges`, by its index. Needs `exchanges` and `batches`."""
+    with asking(tables, ("exchanges", "batches")) as ask:
+        rows = ask(f"select {', '.join(WAITS)} from {WAITED} order by nth")
+    return rows.set_axis(tables["exchanges"].index)

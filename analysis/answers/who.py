@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-import pandas as pd
-
-from analysis.answers.common import Tables, software
+from analysis.answers.common import SOFTWARE, mapped, words
 
 ACTIONS: Final = {"Produce": "produces", "Fetch": "consumes", "ShareFetch": "consumes"}
 REPLICATES: Final = "replicates"
@@ -24,45 +22,41 @@ MEMBERSHIP: Final = (
 )  # fmt: skip
 """What a member asks its coordinator; others ask about groups that they are not in."""
 
-_CLIENT: Final = ["client_ip", "client_id"]
+
+def _groups(rows: str, key: str) -> str:
+    """Names of the groups of each key, in the order in which they came, as one text."""
+    return f"""
+      select {key}, string_agg(group_id, ', ' order by nth) as names
+      from (select {key}, group_id, min(nth) as nth from {rows} group by all) group by all"""
 
 
-def movers(tables: Tables) -> pd.DataFrame:
-    """Rows of `partitions` of Produce, Fetch and ShareFetch, whose topic is known.
+MOVERS: Final = f"""(
+  with moves as (from partitions where api in {words(ACTIONS)} and topic is not null),
+  -- Since Fetch 15 a follower that ends its session does not name itself any more (KIP-903).
+  followers as (select connection_id from moves where replica_id >= 0),
+  acts as (
+    select moves.*, client_ip as client, told_software as software,
+      case when connection_id in (from followers) then '{REPLICATES}'
+        else {mapped("api", ACTIONS)} end as action
+    from moves left join connections using (connection_id)
+      left join {SOFTWARE} using (connection_id)),
+  members as (
+    select client_ip, client_id, topics, group_id, nth from exchanges
+    where api in {words(MEMBERSHIP)} and group_id != ''),
+  committers as (
+    select *, unnest(topics) as topic from members where client_id is not null),
+  of_topic as ({_groups("committers", "client_ip, client_id, topic")}),
+  of_client as ({_groups("members", "client_ip, client_id")})
+  select acts.*, coalesce(
+    group_id, case when action = 'consumes' then coalesce(of_topic.names, of_client.names) end
+  ) as groups
+  from acts
+    left join of_topic on of_topic.client_ip = client and of_topic.client_id = acts.client_id
+      and of_topic.topic = acts.topic
+    left join of_client on of_client.client_ip = client
+      and of_client.client_id is not distinct from acts.client_id)"""
+"""SQL: rows of `partitions` of Produce, Fetch and ShareFetch, whose topic is known.
 
-    With action, client_ip, software, and groups: names by comma, missing for what no group reads.
-    Needs `partitions`, `exchanges` and `connections`.
-    """
-    rows = tables["partitions"]
-    rows = rows[rows["api"].isin(ACTIONS) & rows["topic"].notna()]
-    ends = tables["connections"].set_index("connection_id")["client_ip"]
-    connection = rows["connection_id"]
-    # Since Fetch 15 a follower that ends its session does not name itself any more (KIP-903).
-    follows = connection.isin(connection[rows["replica_id"].fillna(-1) >= 0])
-    action = rows["api"].map(ACTIONS).mask(follows, REPLICATES)
-    rows = rows.assign(
-        action=action.astype("str"),
-        client_ip=connection.map(ends).astype("str"),
-        software=connection.map(software(tables)).astype("str"),
-    )
-    by_topic, by_client = _groups(tables)
-    keys = rows[[*_CLIENT, "topic"]]
-    groups = keys.merge(by_topic, how="left", on=[*_CLIENT, "topic"])["groups"]
-    groups = groups.fillna(keys.merge(by_client, how="left", on=_CLIENT)["groups"])
-    groups = groups.set_axis(rows.index).where(action == ACTIONS["Fetch"])
-    return rows.assign(groups=rows["group_id"].fillna(groups).astype("str"))
-
-
-def _groups(tables: Tables) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Groups of each client and topic, and of each client: its key, and groups as text."""
-    rows = tables["exchanges"]
-    rows = rows[rows["api"].isin(MEMBERSHIP) & (rows["group_id"].fillna("") != "")]
-    rows = rows[[*_CLIENT, "topics", "group_id"]]
-    topics = rows.explode("topics").dropna().rename(columns={"topics": "topic"})
-    return _joined(topics.astype({"topic": "str"}), [*_CLIENT, "topic"]), _joined(rows, _CLIENT)
-
-
-def _joined(rows: pd.DataFrame, key: list[str]) -> pd.DataFrame:
-    rows = rows[[*key, "group_id"]].drop_duplicates()
-    found = rows.groupby(key, sort=False, dropna=False)["group_id"].agg(", ".join)
-    return found.astype("str").rename("groups").reset_index()
+With action, client (its address), software, and groups: names by comma, null for what no group
+reads. Needs `partitions`, `exchanges` and `connections`.
+"""

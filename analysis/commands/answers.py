@@ -65,19 +65,19 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     import pyarrow as pa
 
     from analysis.answers.common import no_tables
-    from analysis.frames import frame
+    from analysis.stored import stored
     from dissector.errors import DissectorError
 
-    ask = partial(answer.function, **options)
+    ask, names = partial(answer.function, **options), answer.tables
     try:
-        ask(no_tables(answer.tables))  # a wrong option is told before a large capture is read
+        ask(no_tables(names))  # a wrong option is told before a large capture is read
     except DissectorError as error:
         raise click.UsageError(str(error)) from error
-    with source.opened(show_progress=not to_terminal(output)) as capture:
-        tables = {name: frame(rows) for name, rows in capture.tables(answer.tables).items()}
-        rows = pa.Table.from_pandas(ask(tables), preserve_index=False)
-    if not len(rows):
-        found = len(tables.get("exchanges", [answer]))
-        click.echo("None in this capture." if found else NOTHING, err=True)
+    shows = not to_terminal(output)
+    with source.opened(show_progress=shows) as capture, stored(capture.stream(names), names) as sql:
+        rows = pa.Table.from_pandas(ask(sql), preserve_index=False)
+        if not len(rows):
+            empty = "exchanges" in names and not sql.sql("from exchanges limit 1").fetchall()
+            click.echo(NOTHING if empty else "None in this capture.", err=True)
     if len(rows) or output.form != TABLE or output.file:
         write(rows.to_batches(), rows.schema, output)

@@ -21,21 +21,20 @@ def command(source: Input, file: Path) -> None:
     """Make a page of all answers, with charts.
 
     One HTML file: it opens in any browser, needs no network, and may be passed on. It has client
-    ids, topics, groups and addresses of the capture, but nothing of the records. Making it takes
-    some 2 GB of memory for a million exchanges.
+    ids, topics, groups and addresses of the capture, but nothing of the records. What a large
+    capture holds goes through the folder of temporary files (TMPDIR), not through memory.
     """
     check(Output("html", file, show_secrets=False), source)
     allow_pandas()
-    with source.options() as options:
+    with source.opened() as capture:
         with needed("report"):
             from analysis.export import output
             from analysis.report.page import page
-            from analysis.report.sections import head, sections
-            from analysis.sql import CaptureTables
+            from analysis.report.sections import TABLES
+            from analysis.stored import stored
 
-        tables = CaptureTables(source.captures, **options)
-        totals, span = head(tables)
-        pieces = page(source.name, totals, span, sections(tables, span), source.again)
-        with output(file) as sink:
-            sink.writelines(pieces)
+        with stored(capture.stream(TABLES), TABLES) as sql:
+            pieces = page(source.name, sql, source.again)
+            with output(file) as sink:
+                sink.writelines(pieces)
     click.echo(f"{file}: {file.stat().st_size / 1e6:.1f} MB", err=True)

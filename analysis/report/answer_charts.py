@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import altair as alt
 import pandas as pd
 
-from analysis.report.bins import BINS, LINES, NAMES
+from analysis.report.bins import LINES, SPANS, Rows
 from analysis.report.marks import (
-    HEIGHT,
     Chart,
     colour,
     height,
-    legend,
     logarithmic,
     names,
     records,
@@ -22,9 +19,6 @@ from analysis.report.marks import (
     tips,
     window,
 )  # fmt: skip
-
-SPANS: Final = 1000
-"""Spans of a chart, at most: the longest."""
 
 
 def rebalances(groups: pd.DataFrame) -> Chart | None:
@@ -34,12 +28,9 @@ def rebalances(groups: pd.DataFrame) -> Chart | None:
     return _spans(spans, "trigger", more, "Rebalances over time, a row for each group")
 
 
-def transactions(found: pd.DataFrame) -> Chart | None:
-    """Transactions by how they ended: `analysis.producers`, each of them shown."""
-    name = found["transactional_id"].astype("object")
-    spans = found.assign(row=name.fillna("producer " + found["producer_id"].astype(str)))
-    more = ["client_id", "partitions", "records", "bytes"]
-    return _spans(spans, "outcome", more, "Transactions over time, a row for each producer")
+def transactions(rows: Rows) -> Chart | None:
+    """Transactions by how they ended: `bins.transactions`."""
+    return _bars(rows, "outcome", "Transactions over time, a row for each producer")
 
 
 def moves(leadership: pd.DataFrame) -> Chart | None:
@@ -84,33 +75,6 @@ def network(paths: pd.DataFrame) -> Chart | None:
     )
 
 
-def lag(states: pd.DataFrame) -> Chart | None:
-    """How far each group was behind, over time: `analysis.lag` with all that it knows."""
-    known = states.dropna(subset=["lag"])
-    group = known["group_id"].astype("object").fillna("(no group)").astype(str)
-    reader = group + " / " + known["topic"].astype(str) + " " + known["partition"].astype(str)
-    known = known[["time", "lag"]].assign(reader=reader)
-    worst = known.groupby("reader")["lag"].max().nlargest(NAMES).index
-    rows = records(_thinned(known[known["reader"].isin(worst)], "reader", "lag"))
-    if not rows:
-        return None
-    pick = legend("reader")
-    most = max(1, *(row["lag"] for row in rows))
-    return (
-        alt.Chart(alt.InlineData(rows), height=HEIGHT, width="container")
-        .mark_line(interpolate="step-after", point=alt.OverlayMarkDef(size=16))
-        .encode(
-            x=time(),
-            y=alt.Y("lag:Q").title("records behind").scale(domain=[0, most]),
-            color=colour("reader", rows),
-            opacity=alt.when(pick).then(alt.value(1)).otherwise(alt.value(0.08)),
-            tooltip=tips(rows, "time", "reader", "lag"),
-        )
-        .add_params(pick, *window())
-        .properties(description="Records that groups were behind, the worst partitions")
-    )
-
-
 def delay(delays: pd.DataFrame) -> Chart | None:
     """How long records waited for their first reader: `analysis.delay`."""
     columns = ["topic", "partition", "fetched", "p50_ms", "p95_ms", "p99_ms", "max_ms"]
@@ -139,7 +103,7 @@ def offsets(audit: pd.DataFrame) -> Chart | None:
     name = known["topic"].astype(str) + " " + known["partition"].astype(str)
     known = known.assign(name=name, end=known["last_offset"] + 1)
     busiest = known.groupby("name")["records"].sum().nlargest(LINES // 2).index
-    rows = records(known[known["name"].isin(busiest)])
+    rows = records(known[known["name"].isin(busiest)].nlargest(SPANS, "records"))
     if not rows:
         return None
     return (
@@ -162,22 +126,18 @@ def _spans(found: pd.DataFrame, kind: str, more: Sequence[str], description: str
     busiest = found["row"].value_counts().index[:LINES]
     found = found[found["row"].isin(busiest)].nlargest(SPANS, "duration_ms")
     shown = ["row", "start_time", "end_time", "duration_ms", kind, *more]
-    rows = records(found.sort_values("start_time")[shown])
+    return _bars(records(found.sort_values("start_time")[shown]), kind, description)
+
+
+def _bars(rows: Rows, kind: str, description: str) -> Chart | None:
     if not rows:
         return None
     base = alt.Chart(
         alt.InlineData(rows), height=height(rows, "row", 36), width="container"
     ).encode(
-        x=time("start_time"), y=names("row"), color=colour(kind, rows), tooltip=tips(rows, *shown)
+        x=time("start_time"), y=names("row"), color=colour(kind, rows), tooltip=tips(rows, *rows[0])
     )
     bars = base.mark_bar(height=14, opacity=0.7).encode(x2="end_time:Q")
     # A span may be shorter than a pixel of the capture: its start is always to be seen.
     starts = base.mark_tick(thickness=3, height=20)
     return alt.layer(bars, starts).add_params(*window()).properties(description=description)
-
-
-def _thinned(points: pd.DataFrame, name: str, value: str) -> pd.DataFrame:
-    """Of each name and bin of time the point with the largest value."""
-    time = points["time"].astype("int64")
-    bin = ((time - time.min()) // ((time.max() - time.min()) // BINS + 1)).rename("bin")
-    return points.loc[points.groupby([name, bin])[value].idxmax()]

@@ -2,8 +2,8 @@
 
 A chart of a million exchanges is not a million points: times fall into bins of a round width, and
 of names the busiest are told apart, the rest being `OTHER`. So what a chart holds depends on the
-screen, not on the capture. Every function takes a connection with the capture's views
-(`analysis.connect`) and gives rows as dicts. Columns `time` and `until` are the ends of a bin, in
+screen, not on the capture. Every function takes a connection with the capture's tables
+(`analysis.stored`) and gives rows as dicts. Columns `time` and `until` are the ends of a bin, in
 ms since 1970.
 """
 
@@ -14,6 +14,10 @@ from typing import Any, Final, TypeAlias
 
 import duckdb
 
+from analysis.answers.asking import told
+from analysis.answers.lag import STATES
+from analysis.answers.producers import TRANSACTIONS
+
 Rows: TypeAlias = list[dict[str, Any]]
 
 BINS: Final = 120
@@ -22,6 +26,8 @@ NAMES: Final = 8
 """Names that have a colour of their own, at most."""
 LINES: Final = 40
 """Names on an axis, at most."""
+SPANS: Final = 1000
+"""Bars of a chart of spans, at most: the longest."""
 OTHER: Final = "others"
 
 _MS: Final = 10**6
@@ -180,6 +186,43 @@ def batch_sizes(connection: duckdb.DuckDBPyConnection) -> Rows:
     )
 
 
+def lag(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
+    """time, reader (group, topic and partition), lag: the largest in each bin; of the worst."""
+    return _rows(
+        connection,
+        f"""
+        with known as (
+          select time, lag, coalesce(group_id, '(no group)') || ' / ' || topic || ' ' || partition
+            as reader from {STATES} where lag is not null)
+        select epoch_ns(arg_max(time, lag)) / {_MS} as time, reader, max(lag) as lag
+        from known where reader in (
+          select reader from known group by all order by max(lag) desc, reader limit {NAMES})
+        group by reader, epoch_ns(known.time) // {span.bin} order by all
+        """,
+    )
+
+
+def transactions(connection: duckdb.DuckDBPyConnection) -> Rows:
+    """row (a producer), start_time, end_time, duration_ms, outcome, client_id, partitions, records,
+    bytes: the longest of the busiest producers."""
+    return _rows(
+        connection,
+        f"""
+        with named as (
+          select *, coalesce(transactional_id, 'producer ' || producer_id) as row
+          from {TRANSACTIONS}),
+        longest as (
+          from named where row in (
+            select row from named group by all order by count(*) desc, row limit {LINES})
+          order by duration_ms desc, place limit {SPANS})
+        select row, epoch_ns(start_time) / {_MS} as start_time, epoch_ns(end_time) / {_MS}
+          as end_time, duration_ms, outcome, client_id, partitions, records::bigint as records,
+          bytes::bigint as bytes
+        from longest order by place
+        """,
+    )
+
+
 def totals(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     """One row over the whole capture: what the head of the report says."""
     return _rows(
@@ -219,6 +262,5 @@ def _named(column: str, table: str, counted: str, most: int = NAMES) -> str:
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, query: str) -> Rows:
-    relation = connection.sql(query)
-    names = relation.columns
-    return [dict(zip(names, row, strict=True)) for row in relation.fetchall()]
+    rows: Rows = told(connection, query).to_pylist()
+    return rows

@@ -129,6 +129,27 @@ def batch_sizes(rows: Rows) -> Chart | None:
     )  # fmt: skip
 
 
+def lag(rows: Rows) -> Chart | None:
+    """How far each group was behind, over time."""
+    if not rows:
+        return None
+    pick = legend("reader")
+    most = max(1, *(row["lag"] for row in rows))
+    return (
+        alt.Chart(alt.InlineData(rows), height=HEIGHT, width="container")
+        .mark_line(interpolate="step-after", point=alt.OverlayMarkDef(size=16))
+        .encode(
+            x=time(),
+            y=alt.Y("lag:Q").title("records behind").scale(domain=[0, most]),
+            color=colour("reader", rows),
+            opacity=alt.when(pick).then(alt.value(1)).otherwise(alt.value(0.08)),
+            tooltip=tips(rows, "time", "reader", "lag"),
+        )
+        .add_params(pick, *window())
+        .properties(description="Records that groups were behind, the worst partitions")
+    )
+
+
 def _stacked(
     rows: Rows, value: str, unit: str, name: str, more: Sequence[str], title: str
 ) -> Chart | None:

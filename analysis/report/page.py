@@ -16,13 +16,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+import duckdb
 import jinja2
 import pandas as pd
 import vl_convert
 from markupsafe import Markup
 
-from analysis.report.bins import Span
-from analysis.report.sections import Section
+from analysis.report import bins
+from analysis.report.sections import Section, sections
 from analysis.terminal import counted, duration_text, printable, size_text, span_text
 
 ROWS: Final = 2000
@@ -63,21 +64,17 @@ class Tile:
     wrong: bool = False
 
 
-def page(
-    name: str,
-    totals: Mapping[str, Any],
-    span: Span | None,
-    sections: Iterable[Section],
-    again: Callable[[str], str],
-) -> Iterable[bytes]:
+def page(name: str, sql: duckdb.DuckDBPyConnection, again: Callable[[str], str]) -> Iterable[bytes]:
     """The file, in pieces.
 
-    `name`: of the capture. `again`: the command line of an answer, by its name.
+    `name`: of the capture; `sql`: a connection with its `sections.TABLES`. `again`: the command
+    line of an answer, by its name.
     """
+    totals, span = bins.totals(sql), bins.span(sql)
     described: list[dict[str, Any]] = []
     charts: dict[str, Any] = {}
     tables: dict[str, Any] = {}
-    for section in sections:
+    for section in sections(sql, span):
         answer = section.answer
         shown = []
         for number, (title, chart) in enumerate(section.charts):

@@ -1,8 +1,7 @@
 """The sections of a report: a section an answer, with the charts that go with it.
 
-All tables that the answers need are read in one pass, into mapped files (`analysis.sql`); charts
-come from SQL over these, answers from DataFrames, of which no more are held than the answers that
-are still to come need. That is what takes memory: some 2 kB an exchange, at most.
+Answers and charts are asked of tables on disk (`analysis.stored`), so that what a section takes of
+memory depends on what it shows, and not on how many exchanges there are.
 """
 
 from __future__ import annotations
@@ -15,16 +14,12 @@ import duckdb
 import pandas as pd
 
 from analysis.answers import ANSWERS, Answer
-from analysis.answers.common import Tables
-from analysis.frames import frame
 from analysis.report import answer_charts, bins, charts
 from analysis.report.flow import flow
 from analysis.report.marks import Chart
-from analysis.sql import CaptureTables, views
-from dissector.tables import TABLES
 
-ALSO: Final = ("problems",)
-"""Tables that only charts and the head of the report need."""
+TABLES: Final = tuple({name: None for answer in ANSWERS.values() for name in answer.tables})
+"""What a report needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +29,6 @@ class Evidence:
     sql: duckdb.DuckDBPyConnection
     span: bins.Span
     answer: pd.DataFrame
-    tables: Tables
-    """Those that the answer needs."""
 
 
 Draw: TypeAlias = Callable[[Evidence], Chart | None]
@@ -71,19 +64,11 @@ CHARTS: Final[Mapping[str, Sequence[tuple[str, Draw]]]] = {
     "topology": (("Producers, topics, consumers", lambda e: flow(e.answer)),),
     "groups": (("Rebalances", lambda e: answer_charts.rebalances(e.answer)),),
     "lag": (
-        (
-            "Lag over time",
-            lambda e: answer_charts.lag(ANSWERS["lag"].function(e.tables, show="all")),
-        ),
+        ("Lag over time", lambda e: charts.lag(bins.lag(e.sql, e.span))),
     ),
     "delay": (("From produce to the first fetch", lambda e: answer_charts.delay(e.answer)),),
     "producers": (
-        (
-            "Transactions",
-            lambda e: answer_charts.transactions(
-                ANSWERS["producers"].function(e.tables, show="transactions")
-            ),
-        ),
+        ("Transactions", lambda e: answer_charts.transactions(bins.transactions(e.sql))),
     ),
     "network": (
         ("Of a typical answer, by client and broker", lambda e: answer_charts.network(e.answer)),
@@ -107,30 +92,17 @@ class Section:
     """Title and Vega-Lite of those that have something to draw."""
 
 
-def head(tables: CaptureTables) -> tuple[dict[str, Any], bins.Span | None]:
-    """The totals of `bins`, and from when to when the exchanges are; None without any."""
-    tables.read({*ALSO, *(name for answer in ANSWERS.values() for name in answer.tables)})
-    with views(tables) as connection:
-        return bins.totals(connection), bins.span(connection)
+def sections(sql: duckdb.DuckDBPyConnection, span: bins.Span | None) -> Iterator[Section]:
+    """Every answer, in the order of `ANSWERS`.
 
-
-def sections(tables: CaptureTables, span: bins.Span | None) -> Iterator[Section]:
-    """Every answer, in the order of `ANSWERS`."""
-    frames: dict[str, pd.DataFrame] = {}
-    waiting = list(ANSWERS.values())
-    with views(tables) as connection:
-        while waiting:
-            for name in frames.keys() - {name for answer in waiting for name in answer.tables}:
-                del frames[name]
-            answer = waiting.pop(0)
-            for name in answer.tables:
-                if name not in frames:
-                    frames[name] = frame(tables.reader(name).read_all().cast(TABLES[name].schema))
-            given = {name: frames[name] for name in answer.tables}
-            rows = answer.function(given)
-            drawn: list[tuple[str, dict[str, Any]]] = []
-            if span is not None:
-                evidence = Evidence(connection, span, rows, given)
-                made = ((title, draw(evidence)) for title, draw in CHARTS.get(answer.name, ()))
-                drawn = [(title, chart.to_dict()) for title, chart in made if chart is not None]
-            yield Section(answer, rows, drawn)
+    `sql`: a connection with `TABLES`. `span`: from when to when the exchanges are; None: without
+    any there are no charts.
+    """
+    for answer in ANSWERS.values():
+        rows = answer.function(sql)
+        drawn: list[tuple[str, dict[str, Any]]] = []
+        if span is not None:
+            evidence = Evidence(sql, span, rows)
+            made = ((title, draw(evidence)) for title, draw in CHARTS.get(answer.name, ()))
+            drawn = [(title, chart.to_dict()) for title, chart in made if chart is not None]
+        yield Section(answer, rows, drawn)

@@ -28,7 +28,7 @@ from analysis.frames import frame
 from dissector.tables import TABLES, TableColumn
 
 Tables: TypeAlias = Mapping[str, DataFrame]
-Bucketed: TypeAlias = Callable[[common.Tables], pd.DataFrame]
+Bucketed: TypeAlias = Callable[[Mapping[str, pd.DataFrame]], pd.DataFrame]
 
 _PACKED: Final = "bucket int, kind string, content binary"
 _WAITS: Final = ("behind_ms", "poll_ms", "net_ms")
@@ -67,7 +67,7 @@ def latency(tables: Tables, *, by: Sequence[str] = ("api",)) -> DataFrame:
     return _shaped(found.orderBy(f.desc("total_ms")), "latency", by)
 
 
-def _with_waits(tables: common.Tables) -> pd.DataFrame:
+def _with_waits(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return tables["exchanges"].join(waits(tables))
 
 

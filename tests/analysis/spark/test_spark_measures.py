@@ -65,7 +65,10 @@ def test_as_in_pandas(
 
 
 def plain(rows: pd.DataFrame) -> list[str]:
-    """Rows as text: times to the microsecond, numbers to the millionth, null as None; sorted."""
+    """Rows as text: times to the microsecond, null as "-"; sorted.
+
+    Numbers have a digit more than nanoseconds in ms, of which a median may be the half.
+    """
     lines = []
     for row in rows.to_dict("records"):
         cells = []
@@ -75,7 +78,7 @@ def plain(rows: pd.DataFrame) -> list[str]:
             elif isinstance(value, pd.Timestamp):
                 cells.append(str(value.floor("us").tz_convert("UTC")))
             elif isinstance(value, float):
-                cells.append(f"{value:.6f}")
+                cells.append(f"{value:.7f}")
             else:
                 cells.append(str(value))
         lines.append(" ".join(cells))

@@ -1,0 +1,75 @@
+"""How an answer asks its tables: in SQL, whether they are in memory or on disk.
+
+Tables are what `analysis.load` gives, or a connection to DuckDB that has them as views
+(`analysis.stored`). A query names the columns and rows that it needs, so that of tables on disk
+only these are read, and what comes out is as large as the answer, not as the capture.
+
+In a query times are TIMESTAMP_NS, in UTC, and every table has one column more: `NTH`, by which rows
+are in the order in which the capture told them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, TypeAlias
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from analysis.frames import frame
+from dissector.errors import DissectorError
+from dissector.tables import TABLES, TIME
+
+Tables: TypeAlias = Mapping[str, pd.DataFrame] | duckdb.DuckDBPyConnection
+Ask: TypeAlias = Callable[[str], pd.DataFrame]
+"""A query in SQL to its rows, in the dtypes of `analysis.load`; sums of integers are Int64."""
+
+NTH: Final = "nth"
+"""Number of a row in its table, from 0."""
+
+
+@contextmanager
+def asking(tables: Tables, names: Collection[str]) -> Iterator[Ask]:
+    """Gives what asks these tables, of which a query may name those of `names`.
+
+    A query raises DissectorError where there is no room for what it needs.
+    """
+    if isinstance(tables, duckdb.DuckDBPyConnection):
+        yield lambda query: _rows(tables, query)
+        return
+    with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
+        for name in names:
+            connection.register(name, _arrow(name, tables[name]))
+        yield lambda query: _rows(connection, query)
+
+
+def _arrow(name: str, rows: pd.DataFrame) -> pa.Table:
+    schema = TABLES[name].schema
+    table = pa.Table.from_pandas(rows, schema, preserve_index=False)
+    for place, field in enumerate(schema):
+        if pa.types.is_timestamp(field.type):  # without a zone, as DuckDB has functions for them
+            table = table.set_column(place, field.name, table[place].cast(pa.timestamp("ns")))
+    return table.append_column(NTH, pa.array(np.arange(len(table))))
+
+
+def told(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
+    """What a query gives. Raises DissectorError where there is no room for what it needs."""
+    try:
+        return connection.sql(query).to_arrow_table()
+    except duckdb.OperationalError as error:
+        raise DissectorError(str(error).splitlines()[0]) from error
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, query: str) -> pd.DataFrame:
+    table = told(connection, query)
+    fields = [field.with_type(_type(field.type)) for field in table.schema]
+    return frame(table.cast(pa.schema(fields)))
+
+
+def _type(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type):
+        return TIME
+    return pa.int64() if pa.types.is_decimal(type) else type  # DuckDB sums in 128 bits
