@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Int64: TypeAlias = NDArray[np.int64]
+UInt8: TypeAlias = NDArray[np.uint8]
+UInt64: TypeAlias = NDArray[np.uint64]
 
 def walk_records(
     data: Bytes, begin: Int64, end: Int64, count: Int64, start: Int64, right: NDArray[np.bool_]
@@ -55,3 +57,80 @@ def make_views(
     data: Bytes, number: int, at: Int64, length: Int64, views: NDArray[np.uint64]
 ) -> None:
     """Arrow's views, shape (n, 2), of the strings in that buffer; -1 counts as a length of 0."""
+
+def follow(
+    data: Bytes,
+    starts: Int64,
+    end: int,
+    big: bool,
+    size_at: int,
+    header: int,
+    least: int,
+    most: int,
+    stop: int,
+    limit: int,
+) -> bytes:
+    """Positions, as the bytes of an int64 array, of the records of the chain from starts[0] on.
+
+    A record's number of 4 bytes at `size_at`, and `header` more, `least` in all, is the way to the
+    next; it ends with one of which that is more than `most`, or before one that begins with the
+    number `stop` (0: none), or at `limit` records, or where no record may begin, from `end` on. The
+    other starts are landmarks, as for `chains.follow`.
+    """
+
+def advance(
+    data: Bytes,
+    ethertypes: UInt8,
+    protocols: UInt8,
+    families: UInt8,
+    kind: UInt8,
+    at: Int64,
+    end: Int64,
+    wire_end: Int64,
+    src_high: UInt64,
+    src_low: UInt64,
+    dst_high: UInt64,
+    dst_low: UInt64,
+) -> None:
+    """Move packets past the common headers: link layers, VLAN tags, IPv4 and IPv6.
+
+    All but the first four are the arrays of `headers.Packets`, and are changed.
+    """
+
+def read_tcp(
+    data: Bytes,
+    kind: UInt8,
+    at: Int64,
+    end: Int64,
+    wire_end: Int64,
+    src_port: NDArray[np.uint16],
+    dst_port: NDArray[np.uint16],
+    seq: NDArray[np.uint32],
+    ack: NDArray[np.uint32],
+    flags: UInt8,
+    window: NDArray[np.uint16],
+    payload: Int64,
+    captured: NDArray[np.int32],
+    length: NDArray[np.int32],
+) -> int:
+    """The TCP headers of packets that stand before one, as columns of a `PacketBlock`; how many.
+
+    Those that cannot be read change their kind. All of shape (n,), packets that are not TCP too.
+    """
+
+def find_pairs(
+    src_high: UInt64,
+    src_low: UInt64,
+    src_port: NDArray[np.uint16],
+    dst_high: UInt64,
+    dst_low: UInt64,
+    dst_port: NDArray[np.uint16],
+    code: Int64,
+    turned: NDArray[np.bool_],
+    first: Int64,
+) -> int:
+    """Number the pairs of endpoints in order of appearance, either direction; how many.
+
+    `turned`: whether a packet goes against its pair's first one, of which `first` has the index.
+    All of shape (n,).
+    """

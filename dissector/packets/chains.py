@@ -8,19 +8,26 @@ together, one record of each in an array step, until every walk has reached the 
 A walk that began at a record and meets the next landmark proves that it is a record too. Where one
 steps over it, that landmark was none, and what was found from there on is dropped: so what is left
 is exactly what following the chain one by one would give, as far as it goes.
+
+Where loops are compiled (`kernel`), one of them does the walking; landmarks help it too, since the
+walks need not wait for each other's memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector import kernel
 from dissector.packets.block import Bytes, Int64, UInt8
 
 CHAIN_LIMIT = 1 << 14
 """Records to follow one by one before they are checked: a chain that went astray costs no more."""
+COMPILED_LIMIT = 1 << 17
+"""The same for the compiled loop, whose steps cost less."""
 LANES = 512
 """Walks that go together at most; more of them take fewer, but longer steps."""
 FEWEST = 128
@@ -67,6 +74,31 @@ def landmarks(
     if len(lane) < lanes // 2:
         return np.array([begin])
     return np.concatenate([[begin], at[found][earliest]])
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How a chain goes on from record to record, for the compiled loop."""
+
+    size_at: int
+    """Where in a record its size of 4 bytes stands,"""
+    header: int
+    """what is to be added to it,"""
+    least: int
+    """how far on the next one is at least,"""
+    most: int
+    """what no size can be more than,"""
+    stop: int = 0
+    """and what number at the beginning of a record is not of the chain any more; 0: none."""
+
+
+def follow_compiled(data: Bytes, starts: Int64, end: int, order: str, steps: Steps) -> Int64:
+    """`follow`, but for sizes beyond `steps.most`: with the first of these the chain ends."""
+    found = kernel.loops.follow(
+        data, starts, end, order == ">",
+        steps.size_at, steps.header, steps.least, steps.most, steps.stop, COMPILED_LIMIT,
+    )  # fmt: skip
+    return np.frombuffer(found, np.int64)
 
 
 def follow(starts: Int64, end: int, following: Callable[[Int64], Int64]) -> Int64:

@@ -13,9 +13,12 @@ frames, and some cards append a check sequence).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dissector import kernel
 from dissector.packets import tunnels
 from dissector.packets.block import FIN, RST, SYN, Int64, PacketBlock, UInt8
 from dissector.packets.fragments import Fragments
@@ -206,6 +209,8 @@ def segments(records: Records, capture: int, name: str, fragments: Fragments) ->
     `fragments`: those that the file's records before had, and still lack others.
     """
     packets = Packets(records)
+    if kernel.COMPILED:
+        _advance(packets)
     for _ in range(_MAX_LAYERS):
         groups = packets.groups(LAYERS)
         for kind, rows in groups:
@@ -213,12 +218,60 @@ def segments(records: Records, capture: int, name: str, fragments: Fragments) ->
         if not groups and not fragments.join(packets, records):
             break
     packets.kind[packets.kind >= FIRST_HEADER] = Kind.MALFORMED
-    return _tcp(packets, records, capture, name, fragments.given_up(name))
+    return _block(packets, records, capture, name, fragments.given_up(name))
 
 
-def _tcp(
+def _advance(packets: Packets) -> None:
+    """Move packets past the commonest headers, by the compiled loop."""
+    kernel.loops.advance(
+        packets.data, ETHERTYPES, PROTOCOLS, FAMILIES, packets.kind, packets.at, packets.end,
+        packets.wire_end, packets.src_high, packets.src_low, packets.dst_high, packets.dst_low,
+    )  # fmt: skip
+
+
+def _block(
     packets: Packets, records: Records, capture: int, name: str, problems: list[Problem]
 ) -> PacketBlock:
+    rows, fields = _compiled_tcp(packets) if kernel.COMPILED else _tcp(packets)
+    time = records.columns.time[rows]
+    return PacketBlock(
+        data=packets.data,
+        reserve=records.reserve,
+        capture=np.full(len(time), capture, np.int32),
+        number=records.number[rows],
+        time=time,
+        src_high=packets.src_high[rows],
+        src_low=packets.src_low[rows],
+        dst_high=packets.dst_high[rows],
+        dst_low=packets.dst_low[rows],
+        packets_seen=len(packets.kind),
+        bytes_read=records.bytes_read,
+        problems=records.problems + problems + _problems(packets, records, name),
+        **fields,
+    )
+
+
+_FIELDS = {
+    "src_port": np.uint16, "dst_port": np.uint16, "seq": np.uint32, "ack": np.uint32,
+    "flags": np.uint8, "window": np.uint16, "payload": np.int64, "captured": np.int32,
+    "length": np.int32,
+}  # fmt: skip
+"""Columns of a `PacketBlock` that are read from TCP headers."""
+_SAME = ("src_port", "dst_port", "seq", "ack", "window")
+"""Those that are fields of the header as they are."""
+
+
+def _compiled_tcp(packets: Packets) -> tuple[Rows, dict[str, Any]]:
+    count = len(packets.kind)
+    columns: list[NDArray[Any]] = [np.empty(count, dtype) for dtype in _FIELDS.values()]
+    found = kernel.loops.read_tcp(
+        packets.data, packets.kind, packets.at, packets.end, packets.wire_end, *columns
+    )
+    rows: Rows = slice(None) if found == count else np.flatnonzero(packets.kind == Kind.TCP)
+    return rows, {name: column[rows] for name, column in zip(_FIELDS, columns, strict=True)}
+
+
+def _tcp(packets: Packets) -> tuple[Rows, dict[str, Any]]:
     """RFC 9293, 3.1. Options may be cut: where the payload begins is known without them."""
     is_tcp = packets.kind == Kind.TCP
     rows: Rows = slice(None) if is_tcp.all() else np.flatnonzero(is_tcp)
@@ -230,32 +283,15 @@ def _tcp(
         rows = np.arange(len(packets.kind))[rows]
         packets.kind[rows[~sound]] = Kind.MALFORMED
         rows, header, payload = rows[sound], header[sound], payload[sound]
-    columns = records.columns
     end = packets.end[rows]
-    time = columns.time[rows]
-    return PacketBlock(
-        data=packets.data,
-        reserve=records.reserve,
-        capture=np.full(len(time), capture, np.int32),
-        number=records.number[rows],
-        time=time,
-        src_high=packets.src_high[rows],
-        src_low=packets.src_low[rows],
-        dst_high=packets.dst_high[rows],
-        dst_low=packets.dst_low[rows],
-        src_port=header["src_port"].astype(np.uint16),
-        dst_port=header["dst_port"].astype(np.uint16),
-        seq=header["seq"].astype(np.uint32),
-        ack=header["ack"].astype(np.uint32),
-        flags=_flags(header["flags"]),
-        window=header["window"].astype(np.uint16),
-        payload=np.minimum(payload, end),
-        captured=np.maximum(end - payload, 0).astype(np.int32),
-        length=(packets.wire_end[rows] - payload).astype(np.int32),
-        packets_seen=len(packets.kind),
-        bytes_read=records.bytes_read,
-        problems=records.problems + problems + _problems(packets, records, name),
-    )
+    fields = {name: header[name].astype(_FIELDS[name]) for name in _SAME}
+    return rows, {
+        **fields,
+        "flags": _flags(header["flags"]),
+        "payload": np.minimum(payload, end),
+        "captured": np.maximum(end - payload, 0).astype(np.int32),
+        "length": (packets.wire_end[rows] - payload).astype(np.int32),
+    }
 
 
 def _flags(flags: UInt8) -> UInt8:

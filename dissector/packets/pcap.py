@@ -18,8 +18,18 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector import kernel
 from dissector.packets.block import Bytes, Int64
-from dissector.packets.chains import CHAIN_LIMIT, DENSE, FEWEST, follow, landmarks, numbers
+from dissector.packets.chains import (
+    CHAIN_LIMIT,
+    DENSE,
+    FEWEST,
+    Steps,
+    follow,
+    follow_compiled,
+    landmarks,
+    numbers,
+)
 from dissector.packets.records import (
     PACKET_LIMIT,
     Columns,
@@ -129,25 +139,32 @@ class Pcap:
 
     def _chain(self, data: Bytes, begin: int, end: int) -> Int64:
         """Positions of record headers, each where the one before it says; not checked."""
-        if self._is_dense and self._seconds is not None:
-            earliest = max(self._seconds - _NEAR, 0)
-            latest = earliest + 2 * _NEAR
-            seconds = numbers(data, self._order, 0)
-
-            def begins(at: Int64) -> NDArray[np.bool_]:
-                found: NDArray[np.bool_] = seconds[at] - np.uint32(earliest) <= 2 * _NEAR
-                found[found] = self._begins(data, at[found], end, final=False)
-                return found
-
-            # The time of all of them begins with the same byte, or with one of two.
-            highest = 3 if self._order == "<" else 0
-            marks = sorted({earliest >> 24, latest >> 24 & 0xFF})
-            starts = landmarks(data, begin, end, highest, marks, begins)
-            if len(starts) > 1:
-                sizes = numbers(data, self._order, 8)
-                header = self._record_bytes
-                return follow(starts, end - header + 1, lambda at: at + sizes[at] + header)
+        starts, header = self._landmarks(data, begin, end), self._record_bytes
+        if kernel.COMPILED:
+            steps = Steps(8, header, header, PACKET_LIMIT)
+            return follow_compiled(data, starts, end - header + 1, self._order, steps)
+        if len(starts) > 1:
+            sizes = numbers(data, self._order, 8)
+            return follow(starts, end - header + 1, lambda at: at + sizes[at] + header)
         return self._one_by_one(data, begin, end)
+
+    def _landmarks(self, data: Bytes, begin: int, end: int) -> Int64:
+        """`begin`, and where packets are small, positions at which a header seems to be."""
+        if not self._is_dense or self._seconds is None:
+            return np.array([begin])
+        earliest = max(self._seconds - _NEAR, 0)
+        latest = earliest + 2 * _NEAR
+        seconds = numbers(data, self._order, 0)
+
+        def begins(at: Int64) -> NDArray[np.bool_]:
+            found: NDArray[np.bool_] = seconds[at] - np.uint32(earliest) <= 2 * _NEAR
+            found[found] = self._begins(data, at[found], end, final=False)
+            return found
+
+        # The time of all of them begins with the same byte, or with one of two.
+        highest = 3 if self._order == "<" else 0
+        marks = sorted({earliest >> 24, latest >> 24 & 0xFF})
+        return landmarks(data, begin, end, highest, marks, begins)
 
     def _one_by_one(self, data: Bytes, at: int, end: int) -> Int64:
         """The same for at most CHAIN_LIMIT headers, with nothing to go by but the first."""

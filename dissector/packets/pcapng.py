@@ -21,8 +21,18 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector import kernel
 from dissector.packets.block import Bytes, Int64, UInt64
-from dissector.packets.chains import CHAIN_LIMIT, DENSE, FEWEST, follow, landmarks, numbers
+from dissector.packets.chains import (
+    CHAIN_LIMIT,
+    DENSE,
+    FEWEST,
+    Steps,
+    follow,
+    follow_compiled,
+    landmarks,
+    numbers,
+)
 from dissector.packets.records import (
     PACKET_LIMIT,
     Columns,
@@ -52,6 +62,7 @@ _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 _RESOLUTION, _OFFSET = 9, 14  # options of an interface
 _MICROSECONDS = 6
 _NOTHING = Columns.join([])
+_STEPS = Steps(4, header=0, least=12, most=BLOCK_LIMIT, stop=SECTION)
 
 
 class Pcapng:
@@ -163,22 +174,29 @@ class Pcapng:
 
     def _chain(self, data: Bytes, begin: int, end: int) -> Int64:
         """Positions of all blocks up to the next section, each where the one before it ends."""
-        if self._is_dense:
-            kinds = numbers(data, self._order, 0)
-
-            def begins(at: Int64) -> NDArray[np.bool_]:
-                found: NDArray[np.bool_] = kinds[at] == ENHANCED
-                found[found] = self._begins(data, at[found], end, final=False)
-                return found
-
-            lowest = 0 if self._order == "<" else 3
-            starts = landmarks(data, begin, end, lowest, [ENHANCED], begins)
-            if len(starts) > 1:
-                sizes = numbers(data, self._order, 4)
-                at = follow(starts, end - 7, lambda at: at + np.maximum(sizes[at], 12))
-                sections = np.flatnonzero(numbers(data, self._order, 0)[at] == SECTION)
-                return at[: sections[0]] if len(sections) else at
+        starts = self._landmarks(data, begin, end)
+        if kernel.COMPILED:
+            return follow_compiled(data, starts, end - 7, self._order, _STEPS)
+        if len(starts) > 1:
+            sizes = numbers(data, self._order, 4)
+            at = follow(starts, end - 7, lambda at: at + np.maximum(sizes[at], _STEPS.least))
+            sections = np.flatnonzero(numbers(data, self._order, 0)[at] == SECTION)
+            return at[: sections[0]] if len(sections) else at
         return self._one_by_one(data, begin, end)
+
+    def _landmarks(self, data: Bytes, begin: int, end: int) -> Int64:
+        """`begin`, and where packets are small, positions at which one's block seems to begin."""
+        if not self._is_dense:
+            return np.array([begin])
+        kinds = numbers(data, self._order, 0)
+
+        def begins(at: Int64) -> NDArray[np.bool_]:
+            found: NDArray[np.bool_] = kinds[at] == ENHANCED
+            found[found] = self._begins(data, at[found], end, final=False)
+            return found
+
+        lowest = 0 if self._order == "<" else 3
+        return landmarks(data, begin, end, lowest, [ENHANCED], begins)
 
     def _one_by_one(self, data: Bytes, at: int, end: int) -> Int64:
         view = data.data[:end]

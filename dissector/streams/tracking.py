@@ -1,8 +1,8 @@
 """Tracking: which connection, and which of its two streams, a packet belongs to.
 
 Packets are told apart by their endpoints, exactly: an IPv4 address and port are one 64-bit number
-as they are, other addresses are numbered as they appear. The pairs of a block become small codes by
-two dictionary encodings; from then on Python looks at each pair once.
+as they are, other addresses are numbered as they appear. The pairs of a block become small codes,
+by dictionary encodings or by the compiled loop; from then on Python looks at each pair once.
 
 A port pair that is used again is a new connection. What tells it is a SYN with another initial
 sequence number (a repeated SYN has the same one), from either end, since a capture may have one
@@ -15,12 +15,11 @@ numbers tells the same, after the old connection was closed or has long been sil
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from dissector import kernel
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt16, UInt64
 from dissector.streams import sequence
 from dissector.streams.limits import (
@@ -143,21 +142,18 @@ class Tracker:
     # Pairs
 
     def _pairs(self, block: PacketBlock) -> _Pairs:
-        """Encode the pairs; find or add their connections."""
-        source = self._endpoints(block.src_high, block.src_low, block.src_port)
-        target = self._endpoints(block.dst_high, block.dst_low, block.dst_port)
-        code, endpoint = _encode(np.concatenate([source, target]))
-        one, other = code[: len(block)], code[len(block) :]
-        code, pair = _encode(np.minimum(one, other) * len(endpoint) + np.maximum(one, other))
-        ends = np.sort(endpoint[np.stack(np.divmod(pair, len(endpoint)))], axis=0)
+        """Number the pairs in order of appearance; find or add their connections."""
+        code, turned, first = _alike(block)
+        source = self._endpoints(block.src_high[first], block.src_low[first], block.src_port[first])
+        target = self._endpoints(block.dst_high[first], block.dst_low[first], block.dst_port[first])
+        ends = np.sort([source, target], axis=0)
         keys = list(zip(*ends.tolist(), strict=True))
         row = np.array([self._current.get(key, -1) for key in keys], np.int64)
-        first = np.empty(len(pair), np.int64)
-        first[code[::-1]] = np.arange(len(block) - 1, -1, -1)  # the last assignment stays
-        pairs = _Pairs(keys, code, (source > target).astype(np.int64), row, first)
+        end = ((source > target)[code] ^ turned).astype(np.int64)
+        pairs = _Pairs(keys, code, end, row, first)
         unknown = np.flatnonzero(row < 0)
         if len(unknown):
-            row[unknown] = self._open(block, first[unknown], pairs.end[first[unknown]])
+            row[unknown] = self._open(block, first[unknown], end[first[unknown]])
             self._current.update((keys[each], int(row[each])) for each in unknown.tolist())
         return pairs
 
@@ -172,14 +168,9 @@ class Tracker:
 
     def _numbered(self, high: UInt64, low: UInt64) -> UInt64:
         """A number below 2^48 for each address that is not IPv4."""
-        one, highs = _encode(high)
-        other, lows = _encode(low)
-        code, both = _encode(one * len(lows) + other)
-        addresses = zip(
-            highs[both // len(lows)].tolist(), lows[both % len(lows)].tolist(), strict=True
-        )
         known = self._addresses
-        return np.array([known.setdefault(each, len(known)) for each in addresses], np.uint64)[code]
+        addresses = zip(high.tolist(), low.tolist(), strict=True)
+        return np.array([known.setdefault(each, len(known)) for each in addresses], np.uint64)
 
     def _open(self, block: PacketBlock, packet: Int64, end: Int64) -> Int64:
         """Add a row for each of these first packets, sent by these ends."""
@@ -422,15 +413,38 @@ class Tracker:
         table.handshake[rows[ended]] = trip[ended]
 
 
+def _alike(block: PacketBlock) -> tuple[Int64, Bools, Int64]:
+    """A code for each pair of endpoints, in order of appearance; whether each packet goes against
+    its pair's first one; and the index of that, of each pair."""
+    if kernel.COMPILED:
+        code, first = np.empty((2, len(block)), np.int64)
+        turned = np.empty(len(block), np.bool_)
+        count = kernel.loops.find_pairs(
+            block.src_high, block.src_low, block.src_port,
+            block.dst_high, block.dst_low, block.dst_port, code, turned, first,
+        )  # fmt: skip
+        return code, turned, first[:count]
+    both = (("src_high", "dst_high"), ("src_low", "dst_low"), ("src_port", "dst_port"))
+    high, low, port = (
+        np.concatenate([getattr(block, name) for name in names]).astype(np.uint64) for names in both
+    )
+    endpoint = _encode(_encode(high) << np.uint64(32) | _encode(low)) << np.uint64(16) | port
+    endpoint = _encode(endpoint)
+    source, target = endpoint[: len(block)], endpoint[len(block) :]
+    smaller, larger = np.minimum(source, target), np.maximum(source, target)
+    code = _encode(smaller << np.uint64(32) | larger).astype(np.int64)
+    first = np.empty(int(code.max(initial=-1)) + 1, np.int64)
+    first[code[::-1]] = np.arange(len(block) - 1, -1, -1)  # the last assignment stays
+    return code, source != source[first][code], first
+
+
 def _where(known: list[bool], values: list[int]) -> list[int | None]:
     return [value if there else None for there, value in zip(known, values, strict=True)]
 
 
-def _encode(values: NDArray[Any]) -> tuple[Int64, NDArray[Any]]:
-    """A code for each value of 64 bits, and the value of each code, in order of appearance."""
+def _encode(values: UInt64) -> UInt64:
+    """A code for each value, in order of appearance."""
     # Through buffers: pa.array and to_numpy would import pandas.
     array = pa.Array.from_buffers(pa.uint64(), len(values), [None, pa.py_buffer(values)])
-    encoded = array.dictionary_encode()
-    codes = np.frombuffer(encoded.indices.buffers()[1], np.int32, len(values))
-    found = np.frombuffer(encoded.dictionary.buffers()[1], values.dtype, len(encoded.dictionary))
-    return codes.astype(np.int64), found
+    codes = array.dictionary_encode().indices.buffers()[1]
+    return np.frombuffer(codes, np.int32, len(values)).astype(np.uint64)
