@@ -9,10 +9,12 @@ each.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -46,12 +48,21 @@ def stored(rows: Named, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConne
     with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
         files = {name: Path(folder) / f"{name}.parquet" for name in names}
         _write(rows, files)
+        _give_back()
         # DuckDB's threads start when all is read: a process that has any should not be forked.
         with duckdb.connect(config=_config(folder)) as connection:
             for name, file in files.items():
                 table = connection.read_parquet(str(file), file_row_number=True)
                 table.project(f"* rename (file_row_number as {NTH})").create_view(name)
             yield connection
+
+
+def _give_back() -> None:
+    """Return the memory that reading took to the system, before questions take theirs."""
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    with suppress(AttributeError):  # of the GNU C library alone
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _config(folder: str) -> dict[str, str | bool | int | float | list[str]]:

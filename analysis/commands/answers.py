@@ -65,7 +65,6 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     import pyarrow as pa
 
     from analysis.answers.common import no_tables
-    from analysis.stored import stored
     from dissector.errors import DissectorError
 
     ask, names = partial(answer.function, **options), answer.tables
@@ -73,8 +72,7 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
         ask(no_tables(names))  # a wrong option is told before a large capture is read
     except DissectorError as error:
         raise click.UsageError(str(error)) from error
-    shows = not to_terminal(output)
-    with source.opened(show_progress=shows) as capture, stored(capture.stream(names), names) as sql:
+    with source.stored(names, show_progress=not to_terminal(output)) as sql:
         rows = pa.Table.from_pandas(ask(sql), preserve_index=False)
         if not len(rows):
             empty = "exchanges" in names and not sql.sql("from exchanges limit 1").fetchall()

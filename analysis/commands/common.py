@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import click
 
 if TYPE_CHECKING:
+    import duckdb
+
     from dissector.capture import Capture
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -68,6 +70,19 @@ class Input:
             import dissector
 
             yield dissector.open_capture(self.captures, jobs=self.jobs, **options)
+
+    @contextmanager
+    def stored(
+        self, tables: Collection[str], *, show_progress: bool = True
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Tables on disk, for answers: see `analysis.stored`. Errors end as in `opened`."""
+        from analysis.stored import stored
+
+        with self.opened(show_progress=show_progress) as capture:
+            rows = capture.stream(tables)
+            del capture  # its buffers go when it is read, and not when the context ends
+            with stored(rows, tables) as connection:
+                yield connection
 
     @contextmanager
     def options(

@@ -26,15 +26,13 @@ def command(source: Input, file: Path) -> None:
     """
     check(Output("html", file, show_secrets=False), source)
     allow_pandas()
-    with source.opened() as capture:
-        with needed("report"):
-            from analysis.export import output
-            from analysis.report.page import page
-            from analysis.report.sections import TABLES
-            from analysis.stored import stored
+    with source.options(), needed("report"):
+        from analysis.export import output
+        from analysis.report.page import page
+        from analysis.report.sections import TABLES
 
-        with stored(capture.stream(TABLES), TABLES) as sql:
-            pieces = page(source.name, sql, source.again)
-            with output(file) as sink:
-                sink.writelines(pieces)
+    with source.stored(TABLES) as sql:
+        pieces = page(source.name, sql, source.again)
+        with output(file) as sink:
+            sink.writelines(pieces)
     click.echo(f"{file}: {file.stat().st_size / 1e6:.1f} MB", err=True)

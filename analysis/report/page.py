@@ -2,7 +2,7 @@
 
 The capture's words go into the page in two ways only: as JSON in a data block, in which no ``<`` is
 left as it is, and by a template that escapes them. The page's policy (CSP) allows the two scripts
-that are its own, by their hashes, and no address. Vega and its companions come from vl-convert.
+that are its own, by their hashes, and no address.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import base64
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -19,11 +18,11 @@ from typing import Any, Final
 import duckdb
 import jinja2
 import pandas as pd
-import vl_convert
 from markupsafe import Markup
 
 from analysis.report import bins
 from analysis.report.sections import Section, sections
+from analysis.report.vega import vega as vega_script
 from analysis.terminal import counted, duration_text, printable, size_text, span_text
 
 ROWS: Final = 2000
@@ -97,7 +96,7 @@ def page(name: str, sql: duckdb.DuckDBPyConnection, again: Callable[[str], str])
         "config": CONFIG,
         "span": span and span.edges,
     }
-    script, vega = _text("page.js"), _vega()
+    script, vega = _text("page.js"), vega_script()
     made = _template().generate(
         name=printable(name),
         version=version("kafka-dissector"),
@@ -197,15 +196,6 @@ def _template() -> jinja2.Template:
 
 def _text(name: str) -> str:
     return (HERE / name).read_text("utf-8")
-
-
-@cache
-def _vega() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script."""
-    # An HTML parser ends a script at its first end tag, even inside of a string.
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace(
-        "</script", "<\\/script"
-    )
 
 
 def _hash(script: str) -> str:
