@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dissector.packets.block import Int64
 from dissector.tables import Table
+
+MANY_CODES = 1 << 16
+"""Codes of the wire have two bytes."""
 
 
 def batch(table: Table, columns: Mapping[str, Any]) -> pa.RecordBatch:
@@ -49,11 +54,62 @@ def one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
 
 
+class Picked:
+    """Some rows of a table, column by column, and only of the columns that are asked for."""
+
+    def __init__(self, table: pa.Table, row: Int64) -> None:
+        """`row`: which ones, -1 for a row of nulls."""
+        self._table = table
+        self._row = masked(row, row < 0)
+
+    def __getitem__(self, name: str) -> pa.Array:
+        return one_chunk(self._table[name]).take(self._row)
+
+
+def masked(values: NDArray[np.generic], none: NDArray[np.bool_]) -> pa.Array:
+    """The values, null where there is none."""
+    return pa.array(values, mask=none) if none.any() else pa.array(values)
+
+
+def first_known(one: pa.Array, other: pa.Array) -> pa.Array:
+    """The first one's values, and the other's where that has none."""
+    return pc.coalesce(one, other) if one.null_count else one
+
+
+def codes(text: pa.DictionaryArray) -> Int64:
+    """Index of each text in the dictionary, -1 for null."""
+    index: Int64 = pc.fill_null(text.indices, -1).to_numpy()
+    return index
+
+
+def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """The column without a dictionary, if it has one."""
+    coded = pa.types.is_dictionary(column.type)
+    return column.cast(column.type.value_type) if coded else column
+
+
 def by_code(code: Any, meaning: Callable[[Any], object], type: pa.DataType) -> pa.Array:
     """What each code means: one call for each code that occurs."""
-    encoded = one_chunk(code).dictionary_encode()
-    meanings = pa.array([meaning(each) for each in encoded.dictionary.to_pylist()], type)
-    return meanings.take(encoded.indices)
+    code = one_chunk(code)
+    if pa.types.is_integer(code.type) and (found := _few_codes(code)):
+        words, index = found
+    else:
+        encoded = code.dictionary_encode()
+        words, index = encoded.dictionary.to_pylist(), encoded.indices
+    return pa.array([meaning(each) for each in words], type).take(index)
+
+
+def _few_codes(code: pa.Array) -> tuple[list[int], pa.Array] | None:
+    """The numbers that occur, 0 perhaps not, and the index of each; None if they lie far apart."""
+    values = pc.fill_null(code, 0).to_numpy()
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    if high - low >= MANY_CODES:
+        return None
+    occurs = np.zeros(high - low + 1, np.bool_)
+    occurs[values - low] = True
+    index = (np.cumsum(occurs) - 1)[values - low]
+    none = np.asarray(code.is_null()) if code.null_count else np.zeros(0, np.bool_)
+    return (np.flatnonzero(occurs) + low).tolist(), masked(index, none)
 
 
 def joined(*columns: Any) -> pa.Array:

@@ -96,7 +96,9 @@ class Connections:
     def columns(self, connection: Int64) -> dict[str, pa.Array]:
         """client_ip, client_port, broker_ip, broker_port of each of n connections."""
         table = self._table
-        rows, index = np.unique(connection, return_inverse=True)
+        speaks = np.zeros(table.count, np.bool_)
+        speaks[connection] = True
+        rows, index = np.flatnonzero(speaks), (np.cumsum(speaks) - 1)[connection]
         client = np.where(table.client[rows] < 0, 0, table.client[rows]).astype(np.int64)
         found = {}
         for name, end in (("client", client), ("broker", 1 - client)):

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.arrow import batch, by_code, ints
+from dissector.arrow import batch, by_code, ints, plain
 from dissector.conversation.dialogue import Turn
 from dissector.conversation.facts import Facts
 from dissector.protocol import catalog
@@ -52,11 +52,12 @@ class MembershipRows:
         told = _told(turn).take(pa.array(response, mask=response < 0))
         group_type = by_code(around["api"], GROUP_TYPES.get, pa.string())
         none = pc.and_(pc.equal(group_type, "classic"), pc.less(told["generation"], 0))
-        member = pc.if_else(pc.equal(request["member_id"], ""), None, request["member_id"])
+        named = plain(request["member_id"])
+        member = pc.if_else(pc.equal(named, ""), None, named)
         columns: dict[str, Any] = {
             **{name: asked[name] for name in asked.column_names},
             **around,
-            "group_id": request["group_id"],
+            "group_id": plain(request["group_id"]),
             "group_type": group_type,
             "member_id": pc.coalesce(told["member_id"], member),
             "generation": pc.if_else(none, None, told["generation"]),

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.arrow import batch, by_code, ints, no_rows, one_chunk
+from dissector.arrow import batch, by_code, ints, no_rows, one_chunk, plain
 from dissector.conversation.dialogue import Side, Turn
 from dissector.conversation.facts import Group
 from dissector.conversation.topic_names import TopicNames, uuid_text
@@ -84,7 +84,7 @@ class PartitionRows:
     def _half(self, side: Side, turn: Turn, row: Int64) -> pa.Table:
         """What the messages of one direction tell; `row` is the row of each one's request."""
         ids = asked_ids(turn) if side is turn.request else answered_ids(turn)
-        groups = turn.requests["group_id"].take(pa.array(row)).combine_chunks()
+        groups = plain(turn.requests["group_id"].take(pa.array(row))).combine_chunks()
         parts = [
             self._told(side.messages.direction, group, column, ids, groups)
             for group, column in side.facts.columns("offsets_of")

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dissector.arrow import batch as as_table
-from dissector.arrow import by_code, ints, no_rows, one_chunk
+from dissector.arrow import by_code, ints, no_rows, one_chunk, plain
 from dissector.conversation.dialogue import Side, Turn
 from dissector.conversation.facts import Group
 from dissector.conversation.topic_names import TopicNames, uuid_text
@@ -213,7 +213,7 @@ def context(turn: Turn, each: Carried, names: TopicNames) -> dict[str, Any]:
         "correlation_id": request["correlation_id"],
         "time": each.side.heads.time[message],
         "api": api_of(request),
-        "client_id": request["client_id"],
+        "client_id": plain(request["client_id"]),
         "topic": pc.coalesce(topic, names.resolve(topic_id).cast(pa.string())),
         "topic_id": by_code(topic_id, uuid_text, pa.string()),
         "partition": each.group.numbers_beside(each.column, "partition", field),

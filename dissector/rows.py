@@ -13,16 +13,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.arrow import batch, by_code, joined, no_rows, one_batch, one_chunk
+from dissector.arrow import (
+    Picked,
+    batch,
+    by_code,
+    codes,
+    first_known,
+    joined,
+    masked,
+    no_rows,
+    one_batch,
+    one_chunk,
+)
 from dissector.conversation.describe import partitions
 from dissector.conversation.dialogue import Turn
 from dissector.conversation.facts import Facts, Group
+from dissector.conversation.ordering import ordered
 from dissector.conversation.sasl import SASL_TOKEN
 from dissector.conversation.topic_names import TopicNames, uuid_text
 from dissector.packets.block import Int64
 from dissector.problems import Problem
 from dissector.protocol import catalog
 from dissector.protocol.columns import Column
+from dissector.streams.bytespace import ranges
 from dissector.tables import ERRORS, EXCHANGES, PROBLEMS, TOPICS
 
 STATUS = pa.array(["answered", "no_reply_expected", "unanswered", "request_missing", "undecoded"])
@@ -44,21 +57,23 @@ def exchanges(
 ) -> pa.RecordBatch:
     """A row for each exchange that came to its end in this turn."""
     asked, replied, kind = _ended(turn)
-    request = turn.requests.take(pa.array(asked, mask=asked < 0)).combine_chunks()
-    response = _responses(turn, names).take(pa.array(replied, mask=replied < 0))
-    connection = pc.coalesce(request["connection"], response["connection"])
+    responses = _responses(turn, names)
+    request, response = Picked(turn.requests, asked), Picked(responses, replied)
+
+    def either(name: str) -> pa.Array:
+        return first_known(request[name], response[name])
+
+    connection, is_token = either("connection"), request["is_token"]
     latency = pc.subtract(response["time"], request["end_time"])
-    topics = pc.coalesce(request["topics"], response["topics"])
-    capture = pc.coalesce(request["capture"], response["capture"])
-    member = pc.if_else(pc.equal(request["member_id"], ""), None, request["member_id"])
+    topics = _lists(turn.requests["topics"], asked, responses["topics"], replied)
     columns = {
-        "capture": pa.array(captures, pa.string()).take(capture),
+        "capture": pa.array(captures, pa.string()).take(either("capture")),
         "connection_id": connection,
         **endpoints.columns(connection.to_numpy()),
-        "api_key": _api_key(request),
+        "api_key": _unless(is_token, request["api_key"]),
         "api": api_of(request),
-        "api_version": pc.if_else(request["is_token"], None, request["version"]),
-        "correlation_id": _correlation(request, response),
+        "api_version": _unless(is_token, request["version"]),
+        "correlation_id": _unless(is_token, either("correlation_id")),
         "client_id": request["client_id"],
         "status": STATUS.take(pa.array(_status(kind, request, response))),
         "request_time": request["time"],
@@ -77,16 +92,16 @@ def exchanges(
         "error_count": response["error_count"],
         "acks": request["acks"],
         "max_wait_ms": request["max_wait_ms"],
-        "topics": names.complete(one_chunk(topics)),
-        "partition_count": pc.coalesce(request["partition_count"], response["partition_count"]),
-        "record_count": pc.coalesce(request["record_count"], response["record_count"]),
-        "record_bytes": pc.coalesce(request["record_bytes"], response["record_bytes"]),
+        "topics": names.complete(topics),
+        "partition_count": either("partition_count"),
+        "record_count": either("record_count"),
+        "record_bytes": either("record_bytes"),
         "group_id": request["group_id"],
-        "member_id": pc.coalesce(member, response["member_id"]),
+        "member_id": _members(request["member_id"], response["member_id"]),
         "transactional_id": request["transactional_id"],
     }
     rows = batch(EXCHANGES, columns)
-    if "frame" not in request.column_names:
+    if "frame" not in turn.requests.column_names:
         return rows
     replies = [turn.response.frame(index) for index in range(len(turn.answered))]
     replies += [turn.orphan_frame(index) for index in range(len(turn.orphans))]
@@ -111,7 +126,7 @@ def _ended(turn: Turn) -> tuple[Int64, Int64, Int64]:
     sent = asked[: len(asked) - orphans]
     time = np.concatenate([turn.requests["time"].to_numpy()[sent], turn.orphans.time])
     who = [turn.requests["connection"].to_numpy()[sent], turn.orphans.connection]
-    order = np.lexsort((np.concatenate(who), time))
+    order = ordered(time, np.concatenate(who))
     return asked[order], replied[order], kind[order]
 
 
@@ -250,15 +265,14 @@ def _responses(turn: Turn, names: TopicNames) -> pa.Table:
     error_code = np.zeros(count, np.int64)
     error_code[first] = code[index]
     throttle, throttled = side.facts.numbers("throttle_time_ms")
-    topics = turn.requests["topics"].take(pa.array(turn.answered))
-    unnamed = topics.is_null().to_numpy()
+    unnamed = turn.requests["topics"].is_null().to_numpy()[turn.answered]
     columns = {
         # Of a message that is cut, a 0 does not say that there is no other.
         "error_code": pa.array(error_code, mask=~side.facts.good & (error_code == 0)),
         "error_count": pa.array(np.bincount(message, minlength=count), mask=~side.facts.good),
         "throttle_time_ms": pa.array(throttle, mask=~throttled),
         "decoded": pa.array(side.decoded),
-        "member_id": side.facts.texts("member_id").cast(pa.string()),
+        "member_id": side.facts.texts("member_id"),
         **partitions(side.facts, names, unnamed),
     }
     rest = total - count
@@ -272,7 +286,7 @@ def _responses(turn: Turn, names: TopicNames) -> pa.Table:
             "end_time": heads.end_time,
             "bytes": heads.bytes,
             **{
-                name: pa.concat_arrays([column, pa.nulls(rest, column.type)])
+                name: pa.concat_arrays([column, pa.nulls(rest, column.type)]) if rest else column
                 for name, column in columns.items()
             },
         }
@@ -304,24 +318,50 @@ def _values(column: Column) -> Int64:
     return column.values.astype(np.int64)
 
 
-def _status(kind: Int64, request: pa.Table, response: pa.Table) -> Int64:
+def _status(kind: Int64, request: Picked, response: Picked) -> Int64:
     good = pc.and_(pc.fill_null(request["decoded"], True), pc.fill_null(response["decoded"], True))
     return np.where(np.asarray(good), kind, UNDECODED)
 
 
-def _api_key(request: pa.Table) -> pa.ChunkedArray:
-    return pc.if_else(request["is_token"], None, request["api_key"])
+def _lists(one: pa.ChunkedArray, row: Int64, other: pa.ChunkedArray, place: Int64) -> pa.Array:
+    """For each of n rows the list at `row` of the one column, if there is one (-1, or null), else
+    that at `place` of the other; list<string>."""
+    first, second = one_chunk(one), one_chunk(other)
+    lists = pa.concat_arrays([first, second])
+    offsets = lists.offsets.to_numpy()
+    chosen = np.where(row < 0, len(lists), row)
+    none = np.append(np.asarray(lists.is_null()), True)
+    chosen = np.where(none[chosen], np.where(place < 0, len(lists), len(first) + place), chosen)
+    none = none[chosen]
+    chosen = np.where(none, 0, chosen)
+    length = np.where(none, 0, np.diff(offsets, append=0)[chosen])
+    position, border = ranges(offsets[chosen].astype(np.int64), length)
+    return pa.ListArray.from_arrays(
+        pa.array(border.astype(np.int32)),
+        lists.values.take(pa.array(position)),
+        mask=pa.array(none),
+    )
 
 
-def api_of(request: pa.Table) -> pa.ChunkedArray:
+def _members(asked: pa.DictionaryArray, told: pa.DictionaryArray) -> pa.Array:
+    """The member of each exchange; that of the response where the request has none, or ""."""
+    words = pa.concat_arrays([asked.dictionary, told.dictionary])
+    code, answer = codes(asked), codes(told)
+    nameless = np.append(np.asarray(pc.equal(asked.dictionary, "")), True)
+    code = np.where(nameless[code], np.where(answer < 0, -1, len(asked.dictionary) + answer), code)
+    return words.take(masked(code, code < 0))
+
+
+def api_of(request: Picked | pa.Table) -> pa.Array:
     """Name of each request's API; null where no API has that key, or the request is missing."""
     name = by_code(request["api_key"], catalog.api_name, pa.string())
-    return pc.if_else(request["is_token"], SASL_TOKEN, name)
+    is_token = request["is_token"]
+    return pc.if_else(is_token, SASL_TOKEN, name) if pc.any(is_token).as_py() else name
 
 
-def _correlation(request: pa.Table, response: pa.Table) -> pa.ChunkedArray:
-    both = pc.coalesce(request["correlation_id"], response["correlation_id"])
-    return pc.if_else(pc.fill_null(request["is_token"], False), None, both)
+def _unless(is_token: pa.Array, column: pa.Array) -> pa.Array:
+    """The column, null for tokens, whose request has no header."""
+    return pc.if_else(pc.fill_null(is_token, False), None, column)
 
 
 def error_names(code: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.arrow import ints
+from dissector.arrow import ints, plain
 from dissector.conversation.dialogue import Turn
 from dissector.packets.block import Int64
 from dissector.rows import api_of, sorted_codes
@@ -75,5 +75,5 @@ def context(turn: Turn, request: Int64) -> Mapping[str, Any]:
         "response_time": time.take(pa.array(answer, mask=answer < 0)),
         "api": api_of(asked),
         "api_version": asked["version"],
-        "client_id": asked["client_id"],
+        "client_id": plain(asked["client_id"]),
     }

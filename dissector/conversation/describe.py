@@ -7,7 +7,7 @@ The columns of a description (n rows; null where the request does not say):
     ordinal: int64, number among the connection's requests that want a response, from 1; else 0
     in_flight: int64, known once the block's responses are matched
     known, decoded, is_token: bool, see `dialogue.Side`
-    client_id, group_id, member_id, transactional_id: string
+    client_id, group_id, member_id, transactional_id: dictionary of strings, int64 indices
     acks, max_wait_ms, partition_count, record_count, record_bytes: int64
     topics: list<string>
 """
@@ -54,7 +54,7 @@ def describe(
         "client_id": client_id,
     }
     for role in ("group_id", "member_id", "transactional_id"):
-        columns[role] = facts.texts(role).cast(pa.string())
+        columns[role] = facts.texts(role)
     for role in ("acks", "max_wait_ms"):
         value, known = facts.numbers(role)
         columns[role] = pa.array(value, mask=~known)

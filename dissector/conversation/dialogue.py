@@ -240,7 +240,7 @@ class Conversation:
         gone |= (end_time[left] < now - wait) | last
         crowded = self._crowded(table, np.flatnonzero(~gone), end_time[left])
         gone[crowded] = True
-        self._pending = table.take(pa.array(left[~gone])).combine_chunks()
+        self._pending = _few(table, left[~gone])
         return Turn(
             table,
             new,
@@ -271,10 +271,10 @@ class Conversation:
         key = matching.keys(head.connection, head.correlation_id)
         key[tokens] = token_keys
         client = facts.texts(spaces, head.space, header.client_id, header.client_id_length)
-        client = client.cast(pa.string())
         if header.client_id_is_cut.any():
-            told = pc.binary_join_element_wise(client, CUT, "")
-            client = pc.if_else(header.client_id_is_cut, told, client)
+            whole = client.cast(pa.string())
+            told = pc.binary_join_element_wise(whole, CUT, "")
+            client = pc.if_else(header.client_id_is_cut, told, whole).dictionary_encode()
         table = describe(side, key, client, self._ordinals(side), self._names)
         table = table.append_column("id", pa.array(self._count + np.arange(len(head))))
         self._count += len(head)
@@ -376,6 +376,16 @@ class Conversation:
             )
         ]
         return unmatched[np.flatnonzero(old)]
+
+
+def _few(table: pa.Table, row: Int64) -> pa.Table:
+    """These rows, whose dictionaries have no other words than they."""
+    table = table.take(pa.array(row)).combine_chunks()
+    for index, column in enumerate(table.columns):
+        if pa.types.is_dictionary(column.type):
+            few = column.cast(pa.string()).dictionary_encode()
+            table = table.set_column(index, table.field(index).name, few)
+    return table
 
 
 def _ints(table: pa.Table, name: str) -> Int64:

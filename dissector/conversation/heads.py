@@ -57,6 +57,8 @@ class Heads:
         return Heads(*(getattr(self, each.name)[index] for each in fields(self)))
 
     def __add__(self, other: Heads) -> Heads:
+        if not len(other):
+            return self
         columns = (
             np.concatenate([getattr(self, each.name), getattr(other, each.name)])
             for each in fields(self)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.conversation.ordering import ordered
 from dissector.packets.block import Int64
 
 
@@ -90,7 +91,7 @@ def in_flight(
     who = np.concatenate([answered_connection, connection])
     when = np.concatenate([answered_time, time])
     highest = np.concatenate([answered_ordinal, answered_before[connection]])
-    order = _by_time(who, when)  # of one time, what was answered comes first
+    order = ordered(who, when)  # of one time, what was answered comes first
     # One running maximum serves all connections: each starts above everything of the one before.
     lift = who[order] << 40
     done = np.maximum.accumulate(highest[order] + lift) - lift
@@ -98,18 +99,3 @@ def in_flight(
     result[order] = done
     waiting: Int64 = np.maximum(ordinal - result[len(answered_connection) :], 1)
     return waiting
-
-
-def _by_time(who: Int64, when: Int64) -> Int64:
-    """The order of n events by connection and time; events of one time stay in their order.
-
-    Both make one number, if it fits: of numbers that are in order for long stretches, as those of
-    streams are, a stable sort merges the stretches.
-    """
-    if not len(who):
-        return np.zeros(0, np.int64)
-    first = int(when.min())
-    bits = (int(when.max()) - first).bit_length()
-    if bits + int(who.max()).bit_length() > 63:
-        return np.lexsort((when, who))
-    return np.argsort(who << bits | when - first, kind="stable")
