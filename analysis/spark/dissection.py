@@ -124,10 +124,10 @@ class Share:
         for name, rows in self._capture.part(task.request.tables, goes_on=goes_on):
             self._learn_identities()
             if len(rows):
-                yield _parcel(name, self._identified(_of_apis(task.request.apis, rows)))
+                yield parcel(name, self._identified(_of_apis(task.request.apis, rows)))
         self._learn_identities()
-        yield _parcel(CONNECTIONS, self._positions(self._identities[known:]))
-        yield _parcel(NAMES, _names(self._capture.names))
+        yield parcel(CONNECTIONS, self._positions(self._identities[known:]))
+        yield parcel(NAMES, _names(self._capture.names))
 
     def _learn_identities(self) -> None:
         """Those of new connections, before any of them can have been forgotten."""
@@ -172,7 +172,8 @@ def _names(names: TopicNames) -> pa.RecordBatch:
     )
 
 
-def _parcel(kind: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+def parcel(kind: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """A parcel of these rows."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_batch(rows)

@@ -79,6 +79,8 @@ class Look:
     latest: int = BEFORE_ALL
     brokers: set[Broker] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
+    tail: Problem | None = None
+    """What is wrong if no more comes of the packet within which a file ends that may grow."""
     secrets: list[bytes] = field(default_factory=list)
     """TLS key logs that it carries."""
     context: object = None
@@ -154,6 +156,7 @@ def _leave_the_tail(found: Look) -> None:
     tails = [each for each in found.problems if each.kind == "truncated_file"]
     for tail in tails:
         found.problems.remove(tail)
+        found.tail = tail
         found.split = replace(found.split, part=replace(found.split.part, end=tail.offset))
 
 

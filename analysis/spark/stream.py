@@ -12,7 +12,8 @@ Nothing waits longer than the watermark. A request is unanswered when the captur
 long, and a connection that is over is forgotten then. When nothing at all was written for so long,
 everything that waits is given out, as at the end of a capture.
 
-A topic whose name is told only in a later batch goes by its id.
+Rows whose topic is named by an id wait for its name, and a file that ends within a packet for the
+rest of it, for no longer either: see `late` and `places`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import json
 import pickle
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,15 +33,16 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from analysis.spark import dissection, follow, packets, plan
+from analysis.spark import dissection, follow, late, packets, plan
 from analysis.spark.dissection import NOTHING, Knowledge, Passage, Task
-from analysis.spark.follow import BEGINNING, WHOLE, Offset
+from analysis.spark.follow import BEGINNING, Offset
 from analysis.spark.options import Request, parse
+from analysis.spark.places import Places
+from analysis.spark.session import local
 from analysis.spark.source import Desk, rows_of
-from analysis.spark.splits import BEFORE_ALL, Broker, Look, Split
+from analysis.spark.splits import Broker
 from dissector.errors import DissectorError
-from dissector.packets.parts import Part
-from dissector.problems import Problem
+from dissector.streams.limits import SECOND
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -101,32 +103,15 @@ def _folder(request: Request, end: Mapping[str, Any]) -> Path:
     return Path(request.state).absolute() / f"batch-{end['batch']:09}-{digest[:_DIGEST]}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """How far a file was read."""
-
-    capture: int
-    """Index of its name."""
-    end: int = 0
-    """Byte behind the last whole packet."""
-    packets: int = 0
-    latest: int = BEFORE_ALL
-    """ns."""
-
-
 @dataclass(slots=True)
 class _State:
     """What all shares know together."""
 
     shares: int
-    captures: list[str] = field(default_factory=list)
-    places: dict[str, _Place] = field(default_factory=dict)
-    """By the file's mark."""
+    places: Places = field(default_factory=Places)
     brokers: set[Broker] = field(default_factory=set)
     secrets: list[bytes] = field(default_factory=list)
     known: Knowledge = NOTHING
-    latest: int = BEFORE_ALL
-    """ns; how far time has gone on."""
 
 
 def batch(spark: SparkSession, request: Request, more: tuple[Any, ...]) -> str:
@@ -146,26 +131,34 @@ def _run(
 ) -> None:
     fresh = _State(request.shares or plan.parallelism(spark))
     state = _load(before) if start["batch"] else fresh
-    looks, problems = _read_on(spark, request, state, end)
+    places = state.places
+    items = places.unread(end, follow.files(request.paths))
+    looks = plan.looks_at(spark, [*items.values()])
+    problems = [*places.read(dict(zip(items, looks, strict=True)))]
+    problems += places.given_up(end, request.watermark)
     new = {text for each in looks for text in each.secrets} | {*plan.keylog(request)}
     state.secrets += sorted(new.difference(state.secrets))
     state.brokers |= {broker for each in looks for broker in each.brokers}
-    state.latest = max([state.latest, *(each.latest for each in looks)])
     passage = Passage(
-        "" if start["ended"] or not start["batch"] else str(before), str(after), state.latest,
+        "" if start["ended"] or not start["batch"] else str(before), str(after), places.latest,
         end["ended"],
     )  # fmt: skip
-    task = Task(request, state.captures, frozenset(state.brokers), state.secrets, passage)
+    task = Task(request, places.captures, frozenset(state.brokers), state.secrets, passage)
     bundles = plan.bundled(spark, request, looks, state.shares).unionAll(_each_share(spark, state))
     with plan.dissected(spark, task, bundles, state.shares) as (parcels, told):
         state.known = dissection.knowledge(told, state.known)
         (name,) = request.tables
+        names = state.known.names
+        lacking = () if end["ended"] else names.missing - names.names.keys()
+        since = places.latest - request.watermark * SECOND
+        parcels = parcels.filter(parcels.kind == name)
+        parcels = late.due(spark, parcels, lacking, since, before, after)
         rows = plan.settled(spark, task, name, parcels, state.known)
         if name == "topics":
             rows = _topics(spark, rows, before, after)
         if name == "problems":
             rows = rows.unionAll(plan.as_rows(spark, problems))
-        rows.write.parquet((after / "rows").as_uri())
+        rows.write.parquet(local(after / "rows"))
     (after / "state").write_bytes(pickle.dumps(state))
 
 
@@ -177,52 +170,6 @@ def _load(folder: Path) -> _State:
             f"{folder.parent} has not the state that the checkpoint goes on from ({folder.name})"
         ) from error
     return state
-
-
-def _read_on(
-    spark: SparkSession, request: Request, state: _State, end: Offset
-) -> tuple[list[Look], list[Problem]]:
-    """Looks at what is new in the files, whose places move on."""
-    here = follow.files(request.paths)
-    items: dict[str, Split] = {}
-    problems: list[Problem] = []
-    for mark, size in end["files"].items():
-        place = state.places.get(mark) or _Place(len(state.captures))
-        if size not in (place.end, WHOLE) or (size == WHOLE and place.end != WHOLE):
-            found = here.get(mark)
-            if found is None:
-                problems.append(_gone(state, mark, place))
-                continue
-            if mark not in state.places:
-                state.captures.append(found.path)
-                state.places[mark] = place
-            part = Part(str(Path(found.path).absolute()), place.end, size)
-            skip = 0
-            if size == WHOLE or found.size == WHOLE:
-                part, skip = Part(part.path), place.packets
-            items[mark] = Split(
-                place.capture, part, place.packets - skip, place.latest, skip, is_proved=True
-            )
-    looks = plan.looks_at(spark, [*items.values()])
-    for mark, look in zip(items, looks, strict=True):
-        place = state.places[mark]
-        state.places[mark] = replace(
-            place,
-            end=WHOLE if look.split.part.end is None else look.split.part.end,
-            packets=look.split.packets_before + look.packets,
-            latest=max(place.latest, look.latest),
-        )
-        problems += look.problems_in(state.captures)
-    return looks, problems
-
-
-def _gone(state: _State, mark: str, place: _Place) -> Problem:
-    known = place.capture < len(state.captures)
-    name = state.captures[place.capture] if known else None
-    return Problem(
-        "packets", "unreadable_file", f"the file that began with {mark} went before it was read",
-        capture=name, offset=place.end,
-    )  # fmt: skip
 
 
 def _each_share(spark: SparkSession, state: _State) -> DataFrame:
@@ -238,8 +185,8 @@ def _each_share(spark: SparkSession, state: _State) -> DataFrame:
 def _topics(spark: SparkSession, told: DataFrame, before: Path, after: Path) -> DataFrame:
     """What is new of topics, given what was told in the batches before."""
     path = before / "topics"
-    known = spark.read.schema(told.schema).parquet(path.as_uri()) if path.exists() else None
+    known = spark.read.schema(told.schema).parquet(local(path)) if path.exists() else None
     both = told if known is None else told.unionAll(known)
-    plan.newest(both).write.parquet((after / "topics").as_uri())
+    plan.newest(both).write.parquet(local(after / "topics"))
     fresh = plan.news(both)
     return fresh if known is None else fresh.exceptAll(known.select(fresh.columns))
