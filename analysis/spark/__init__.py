@@ -7,6 +7,7 @@ source     the data source, and the office that runs plans for it
 plan       from files to tables, as Spark's jobs
 writing    rows to Parquet, by the tasks that make them
 splits     which bytes a task reads, and the proof that packets begin there
+cutting    what need not travel
 packets    blocks of packets to bundles, and back
 dissection bundles to rows of tables, and what is settled when all tasks have spoken
 schemas    the tables as Spark has them

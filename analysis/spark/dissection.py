@@ -6,7 +6,7 @@ first packet among those of all connections, and names of topics may have been t
 So a task gives parcels: rows in which a connection goes by the identity of its first packet, those
 identities with their positions in the capture, and the names that it has learned.
 
-A parcel is a row for Spark: `kind`, which is a table's name, `CONNECTIONS` or `NAMES`, and
+A parcel is a row for Spark: `kind`, which is a table's name, `CONNECTIONS`, `NAMES` or `DOUBT`, and
 `content`, an Arrow stream.
 """
 
@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import zstandard
 
+from analysis.spark import cutting
 from analysis.spark.options import Request
 from analysis.spark.packets import BundleSource, identity
 from analysis.spark.schemas import TOLD, to_spark
@@ -37,6 +38,7 @@ from dissector.spool import TOPIC_COLUMNS
 from dissector.streams.limits import SECOND
 
 CONNECTIONS, NAMES = "connections of a task", "names of a task"
+DOUBT = "what was cut may not be what it seemed"
 PARCEL: Final = pa.schema([("kind", pa.string()), ("content", pa.binary())])
 SPARK_PARCEL: Final = "kind string, content binary"
 
@@ -68,6 +70,8 @@ class Task:
     """TLS key logs, of all captures."""
     passage: Passage | None = None
     """None: the capture is here as a whole."""
+    is_cut: bool = False
+    """Packets may come without their payload; see `cutting`."""
 
 
 def dissect(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -121,10 +125,17 @@ class Share:
         self._source.take(batches, passage.until if passage else None)
         known = len(self._identities)
         goes_on = passage is not None and not passage.ends
-        for name, rows in self._capture.part(task.request.tables, goes_on=goes_on):
+        wanted, found = frozenset(task.request.tables), [np.zeros(0, np.int64)]
+        more = ["exchanges"] if task.is_cut else []
+        for name, rows in self._capture.part(wanted.union(more), goes_on=goes_on):
             self._learn_identities()
-            if len(rows):
+            if task.is_cut and name == "exchanges":
+                found.append(cutting.found(rows))
+            if len(rows) and name in wanted:
                 yield parcel(name, self._identified(_of_apis(task.request.apis, rows)))
+        claims = np.concatenate([np.zeros(0, np.int64), *self._source.claims])
+        if not np.isin(claims, np.concatenate(found)).all():
+            yield parcel(DOUBT, pa.RecordBatch.from_pydict({}))
         self._learn_identities()
         yield parcel(CONNECTIONS, self._positions(self._identities[known:]))
         yield parcel(NAMES, _names(self._capture.names))

@@ -6,7 +6,8 @@ which moves a few large rows with far less effort than many small ones:
     share     int      the task that dissects its connections; all packets between two ends have the
                        same, whoever sent them
     position  long     that of its first packet
-    content   binary   packets (int64), HEAD of each, then the payload of each, as it was read
+    content   binary   packets and claims (int64), HEAD of each packet, each claim, then the payload
+                       of each packet, as it was read, but of those that are cut; see `cutting`
 
 The position of a packet is its time in ns, but not before a packet that precedes it in its file. It
 orders the capture; ties go by file, then by number.
@@ -25,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dissector.packets.block import PAD, SYN, Bytes, Int64, PacketBlock, UInt64
+from dissector.packets.block import PAD, SYN, Bytes, Int64, PacketBlock, UInt16, UInt64
 
 SCHEMA: Final = pa.schema(
     [("share", pa.int32()), ("position", pa.int64()), ("content", pa.binary())]
@@ -37,55 +38,98 @@ HEAD: Final = np.dtype(
         *[("src_high", "<u8"), ("src_low", "<u8"), ("dst_high", "<u8"), ("dst_low", "<u8")],
         *[("capture", "<i4"), ("captured", "<i4"), ("length", "<i4"), ("seq", "<u4")],
         *[("ack", "<u4"), ("src_port", "<u2"), ("dst_port", "<u2"), ("window", "<u2")],
-        ("flags", "u1"),
+        *[("flags", "u1"), ("is_cut", "u1")],
     ]
 )
 BLOCK_BYTES: Final = 1 << 24
 """Bytes of bundles, about, that are dissected together."""
 
 _FIELDS: Final = tuple(
-    name for name in HEAD.names or () if name not in ("position", "number", "captured")
+    name for name in HEAD.names or () if name not in ("position", "number", "captured", "is_cut")
 )
+_COUNTS: Final = 2
+_COUNTS_BYTES: Final = 8 * _COUNTS
 _MIX: Final = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 
+Bools = NDArray[np.bool_]
 Heads = NDArray[np.void]
 """Of dtype HEAD."""
 
 
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What must be so for what was cut to be of no use; arrays of shape (n,)."""
+
+    pair: Int64
+    """The two ends of the connection, as `connections` numbers them."""
+    content: Int64
+
+
+NO_CLAIMS: Final = Claims(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def joined(claims: Sequence[Claims]) -> Claims:
+    """Claims, all in one."""
+    every = [NO_CLAIMS, *claims]
+    pair, content = ([getattr(each, name) for each in every] for name in ("pair", "content"))
+    return Claims(np.concatenate(pair), np.concatenate(content))
+
+
 def bundles(
-    block: PacketBlock, position: Int64, packets_before: int, shares: int
+    block: PacketBlock,
+    position: Int64,
+    packets_before: int,
+    shares: int,
+    cut: Bools | None = None,
+    claims: Claims = NO_CLAIMS,
 ) -> pa.RecordBatch:
     """The packets of a block, a bundle for each share that has some.
 
-    `packets_before`: packets of the file before those that the block counts.
+    `packets_before`: packets of the file before those that the block counts. `cut`: those whose
+    payload stays behind.
     """
-    head = np.empty(len(block), HEAD)
+    head = np.zeros(len(block), HEAD)
     for name in _FIELDS:
         head[name] = getattr(block, name)
     head["position"], head["captured"] = position, block.captured
     head["number"] = block.number + packets_before
-    share = (connections(block).view(np.uint64) % np.uint64(shares)).astype(np.int32)
+    if cut is not None:
+        head["is_cut"] = cut
+    share = _share(connections(block), shares)
     order = np.argsort(share, kind="stable")
     head, share = head[order], share[order]
-    payload = _gathered(block.data, block.payload[order], head["captured"].astype(np.int64))
+    payload = _gathered(block.data, block.payload[order], _sent(head))
     first = np.flatnonzero(np.diff(share, prepend=-1))
     columns = [pa.array(share[first]), pa.array(head["position"][first])]
-    contents = _contents(head, payload, np.append(first, len(share)))
+    claimed = _share(claims.pair, shares)
+    mine = [claims.content[claimed == each] for each in share[first].tolist()]
+    contents = _contents(head, mine, payload, np.append(first, len(share)))
     return pa.RecordBatch.from_arrays([*columns, contents], schema=SCHEMA)
 
 
-def _contents(head: Heads, payload: Bytes, border: Int64) -> pa.Array:
+def _share(pair: Int64, shares: int) -> NDArray[np.int32]:
+    return (pair.view(np.uint64) % np.uint64(shares)).astype(np.int32)
+
+
+def _sent(head: Heads) -> Int64:
+    """Bytes of payload that travel, of each packet."""
+    return np.where(head["is_cut"] == 0, head["captured"], 0).astype(np.int64)
+
+
+def _contents(head: Heads, claims: Sequence[Int64], payload: Bytes, border: Int64) -> pa.Array:
     """Bundles of the packets between these borders, made in one piece, so as to copy them once."""
-    behind = np.append(0, np.cumsum(head["captured"], dtype=np.int64))[border]
-    size = 8 + np.diff(border) * HEAD.itemsize + np.diff(behind)
+    behind = np.append(0, np.cumsum(_sent(head)))[border]
+    claimed = np.array([each.nbytes for each in claims], np.int64)
+    size = _COUNTS_BYTES + np.diff(border) * HEAD.itemsize + claimed + np.diff(behind)
     edges = np.append(0, np.cumsum(size))
     made = np.empty(int(edges[-1]), np.uint8)
-    every = zip(edges.tolist(), pairwise(border.tolist()), pairwise(behind.tolist()), strict=False)
-    for at, (begin, end), (low, high) in every:
-        heads = head[begin:end].view(np.uint8)
-        made[at : at + 8] = np.frombuffer(np.int64(end - begin).tobytes(), np.uint8)
-        made[at + 8 : at + 8 + len(heads)] = heads
-        made[at + 8 + len(heads) : at + 8 + len(heads) + high - low] = payload[low:high]
+    every = zip(edges[:-1].tolist(), pairwise(border.tolist()), pairwise(behind.tolist()), claims,
+                strict=True)  # fmt: skip
+    for at, (begin, end), (low, high), more in every:
+        counts = np.array([end - begin, len(more)], np.int64)
+        for part in (counts, head[begin:end], more, payload[low:high]):
+            made[at : at + part.nbytes] = part.view(np.uint8)
+            at += part.nbytes
     buffers = [None, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(made)]
     return pa.Array.from_buffers(pa.binary(), len(size), buffers)
 
@@ -98,13 +142,17 @@ def chosen(block: PacketBlock, rows: NDArray[np.bool_]) -> PacketBlock:
 
 def connections(block: PacketBlock) -> Int64:
     """A number for the two ends of each packet; two pairs of ends may have the same."""
-    return (
-        _mixed(block.src_high, block.src_low, block.src_port.astype(np.uint64))
-        + _mixed(block.dst_high, block.dst_low, block.dst_port.astype(np.uint64))
-    ).view(np.int64)
+    source = end_key(block.src_high, block.src_low, block.src_port)
+    return (source + end_key(block.dst_high, block.dst_low, block.dst_port)).view(np.int64)
 
 
-def _mixed(*columns: UInt64) -> UInt64:
+def end_key(high: UInt64, low: UInt64, port: UInt16) -> UInt64:
+    """A number for each end; `connections` gives the sum of two."""
+    return mixed(high, low, port.astype(np.uint64))
+
+
+def mixed(*columns: UInt64) -> UInt64:
+    """A number for each row of up to three columns."""
     mixed = np.zeros(len(columns[0]), np.uint64)
     for column, factor in zip(columns, _MIX, strict=True):
         mixed = (mixed ^ column) * np.uint64(factor)
@@ -130,19 +178,20 @@ def _gathered(data: Bytes, at: Int64, length: Int64) -> Bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Packets:
-    """Packets in order; `payload` says where in `data` each one's payload begins."""
+    """Packets in order; `payload` says where in `data` each one's payload begins, if not cut."""
 
     head: Heads
     payload: Int64
     data: Bytes
 
     @classmethod
-    def of(cls, bundle: pa.Buffer) -> _Packets:
-        count = int(np.frombuffer(bundle, "<i8", 1)[0])
-        head = np.frombuffer(bundle, HEAD, count, 8)
-        data = np.frombuffer(bundle, np.uint8)[8 + head.nbytes :]
-        end = np.cumsum(head["captured"], dtype=np.int64)
-        return cls(head, end - head["captured"], data)
+    def of(cls, bundle: pa.Buffer) -> tuple[_Packets, Int64]:
+        """The packets of a bundle, and its claims."""
+        count, claimed = np.frombuffer(bundle, "<i8", _COUNTS).tolist()
+        head = np.frombuffer(bundle, HEAD, count, _COUNTS_BYTES)
+        rest = np.frombuffer(bundle, np.uint8)[_COUNTS_BYTES + head.nbytes :]
+        claims, sent = rest[: 8 * claimed].view(np.int64), _sent(head)
+        return cls(head, np.cumsum(sent) - sent, rest[8 * claimed :]), claims
 
     def __len__(self) -> int:
         return len(self.head)
@@ -151,7 +200,7 @@ class _Packets:
         head, payload = self.head[rows], self.payload[rows]
         if not len(head):
             return _Packets(head, payload, self.data[:0])
-        end = payload[-1] + head["captured"][-1]
+        end = payload[-1] + _sent(head[-1:])[0]
         return _Packets(head, payload - payload[0], self.data[payload[0] : end])
 
 
@@ -169,12 +218,15 @@ class BundleSource:
         self.total_bytes: int | None = None
         self.openings: list[tuple[Int64, Int64]] = []
         """Identity and position of packets, all first ones of connections among them."""
+        self.claims: list[Int64] = []
+        """What must be found to be so, since packets were cut; see `cutting`."""
         self._runs: Iterator[list[_Packets]] = iter(())
         self._until: int | None = None
 
     def take(self, batches: Iterable[pa.RecordBatch], until: int | None = None) -> None:
         """What to read next. `until`: how far time has gone on in all shares, ns."""
-        self._runs, self._until, self.openings = _runs(batches), until, []
+        self.openings, self.claims = [], []
+        self._runs, self._until = _runs(batches, self.claims), until
 
     def read(self, reserve: int) -> PacketBlock | None:
         """The next packets, with `reserve` free bytes before them; None at the end."""
@@ -202,14 +254,14 @@ def identity(capture: NDArray[np.integer], number: Int64) -> Int64:
 
 def empty(share: int) -> pa.RecordBatch:
     """A bundle without packets, before all others, so that a share has one at least."""
-    nothing = [np.int64(0).tobytes()]
+    nothing = [bytes(_COUNTS_BYTES)]
     return pa.RecordBatch.from_arrays(
         [pa.array([share], pa.int32()), pa.array([-(1 << 63)]), pa.array(nothing, pa.binary())],
         schema=SCHEMA,
     )
 
 
-def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[list[_Packets]]:
+def _runs(batches: Iterable[pa.RecordBatch], claims: list[Int64]) -> Iterator[list[_Packets]]:
     """Packets that make a block: none of them is after one of the next run."""
     held: list[_Packets] = []
     size = 0
@@ -219,7 +271,8 @@ def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[list[_Packets]]:
             if ready:
                 yield ready
             size = sum(len(each.data) for each in held)
-        packets = _Packets.of(bundle)
+        packets, claimed = _Packets.of(bundle)
+        claims.append(claimed)
         if len(packets):
             held.append(packets)
             size += len(bundle)
@@ -248,11 +301,15 @@ def _before(held: Sequence[_Packets], position: int) -> tuple[list[_Packets], li
 def _block(run: Sequence[_Packets], reserve: int) -> tuple[PacketBlock, Int64]:
     """One block of these packets, in order; and their positions."""
     head = np.concatenate([each.head for each in run])
+    cut = head["is_cut"] != 0
+    # The payload of every packet that was cut: one row of zeros for all.
+    zeros = np.zeros(int(head["captured"].max(where=cut, initial=0)), np.uint8)
     size = np.array([len(each.data) for each in run], np.int64)
-    begin = reserve + np.cumsum(size) - size
+    begin = reserve + len(zeros) + np.cumsum(size) - size
     payload = np.concatenate(
         [each.payload + at for each, at in zip(run, begin.tolist(), strict=True)]
     )
+    payload[cut] = reserve
     if len(run) > 1:
         order = np.lexsort((head["number"], head["capture"], head["position"]))
         head, payload = head[order], payload[order]
@@ -261,7 +318,7 @@ def _block(run: Sequence[_Packets], reserve: int) -> tuple[PacketBlock, Int64]:
     }
     front, back = np.empty(reserve, np.uint8), np.zeros(PAD, np.uint8)
     block = PacketBlock(
-        data=np.concatenate([front, *(each.data for each in run), back]),
+        data=np.concatenate([front, zeros, *(each.data for each in run), back]),
         reserve=reserve,
         payload=payload,
         packets_seen=len(head),

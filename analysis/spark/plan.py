@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,15 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from analysis.spark import dissection, packets, splits
-from analysis.spark.dissection import CONNECTIONS, NAMES, SPARK_PARCEL, Knowledge, Task
+from analysis.spark.cutting import NEED_RECORDS, Cutter
+from analysis.spark.dissection import (
+    CONNECTIONS,
+    DOUBT,
+    NAMES,
+    SPARK_PARCEL,
+    Knowledge,
+    Task,
+)
 from analysis.spark.options import Request
 from analysis.spark.schemas import TOLD, spark_schema, to_spark
 from analysis.spark.splits import Broker, Look, Split
@@ -101,19 +109,16 @@ def whole(spark: SparkSession, request: Request) -> Iterator[Dissected]:
         _say_why_not(looks)
     brokers = frozenset[Broker]().union(*(found.brokers for found in looks))
     secrets = [*keylog(request), *(text for found in looks for text in found.secrets)]
-    task = Task(request, files, brokers, secrets)
     dealt = shares(spark, request, looks)
-    bundles = bundled(spark, request, looks, dealt)
-    with dissected(spark, task, bundles, dealt) as (parcels, told):
-        problems = [problem for each in looks for problem in each.problems_in(files)]
-        yield Dissected(spark, task, parcels, dissection.knowledge(told), problems)
-
-
-@contextmanager
-def tables(spark: SparkSession, request: Request) -> Iterator[dict[str, DataFrame]]:
-    """The tables of a request by name, to be used while their parcels are kept; see `whole`."""
-    with whole(spark, request) as found:
-        yield {name: found.table(name) for name in request.tables}
+    problems = [problem for each in looks for problem in each.problems_in(files)]
+    for is_cut in (NEED_RECORDS.isdisjoint(request.tables), False):
+        task = Task(request, files, brokers, secrets, is_cut=is_cut)
+        bundles = bundled(spark, request, looks, dealt, brokers if is_cut else None)
+        with dissected(spark, task, bundles, dealt) as (parcels, told):
+            if any(kind == DOUBT for kind, _ in told):
+                continue
+            yield Dissected(spark, task, parcels, dissection.knowledge(told), problems)
+            return
 
 
 def keylog(request: Request) -> Iterator[bytes]:
@@ -147,13 +152,20 @@ def looks_at(spark: SparkSession, items: Sequence[Split]) -> list[Look]:
     ]
 
 
-def bundled(spark: SparkSession, request: Request, looks: Sequence[Look], shares: int) -> DataFrame:
-    """The packets of the time that is asked for, in bundles."""
-    since, until = request.since, request.until
+def bundled(
+    spark: SparkSession, request: Request, looks: Sequence[Look], shares: int,
+    brokers: Collection[Broker] | None = None,
+) -> DataFrame:  # fmt: skip
+    """The packets of the time that is asked for, in bundles.
+
+    `brokers`: where they listen, for records to stay behind; None: all bytes travel.
+    """
+    since, until, ports = request.since, request.until, request.ports
     inside = [each.split for each in looks if each.latest >= since and each.earliest < until]
 
     def read(split: Split) -> Iterator[pa.RecordBatch]:
-        return splits.bundles(split, shares, since, until)
+        cutter = None if brokers is None else Cutter(ports, brokers, split.packets_before)
+        return splits.bundles(split, shares, since, until, cutter)
 
     return _each(spark, inside, read, packets.SPARK_SCHEMA)
 
@@ -170,7 +182,7 @@ def dissected(
         .persist(StorageLevel.MEMORY_AND_DISK)
     )
     try:
-        told = parcels.filter(parcels.kind.isin(CONNECTIONS, NAMES)).collect()
+        told = parcels.filter(parcels.kind.isin(CONNECTIONS, NAMES, DOUBT)).collect()
         yield parcels, [(row.kind, bytes(row.content)) for row in told]
     finally:
         parcels.unpersist()

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from analysis.spark import packets
+from analysis.spark.cutting import Cutter
 from analysis.spark.packets import chosen
 from dissector.capture import DEFAULT_PORTS
 from dissector.errors import CaptureError
@@ -36,7 +37,7 @@ from dissector.streams import Streams
 from dissector.streams.table import KAFKA
 
 SPLIT_BYTES: Final = 128 << 20
-BLOCK_BYTES: Final = 1 << 24
+BLOCK_BYTES: Final = 1 << 25
 """Bytes of a split that are dealt to shares together."""
 BEFORE_ALL: Final = -(1 << 63)
 AFTER_ALL: Final = (1 << 63) - 1
@@ -198,17 +199,19 @@ def settle(looks: Sequence[Look]) -> tuple[list[Split], list[Split]]:
     return proved, unproved
 
 
-def bundles(split: Split, shares: int, since: int, until: int) -> Iterator[pa.RecordBatch]:
+def bundles(
+    split: Split, shares: int, since: int, until: int, cutter: Cutter | None = None
+) -> Iterator[pa.RecordBatch]:
     """The TCP packets of a split whose ends are proved, as `packets.SCHEMA` has them.
 
-    Only those of the time [since, until), in ns.
+    Only those of the time [since, until), in ns; and what `cutter` takes off them stays behind.
     """
     floor = split.floor
     try:
         reader = open_part(split.part, [])
     except CaptureError:
         return  # the first look has said so
-    for block in blocks(reader, split.capture, lambda: 0):
+    for block in blocks(reader, split.capture, cutter.reserve if cutter else lambda: 0):
         block = _fresh(split, block)
         if len(block):
             position = np.maximum(np.maximum.accumulate(block.time), floor)
@@ -216,7 +219,8 @@ def bundles(split: Split, shares: int, since: int, until: int) -> Iterator[pa.Re
             inside = (block.time >= since) & (block.time < until)
             if not inside.all():
                 block, position = chosen(block, inside), position[inside]
-            yield packets.bundles(block, position, split.packets_before, shares)
+            cut = cutter.cut(block) if cutter else ()
+            yield packets.bundles(block, position, split.packets_before, shares, *cut)
 
 
 class _Opened:

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import sys
 
-from dealing import TABLES
+from dealing import SOME_TABLES
 
 from analysis.spark import plan
 from analysis.spark.options import Request
 from analysis.spark.session import session
+from analysis.spark.writing import Folder
 
 
 def main() -> None:
     """Run it."""
     master, output, *paths = sys.argv[1:]
     spark = session(master, {"spark.executor.memory": "600m", "spark.driver.memory": "600m"})
-    with plan.tables(spark, Request(paths, TABLES, shares=4)) as tables:
+    with plan.whole(spark, Request(paths, SOME_TABLES, shares=4)) as dissected:
         print("dissected", flush=True)
         sys.stdin.readline()
-        for name, rows in tables.items():
-            rows.write.parquet(f"{output}/{name}")
+        for name in SOME_TABLES:
+            dissected.write(name, Folder(f"{output}/{name}"))
     spark.stop()
 
 

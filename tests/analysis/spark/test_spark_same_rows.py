@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,11 +10,23 @@ import pytest
 
 pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
 
-from dealing import CAPTURES, RECORDINGS, TABLES, apart, deal, on_one_machine, plain, texts
+from dealing import (
+    CAPTURES,
+    CUT,
+    RECORDINGS,
+    SOME_TABLES,
+    TABLES,
+    apart,
+    deal,
+    on_one_machine,
+    plain,
+    same_rows,
+)
 from pyspark.sql import SparkSession
 
 from analysis.spark import plan, splits
 from analysis.spark.options import Request
+from analysis.spark.writing import Folder
 from bench import inputs
 
 KEYS = str(CAPTURES / "kafka-4-tls.keys.log")
@@ -28,17 +41,25 @@ SOME = [
 """Without SYNs, with loss, in tunnels, encrypted, with topic ids whose names come late."""
 
 
-def compare(spark: SparkSession, paths: Sequence[str], **options: object) -> None:
-    """Raises AssertionError where the two differ."""
-    request = Request(paths, TABLES, **options)
-    with plan.tables(spark, request) as tables:
-        found = {name: texts(rows.toArrow().to_batches()) for name, rows in tables.items()}
-    expected = on_one_machine(paths, keylog=request.keylog)
-    for name in TABLES:
-        odd = {*found[name]} ^ {*expected[name]}
-        assert not odd, f"{name}: {sorted(odd)[:4]}"
-        assert found[name] == expected[name]  # and as often
-    assert len(found["exchanges"])
+def compare(
+    spark: SparkSession, folder: Path, paths: Sequence[str],
+    groups: Sequence[Sequence[str]] = (TABLES, CUT), **options: object,
+) -> None:  # fmt: skip
+    """Raises AssertionError where the two differ.
+
+    `groups`: tables that are asked for together. Among some of them records stay behind.
+    """
+    requests = [Request(paths, tables, **options) for tables in groups]
+    every = sorted({name for tables in groups for name in tables})
+    on_one_machine(paths, every, folder / "one", keylog=requests[0].keylog)
+    for request in requests:
+        output = folder / f"spark-{len(request.tables)}"
+        with plan.whole(spark, request) as dissected:
+            for name in request.tables:
+                rows = dissected.write(name, Folder(str(output / name)))
+                assert rows == same_rows(output / name, folder / "one" / name)
+                assert rows or name != "exchanges"
+    shutil.rmtree(folder)
 
 
 def every(recordings: Sequence[Path], folder: Path, files: int, shuffled: bool) -> list[str]:
@@ -48,16 +69,17 @@ def every(recordings: Sequence[Path], folder: Path, files: int, shuffled: bool) 
 
 def test_packets_shuffled_between_files(spark: SparkSession, tmp_path: Path) -> None:
     assert len(apart(SOME)) == 1
-    compare(spark, every(SOME, tmp_path, 7, True))
+    compare(spark, tmp_path / "rows", every(SOME, tmp_path, 7, True))
 
 
 def test_files_in_splits(spark: SparkSession, tmp_path: Path) -> None:
     paths = every([*SOME, CAPTURES / "chatter-mock.pcap.zst"], tmp_path, 1, False)
-    compare(spark, paths, split_bytes=150_000, shares=3)
+    compare(spark, tmp_path / "rows", paths, split_bytes=150_000, shares=3)
 
 
 def test_with_a_key_log(spark: SparkSession, tmp_path: Path) -> None:
-    compare(spark, deal(CAPTURES / "kafka-4-tls.pcap.zst", tmp_path, 2), keylog=KEYS)
+    paths = deal(CAPTURES / "kafka-4-tls.pcap.zst", tmp_path, 2)
+    compare(spark, tmp_path / "rows", paths, keylog=KEYS)
 
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["rotated", "shuffled"])
@@ -66,20 +88,43 @@ def test_every_recording(
     slow: None, spark: SparkSession, tmp_path: Path, files: int, shuffled: bool
 ) -> None:
     for group in apart(RECORDINGS):
-        compare(spark, every(group, tmp_path, files, shuffled))
+        compare(spark, tmp_path / "rows", every(group, tmp_path, files, shuffled))
+
+
+def made(kind: str, folder: Path, size: int) -> Path:
+    """A capture of so many bytes, of many connections: many blocks, many splits."""
+    source, connections = {"chatter": ("chatter-mock", 200), "bulk": ("bulk-tansu", 8)}[kind]
+    one = inputs.Input(
+        str(folder / "large"), CAPTURES / f"{source}.pcap.zst", connections, bytes=size
+    )
+    inputs.make(one)
+    return one.path
+
+
+def large(
+    spark: SparkSession, folder: Path, kind: str, size: int, files: int, shuffled: bool,
+    groups: Sequence[Sequence[str]] = (TABLES, CUT),
+) -> None:  # fmt: skip
+    """Compare what is made of a large capture, dealt to files."""
+    paths = deal(made(kind, folder, size), folder, files, shuffled=shuffled)
+    compare(spark, folder / "rows", paths, groups, split_bytes=size // 6)
+
+
+def test_a_large_capture_of_small_messages(spark: SparkSession, tmp_path: Path) -> None:
+    large(spark, tmp_path, "chatter", 6_000_000, 7, True, [SOME_TABLES])
+
+
+def test_a_large_capture_whose_records_stay_behind(spark: SparkSession, tmp_path: Path) -> None:
+    large(spark, tmp_path, "bulk", 12_000_000, 2, False, [("exchanges", "errors", "connections")])
 
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["rotated", "shuffled"])
 @pytest.mark.parametrize("files", [1, 2, 7, 50])
-def test_a_large_capture(
-    slow: None, spark: SparkSession, tmp_path: Path, files: int, shuffled: bool
+@pytest.mark.parametrize("kind", ["chatter", "bulk"])
+def test_a_larger_one(
+    slow: None, spark: SparkSession, tmp_path: Path, kind: str, files: int, shuffled: bool
 ) -> None:
-    """Many blocks, many splits: 100 MB."""
-    made = inputs.Input(
-        str(tmp_path / "large"), CAPTURES / "chatter-mock.pcap.zst", 200, bytes=100_000_000
-    )
-    inputs.make(made)
-    compare(spark, deal(made.path, tmp_path, files, shuffled=shuffled), split_bytes=1 << 24)
+    large(spark, tmp_path, kind, 100_000_000, files, shuffled)
 
 
 def test_a_damaged_file_is_one_split(tmp_path: Path) -> None:
