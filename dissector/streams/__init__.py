@@ -5,6 +5,7 @@ table        connections and streams, as arrays that grow
 limits       how long and how far is waited, and how sure one must be
 tracking     which connection a packet belongs to
 segments     stretches of streams, as arrays
+placing      from sequence numbers to positions; where streams begin
 reassembly   segments in order, each byte once
 holding      what is carried from block to block
 judging      how much a place looks like the beginning of a frame

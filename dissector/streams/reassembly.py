@@ -10,9 +10,6 @@ again with the next block, until the hole is filled, or taken for lost:
 - nothing more is waited for in the stream: it is over, or memory is needed.
 
 Where two copies of a byte differ, the first to arrive is right.
-
-A stream begins behind its SYN. Without one it begins with the lowest byte seen, once
-`REORDER_PACKETS` packets have passed in which an earlier one could have come.
 """
 
 from __future__ import annotations
@@ -24,28 +21,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dissector.packets.block import ACK, FIN, SYN, Int64, PacketBlock, UInt32
+from dissector.packets.block import ACK, Int64, PacketBlock
 from dissector.streams import sequence
 from dissector.streams.limits import (
     GRACE,
     PATIENCE,
-    REORDER_PACKETS,
     WAITING_BYTES,
     WAITING_SEGMENTS,
-    WINDOW_AHEAD,
 )
+from dissector.streams.placing import Placer
 from dissector.streams.segments import BLOCK, NO_SEGMENTS, Segments, last_of_each, running_maximum
 from dissector.streams.table import (
-    FRAMED,
     IGNORED,
-    KAFKA,
-    LAST_TIME,
-    NEVER,
-    SEEKING,
     Bools,
     ConnectionTable,
     StreamTable,
-    unframed,
 )
 from dissector.streams.tracking import Assignment
 
@@ -90,7 +80,7 @@ class Reassembler:
     def __init__(self, table: ConnectionTable, streams: StreamTable) -> None:
         self._table = table
         self._streams = streams
-        self._packets = 0
+        self._placer = Placer(table, streams)
 
     def feed(
         self, block: PacketBlock, assignment: Assignment, held: Segments, now: int, give_up: Bools
@@ -101,12 +91,9 @@ class Reassembler:
         local stream, whether nothing more is waited for.
         """
         who = assignment.streams
-        self._place(block, assignment)
-        self._note_fins(block, assignment)
+        self._placer.place(block, assignment)
         every, arrival, stray = self._arrived(block, assignment, held)
-        settled = give_up | (self._streams.flat("placed_time")[who] < now - GRACE)
-        settled |= self._streams.flat("placed_packet")[who] <= self._packets - REORDER_PACKETS
-        self._begin(who, every, settled)
+        self._placer.begin(who, every, give_up, now)
         every, arrival, late = self._sorted(who, every, arrival)
         every = self._announced(who, every)
         every, arrival, late = self._settled(who, every, arrival, late, len(held))
@@ -119,42 +106,6 @@ class Reassembler:
         if free.all():
             return Ordered(self._read(who, kept), NO_SEGMENTS, lost, stray + astray)
         return Ordered(self._read(who, kept[free]), kept[~free], lost, stray + astray)
-
-    # Positions
-
-    def _place(self, block: PacketBlock, assignment: Assignment) -> None:
-        """Give streams that are new an origin."""
-        streams, who = self._streams, assignment.streams
-        before, self._packets = self._packets, self._packets + len(block)
-        new = ~streams.flat("placed")[who]
-        if not new.any():
-            return
-        telling = (block.length > 0) | (block.flags & FIN != 0)
-        packet = np.flatnonzero(telling & new[assignment.local])
-        first = np.full(len(who), -1)
-        first[assignment.local[packet[::-1]]] = packet[::-1]  # the last assignment stays
-        local = np.flatnonzero(first >= 0)
-        packet, stream = first[local], who[local]
-        seq = block.seq[packet] + (block.flags[packet] & SYN != 0)
-        isn = self._table.isn.reshape(-1)[stream]
-        streams.flat("origin")[stream] = np.where(isn == NEVER, seq, isn + 1).astype(np.uint32)
-        streams.flat("placed")[stream] = True
-        streams.flat("placed_packet")[stream] = before + packet
-        streams.flat("placed_time")[stream] = block.time[packet]
-
-    def _positions(self, assignment: Assignment, packet: Int64, number: UInt32) -> Int64:
-        """Positions of sequence numbers in the streams of these packets."""
-        stream = assignment.streams[assignment.local[packet]]
-        return sequence.positions(
-            number, self._streams.flat("origin")[stream], self._streams.flat("expected")[stream]
-        )
-
-    def _note_fins(self, block: PacketBlock, assignment: Assignment) -> None:
-        packet = np.flatnonzero(block.flags & FIN)
-        if len(packet):
-            behind = block.seq[packet] + block.length[packet].astype(np.uint32)
-            stream = assignment.streams[assignment.local[packet]]
-            self._streams.flat("fin")[stream] = self._positions(assignment, packet, behind)
 
     def _arrived(
         self, block: PacketBlock, assignment: Assignment, held: Segments
@@ -170,7 +121,7 @@ class Reassembler:
             has &= ~ignored[local]
         packet = np.flatnonzero(has)
         stream = local[packet]
-        at, cut, beyond = self._positions_of_payloads(block, packet, stream, who)
+        at, cut, beyond = self._placer.payloads(block, packet, stream, who)
         if cut is not None:
             np.add.at(self._table.cut.reshape(-1), who[stream], cut)
         stray = NO_GAPS
@@ -197,49 +148,6 @@ class Reassembler:
             column(held.number, block.number),
         )  # fmt: skip
         return every, arrival, stray
-
-    def _positions_of_payloads(
-        self, block: PacketBlock, packet: Int64, stream: Int64, who: Int64
-    ) -> tuple[Int64, Int64 | None, Bools]:
-        """Position of each payload, the bytes cut off it, and whether it is beyond any window."""
-        streams, length, seq = self._streams, block.length[packet], block.seq[packet]
-        syn = block.flags[packet] & SYN
-        if syn.any():  # it takes a number before the payload (TCP Fast Open, RFC 7413)
-            seq = seq + (syn != 0)
-        near = streams.flat("expected")[who]
-        reference = sequence.numbers(near, streams.flat("origin")[who])
-        near, reference = near[stream], reference[stream]
-        if length.sum(dtype=np.int64) >= WINDOW_AHEAD:  # where little of each packet is captured
-            passed = _passed(stream, length.astype(np.int64))
-            near = near + passed
-            reference = reference + passed.astype(np.uint32)
-        ahead = sequence.ahead(seq, reference)
-        cut = (length - block.captured[packet]).astype(np.int64)
-        return near + ahead, cut if cut.any() else None, ahead > WINDOW_AHEAD
-
-    def _begin(self, who: Int64, every: Segments, settled: Bools) -> None:
-        """Let streams begin whose first byte is known, or can be told by now."""
-        streams = self._streams
-        new = ~streams.flat("begun")[who]
-        if not new.any():
-            return
-        some = np.flatnonzero(new[every.stream])
-        lowest = np.full(len(who), LAST_TIME)
-        np.minimum.at(lowest, every.stream[some], every.at[some])
-        isn = self._table.isn.reshape(-1)[who]
-        local = np.flatnonzero((lowest != LAST_TIME) & (settled | (isn != NEVER)))
-        stream, known = who[local], isn[local] != NEVER
-        first = (isn[local] + 1).astype(np.uint32)
-        zero = np.zeros(len(local), np.int64)
-        exact = sequence.positions(first, streams.flat("origin")[stream], zero)
-        begin = np.where(known, exact, lowest[local])
-        for name in ("expected", "boundary", "sought", "scanned"):
-            streams.flat(name)[stream] = begin
-        streams.flat("begun")[stream] = True
-        streams.flat("at_head")[stream] = known
-        protocol = self._table.protocol[stream >> 1]
-        sync = np.where(known & (protocol == KAFKA), FRAMED, SEEKING)
-        streams.flat("sync")[stream] = unframed(self._table, stream >> 1, sync)
 
     # Order
 
@@ -409,16 +317,6 @@ class Reassembler:
 
 def _as_gaps(who: Int64, segments: Segments) -> Gaps:
     return Gaps(who[segments.stream], segments.at, segments.span)
-
-
-def _passed(stream: Int64, length: Int64) -> Int64:
-    """Bytes of the same stream before each packet."""
-    order = np.argsort(stream, kind="stable")
-    before = np.cumsum(length[order]) - length[order]
-    first = np.searchsorted(stream[order], stream[order])
-    passed = np.empty(len(stream), np.int64)
-    passed[order] = before - before[first]
-    return passed
 
 
 def _before_first(stream: Int64, marked: Bools) -> Bools:

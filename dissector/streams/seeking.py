@@ -107,6 +107,10 @@ class Seeker:
         strange = np.flatnonzero((protocol == OTHER) & self._judge.is_broker(row)[servers])
         end = chains.end[index[strange]]
         protocol[strange] = self._strange(chains, at[strange], end, row[strange])
+        # What is damaged may be the first request: others tell, as where the SYN was not seen.
+        damaged = strange[protocol[strange] == OTHER]
+        protocol[damaged] = UNDECIDED
+        self._streams.at_head[row[damaged]] = False
         table.protocol[row] = protocol
 
     def _strange(self, chains: Chains, at: Int64, end: Int64, row: Int64) -> Int64:

@@ -58,6 +58,41 @@ def test_a_response_behind_a_hole_whose_client_does_not_count_upwards(order) -> 
     assert out.messages()[1] == [response(each, NO_ERROR)[4:] for each in (order[0], order[2])]
 
 
+@pytest.mark.parametrize("flipped", [*range(10), 100])
+@pytest.mark.parametrize("block", [1 << 20, 4])
+def test_a_first_request_that_is_damaged(flipped: int, block: int) -> None:
+    """Byte for byte of its head, or all of it."""
+    damaged = bytearray(ASKED[0])
+    for at in range(len(damaged)) if flipped == 100 else (flipped,):
+        damaged[at] ^= 0xFF
+    packets = told(ANSWERS).packets
+    packets[3] = replace(packets[3], payload=bytes(damaged))
+    out = dissect(packets, cuts=range(block, len(packets), block))
+    requests, responses = out.messages()
+    assert requests[-11:] == [each[4:] for each in ASKED[1:]]
+    assert responses[-11:] == [each[4:] for each in ANSWERS[1:]]
+
+
+@pytest.mark.parametrize("wrong", [1 << 24, 1 << 16, 1 << 8, 1])
+@pytest.mark.parametrize("end", [0, 1])
+@pytest.mark.parametrize("ahead", [1, -1])
+def test_an_initial_sequence_number_that_is_damaged(wrong: int, end: int, ahead: int) -> None:
+    packets = told(ANSWERS).packets
+    syn = packets[end]
+    packets[end] = replace(syn, seq=(syn.seq + ahead * wrong) % 2**32)
+    out = dissect(packets)
+    assert out.messages() == ([each[4:] for each in ASKED], [each[4:] for each in ANSWERS])
+    assert out.problems == []
+
+
+def test_a_first_answer_that_is_lost_is_no_damaged_syn() -> None:
+    packets = told(ANSWERS).packets
+    assert packets[5].payload == ANSWERS[0]
+    out = dissect([*packets[:5], *packets[6:]])
+    assert out.messages()[1] == [each[4:] for each in ANSWERS[1:]]
+    assert int(out.streams.connections.lost.sum()) == len(ANSWERS[0])
+
+
 def test_a_first_request_that_nobody_knows_at_a_broker_found_in_the_same_block() -> None:
     dialogue = Dialogue()
     broker = dialogue.connect().ends[1][0], 19092

@@ -1,0 +1,165 @@
+"""Placing: from sequence numbers to positions in streams, and where streams begin.
+
+A stream begins behind its SYN. Without one it begins with the lowest byte seen, once
+`REORDER_PACKETS` packets have passed in which an earlier one could have come.
+
+A damaged answer to a SYN would put all that the broker says out of place. So it is not believed
+where the broker goes on with another number, and the client had acknowledged that one before it
+said anything itself. (Where a client's own SYN is damaged, the answer does not fit it: see
+`tracking`.)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt32
+from dissector.streams import sequence
+from dissector.streams.limits import GRACE, REORDER_PACKETS, WINDOW_AHEAD
+from dissector.streams.segments import Segments
+from dissector.streams.table import (
+    FRAMED,
+    KAFKA,
+    LAST_TIME,
+    NEVER,
+    SEEKING,
+    Bools,
+    ConnectionTable,
+    StreamTable,
+    unframed,
+)
+from dissector.streams.tracking import Assignment
+
+
+class Placer:
+    """Gives streams their origin and their beginning."""
+
+    def __init__(self, table: ConnectionTable, streams: StreamTable) -> None:
+        self._table = table
+        self._streams = streams
+        self._packets = 0
+
+    def place(self, block: PacketBlock, assignment: Assignment) -> None:
+        """Give streams that are new an origin, and note where streams end."""
+        self._find_origins(block, assignment)
+        self._note_fins(block, assignment)
+
+    def _find_origins(self, block: PacketBlock, assignment: Assignment) -> None:
+        streams, who = self._streams, assignment.streams
+        before, self._packets = self._packets, self._packets + len(block)
+        new = ~streams.flat("placed")[who]
+        if not new.any():
+            return
+        telling = (block.length > 0) | (block.flags & FIN != 0)
+        packet = np.flatnonzero(telling & new[assignment.local])
+        first = np.full(len(who), -1)
+        first[assignment.local[packet[::-1]]] = packet[::-1]  # the last assignment stays
+        local = np.flatnonzero(first >= 0)
+        packet, stream = first[local], who[local]
+        seq = block.seq[packet] + (block.flags[packet] & SYN != 0)
+        self._correct(block, assignment, packet, seq)
+        isn = self._table.isn.reshape(-1)[stream]
+        streams.flat("origin")[stream] = np.where(isn == NEVER, seq, _behind(isn))
+        streams.flat("placed")[stream] = True
+        streams.flat("placed_packet")[stream] = before + packet
+        streams.flat("placed_time")[stream] = block.time[packet]
+
+    def _correct(
+        self, block: PacketBlock, assignment: Assignment, packet: Int64, seq: UInt32
+    ) -> None:
+        """Put right the initial sequence numbers that damaged answers to SYNs told.
+
+        `packet`: the first one in which each of some streams says something, at `seq`.
+        """
+        isn, who = self._table.isn.reshape(-1), assignment.streams
+        local = assignment.local[packet]
+        own, other = isn[who[local]], isn[who[local ^ 1]]
+        of_client = self._table.client[who[local] >> 1] == local & 1
+        wrong = (own != NEVER) & (other != NEVER) & (seq != _behind(own)) & ~of_client
+        wrong = np.flatnonzero(wrong)
+        if not len(wrong):
+            return
+        first = np.full(len(who), -1)
+        first[local[wrong] ^ 1] = wrong
+        told = first[assignment.local]
+        answers = (block.flags & (SYN | ACK | FIN | RST) == ACK) & (block.length == 0)
+        answer = np.flatnonzero((told >= 0) & answers)
+        told = told[answer]
+        answer_fits = (answer < packet[told]) & (block.ack[answer] == seq[told])
+        answer_fits &= block.seq[answer] == _behind(other[told])
+        right = np.unique(told[answer_fits])
+        isn[who[local[right]]] = (seq[right] - np.uint32(1)).astype(np.int64)
+
+    def _positions(self, assignment: Assignment, packet: Int64, number: UInt32) -> Int64:
+        """Positions of sequence numbers in the streams of these packets."""
+        stream = assignment.streams[assignment.local[packet]]
+        return sequence.positions(
+            number, self._streams.flat("origin")[stream], self._streams.flat("expected")[stream]
+        )
+
+    def _note_fins(self, block: PacketBlock, assignment: Assignment) -> None:
+        packet = np.flatnonzero(block.flags & FIN)
+        if len(packet):
+            behind = block.seq[packet] + block.length[packet].astype(np.uint32)
+            stream = assignment.streams[assignment.local[packet]]
+            self._streams.flat("fin")[stream] = self._positions(assignment, packet, behind)
+
+    def payloads(
+        self, block: PacketBlock, packet: Int64, stream: Int64, who: Int64
+    ) -> tuple[Int64, Int64 | None, Bools]:
+        """Position of each payload, the bytes cut off it, and whether it is beyond any window."""
+        streams, length, seq = self._streams, block.length[packet], block.seq[packet]
+        syn = block.flags[packet] & SYN
+        if syn.any():  # it takes a number before the payload (TCP Fast Open, RFC 7413)
+            seq = seq + (syn != 0)
+        near = streams.flat("expected")[who]
+        reference = sequence.numbers(near, streams.flat("origin")[who])
+        near, reference = near[stream], reference[stream]
+        if length.sum(dtype=np.int64) >= WINDOW_AHEAD:  # where little of each packet is captured
+            passed = _passed(stream, length.astype(np.int64))
+            near = near + passed
+            reference = reference + passed.astype(np.uint32)
+        ahead = sequence.ahead(seq, reference)
+        cut = (length - block.captured[packet]).astype(np.int64)
+        return near + ahead, cut if cut.any() else None, ahead > WINDOW_AHEAD
+
+    def begin(self, who: Int64, every: Segments, give_up: Bools, now: int) -> None:
+        """Let streams begin whose first byte is known, or can be told by now."""
+        streams = self._streams
+        new = ~streams.flat("begun")[who]
+        if not new.any():
+            return
+        settled = give_up | (streams.flat("placed_time")[who] < now - GRACE)
+        settled |= streams.flat("placed_packet")[who] <= self._packets - REORDER_PACKETS
+        some = np.flatnonzero(new[every.stream])
+        lowest = np.full(len(who), LAST_TIME)
+        np.minimum.at(lowest, every.stream[some], every.at[some])
+        isn = self._table.isn.reshape(-1)[who]
+        local = np.flatnonzero((lowest != LAST_TIME) & (settled | (isn != NEVER)))
+        stream, known = who[local], isn[local] != NEVER
+        first = _behind(isn[local])
+        zero = np.zeros(len(local), np.int64)
+        exact = sequence.positions(first, streams.flat("origin")[stream], zero)
+        begin = np.where(known, exact, lowest[local])
+        for name in ("expected", "boundary", "sought", "scanned"):
+            streams.flat(name)[stream] = begin
+        streams.flat("begun")[stream] = True
+        streams.flat("at_head")[stream] = known
+        protocol = self._table.protocol[stream >> 1]
+        sync = np.where(known & (protocol == KAFKA), FRAMED, SEEKING)
+        streams.flat("sync")[stream] = unframed(self._table, stream >> 1, sync)
+
+
+def _behind(isn: Int64) -> UInt32:
+    """The sequence number behind each SYN."""
+    return (isn + 1).astype(np.uint32)
+
+
+def _passed(stream: Int64, length: Int64) -> Int64:
+    """Bytes of the same stream before each packet."""
+    order = np.argsort(stream, kind="stable")
+    before = np.cumsum(length[order]) - length[order]
+    first = np.searchsorted(stream[order], stream[order])
+    passed = np.empty(len(stream), np.int64)
+    passed[order] = before - before[first]
+    return passed
