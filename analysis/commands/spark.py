@@ -47,7 +47,7 @@ def command(
 
     try:
         bar = str(sys.stderr.isatty()).lower()
-        spark = session(master, {"spark.ui.showConsoleProgress": bar})
+        spark = session(master or f"local[{source.jobs}]", {"spark.ui.showConsoleProgress": bar})
     except DissectorError as error:
         raise click.ClickException(str(error)) from error
     from analysis.spark import job, options
@@ -55,7 +55,7 @@ def command(
     try:
         request = options.request(
             source.captures, tables, ports=source.ports, apis=apis, since=since, until=until,
-            keylog=source.keylog, show_secrets=show_secrets,
+            keylog=source.keylog, show_secrets=show_secrets, memory=source.memory << 20,
         )  # fmt: skip
         for name, rows, folder in job.run(spark, request, output):
             click.echo(f"{name}: {rows:,} rows in {folder}")

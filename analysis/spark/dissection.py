@@ -112,6 +112,7 @@ class Share:
             ports=task.request.ports,
             request_wait=wait,
             forget_after=wait if task.passage else None,
+            memory=task.request.memory,
         )
         self._identities = np.zeros(0, np.int64)
         """Of each connection, by number."""

@@ -28,6 +28,7 @@ from analysis.spark.splits import AFTER_ALL, BEFORE_ALL, SPLIT_BYTES
 from dissector.capture import DEFAULT_PORTS
 from dissector.errors import DissectorError
 from dissector.protocol import catalog
+from dissector.streams.streaming import DEFAULT_MEMORY
 from dissector.tables import TABLES
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -56,6 +57,8 @@ class Request:
     """Into how many tasks connections are dealt; 0: by the size of the captures."""
     split_bytes: int = SPLIT_BYTES
     spool: str | None = None
+    memory: int = DEFAULT_MEMORY
+    """Bytes that a task may take for what waits, as in `dissector.open_capture`."""
     watermark: int = WATERMARK
     """s."""
     state: str | None = None
@@ -71,6 +74,7 @@ def request(
     until: str = "",
     keylog: str | os.PathLike[str] | None = None,
     show_secrets: bool = False,
+    memory: int = DEFAULT_MEMORY,
 ) -> Request:
     """A request whose times and APIs are words. Raises DissectorError."""
     _check(tables)
@@ -83,6 +87,7 @@ def request(
         until=_time(until) if until else AFTER_ALL,
         apis=frozenset(map(_api, apis)),
         show_secrets=show_secrets,
+        memory=memory,
     )
 
 

@@ -13,6 +13,9 @@ from dealing import CAPTURES, deal
 from pyspark.sql import SparkSession
 
 from analysis.cli import main
+from analysis.spark import job, splits
+from analysis.spark.dissection import Task, dissect, unpack
+from analysis.spark.options import Request
 from dissector.capture import open_capture
 
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
@@ -29,7 +32,7 @@ def test_parquet_by_date_and_api(
     folder.mkdir()
     deal(QUOTAS, folder, 3)
     words = ["spark", str(folder), "--table", "exchanges", "--table", "connections"]
-    words += ["-o", str(output), "--master", "local[2]"]
+    words += ["-o", str(output), "--jobs", "2"]
     assert main(words) == 0
     one = open_capture(folder).tables(["exchanges", "connections"])
     assert capsys.readouterr().out.splitlines() == [
@@ -61,3 +64,24 @@ def test_a_time_that_is_none(
     monkeypatch.setattr(SparkSession, "stop", lambda session: None)
     assert main(["spark", str(QUOTAS), "-o", str(tmp_path), "--since", "noon"]) == 1
     assert capsys.readouterr().err == "Error: noon is no time in ISO 8601\n"
+
+
+def test_memory_is_that_of_each_task(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    monkeypatch.setattr(SparkSession, "stop", lambda session: None)
+    monkeypatch.setattr(job, "run", lambda spark, request, output: asked.append(request) or [])
+    assert main(["spark", str(QUOTAS), "-o", str(tmp_path), "--memory", "20"]) == 0
+    assert [each.memory for each in asked] == [20 << 20]
+    request = Request([str(QUOTAS)], ["problems"], memory=1 << 10)
+    (split,), _ = splits.settle([splits.look(each) for each in splits.guess(request.paths)])
+    bundles = splits.bundles(split, 1, request.since, request.until)
+    task = Task(request, request.paths, frozenset(), [])
+    kinds = [
+        kind
+        for parcel in dissect(task, bundles)
+        if parcel["kind"][0].as_py() == "problems"
+        for kind in unpack(parcel["content"][0].as_py())["kind"].to_pylist()
+    ]
+    assert "memory" in kinds
