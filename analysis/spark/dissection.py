@@ -27,7 +27,7 @@ import zstandard
 
 from analysis.spark import cutting
 from analysis.spark.options import Request
-from analysis.spark.packets import BundleSource, identity
+from analysis.spark.packets import BLOCK_BYTES, BundleSource, identity
 from analysis.spark.schemas import TOLD, to_spark
 from analysis.spark.splits import Broker
 from dissector import internal_records
@@ -41,6 +41,9 @@ CONNECTIONS, NAMES = "connections of a task", "names of a task"
 DOUBT = "what was cut may not be what it seemed"
 PARCEL: Final = pa.schema([("kind", pa.string()), ("content", pa.binary())])
 SPARK_PARCEL: Final = "kind string, content binary"
+
+_BLOCKS: Final = 8
+"""What is read at once may be that part of the memory, as in `dissector.capture`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +108,15 @@ class Share:
     """The connections of a share, as far as they are read."""
 
     def __init__(self, task: Task) -> None:
-        self._source = BundleSource()
+        memory = task.request.memory
+        self._source = BundleSource(min(BLOCK_BYTES, memory // _BLOCKS))
         wait = task.request.watermark * SECOND
         self._capture = Capture(
             self._source,
             ports=task.request.ports,
             request_wait=wait,
             forget_after=wait if task.passage else None,
-            memory=task.request.memory,
+            memory=memory,
         )
         self._identities = np.zeros(0, np.int64)
         """Of each connection, by number."""

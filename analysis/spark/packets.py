@@ -42,7 +42,7 @@ HEAD: Final = np.dtype(
     ]
 )
 BLOCK_BYTES: Final = 1 << 24
-"""Bytes of bundles, about, that are dissected together."""
+"""Bytes of bundles that are dissected together, where memory suffices."""
 
 _FIELDS: Final = tuple(
     name for name in HEAD.names or () if name not in ("position", "number", "captured", "is_cut")
@@ -211,7 +211,9 @@ class BundleSource:
     may go on. So what is held at a time is about a bundle of each file that has packets of it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, block_bytes: int = BLOCK_BYTES) -> None:
+        """`block_bytes`: of bundles, about, that make a block."""
+        self._block_bytes = block_bytes
         self.names: list[str] = []
         self.secrets: list[bytes] = []
         """TLS key logs."""
@@ -226,7 +228,7 @@ class BundleSource:
     def take(self, batches: Iterable[pa.RecordBatch], until: int | None = None) -> None:
         """What to read next. `until`: how far time has gone on in all shares, ns."""
         self.openings, self.claims = [], []
-        self._runs, self._until = _runs(batches, self.claims), until
+        self._runs, self._until = _runs(batches, self._block_bytes, self.claims), until
 
     def read(self, reserve: int) -> PacketBlock | None:
         """The next packets, with `reserve` free bytes before them; None at the end."""
@@ -261,12 +263,14 @@ def empty(share: int) -> pa.RecordBatch:
     )
 
 
-def _runs(batches: Iterable[pa.RecordBatch], claims: list[Int64]) -> Iterator[list[_Packets]]:
+def _runs(
+    batches: Iterable[pa.RecordBatch], block_bytes: int, claims: list[Int64]
+) -> Iterator[list[_Packets]]:
     """Packets that make a block: none of them is after one of the next run."""
     held: list[_Packets] = []
     size = 0
     for bundle, position in _each(batches):
-        if size >= BLOCK_BYTES:
+        if size >= block_bytes:
             ready, held = _before(held, position)
             if ready:
                 yield ready

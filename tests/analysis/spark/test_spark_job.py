@@ -74,6 +74,7 @@ def test_memory_is_that_of_each_task(
     monkeypatch.setattr(job, "run", lambda spark, request, output: asked.append(request) or [])
     assert main(["spark", str(QUOTAS), "-o", str(tmp_path), "--memory", "20"]) == 0
     assert [each.memory for each in asked] == [20 << 20]
+    monkeypatch.setattr(splits, "BLOCK_BYTES", 50_000)
     request = Request([str(QUOTAS)], ["problems"], memory=1 << 10)
     (split,), _ = splits.settle([splits.look(each) for each in splits.guess(request.paths)])
     bundles = splits.bundles(split, 1, request.since, request.until)
