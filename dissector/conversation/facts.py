@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dissector import kernel
 from dissector.errors import UnknownVersion
 from dissector.packets.block import Int64
 from dissector.protocol import catalog
@@ -239,11 +240,35 @@ def texts(spaces: Sequence[ByteSpace], space: Int64, at: Int64, length: Int64) -
     A dictionary array, so that each distinct text is made once. Bytes that are not UTF-8 shown
     as ``\\xNN``.
     """
-    binary = _binaries(spaces, space, at, np.maximum(length, 0))
-    encoded = binary.dictionary_encode()
-    words = [word.decode("utf-8", "backslashreplace") for word in encoded.dictionary.to_pylist()]
-    codes = pa.array(encoded.indices.to_numpy(), mask=length < 0)
-    return pa.DictionaryArray.from_arrays(codes, pa.array(words, pa.string()))
+    codes = np.zeros(len(at), np.int32)
+    number: dict[bytes, int] = {}
+    size = np.maximum(length, 0)
+    for index, one in enumerate(spaces):
+        members = np.flatnonzero(space == index)
+        if len(members):
+            code, found = _words(one, at[members], size[members])
+            known = [number.setdefault(word, len(number)) for word in found]
+            codes[members] = np.array(known, np.int32)[code]
+    words = [word.decode("utf-8", "backslashreplace") for word in number]
+    return pa.DictionaryArray.from_arrays(
+        pa.array(codes, mask=length < 0), pa.array(words, pa.string())
+    )
+
+
+def _words(space: ByteSpace, at: Int64, length: Int64) -> tuple[NDArray[np.int32], list[bytes]]:
+    """A code for the bytes of each of n ranges, and what each code stands for."""
+    if not kernel.COMPILED:
+        encoded = _binary(space, at, length).dictionary_encode()
+        return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+    if isinstance(space, FlatSpace):
+        data = space.data
+    else:
+        data, offsets = space.take(at, length)
+        at = offsets[:-1]
+    code, first = np.empty(len(at), np.int32), np.empty(len(at), np.int64)
+    first = first[: kernel.loops.number_words(data, at, length, code, first)]
+    ranges = zip(at[first].tolist(), length[first].tolist(), strict=True)
+    return code, [data[begin : begin + size].tobytes() for begin, size in ranges]
 
 
 def uuids(spaces: Sequence[ByteSpace], space: Int64, at: Int64, known: Bools) -> pa.Array:

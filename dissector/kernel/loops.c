@@ -5,8 +5,10 @@
 #define ENTRY(name) {#name, name, METH_VARARGS, NULL}
 
 static PyMethodDef methods[] = {
-    ENTRY(walk_records), ENTRY(read_fields), ENTRY(read_headers), ENTRY(make_views),
-    ENTRY(follow),       ENTRY(advance),     ENTRY(read_tcp),     ENTRY(find_pairs),
+    ENTRY(walk_records), ENTRY(read_fields), ENTRY(read_headers),
+    ENTRY(make_views), ENTRY(follow), ENTRY(advance),
+    ENTRY(read_tcp), ENTRY(find_pairs), ENTRY(read_numbers),
+    ENTRY(copy_ranges), ENTRY(number_words),
     {NULL, NULL, 0, NULL},
 };
 

@@ -86,3 +86,6 @@ LOOP(follow);
 LOOP(advance);
 LOOP(read_tcp);
 LOOP(find_pairs);
+LOOP(read_numbers);
+LOOP(copy_ranges);
+LOOP(number_words);

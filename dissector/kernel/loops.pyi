@@ -134,3 +134,17 @@ def find_pairs(
     `turned`: whether a packet goes against its pair's first one, of which `first` has the index.
     All of shape (n,).
     """
+
+def read_numbers(data: Bytes, at: Int64, width: int, numbers: NDArray[np.generic]) -> None:
+    """The big-endian number of 2, 4 or 8 bytes at each position."""
+
+def copy_ranges(data: Bytes, at: Int64, length: Int64, copies: Bytes) -> None:
+    """The bytes of n ranges, one after the other."""
+
+def number_words(
+    data: Bytes, at: Int64, length: Int64, code: NDArray[np.int32], first: Int64
+) -> int:
+    """A code for each range's bytes, in order of appearance; how many.
+
+    `first`: the index of the first range of each code. Both of shape (n,).
+    """

@@ -20,6 +20,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector import kernel
 from dissector.packets.block import PAD, Bytes, Int64
 
 
@@ -75,9 +76,19 @@ class FlatSpace:
         width = int(dtype[1])
         if width == 1:
             return self.data[at].view(dtype)
+        if kernel.COMPILED:
+            numbers: NDArray[np.generic] = np.empty(len(at), dtype)
+            kernel.loops.read_numbers(self.data, at, width, numbers)
+            return numbers
         return self._views[width][at].astype(f"u{width}").view(dtype)
 
     def take(self, at: Int64, length: Int64) -> tuple[Bytes, Int64]:
+        if kernel.COMPILED:
+            offsets = np.zeros(len(length) + 1, np.int64)
+            np.cumsum(length, out=offsets[1:])
+            copies = np.empty(int(offsets[-1]), np.uint8)
+            kernel.loops.copy_ranges(self.data, at, length, copies)
+            return copies, offsets
         positions, offsets = ranges(at, length)
         return self.data[positions], offsets
 

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 import dissector
+from dissector import kernel
 from dissector.capture import Capture
 from dissector.packets import open_packets
 
@@ -73,7 +74,13 @@ def read(name: str, block: int) -> int:
     return len(steps) - 1  # the last step is the end
 
 
-def counted(name: str, block: int) -> dict[str, int]:
+def counted(name: str, block: int, *, compiled: bool = False) -> dict[str, int]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "COMPILED", compiled)
+        return _counted(name, block)
+
+
+def _counted(name: str, block: int) -> dict[str, int]:
     read(name, block)  # what is kept from one capture to the next is made once
     counter = Counter()
     before = sys.getprofile()
@@ -91,6 +98,13 @@ def test_no_more_work_than_before(run: str) -> None:
     for room, calls in counted(*RUNS[run]).items():
         most = ROOM * expected.get(room, 0) + FEW
         assert calls <= most, f"{run}: {calls:,} calls in {room}, at most {most:,.0f}"
+
+
+@pytest.mark.skipif(not kernel.COMPILED, reason="no compiled loops")
+@pytest.mark.parametrize("run", RUNS)
+def test_compiled_loops_save_calls(run: str) -> None:
+    pure, compiled = (counted(*RUNS[run], compiled=compiled) for compiled in (False, True))
+    assert sum(compiled.values()) < sum(pure.values())
 
 
 def test_the_runs_are_what_they_are_called() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -88,6 +88,7 @@ ADDRESSES = st.sampled_from(
 ENDS = st.tuples(ADDRESSES, st.sampled_from([9092, 9093, 40000]))
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(ENDS, ENDS), max_size=40))
 def test_pairs(packets: list[tuple[tuple[tuple[int, int], int], ...]]) -> None:
     def column(end: int, part: int | None, dtype: type[np.generic]) -> NDArray[np.generic]:
@@ -115,6 +116,7 @@ def test_pairs(packets: list[tuple[tuple[tuple[int, int], int], ...]]) -> None:
         assert [each.tolist() for each in found] == [expected, turned, first]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300), st.lists(st.integers(-9, 320), min_size=1, max_size=6))
 def test_a_chain_through_noise(data: bytes, places: list[int]) -> None:
     """Whatever the bytes and landmarks are, positions ascend, and records have room."""
@@ -126,6 +128,7 @@ def test_a_chain_through_noise(data: bytes, places: list[int]) -> None:
     assert ((at >= 0) & (at + 12 <= len(row))).all()
 
 
+@settings(deadline=None)
 @given(st.binary(min_size=60, max_size=120), st.sampled_from(list(Kind)), st.integers(0, 60))
 def test_headers_of_noise(data: bytes, kind: Kind, at: int) -> None:
     """No header is read behind the captured bytes, whatever they say."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -68,6 +68,7 @@ def rows(draw: st.DrawFn) -> tuple[NDArray[np.uint8], Int64, Int64, Int64]:
     return data, end - size, end, count
 
 
+@settings(deadline=None)
 @given(rows())
 def test_chain_and_fields_are_those_of_numpy(
     row: tuple[NDArray[np.uint8], Int64, Int64, Int64],
@@ -115,6 +116,7 @@ def _told(fields: Fields, data: NDArray[np.uint8]) -> list[object]:
     ]
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=20))
 def test_views_are_those_of_numpy(strings: list[bytes]) -> None:
     """Arrow's rules are tested in test_records_columns; here that both write the same bytes."""
@@ -141,6 +143,7 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         kernel.loops.make_views(data, 0, one, one, frozen)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=80), st.lists(st.integers(-5, 100), min_size=1, max_size=8))
 def test_any_positions_at_all(data: bytes, places: list[int]) -> None:
     row = np.frombuffer(data, np.uint8)
