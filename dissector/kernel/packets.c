@@ -16,6 +16,7 @@ typedef struct {
 
 /* Append `count` items; 0 where there is no memory. */
 static int append(list *to, const int64_t *items, int64_t count) {
+    if (!count) return 1; /* memcpy takes no null, even for nothing */
     if (to->room - to->count < count) {
         int64_t room = 2 * to->room + count;
         int64_t *larger = realloc(to->items, (size_t)room * sizeof(int64_t));
