@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.robustness.robustness_damage import KINDS, Recording, damaged, recording, recordings
-from tests.robustness.robustness_truth import exchanges, truth
+from tests.robustness.robustness_truth import truth
 
 TOLERATED = {"lost": 0.0001, "flipped": 0.001}
 """Share of untouched exchanges that may be missing. The last response of a connection, behind lost
@@ -50,7 +50,7 @@ def survey(
     for kind in KINDS:
         for damage in damaged(whole, kind, places, shift):
             expected = said.untouched(damage)
-            missing = expected - exchanges(whole.name, damage)
+            missing = expected - said.found(damage)
             figures[kind].add(Figures(1, expected.total(), missing.total()))
             if missing and verbose:
                 print(f"{whole.name} {kind} {damage.where}: {missing.total()} missing")

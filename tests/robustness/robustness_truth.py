@@ -6,10 +6,10 @@ that they are some. Those of a connection with TLS need all packets of their con
 handshake has the keys. Where a damaged packet says to carry other bytes than it did, the exchanges
 with these bytes are touched, too: no one can tell which packet is right.
 
-What counts as the same exchange: its ends, what was asked, what came of it, and when. The last does
-not count where a time stamp may be what was damaged, since bytes are read no earlier than those
-before them, nor where other packets came first than did, since then another copy of bytes that were
-sent again is the first.
+What counts as the same exchange: its ends, what was asked, what came of it, and when. Bytes are
+read no earlier than those before them, and of bytes that were sent again the first copy counts. So
+the last does not count where a time stamp may be what was damaged, nor where packets are in another
+order, nor where bytes are lost that others waited for, or that came once more.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ Row = dict[str, Any]
 class Truth:
     """The exchanges of a recording that is whole."""
 
+    name: str
     rows: list[tuple[Any, ...]]
     """The columns `SAME` of each."""
     needed: list[NDArray[np.int64]]
@@ -61,7 +62,7 @@ class Truth:
         if damage.kind == "flipped":
             with _file(damage.data) as path, suppress(CaptureError):
                 touched = touched | self.packets.under(_packets(path), touched)
-        return _counted(
+        return self._counted(
             (
                 row
                 for row, needed in zip(self.rows, self.needed, strict=True)
@@ -70,15 +71,17 @@ class Truth:
             damage,
         )
 
+    def found(self, damage: Damage) -> Counter[tuple[Any, ...]]:
+        """The exchanges that are there in a damaged copy."""
+        with _file(damage.data) as path, suppress(CaptureError):
+            return self._counted(_rows(_read(self.name, path)["exchanges"]), damage)
+        return Counter()
 
-def exchanges(name: str, damage: Damage) -> Counter[tuple[Any, ...]]:
-    """The exchanges that are found in a damaged copy."""
-    with _file(damage.data) as path:
-        try:
-            table = _read(name, path)["exchanges"]
-        except CaptureError:
-            return Counter()
-        return _counted(_rows(table), damage)
+    def _counted(self, rows: Iterable[tuple[Any, ...]], damage: Damage) -> Counter[tuple[Any, ...]]:
+        times = damage.times
+        if damage.kind == "lost":
+            times = self.packets.go_in_order(damage.touched)
+        return Counter(row if times else row[:-_TIMES] for row in rows)
 
 
 @contextmanager
@@ -88,10 +91,6 @@ def _file(data: bytes) -> Iterator[str]:
         file.write(data)
         file.flush()
         yield file.name
-
-
-def _counted(rows: Iterable[tuple[Any, ...]], damage: Damage) -> Counter[tuple[Any, ...]]:
-    return Counter(row if damage.times else row[:-_TIMES] for row in rows)
 
 
 def _read(name: str, path: str) -> dict[str, pa.Table]:
@@ -128,7 +127,7 @@ def truth(whole: Recording) -> Truth:
                 np.concatenate([packets.of(row, "client", "request"),
                                 packets.of(row, "broker", "response")])
             )  # fmt: skip
-    return Truth(_rows(table), needed, packets)
+    return Truth(whole.name, _rows(table), needed, packets)
 
 
 class Packets:
@@ -146,17 +145,35 @@ class Packets:
     def under(self, others: Packets, which: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """The packets with bytes that those of `others` say to carry; shape (packets,)."""
         found = np.zeros(len(which), np.bool_)
-        column = others._column
-        some = np.isin(column["number"] - 1, np.flatnonzero(which))
-        for row in np.flatnonzero(some).tolist():
-            sent = self._sent.get(tuple(int(column[name][row]) for name in _SENDER))
-            if sent is not None:
-                seq, length = (self._column[name][sent].astype(np.int64) for name in _RANGE)
-                begin, size = (int(column[name][row]) for name in _RANGE)
-                ahead = _ahead(seq, begin)
-                under = (length > 0) & (ahead < size) & (ahead + length > 0)
-                found[self._column["number"][sent[under]] - 1] = True
+        for row in others._rows(which):
+            sent, ahead, length, size = self._beside(others, row)
+            under = (length > 0) & (ahead < size) & (ahead + length > 0)
+            found[self._column["number"][sent[under]] - 1] = True
         return found
+
+    def go_in_order(self, which: NDArray[np.bool_]) -> bool:
+        """Whether no byte of these packets came twice, or behind bytes that follow it."""
+        for row in self._rows(which):
+            sent, ahead, length, size = self._beside(self, row)
+            later = (ahead < size) | (sent < row)
+            if ((length > 0) & (sent != row) & (ahead + length > 0) & later).any():
+                return False
+        return True
+
+    def _rows(self, which: NDArray[np.bool_]) -> list[int]:
+        """Where these packets are."""
+        return np.flatnonzero(np.isin(self._column["number"] - 1, np.flatnonzero(which))).tolist()
+
+    def _beside(
+        self, others: Packets, row: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
+        """What the sender of a packet of `others` sent: where, how far ahead, and how long; and how
+        long that one is."""
+        packet = {name: int(others._column[name][row]) for name in (*_SENDER, *_RANGE)}
+        key = tuple(packet[name] for name in _SENDER)
+        sent = self._sent.get(key, np.empty(0, np.int64))
+        seq, length = (self._column[name][sent].astype(np.int64) for name in _RANGE)
+        return sent, _ahead(seq, packet["seq"]), length, packet["length"]
 
     def between(self, row: Row) -> NDArray[np.int64]:
         """All packets of both ends of an exchange."""
