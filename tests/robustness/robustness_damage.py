@@ -2,11 +2,13 @@
 
     lost      one packet is missing
     flipped   one byte has all its bits turned round
-    cut       the file ends early
+    cut       the file ends inside a packet, or at its beginning
     shuffled  packets lie in another order: neighbours, up to 16 apart, or all of them
     doubled   each packet is there twice, in a row, as from two interfaces
 
-Lost, flipped and cut come at as many places as there are packets or bytes.
+Lost and cut come at as many places as there are packets, flipped at as many as there are bytes.
+Where inside a packet a file ends does not matter: it is read as one that ends before that packet
+(`test_a_file_cut_anywhere_gives_every_whole_packet`, of pcap and of pcapng).
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ CAPTURES = Path(__file__).parents[2] / "captures"
 FLIPPED = 4096
 """Bytes at the beginning of a file, each of which is turned round."""
 NEIGHBOURS = 16
+_STRIDE = 7919
+"""A prime, by which the place inside a packet where a file ends goes on from packet to packet."""
 _PCAPNG = b"\x0a\x0d\x0d\x0a"
 _PCAPNG_PACKETS = (2, 3, 6)
 """Types of blocks with a packet: obsolete, simple, enhanced."""
@@ -114,7 +118,9 @@ def _flipped(whole: Recording, where: int) -> Damage:
 
 
 def _cut(whole: Recording, where: int) -> Damage:
-    return Damage("cut", where, whole.data[:where], whole.end > where)
+    begin, size = int(whole.begin[where]), int(whole.end[where] - whole.begin[where])
+    until = begin + where * _STRIDE % size
+    return Damage("cut", where, whole.data[:until], np.arange(len(whole.begin)) >= where)
 
 
 def _shuffled(whole: Recording, where: int) -> Damage:
@@ -137,11 +143,17 @@ KINDS: dict[
 ] = {
     "lost": (_lost, lambda whole: (0, len(whole.begin))),
     "flipped": (_flipped, lambda whole: (0, min(FLIPPED, len(whole.data)))),
-    "cut": (_cut, lambda whole: (1, len(whole.data))),
+    "cut": (_cut, lambda whole: (0, len(whole.begin))),
     "shuffled": (_shuffled, lambda whole: (0, 3)),
     "doubled": (_doubled, lambda whole: (0, 1)),
 }
 """How to damage at a place, and where the places begin and end."""
+
+
+def places_of(whole: Recording, kind: str) -> int:
+    """At how many places a recording can be damaged so."""
+    begin, end = KINDS[kind][1](whole)
+    return end - begin
 
 
 def damaged(whole: Recording, kind: str, places: int | None, shift: int = 0) -> Iterator[Damage]:
