@@ -18,7 +18,7 @@ SECTIONS = {
     "messages": lambda options, results: suite.inside(options, results, "messages"),
     "records": lambda options, results: suite.inside(options, results, "records"),
     "spark": lambda options, results: suite.inside(
-        options, results, "spark", "--scale", f"{options.scale:g}"
+        options, results, "spark", "--print", "--scale", f"{options.scale:g}"
     ),
 }
 INSIDE = ("messages", "records", "spark")
