@@ -89,3 +89,5 @@ LOOP(find_pairs);
 LOOP(read_numbers);
 LOOP(copy_ranges);
 LOOP(number_words);
+LOOP(locate);
+LOOP(walk_frames);

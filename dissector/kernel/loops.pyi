@@ -148,3 +148,35 @@ def number_words(
 
     `first`: the index of the first range of each code. Both of shape (n,).
     """
+
+def locate(
+    address: Int64,
+    position: Int64,
+    length: Int64,
+    at: Int64,
+    nowhere: int,
+    found: Int64,
+    left: Int64,
+) -> None:
+    """Where in the data each address is, and how many bytes of its piece follow from there.
+
+    `nowhere` and 0 for one between pieces.
+    """
+
+def walk_frames(
+    data: Bytes,
+    address: Int64,
+    position: Int64,
+    length: Int64,
+    first: Int64,
+    end: Int64,
+    limit: int,
+    at: Int64,
+    ended: Int64,
+    behind: Int64,
+) -> bytes:
+    """`framing.Chains.walk` from each stream's address `at` on, which is moved to where it ended.
+
+    `first`: each stream's first piece; `limit`: what no size is more than. The frames, as the bytes
+    of an int64 array of shape (n, 3): start, size, piece.
+    """

@@ -115,6 +115,12 @@ class PiecedSpace:
 
     def _locate(self, at: Int64) -> tuple[Int64, Int64]:
         """Position in `data` of each address, and how many bytes of its piece follow from there."""
+        if kernel.COMPILED and len(self.address):
+            position, left = np.empty((2, len(at)), np.int64)
+            kernel.loops.locate(
+                self.address, self.position, self.length, at, self._nowhere, position, left
+            )
+            return position, left
         piece = np.searchsorted(self.address, at, side="right") - 1
         np.maximum(piece, 0, out=piece)
         inside = at - self.address[piece]

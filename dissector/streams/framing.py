@@ -8,6 +8,8 @@ streams are walked together, a frame of each a step, and the last few one by one
 Addresses count the bytes of all streams of a block, one stream after the other, holes included. A
 hole inside a frame leaves the chain whole, since the size says where the next one begins. A hole
 over a size, or a size that cannot be, breaks it; then `seeking` finds where to take it up again.
+
+Where loops are compiled (`kernel`), one of them walks stream after stream.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dissector import kernel
 from dissector.packets.block import Bytes, Int64
 from dissector.streams.bytespace import FlatSpace, PiecedSpace, ranges
 from dissector.streams.limits import FRAME_LIMIT
@@ -162,10 +165,12 @@ class Chains:
         Returns the frames; then for each stream the address where its walk ended, how (WHOLE, CUT,
         LOST, BAD), and the address behind the frame that is cut, or -1 where its size is cut too.
         """
-        found: list[Found] = []
         at = at.copy()
         ended = np.full(len(index), WHOLE)
         behind = np.full(len(index), -1)
+        if kernel.COMPILED and len(index):
+            return [self._compiled(index, at, ended, behind)], at, ended, behind
+        found: list[Found] = []
         lost = at < self.address[self.first[index]]
         ended[lost] = LOST
         live = np.flatnonzero(~lost & (at < self.end[index]))
@@ -192,6 +197,16 @@ class Chains:
             )
             found.append(frames)
         return found, at, ended, behind
+
+    def _compiled(self, index: Int64, at: Int64, ended: Int64, behind: Int64) -> Found:
+        """`walk` by the compiled loop, which writes where each stream's walk ended."""
+        space = self.space
+        frames = kernel.loops.walk_frames(
+            self.data, space.address, space.position, space.length,
+            self.first[index], self.end[index], FRAME_LIMIT, at, ended, behind,
+        )  # fmt: skip
+        start, size, piece = np.frombuffer(frames, np.int64).reshape(-1, 3).T.copy()
+        return Found(start, size, piece)
 
     def _sizes(self, at: Int64, end: Int64, wanted: Bools) -> tuple[Int64, Int64]:
         """The size at each address, and how the walk goes on from there; WHOLE if not wanted."""

@@ -1,0 +1,11 @@
+"""All tests of streams run with compiled loops, and without."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def both(loops: str) -> str:
+    """For every test here."""
+    return loops
