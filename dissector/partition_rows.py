@@ -20,8 +20,8 @@ from dissector.conversation.dialogue import Side, Turn
 from dissector.conversation.facts import Group
 from dissector.conversation.topic_names import TopicNames, uuid_text
 from dissector.packets.block import Int64
-from dissector.protocol.columns import Column
 from dissector.protocol.notation import Direction
+from dissector.protocol.walked import Column
 from dissector.records.batches import read_batches
 from dissector.rows import IN_ORDER, error_names
 from dissector.tables import PARTITIONS

@@ -26,7 +26,7 @@ from dissector.conversation.facts import Group
 from dissector.conversation.topic_names import TopicNames, uuid_text
 from dissector.packets.block import Int64
 from dissector.problems import Problem
-from dissector.protocol.columns import Column
+from dissector.protocol.walked import Column
 from dissector.records.arrow import records_table
 from dissector.records.batches import read_batches
 from dissector.records.columns import Records

@@ -34,7 +34,7 @@ from dissector.conversation.topic_names import TopicNames, uuid_text
 from dissector.packets.block import Int64
 from dissector.problems import Problem
 from dissector.protocol import catalog
-from dissector.protocol.columns import Column
+from dissector.protocol.walked import Column
 from dissector.streams.bytespace import ranges
 from dissector.tables import ERRORS, EXCHANGES, PROBLEMS, TOPICS
 

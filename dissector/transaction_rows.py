@@ -18,7 +18,7 @@ from dissector.conversation.dialogue import Turn
 from dissector.conversation.facts import Group
 from dissector.packets.block import Int64
 from dissector.protocol import catalog
-from dissector.protocol.columns import Column
+from dissector.protocol.walked import Column
 from dissector.rows import IN_ORDER, error_names
 from dissector.tables import TRANSACTIONS
 from dissector.waiting import Waiting, answered_ids, asked_ids, context

@@ -7,7 +7,7 @@ The columns of a description (n rows; null where the request does not say):
     ordinal: int64, number among the connection's requests that want a response, from 1; else 0
     in_flight: int64, known once the block's responses are matched
     known, decoded, is_token: bool, see `dialogue.Side`
-    client_id, group_id, member_id, transactional_id: dictionary of strings, int64 indices
+    client_id, group_id, member_id, transactional_id: strings, in a dictionary
     acks, max_wait_ms, partition_count, record_count, record_bytes: int64
     topics: list<string>
 """

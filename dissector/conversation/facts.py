@@ -24,8 +24,9 @@ from dissector import kernel
 from dissector.errors import UnknownVersion
 from dissector.packets.block import Int64
 from dissector.protocol import catalog
-from dissector.protocol.columns import Column, Level, Walked, walk
+from dissector.protocol.columns import walk
 from dissector.protocol.notation import Direction
+from dissector.protocol.walked import Column, Level, Walked
 from dissector.streams.bytespace import ByteSpace, FlatSpace
 
 Bools = NDArray[np.bool_]

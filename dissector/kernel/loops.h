@@ -91,3 +91,4 @@ LOOP(copy_ranges);
 LOOP(number_words);
 LOOP(locate);
 LOOP(walk_frames);
+LOOP(walk_bodies);

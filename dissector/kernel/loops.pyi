@@ -179,4 +179,19 @@ def walk_frames(
 
     `first`: each stream's first piece; `limit`: what no size is more than. The frames, as the bytes
     of an int64 array of shape (n, 3): start, size, piece.
+def walk_bodies(
+    data: Bytes,
+    nodes: NDArray[np.int32],
+    columns: int,
+    levels: int,
+    flexible: bool,
+    start: Int64,
+    end: Int64,
+    cut: NDArray[np.bool_],
+    good: NDArray[np.bool_],
+) -> list[bytes]:
+    """Walk message bodies by a program: see `dissector.protocol.compiled`.
+
+    `good`: whether each body is what the program says. The bytes of int64 arrays: row, address and
+    value of each column, length for what is no number; then owner and ordinal of each level's rows.
     """

@@ -13,22 +13,25 @@ columns, and the explaining walker can say what is wrong with them. Of messages 
 cut, the fields outside arrays that are there are kept: of an array, nobody could tell how much is
 missing.
 
-Elements of arrays are rows of a `Level`; level 0 holds the messages. A column names the row of each
-of its values, so that optional fields cost nothing, and the address, which orders what was walked
-index by index.
+Messages that lie in one row of bytes are walked by a compiled loop instead, where it is there: see
+`compiled`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector import kernel
 from dissector.packets.block import Int64
-from dissector.protocol.notation import Field, Layout
-from dissector.streams.bytespace import ByteSpace
+from dissector.protocol.compiled import walk_compiled
+from dissector.protocol.notation import Definition, Field
+from dissector.protocol.walked import DTYPES, WIDTHS, Column, Level, Walked
+from dissector.streams.bytespace import ByteSpace, FlatSpace
 
 POISON = 1 << 40
 """Added to the position of a message that cannot be right: farther than any body reaches."""
@@ -36,105 +39,20 @@ POISON = 1 << 40
 GUESS_AFTER = 8
 """Elements an array must still have for its elements to be tried all at once."""
 
-WIDTHS = {
-    "bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8,
-    "float64": 8, "uuid": 16,
-}  # fmt: skip
-"""Bytes of the types of fixed width."""
-
-DTYPES = {
-    "bool": "u1", "int8": "i1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4",
-    "int64": "i8", "float64": "f8",
-}  # fmt: skip
-"""NumPy's name of each numeric type; a uuid has none, and is kept as a range of bytes."""
-
-
-@dataclass(slots=True)
-class Level:
-    """The elements of one array, over all messages; without a parent, the messages themselves.
-
-    Arrays of shape (rows,). Rows stand in the order in which they were walked, which is not the
-    order on the wire where messages have several.
-    """
-
-    path: tuple[str, ...]
-    """Names of the arrays from the body down to this one."""
-    parent: Level | None
-    owner: Int64
-    """Row of the parent level that holds the element."""
-    ordinal: Int64
-    """Index of the element in its array."""
-    message: Int64
-    """Index of the message."""
-
-
-@dataclass(slots=True)
-class Column:
-    """One field of the layout that was asked for, with a value for each row that has it."""
-
-    field: Field
-    path: tuple[str, ...]
-    """Names from the body down to the field."""
-    level: Level
-    row: Int64
-    """Row of `level` of each value."""
-    at: Int64
-    """Address of the value: of the first content byte for strings, bytes, records and uuids."""
-    values: NDArray[np.generic] | None
-    """The numbers; None for strings, bytes, records and uuids."""
-    length: Int64 | None
-    """Content bytes of each string, bytes, records or uuid; -1 is null. None for numbers."""
-
-    @property
-    def message(self) -> Int64:
-        """Index of the message of each value."""
-        return self.level.message[self.row]
-
-    def rows_in(self, target: Level) -> Int64 | None:
-        """Row of `target` that encloses each value; None where it does not enclose them."""
-        level, row = self.level, self.row
-        while level is not target:
-            if level.parent is None:
-                return None
-            level, row = level.parent, level.owner[row]
-        return row
-
-    def only(self, wanted: NDArray[np.bool_]) -> Column:
-        """The column with some of its values."""
-        return replace(
-            self,
-            row=self.row[wanted],
-            at=self.at[wanted],
-            values=None if self.values is None else self.values[wanted],
-            length=None if self.length is None else self.length[wanted],
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Walked:
-    """What one walk found: `good` of shape (n,), and the columns of the good messages.
-
-    Of cut messages, columns of level 0 have what is there.
-    """
-
-    good: NDArray[np.bool_]
-    """Messages whose position ended exactly at the end of their body."""
-    columns: list[Column]
-
-    def by_role(self, role: str) -> Iterator[Column]:
-        """The columns whose field has this role."""
-        return (column for column in self.columns if role in column.field.roles)
-
 
 def walk(
-    layout: Layout, space: ByteSpace, start: Int64, end: Int64, roles: frozenset[str],
+    layout: Definition, space: ByteSpace, start: Int64, end: Int64, roles: frozenset[str],
     cut: NDArray[np.bool_] | None = None,
 ) -> Walked:  # fmt: skip
     """Walk the bodies [start, end) of n messages of one layout; keep the fields that have `roles`.
 
+    Columns are in the order of the layout's fields; the compiled walker gives the same ones.
     `start` and `end`: int64 addresses in `space`, shape (n,); the header is not part of a body.
     `cut`: messages of which only the beginning is there, up to `end`.
     """
+    if kernel.COMPILED and isinstance(space, FlatSpace):
+        none = np.zeros(len(start), np.bool_)
+        return walk_compiled(layout, space, start, end, roles, none if cut is None else cut)
     walker = _Walker(layout.flexible, space, roles)
     messages = np.arange(len(start), dtype=np.int64)
     root = _Rows((), None)
@@ -142,7 +60,30 @@ def walk(
     position = walker.struct(layout.fields, root, messages, start, end)
     good = position == end
     there = np.full(len(end), -1) if cut is None else np.where(cut, end, -1)
-    return Walked(good, walker.finish(good, there))
+    places = _places(layout)
+    columns = sorted(walker.finish(good, there), key=lambda column: places[column.path])
+    return Walked(good, [_in_order(column) for column in columns])
+
+
+@cache
+def _places(layout: Definition) -> dict[tuple[str, ...], int]:
+    """Where each field stands among all of its layout."""
+
+    def paths(fields: tuple[Field, ...], above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        for each in fields:
+            yield (*above, each.name)
+            yield from paths(each.fields, (*above, each.name))
+
+    return {path: place for place, path in enumerate(paths(layout.fields, ()))}
+
+
+def _in_order(column: Column) -> Column:
+    """The column with its values message by message, and in each as they are on the wire."""
+    message = column.message
+    step, way = np.diff(message), np.diff(column.at)
+    if ((step > 0) | ((step == 0) & (way > 0))).all():
+        return column
+    return column.only(np.lexsort((column.at, message)))
 
 
 def skip_tags(space: ByteSpace, at: Int64, end: Int64) -> Int64:
@@ -204,7 +145,7 @@ class _Walker:
             width = 0 if each.is_array else WIDTHS.get(each.type, 0)
             if width:
                 if self._wants(each):
-                    self._keep_fixed(each, rows, row, np.minimum(at + ahead, end), prefix)
+                    self._keep_fixed(each, rows, row, at + ahead, end, prefix)
                 ahead += width
                 continue
             at = self.value(each, rows, row, at + ahead if ahead else at, end, prefix)
@@ -223,11 +164,11 @@ class _Walker:
             return self._nested(each, rows, row, at, end, prefix)
         if each.type in WIDTHS:
             if self._wants(each):
-                self._keep_fixed(each, rows, row, np.minimum(at, end), prefix)
+                self._keep_fixed(each, rows, row, at, end, prefix)
             return at + WIDTHS[each.type]
         length, at = self._length(at, end, each.nullable, short=each.type == "string")
         if self._wants(each):
-            self._keep(each, rows, row, np.minimum(at, end), length, prefix)
+            self._keep(each, rows, row, at, length, prefix)
         return at + np.maximum(length, 0)
 
     def finish(self, good: NDArray[np.bool_], there: Int64) -> list[Column]:
@@ -261,13 +202,14 @@ class _Walker:
         return not self.rehearsing and not self.roles.isdisjoint(each.roles)
 
     def _keep_fixed(
-        self, each: Field, rows: _Rows, row: Int64, at: Int64, prefix: tuple[str, ...]
+        self, each: Field, rows: _Rows, row: Int64, at: Int64, end: Int64, prefix: tuple[str, ...]
     ) -> None:
+        at = at + (at + WIDTHS[each.type] > end) * POISON
         value: NDArray[np.generic]
         if each.type == "uuid":
             value = np.full(len(at), WIDTHS["uuid"], np.int64)
         else:
-            value = self.space.number(at, DTYPES[each.type])
+            value = self.space.number(np.minimum(at, end), DTYPES[each.type])
         self._keep(each, rows, row, at, value, prefix)
 
     def _keep(

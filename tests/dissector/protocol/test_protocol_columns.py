@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from protocol_writer import length, write
 
+from dissector import kernel
 from dissector.conversation.facts import Group
 from dissector.protocol import catalog
-from dissector.protocol.columns import Column, Walked, skip_tags, walk
+from dissector.protocol.columns import skip_tags, walk
 from dissector.protocol.explain import Explanation, explain
 from dissector.protocol.notation import Direction, Field, Layout
 from dissector.protocol.roles import ROLES
+from dissector.protocol.walked import Column, Walked
 from dissector.streams.bytespace import ByteSpace, FlatSpace, PiecedSpace
 
 LAYOUTS = [
@@ -66,9 +68,34 @@ def found_by_explaining(explanation: Explanation) -> dict[str, Any]:
     }
 
 
+def arrays(walked: Walked) -> list[Any]:
+    """All that a walk says, but for how it numbers the rows of arrays."""
+    columns = []
+    for column in walked.columns:
+        if not len(column.row):
+            continue
+        content = column.length if column.values is None else column.values
+        assert content is not None
+        told = [column.message.tolist(), column.at.tolist(), content.tolist()]
+        level, row = column.level, column.row
+        while level.parent is not None:
+            told.append(level.ordinal[row].tolist())
+            level, row = level.parent, level.owner[row]
+        columns.append((column.path, column.field, told))
+    return [walked.good.tolist(), columns]
+
+
 def check(layout: Layout, bodies: list[bytes]) -> None:
     space, start, end = space_of(bodies)
-    walked = walk(layout, space, start, end, frozenset(ROLES))
+    cut = np.arange(len(bodies)) % 2 == 0
+    both = []
+    with pytest.MonkeyPatch.context() as patch:
+        for compiled in {kernel.COMPILED, False}:
+            patch.setattr(kernel, "COMPILED", compiled)
+            walked = walk(layout, space, start, end, frozenset(ROLES))
+            both.append([walked, walk(layout, space, start, end, frozenset(ROLES), cut)])
+    for pure, other in zip(both[0], both[-1], strict=True):
+        assert arrays(pure) == arrays(other)
     explained = [explain(layout, body) for body in bodies]
     assert walked.good.tolist() == [each.error is None for each in explained]
     columns = found_by_columns(space, walked, len(bodies))

@@ -1,0 +1,163 @@
+"""The column walker, compiled: the same columns of messages that lie in one row of bytes.
+
+A layout becomes a program for `kernel.loops.walk_bodies`: a node for each field, the body's struct
+first, and the fields of a struct side by side behind it. A node is a row of numbers:
+
+    kind        0 of fixed width, 1 string, 2 bytes or records, 3 struct, 4 array, whose element is
+                the node at `first`
+    width       bytes of a fixed one
+    is_signed   whether they are a signed number
+    nullable    whether it may be null
+    tag         number of a tagged field, else -1
+    column      which of the columns that are asked for it is, else -1
+    inside      the level whose rows it belongs to, -1 for the messages
+    level       of an array: the level that its elements are; -1 where none of them is asked for
+    first, count    where its fields are, and how many
+
+A message is walked from its first byte to its last, where NumPy's walker goes from field to field
+of all messages. So rows of a level are in the order of the messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dissector import kernel
+from dissector.packets.block import Int64
+from dissector.protocol.notation import Definition, Field
+from dissector.protocol.walked import DTYPES, WIDTHS, Column, Level, Walked
+from dissector.streams.bytespace import FlatSpace
+
+FIXED, TEXT, BYTES, STRUCT, ARRAY = range(5)
+KINDS = {"string": TEXT, "bytes": BYTES, "records": BYTES, "struct": STRUCT}
+UNSIGNED = ("bool", "uint16", "uint32")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A column that is asked for."""
+
+    of: Field
+    path: tuple[str, ...]
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    nodes: NDArray[np.int32]
+    """Shape (nodes, 10)."""
+    columns: list[_Kept]
+    levels: list[tuple[tuple[str, ...], int]]
+    """Path and parent of each level but that of the messages, which is -1."""
+
+
+def walk_compiled(
+    layout: Definition, space: FlatSpace, start: Int64, end: Int64, roles: frozenset[str],
+    cut: NDArray[np.bool_],
+) -> Walked:  # fmt: skip
+    """As `columns.walk`, for messages in one row."""
+    program = _program(layout, roles)
+    good = np.zeros(len(start), np.bool_)
+    found = kernel.loops.walk_bodies(
+        space.data[: space.size], program.nodes, len(program.columns), len(program.levels),
+        layout.flexible, np.ascontiguousarray(start), np.ascontiguousarray(end), cut, good,
+    )  # fmt: skip
+    parts = [np.frombuffer(each, np.int64) for each in found]
+    messages = np.arange(len(start), dtype=np.int64)
+    levels = {-1: Level((), None, messages, messages, messages)}
+    owners = parts[3 * len(program.columns) :]
+    for index, (path, above) in enumerate(program.levels):
+        parent, owner = levels[above], owners[2 * index]
+        levels[index] = Level(path, parent, owner, owners[2 * index + 1], parent.message[owner])
+    columns = []
+    for index, kept in enumerate(program.columns):
+        row, at, value = parts[3 * index : 3 * index + 3]
+        if len(row):
+            level = levels[kept.level]
+            dtype = DTYPES.get(kept.of.type)
+            if dtype is None:
+                columns.append(Column(kept.of, kept.path, level, row, at, None, value))
+                continue
+            values = value.view(np.float64) if dtype == "f8" else value
+            columns.append(Column(kept.of, kept.path, level, row, at, values, None))
+    return Walked(good, columns)
+
+
+@cache
+def _program(layout: Definition, roles: frozenset[str]) -> _Program:
+    builder = _Builder(roles)
+    builder.struct(layout.fields, builder.node(STRUCT), (), -1)
+    return _Program(np.array(builder.nodes, np.int32), builder.columns, builder.levels)
+
+
+class _Builder:
+    def __init__(self, roles: frozenset[str]) -> None:
+        self.roles = roles
+        self.nodes: list[list[int]] = []
+        self.columns: list[_Kept] = []
+        self.levels: list[tuple[tuple[str, ...], int]] = []
+
+    def node(self, kind: int) -> int:
+        self.nodes.append([kind, 0, 0, 0, -1, -1, -1, -1, 0, 0])
+        return len(self.nodes) - 1
+
+    def struct(
+        self, fields: tuple[Field, ...], owner: int, path: tuple[str, ...], level: int
+    ) -> None:
+        """Put the fields of a struct behind everything, and theirs behind them."""
+        parts = [[*part] for _, part in groupby(fields, self._is_passed_over)]
+        runs = [
+            run
+            for part in parts
+            for run in ([part] if self._is_passed_over(part[0]) else zip(part))
+        ]
+        first = len(self.nodes)
+        places = [self.node(FIXED) for _ in runs]
+        self.nodes[owner][8:] = [first, len(runs)]
+        for place, run in zip(places, runs, strict=True):
+            if self._is_passed_over(run[0]):
+                self.nodes[place][1] = sum(WIDTHS[each.type] for each in run)
+            else:
+                self.value(run[0], place, (*path, run[0].name), level)
+
+    def value(self, each: Field, place: int, path: tuple[str, ...], level: int) -> None:
+        """Fill the node of one field."""
+        tag = -1 if each.tag is None else each.tag
+        if each.is_array:
+            inside = -1
+            if self._keeps(each):
+                inside = len(self.levels)
+                self.levels.append((path, level))
+            element = self.node(0)
+            plain = Field(each.name, each.type, roles=each.roles, fields=each.fields)
+            self.value(plain, element, path, inside)
+            self.nodes[place] = [
+                ARRAY, 0, 0, int(each.nullable), tag, -1, level, inside, element, 1,
+            ]  # fmt: skip
+            return
+        kind = KINDS.get(each.type, FIXED)
+        column = -1
+        if kind != STRUCT and not self.roles.isdisjoint(each.roles):
+            column = len(self.columns)
+            self.columns.append(_Kept(each, path, level))
+        width, is_signed = WIDTHS.get(each.type, 0), int(each.type not in UNSIGNED)
+        self.nodes[place] = [
+            kind, width, is_signed, int(each.nullable), tag, column, level, -1, 0, 0,
+        ]  # fmt: skip
+        if kind == STRUCT:
+            self.struct(each.fields, place, path, level)
+
+    def _is_passed_over(self, each: Field) -> bool:
+        """Whether it is of fixed width, and nobody asks for it."""
+        is_fixed = not each.is_array and each.type in WIDTHS and each.tag is None
+        return is_fixed and self.roles.isdisjoint(each.roles)
+
+    def _keeps(self, each: Field) -> bool:
+        """Whether the field, or one inside it, is asked for."""
+        wanted = each.type != "struct" and not self.roles.isdisjoint(each.roles)
+        return wanted or any(map(self._keeps, each.fields))

@@ -1,0 +1,75 @@
+"""The compiled walk of bodies stays inside of its arrays, whatever the program says.
+
+That it finds what NumPy's walker finds: `test_protocol_columns`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dissector import kernel
+from dissector.protocol.compiled import ARRAY, FIXED, STRUCT
+
+pytestmark = pytest.mark.skipif(not kernel.COMPILED, reason="no compiled loops")
+
+DATA = np.arange(64, dtype=np.uint8)
+INT32 = [FIXED, 4, 1, 0, -1, 0, -1, -1, 0, 0]
+BODY = [STRUCT, 0, 0, 0, -1, -1, -1, -1, 1, 1]
+
+
+def walked(
+    nodes: list[list[int]], spans: list[tuple[int, int]], columns: int = 1, levels: int = 0
+) -> tuple[list[bytes], list[bool]]:
+    start, end = np.array(spans, np.int64).reshape(-1, 2).T.copy()
+    good, cut = np.zeros(len(start), np.bool_), np.zeros(len(start), np.bool_)
+    found = kernel.loops.walk_bodies(
+        DATA, np.array(nodes, np.int32), columns, levels, False, start, end, cut, good
+    )
+    return found, good.tolist()
+
+
+def test_bodies_outside_of_the_data_are_not_good() -> None:
+    spans = [(0, 4), (-4, 0), (62, 66), (4, 0), (60, 64), (2**62, -(2**62))]
+    found, good = walked([BODY, INT32], spans)
+    assert good == [True, False, False, False, True, False]
+    assert np.frombuffer(found[1], np.int64).tolist() == [0, 60]
+    assert np.frombuffer(found[2], np.int64).tolist() == [0x00010203, 0x3C3D3E3F]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "columns", "levels"),
+    [
+        ([], 0, 0),
+        ([BODY], 1, 0),
+        ([BODY, INT32], 0, 0),
+        ([BODY, INT32], -1, 0),
+        ([BODY, INT32], 300, 0),
+        ([[STRUCT, 0, 0, 0, -1, -1, -1, -1, 0, 1]], 0, 0),
+        ([BODY, [ARRAY, 0, 0, 0, -1, -1, -1, 0, 2, 1], INT32], 1, 0),
+        ([BODY, [FIXED, -1, 1, 0, -1, 0, -1, -1, 0, 0]], 1, 0),
+        ([BODY, [7, 4, 1, 0, -1, 0, -1, -1, 0, 0]], 1, 0),
+    ],
+)
+def test_a_program_that_is_none_is_refused(
+    nodes: list[list[int]], columns: int, levels: int
+) -> None:
+    with pytest.raises(ValueError, match="program"):
+        walked(nodes, [(0, 4)], columns, levels)
+
+
+@given(
+    st.lists(st.lists(st.integers(-2, 6), min_size=10, max_size=10), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(-9, 70), st.integers(-9, 70)), max_size=5),
+)
+def test_no_program_reads_outside(nodes: list[list[int]], spans: list[tuple[int, int]]) -> None:
+    try:
+        found, good = walked(nodes, spans, 3, 3)
+    except ValueError:
+        return
+    assert len(found) == 15
+    assert all(
+        0 <= start <= end <= 64 for (start, end), right in zip(spans, good, strict=True) if right
+    )
