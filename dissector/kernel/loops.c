@@ -9,8 +9,7 @@ static PyMethodDef methods[] = {
     ENTRY(make_views), ENTRY(follow), ENTRY(advance),
     ENTRY(read_tcp), ENTRY(find_pairs), ENTRY(read_numbers),
     ENTRY(copy_ranges), ENTRY(number_words), ENTRY(locate),
-    ENTRY(walk_frames),
-    ENTRY(copy_ranges), ENTRY(number_words), ENTRY(walk_bodies),
+    ENTRY(walk_frames), ENTRY(walk_bodies),
     {NULL, NULL, 0, NULL},
 };
 

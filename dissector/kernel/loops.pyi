@@ -179,6 +179,8 @@ def walk_frames(
 
     `first`: each stream's first piece; `limit`: what no size is more than. The frames, as the bytes
     of an int64 array of shape (n, 3): start, size, piece.
+    """
+
 def walk_bodies(
     data: Bytes,
     nodes: NDArray[np.int32],
