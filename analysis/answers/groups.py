@@ -7,7 +7,9 @@ together, whichever connection it came by:
 - A classic group has a *generation*. Somebody joins, leaves or falls silent; the members learn of
   it by REBALANCE_IN_PROGRESS, all join again (JoinGroup), and get their assignment (SyncGroup).
 - Consumer (KIP-848), share (KIP-932) and streams groups (KIP-1071) have a group epoch. Members
-  come to it one by one, with their heartbeats, and the others go on meanwhile.
+  come to it one by one, with their heartbeats, and the others go on meanwhile. A coordinator may
+  wait before it assigns anew: who joins is then given the epoch that is there already, and leads to
+  the next one.
 
 What the coordinator notices by itself, such as a member's silence, is not on the wire: such a span
 begins when the first member is told. Groups that nobody is left in do not rebalance.
@@ -18,7 +20,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pandas as pd
@@ -71,6 +73,7 @@ class Step(NamedTuple):
     member_count: int | None
     reason: str | None
     error: str | None
+    group_instance_id: str | None
 
     @property
     def end(self) -> int:
@@ -232,6 +235,7 @@ def _by_epoch(steps: list[Step], heard: Mapping[str, int]) -> Iterator[Span]:
         epoch = step.generation
         if epoch is not None and epoch > 0 and epoch != step.request_generation:
             reached[epoch].setdefault(step.member_id, step)
+    early = _before_their_epoch(reached)
     present: dict[str | None, Step] = {}
     since = 0
     for epoch, mine in sorted(reached.items()):
@@ -239,7 +243,7 @@ def _by_epoch(steps: list[Step], heard: Mapping[str, int]) -> Iterator[Span]:
         first, last = came[0], came[-1]
         left = _between(leaves, left_at, since, first.end)
         silent = [step for step in present.values() if heard[step.member_id or ""] < first.time]
-        cause = _cause_of_epoch(came, left, present, silent)
+        cause = _cause_of_epoch(came, left, early[epoch], present, silent)
         for step in (*left, *silent):
             present.pop(step.member_id, None)
         present |= mine
@@ -254,20 +258,43 @@ def _by_epoch(steps: list[Step], heard: Mapping[str, int]) -> Iterator[Span]:
         since = first.end
 
 
+def _before_their_epoch(reached: Mapping[int, dict[str | None, Step]]) -> dict[int, list[Step]]:
+    """Joins, by the epoch that they led to, that were answered with the one before.
+
+    There they are taken out of `reached`. A static member (KIP-345) may come back to its part,
+    which leads to nothing.
+    """
+    early: dict[int, list[Step]] = defaultdict(list)
+    for epoch, following in pairwise(sorted(reached)):
+        mine = [*reached[epoch].values()]
+        for step in mine:
+            if step.request_generation != 0 or step.member_id not in reached[following]:
+                continue
+            others = (other for other in mine if other is not step)
+            late = any(
+                other.end < step.time or (other.request_generation == 0 and other.time < step.time)
+                for other in others
+            )
+            if late and step.group_instance_id is None:
+                early[following].append(reached[epoch].pop(step.member_id))
+    return early
+
+
 def _cause_of_epoch(
-    mine: list[Step], left: list[Step], present: Mapping[str | None, Step], silent: list[Step]
-) -> Span:
+    mine: list[Step], left: list[Step], early: list[Step], present: Mapping[str | None, Step],
+    silent: list[Step],
+) -> Span:  # fmt: skip
     """What had a coordinator make a new epoch, which `mine` came to.
 
-    `left`: who left since the epoch before. `present`: who had come to that one; `silent`: those of
-    them who were not heard of any more.
+    `left`: who left since the epoch before; `early`: who joined, and was given that one. `present`:
+    who had come to it; `silent`: those of them who were not heard of any more.
     """
     causes = [
         (step, "rejoined" if step.member_id in present else "joined")
         for step in mine
         if step.request_generation == 0
     ]
-    causes += [(step, "left") for step in left]
+    causes += [(step, "joined") for step in early] + [(step, "left") for step in left]
     first = min(causes, key=lambda cause: cause[0].time, default=None)
     if first and first[0].time <= mine[0].end:
         return _cause(*first)

@@ -18,6 +18,8 @@ MS = 1_000_000
 LOG_MS = 100
 """A request is on the wire before the coordinator comes to it, and the log has whole ms."""
 HEARTBEAT_MS = 3000
+LOADING_MS = 1000
+"""A coordinator that has just begun comes to a request later, and answers later."""
 
 PREPARING = re.compile(
     r"Preparing to rebalance group (?P<group>\w+) .* generation (?P<old>\d+) "
@@ -29,6 +31,12 @@ ASSIGNED = re.compile(
 )
 MOVED = re.compile(r"\[GroupId (?P<group>\w+)\] Member (?P<member>\S+) (?P<what>joins|left)")
 BUMPED = re.compile(r"\[GroupId (?P<group>\w+)\] Bumped group epoch to (?P<new>\d+)")
+NEW_EPOCH = re.compile(r"(?:group epoch to|target assignment for epoch) (?P<new>\d+)")
+NEWER = re.compile(
+    r"[Mm]ember(?:Id)? (?P<member>[\w-]{22})\]?(?: Member(?:'s)?)? (?P<what>joins|left|fenced|"
+    r"new assignment state: epoch=(?P<epoch>\d+), previousEpoch=(?P<previous>\d+))"
+)
+WHAT = {"joins": "joined", "left": "left", "fenced": "timed out"}
 WHY = {"Adding new member": "joined", "explicit `LeaveGroup`": "left", "expiration": "timed out"}
 
 
@@ -104,11 +112,49 @@ def test_a_static_member_that_comes_back_is_no_rebalance() -> None:
 
 
 @pytest.mark.parametrize("kind", ["share", "streams"])
-def test_a_member_of_a_newer_kind_that_is_killed(kind: str) -> None:
-    spans = rebalances(f"kafka-4-group-{kind}").set_index("trigger")
-    killed = {"share": "s2", "streams": "w2-StreamThread-1-consumer"}[kind]
-    assert spans.loc["timed out", "trigger_client_id"] == killed
+def test_a_group_of_a_newer_kind(kind: str) -> None:
+    """Its epochs, what led to each, who came to it and when."""
+    spans = rebalances(f"kafka-4-group-{kind}")
+    expected = epochs(f"kafka-4-group-{kind}")
     assert set(spans["group_type"]) == {kind}
+    assert spans["generation"].tolist() == [*expected]
+    for (_, span), epoch in zip(spans.iterrows(), expected.values(), strict=True):
+        trigger, member = epoch["cause"]
+        assert span["trigger"] == trigger
+        assert span["trigger_member_id"] == member or trigger == "changed"
+        assert span["member_count"] == epoch["members"]
+        # Members are answered when the group's own topic has what the coordinator decided.
+        assert -1 <= ms(span, "end_time", epoch["end"]) <= LOADING_MS
+        if span["trigger"] == "timed out":  # the others learn of it by their next heartbeat
+            assert 0 <= ms(span, "start_time", epoch["begin"]) <= HEARTBEAT_MS
+        else:
+            assert -LOADING_MS <= ms(span, "start_time", epoch["begin"]) <= 1
+    assert spans["trigger"].value_counts()[["joined", "timed out"]].tolist() == [2, 1]
+    assert spans["completed"].all()
+
+
+def epochs(name: str) -> dict[int, dict[str, Any]]:
+    """What a coordinator said of each epoch that members came to."""
+    members: set[str] = set()
+    found: dict[int, dict[str, Any]] = {}
+    cause: tuple[str, str] | None = None
+    begin = current = 0
+    for time, log in said(name, NEW_EPOCH, NEWER):
+        if log.re is NEW_EPOCH:
+            current = int(log["new"])
+        elif log["epoch"] is None:
+            (members.add if log["what"] == "joins" else members.remove)(log["member"])
+            if cause is None:
+                begin, cause = time, (WHAT[log["what"]], log["member"])
+        elif log["epoch"] != log["previous"] and (epoch := int(log["epoch"])) > 0:
+            if epoch not in found:
+                known = {"begin": begin, "cause": cause} if cause else {"begin": time}
+                found[epoch] = {"cause": ("changed", ""), **known}
+                cause = None
+            elif epoch < current:
+                continue  # who joins is first given the epoch that is there
+            found[epoch] |= {"end": time, "members": len(members)}
+    return found
 
 
 def test_a_join_that_the_capture_does_not_see_answered() -> None:

@@ -37,7 +37,7 @@ def test_bytes_of_each_client_are_those_of_the_brokers_log(name: str) -> None:
     [
         ("kafka-4-group-eager", "group", {"m1", "m2", "m3"}),
         ("kafka-4-group-consumer", "group", {"m1", "m2", "m3"}),
-        ("kafka-4-group-share", "sharers", {"s1"}),
+        ("kafka-4-group-share", "sharers", {"s1", "s2"}),
     ],
 )
 def test_consumers_have_the_group_that_the_broker_knows_them_in(

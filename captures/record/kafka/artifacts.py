@@ -20,7 +20,7 @@ CACHE = (
 
 KAFKA_4 = "4.4.0"
 KAFKA_STREAMS = "4.3.1"
-"""Kafka Streams 4.4.0 is not on Maven Central."""
+"""Kafka Streams 4.4.0 is not on Maven Central, nor are its tools."""
 KAFKA_3 = "3.9.2"
 
 POM = """<project><modelVersion>4.0.0</modelVersion>
@@ -119,6 +119,11 @@ def plugin(classpath: str, program: str) -> str:
 def streams() -> str:
     """Class path of Kafka Streams."""
     return maven(f"org.apache.kafka:kafka-streams:{KAFKA_STREAMS}", "org.slf4j:slf4j-nop:1.7.36")
+
+
+def tools() -> str:
+    """Class path of the tools that an administrator has."""
+    return maven(f"org.apache.kafka:kafka-tools:{KAFKA_STREAMS}", "org.slf4j:slf4j-nop:1.7.36")
 
 
 def kept(kind: str, what: Sequence[str], fetch: Callable[[Path], None]) -> Path:

@@ -21,6 +21,8 @@ client     What a client that keeps a record of itself (python/followed.py) said
            assigned, revoked (partitions), committed (group_id, partition, offset), begun,
            committed, aborted, timed out (transactional_id), lag (group_id, topic, partition,
            committed, end).
+share-groups One line of what kafka-share-groups.sh --describe printed: time (when it was done),
+           group_id, topic, partition, start_offset, lag.
 recorder   What happened to a node, and when.
 
 The broker logs no SaslHandshake, SaslAuthenticate, nor the ApiVersions before them; nor a request
@@ -45,6 +47,9 @@ CONNECTION = re.compile(r"(.+:\d+)-(.+:\d+?)(?:-\d+)+")
 COORDINATOR = re.compile(
     r"(?P<when>\S+) \w+ (?P<message>.*(?:[Gg]roup|transactionalId).*) "
     r"\((?:org\.apache\.kafka|kafka)\.coordinator\.(?:group|transaction)\..*\)"
+)
+SHARED = re.compile(
+    r"(?P<group>\S+) +(?P<topic>\S+) +(?P<partition>\d+) +(?P<start>\d+) +(?P<lag>\d+) *"
 )
 STEPS = {
     "total_ms": "totalTimeMs",
@@ -76,6 +81,7 @@ def of_logs(work: Path) -> list[Row]:
     for path in work.glob("*.log"):
         rows += [*of_librdkafka(path), *of_client(path)]
     rows += [row for path in work.glob("node-*.log") for row in of_coordinators(path)]
+    rows += [row for path in work.glob("share-groups-*.log") for row in of_share_groups(path)]
     return sorted(rows, key=lambda row: row["time"])
 
 
@@ -131,6 +137,21 @@ def of_coordinators(path: Path) -> Iterator[Row]:
             time = datetime.fromisoformat(found["when"]).replace(tzinfo=UTC)
             row: Row = {"source": "coordinator", "time": nanoseconds(time), "broker": path.stem}
             yield row | {"message": found["message"]}
+
+
+def of_share_groups(path: Path) -> Iterator[Row]:
+    """What an administrator was shown of share groups."""
+    for line in path.read_text(errors="replace").splitlines():
+        if found := SHARED.fullmatch(line):
+            yield {
+                "source": "share-groups",
+                "time": path.stat().st_mtime_ns,
+                "group_id": found["group"],
+                "topic": found["topic"],
+                "partition": int(found["partition"]),
+                "start_offset": int(found["start"]),
+                "lag": int(found["lag"]),
+            }
 
 
 def of_client(path: Path) -> Iterator[Row]:

@@ -30,6 +30,7 @@ SOON = {
     "group.streams.initial.rebalance.delay.ms": "500",
 }
 CLASSIC = ("group.protocol=classic", "session.timeout.ms=3000", "heartbeat.interval.ms=500")
+TOOLS = "org.apache.kafka.tools.consumer"
 ASSIGNORS = "partition.assignment.strategy=org.apache.kafka.clients.consumer."
 KINDS = {
     "kafka-4-group-eager": (
@@ -106,23 +107,31 @@ def kafka_4_group_static() -> None:
 @scenario
 def kafka_4_group_share() -> None:
     """Members that share partitions, and give back some of what they read."""
-    about = "a share group (KIP-932): records accepted, released and rejected; a member killed"
-    java = artifacts.client(KAFKA_4)
+    about = (
+        "a share group (KIP-932): records accepted, released and rejected; a member killed; "
+        "records that nobody reads; an administrator asks for its lag"
+    )
+    java, tools = artifacts.client(KAFKA_4), artifacts.tools()
     artifacts.broker(KAFKA_4)
     command, _ = clients.in_java(java, "ShareMember")
+    describe = [*clients.JVM, "-cp", tools, f"{TOOLS}.group.ShareGroupCommand", "--describe"]
     with (
         Recording("kafka-4-group-share", about) as recording,
         orders(recording, java, "orders:2:1") as cluster,
     ):
+        asked = ["--bootstrap-server", cluster.bootstrap, "--group", "sharers"]
         earliest = ("GROUP", "sharers", "share.auto.offset.reset=earliest")
         clients.java(recording, java, "SetConfig", cluster.bootstrap, *earliest)
         given = [*command, cluster.bootstrap, "orders", "sharers"]
-        recording.start("s1", [*given, "14", "s1"])
+        first = recording.start("s1", [*given, "20", "s1"])
         second = recording.start("s2", [*given, "60", "s2"])
-        time.sleep(5)
+        time.sleep(8)
         clients.java(recording, java, "Produce", cluster.bootstrap, "orders", "60", "40")
         recording.kill(second)
-        time.sleep(9)
+        recording.run("share-groups-1", [*describe, *asked])
+        first.wait(60)
+        clients.java(recording, java, "Produce", cluster.bootstrap, "orders", "50", "40")
+        recording.run("share-groups-2", [*describe, *asked])
 
 
 @scenario
