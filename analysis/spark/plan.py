@@ -42,7 +42,9 @@ from analysis.spark.writing import SPARK_WRITTEN, Folder
 from dissector import rows
 from dissector.errors import CaptureError
 from dissector.keyfiles import KeyFiles
+from dissector.packets import remote
 from dissector.packets.paths import STANDARD_INPUT, find
+from dissector.packets.remote import is_url
 from dissector.problems import Problem
 
 SHARE_BYTES: Final = 256 << 20
@@ -100,10 +102,11 @@ def whole(spark: SparkSession, request: Request) -> Iterator[Dissected]:
 
     Raises CaptureError where nothing can be read.
     """
-    files = find(request.paths)
+    files = located(request.paths)
     if STANDARD_INPUT in files:
         raise CaptureError("Spark reads files, not standard input")
-    here = [str(Path(path).absolute()) for path in files]  # tasks run in another folder
+    # Tasks run in another folder.
+    here = [path if is_url(path) else str(Path(path).absolute()) for path in files]
     looks = proved(spark, splits.guess(here, request.split_bytes))
     if not any(found.packets for found in looks):
         _say_why_not(looks)
@@ -119,6 +122,16 @@ def whole(spark: SparkSession, request: Request) -> Iterator[Dissected]:
                 continue
             yield Dissected(spark, task, parcels, dissection.knowledge(told), problems)
             return
+
+
+def located(paths: Sequence[str]) -> list[str]:
+    """The files that paths and URLs mean. Raises CaptureError."""
+    urls = [path for path in paths if is_url(path)]
+    try:
+        there = [file for url in urls for file in remote.files(url)]
+    except OSError as error:
+        raise CaptureError(str(error)) from error
+    return [*find([path for path in paths if path not in urls]), *dict.fromkeys(there)]
 
 
 def keylog(request: Request) -> Iterator[bytes]:

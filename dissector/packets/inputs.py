@@ -15,14 +15,16 @@ from __future__ import annotations
 import io
 import os
 import select
-import stat
 import time
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import lz4.frame
 import zstandard
+
+from dissector.packets.remote import is_url, open_file
 
 PAUSE = 0.02
 """Seconds without a new byte after which a pipe's bytes are handed on."""
@@ -107,12 +109,14 @@ class ByteInput:
     """
 
     def __init__(self, path: str) -> None:
-        self._file = io.FileIO(0, closefd=False) if path == "-" else io.FileIO(path)
-        status = os.fstat(self._file.fileno())
-        self.is_stream = path == "-" or not stat.S_ISREG(status.st_mode)
+        standard = path == "-"
+        self._file = io.FileIO(0, closefd=False) if standard else open_file(path)
+        self.is_stream = standard or not (is_url(path) or Path(path).is_file())
         """It can be read once only, and its size is not known."""
-        self.size = status.st_size
+        self.size = 0 if self.is_stream else self._file.seek(0, os.SEEK_END)
         """Bytes of the file, compressed where it is."""
+        if not self.is_stream:
+            self._file.seek(0)
         self.consumed = 0
         """How many of them were read so far."""
         self.damage: str | None = None

@@ -12,10 +12,8 @@ A compressed file is read from its beginning or not at all, so that it is one pa
 
 from __future__ import annotations
 
-import io
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -25,6 +23,7 @@ from dissector.packets.paths import open_reader
 from dissector.packets.pcap import Pcap
 from dissector.packets.pcapng import Pcapng
 from dissector.packets.records import PACKET_LIMIT, CaptureReader, Format
+from dissector.packets.remote import open_file
 
 HEAD_BYTES = 1 << 16
 """Bytes of a file in which all that its packets depend on must stand."""
@@ -47,7 +46,7 @@ class FileRange:
     is_stream = False
 
     def __init__(self, path: str, begin: int, end: int) -> None:
-        self._file = io.FileIO(path)
+        self._file = open_file(path)
         self._file.seek(begin)
         self.size = end - begin
         self.consumed = 0
@@ -72,20 +71,20 @@ class FileRange:
 
 def size_of(path: str) -> int | None:
     """Bytes of a file that can be read in parts; None where it must be read as one."""
-    with io.FileIO(path) as file:
+    with open_file(path) as file:
         head = file.read(4) or b""
         if any(head.startswith(codec.magic) for codec in CODECS):
             return None
-        return os.fstat(file.fileno()).st_size
+        return file.seek(0, os.SEEK_END)
 
 
 def boundary(path: str, at: int) -> int | None:
     """Where the first record at or behind byte `at` seems to begin; None where none does."""
     form, _ = _primed(path)
-    with io.FileIO(path) as file:
+    with open_file(path) as file:
+        final = at + WINDOW >= file.seek(0, os.SEEK_END)
         file.seek(at)
         data = _array(file.read(WINDOW) or b"")
-        final = at + WINDOW >= os.fstat(file.fileno()).st_size
     found = form.search(data, 0, len(data) - PAD, final=final)
     return None if found is None else at + found
 
@@ -97,14 +96,15 @@ def open_part(part: Part, secrets: list[bytes]) -> CaptureReader:
     """
     if part.begin == 0 and part.end is None:
         return open_reader(part.path, secrets)
-    end = Path(part.path).stat().st_size if part.end is None else part.end
+    end = size_of(part.path) if part.end is None else part.end
+    assert end is not None
     form, first = _primed(part.path) if part.begin else _fresh(_head(part.path), secrets)
     begin = part.begin or first
     return CaptureReader(part.path, FileRange(part.path, begin, end), form, offset=begin)
 
 
 def _head(path: str) -> bytes:
-    with io.FileIO(path) as file:
+    with open_file(path) as file:
         return file.read(HEAD_BYTES) or b""
 
 

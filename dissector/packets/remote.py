@@ -1,0 +1,79 @@
+"""Files that are not on this machine: what a URL names, through fsspec.
+
+``s3://``, ``hdfs://``, ``https://`` and what else fsspec knows, with the package that it wants for
+each. They are read in ranges, as files are, never whole. Of a URL `*` and the like mean what they
+mean in a path, and of a folder all files are taken.
+
+fsspec is an extra: without it, opening a URL says so.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from dissector.errors import CaptureError
+
+
+def is_url(path: str) -> bool:
+    """Whether a path names a file system, too."""
+    return "://" in path
+
+
+def open_file(path: str) -> io.RawIOBase:
+    """A file at a path or a URL, to be read from any byte. Raises OSError, and CaptureError."""
+    return Remote(path) if is_url(path) else io.FileIO(path)
+
+
+def files(url: str) -> list[str]:
+    """The files that a URL means, in order of name; itself where there is none. Raises as above."""
+    system, path = _located(url)
+    if any(each in path for each in "*?["):
+        found = sorted(each for each in system.glob(path) if system.isfile(each))
+    else:
+        found = sorted(system.find(path)) if system.isdir(path) else []
+    return [system.unstrip_protocol(each) for each in found] or [url]
+
+
+class Remote(io.RawIOBase):
+    """A file behind a URL."""
+
+    def __init__(self, url: str) -> None:
+        system, path = _located(url)
+        self._file = system.open(path, "rb")
+        if not self._file.seekable():
+            raise OSError("it cannot be read in ranges")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, view: Any) -> int:
+        into = memoryview(view)
+        data = self._file.read(len(into))
+        into[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        place: int = self._file.seek(offset, whence)
+        return place
+
+    def close(self) -> None:
+        if not self.closed and hasattr(self, "_file"):
+            self._file.close()
+        super().close()
+
+
+def _located(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it."""
+    try:
+        from fsspec.core import url_to_fs
+    except ModuleNotFoundError as error:
+        raise CaptureError(f"{url}: to read URLs, pip install fsspec") from error
+    try:
+        system, path = url_to_fs(url)
+    except (ImportError, ValueError) as error:  # the scheme, or the package that it wants
+        raise CaptureError(f"{url}: {error}") from error
+    return system, path

@@ -1,0 +1,77 @@
+"""Captures behind URLs: here a web server that gives ranges of files, which executors can reach."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
+pytest.importorskip("aiohttp", reason="requirements-spark.txt is not installed")
+
+from dealing import CAPTURES, deal, on_one_machine, same_rows
+from pyspark.sql import SparkSession
+
+from analysis.spark import plan, splits
+from analysis.spark.options import Request
+from analysis.spark.writing import Folder
+
+QUORUM = CAPTURES / "kafka-4-quorum.pcap.zst"
+TABLES = ("exchanges", "connections")
+LOOPBACK = "127.0.0.1"
+
+
+class Ranges(SimpleHTTPRequestHandler):
+    """Gives the ranges of a file that are asked for (RFC 9110, section 14)."""
+
+    def do_GET(self) -> None:
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        path = Path(self.translate_path(self.path))
+        if asked is None or not path.is_file():
+            super().do_GET()
+            return
+        data = path.read_bytes()
+        first, last = int(asked[1]), min(int(asked[2]), len(data) - 1)
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
+        self.send_header("Content-Length", str(last + 1 - first))
+        self.end_headers()
+        self.copyfile(BytesIO(data[first : last + 1]), self.wfile)
+
+    def log_message(self, format: str, *values: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    handler = partial(Ranges, directory=str(tmp_path))
+    with ThreadingHTTPServer((LOOPBACK, 0), handler) as running:
+        Thread(target=running.serve_forever, daemon=True).start()
+        yield f"http://{LOOPBACK}:{running.server_address[1]}"
+        running.shutdown()
+
+
+def test_the_same_rows(spark: SparkSession, server: str, tmp_path: Path) -> None:
+    names = [Path(path).name for path in deal(QUORUM, tmp_path, 2)]
+    (tmp_path / "packed.zst").write_bytes((CAPTURES / "kafka-4-sasl.pcap.zst").read_bytes())
+    names.append("packed.zst")
+    on_one_machine([str(tmp_path / name) for name in names], TABLES, tmp_path / "one")
+    urls = [f"{server}/{name}" for name in names]
+    request = Request(urls, TABLES, split_bytes=100_000)
+    assert len(splits.guess(urls, request.split_bytes)) > len(urls)
+    with plan.whole(spark, request) as dissected:
+        for name in TABLES:
+            dissected.write(name, Folder(str(tmp_path / "spark" / name)))
+    same_rows(tmp_path / "spark" / "connections", tmp_path / "one" / "connections")
+    same_rows(tmp_path / "spark" / "exchanges", tmp_path / "one" / "exchanges", without="capture")
+
+
+def test_a_folder_by_its_url(tmp_path: Path) -> None:
+    paths = deal(QUORUM, tmp_path, 3)
+    assert plan.located([tmp_path.as_uri()]) == [f"file://{path}" for path in paths]
