@@ -168,6 +168,7 @@ def walk_frames(
     address: Int64,
     position: Int64,
     length: Int64,
+    said: Int64,
     first: Int64,
     end: Int64,
     limit: int,
@@ -177,7 +178,8 @@ def walk_frames(
 ) -> bytes:
     """`framing.Chains.walk` from each stream's address `at` on, which is moved to where it ended.
 
-    `first`: each stream's first piece; `limit`: what no size is more than. The frames, as the bytes
+    `said`: the first four bytes of each piece as a number; `first`: each stream's first piece;
+    `limit`: what no size is more than. The frames, as the bytes
     of an int64 array of shape (n, 3): start, size, piece.
     """
 

@@ -84,9 +84,12 @@ static int add(frames *to, int64_t start, int64_t size, int64_t piece) {
 
 /* The size at an address, of which `piece` is the piece, and how the walk goes on from there. */
 static int size_at(bytes data, int64_t bytes_in, const pieces *of, int64_t piece, int64_t at,
-                   int64_t end, int64_t limit, int64_t *size) {
+                   int64_t end, int64_t limit, const int64_t *said, int64_t *size) {
     uint32_t raw = 0;
-    for (int64_t place = at; place < at + 4 && place < end; place++) {
+    /* Most frames begin with a piece; what those say was fetched for all of them together. */
+    int known = at == of->address[piece] && of->length[piece] >= 4;
+    if (known) raw = (uint32_t)said[piece];
+    for (int64_t place = at; !known && place < at + 4 && place < end; place++) {
         while (piece + 1 < of->count && of->address[piece + 1] <= place) piece++;
         int64_t inside = place - of->address[piece];
         int64_t position = of->position[piece] + inside;
@@ -102,10 +105,10 @@ static int size_at(bytes data, int64_t bytes_in, const pieces *of, int64_t piece
 
 LOOP(walk_frames) {
     PyObject *o_data, *o_address, *o_position, *o_length, *o_first, *o_end, *o_at, *o_ended,
-        *o_behind;
+        *o_behind, *o_said;
     long long limit;
-    if (!PyArg_ParseTuple(args, "OOOOOOLOOO", &o_data, &o_address, &o_position, &o_length, &o_first,
-                          &o_end, &limit, &o_at, &o_ended, &o_behind))
+    if (!PyArg_ParseTuple(args, "OOOOOOOLOOO", &o_data, &o_address, &o_position, &o_length, &o_said,
+                          &o_first, &o_end, &limit, &o_at, &o_ended, &o_behind))
         return NULL;
     arrays all = {.count = 0, .failed = 0};
     pieces of;
@@ -115,6 +118,7 @@ LOOP(walk_frames) {
     of.count = ITEMS(int64_t);
     of.position = INPUT(o_position, int64_t, of.count);
     of.length = INPUT(o_length, int64_t, of.count);
+    const int64_t *said = INPUT(o_said, int64_t, of.count);
     const int64_t *first = INPUT(o_first, int64_t, 0);
     int64_t streams = ITEMS(int64_t);
     const int64_t *end = INPUT(o_end, int64_t, streams);
@@ -135,7 +139,8 @@ LOOP(walk_frames) {
         behind[stream] = -1;
         while (ended[stream] == WHOLE && place < end[stream] && enough) {
             while (piece + 1 < of.count && of.address[piece + 1] <= place) piece++;
-            int how = size_at(data, bytes_in, &of, piece, place, end[stream], limit, &size);
+            int how = size_at(data, bytes_in, &of, piece, place, end[stream], limit, said,
+                              &size);
             ended[stream] = how;
             if (how == CUT && place + 4 <= end[stream]) behind[stream] = place + 4 + size;
             if (how != WHOLE) break;

@@ -202,7 +202,7 @@ class Chains:
         """`walk` by the compiled loop, which writes where each stream's walk ended."""
         space = self.space
         frames = kernel.loops.walk_frames(
-            self.data, space.address, space.position, space.length,
+            self.data, space.address, space.position, space.length, self._size,
             self.first[index], self.end[index], FRAME_LIMIT, at, ended, behind,
         )  # fmt: skip
         start, size, piece = np.frombuffer(frames, np.int64).reshape(-1, 3).T.copy()
