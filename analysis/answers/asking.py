@@ -58,9 +58,24 @@ def _arrow(name: str, rows: pd.DataFrame) -> pa.Table:
 def told(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
     """What a query gives. Raises DissectorError where there is no room for what it needs."""
     try:
-        return connection.sql(query).to_arrow_table()
+        try:
+            return connection.sql(query).to_arrow_table()
+        except duckdb.OutOfMemoryException:
+            with _all_memory(connection):
+                return connection.sql(query).to_arrow_table()
     except duckdb.OperationalError as error:
         raise DissectorError(str(error).splitlines()[0]) from error
+
+
+@contextmanager
+def _all_memory(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """What cannot be written to disk, as values of a quantile, may take what the machine has."""
+    ((limit,),) = connection.sql("select current_setting('memory_limit')").fetchall()
+    connection.execute("reset memory_limit")
+    try:
+        yield
+    finally:
+        connection.execute(f"set memory_limit = '{limit}'")
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, query: str) -> pd.DataFrame:

@@ -49,8 +49,8 @@ _RANGES: Final = f"""(
       rows between unbounded preceding and 1 preceding) as follows
     from offsets)
   -- Offsets that nobody told are one range of their own.
-  select *, case when begins is null then -1 else count(*) filter (not coalesce(follows, false))
-    over (partition by {", ".join(_KEY)} order by begins, nth) end as range
+  select *, case when begins is null then -1 else sum((not coalesce(follows, false))::int) over (
+    partition by {", ".join(_KEY)} order by begins, nth rows unbounded preceding) end as range
   from reached)"""
 """SQL: what was moved, with the range of offsets that it is part of: its number, within `_KEY`."""
 

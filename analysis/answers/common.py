@@ -87,13 +87,10 @@ def mapped(key: str, values: Mapping[str, str | int | None]) -> str:
     return f"map {{{', '.join(pairs)}}}[{key}]"
 
 
-def quantiles(column: str, prefix: str = "") -> dict[str, str]:
-    """SQL for `QUANTILES` of a column, by name: p50_ms and so on, with a prefix."""
-    every = f"quantile_cont({column}, [{', '.join(map(str, QUANTILES))}])"
-    return {
-        f"{prefix}p{each * 100:.0f}_ms": f"{every}[{place}]"
-        for place, each in enumerate(QUANTILES, 1)
-    }
+def quantiles(column: str, prefix: str = "", of: Sequence[float] = QUANTILES) -> dict[str, str]:
+    """SQL for quantiles of a column, by name: p50_ms and so on, with a prefix."""
+    every = f"quantile_cont({column}, {list(of)})"  # once for all: it holds the values
+    return {f"{prefix}p{each * 100:.0f}_ms": f"{every}[{n}]" for n, each in enumerate(of, 1)}
 
 
 def counted(rows: str, by: Sequence[str], order: str = "", **columns: str) -> str:

@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
-from analysis.answers.common import counted, floored, quoted, rows_by, shaped
+from analysis.answers.common import counted, floored, quantiles, quoted, rows_by, shaped
 from analysis.answers.waits import WAITED
 from dissector.errors import DissectorError
 from dissector.tables import CONNECTIONS, TableColumn
@@ -88,11 +88,8 @@ def network(tables: Tables, *, by: Sequence[str] = ("client_id", "broker")) -> p
 
 _OF_REQUESTS: Final = {
     "requests": "count(*)",
-    **{
-        f"{what}_{name}_ms": f"quantile_cont({what}_ms, {quantile})"
-        for name, quantile in (("p50", 0.5), ("p99", 0.99))
-        for what in ("latency", "broker")
-    },
+    **quantiles("latency_ms", "latency_", (0.5, 0.99)),
+    **quantiles("broker_ms", "broker_", (0.5, 0.99)),
     "network_percent": "median(network_percent)",
 }
 """What is told of the answered requests of a group."""

@@ -143,7 +143,7 @@ _GAPS: Final = f"""(
       and partition is not null
     window in_time as (partition by {_LOG} order by time, nth)),
   numbered as (
-    select *, base_sequence + {_WRAP} * count(*) filter (wraps) over (
+    select *, base_sequence + {_WRAP} * sum(coalesce(wraps, false)::bigint) over (
       partition by {_LOG} order by time, nth rows unbounded preceding) as first
     from steps),
   once as (

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import duckdb
 
 from analysis.answers.asking import told
+from analysis.answers.common import quantiles
 from analysis.answers.lag import STATES
 from analysis.answers.producers import TRANSACTIONS
 
@@ -34,6 +35,10 @@ _MS: Final = 10**6
 _SECONDS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200)
 _STEPS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, *(each * 1000 for each in _SECONDS))
 """Widths of a bin that a person can read, in ms; above them, whole days."""
+
+_QUANTILES: Final = ", ".join(
+    f"{each} as {name}" for name, each in quantiles("latency_ms", of=(0.5, 0.99)).items()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +92,7 @@ def latency_over_time(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows
         connection,
         f"""
         select {span.of("request_time")}, {_named("api", "exchanges", "latency_ms")}
-          as api, count(*) as answers, quantile_cont(latency_ms, 0.5) as p50_ms,
-          quantile_cont(latency_ms, 0.99) as p99_ms, max(latency_ms) as max_ms
+          as api, count(*) as answers, {_QUANTILES}, max(latency_ms) as max_ms
         from exchanges where latency_ms is not null group by all order by all
         """,
     )
@@ -121,8 +125,7 @@ def clients_and_brokers(connection: duckdb.DuckDBPyConnection) -> Rows:
           from exchanges where latency_ms is not null)
         select {_named("client", "ends", "latency_ms", LINES)} as client,
           {_named("broker", "ends", "latency_ms", LINES)} as broker, count(*) as answers,
-          quantile_cont(latency_ms, 0.5) as p50_ms, quantile_cont(latency_ms, 0.99) as p99_ms,
-          count(*) filter (where error_count > 0) as errors
+          {_QUANTILES}, count(*) filter (where error_count > 0) as errors
         from ends group by 1, 2 order by 1, 2
         """,
     )
