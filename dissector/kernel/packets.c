@@ -102,8 +102,8 @@ LOOP(follow) {
     of.size = ITEMS(uint8_t);
     const int64_t *starts = INPUT(o_starts, int64_t, 0);
     int64_t walks = ITEMS(int64_t);
-    if (!all.failed && (size_at < 0 || header < 0 || least < 0 || header + least < 1 || most < 0 ||
-                        limit < 1 || size_at > 64 || header > 64 || least > 64)) {
+    if (!all.failed && (size_at < 0 || header < 0 || least < 0 || most < 0 || limit < 1 ||
+                        size_at > 64 || header > 64 || least > 64 || header + least < 1)) {
         PyErr_SetString(PyExc_ValueError, "no such chain");
         all.failed = 1;
     }
@@ -151,8 +151,8 @@ typedef struct {
 
 /* Whether a header of `size` bytes is there; else the packet's kind says why not. */
 static inline int there(uint8_t *kind, int64_t at, int64_t size, int64_t end, int64_t wire_end) {
-    if (at + size <= end) return 1;
-    *kind = at + size <= wire_end ? CUT : MALFORMED;
+    if (at <= end && size <= end - at) return 1;
+    *kind = at <= wire_end && size <= wire_end - at ? CUT : MALFORMED;
     return 0;
 }
 

@@ -133,7 +133,7 @@ LOOP(read_fields) {
         int64_t time = 0;
         int whole = at >= 0 && varint(data, &at, size, &length) && length > 0 && length <= size - at;
         int64_t stop = whole ? at + length : 0;
-        at++; /* attributes: no bit of them is in use */
+        at += whole; /* attributes: no bit of them is in use */
         whole = whole && varint(data, &at, stop, &time) && varint(data, &at, stop, &delta) &&
                 span(data, &at, stop, &key, &keys) && span(data, &at, stop, &value, &values);
         number = whole ? count_headers(data, &at, stop) : -1;
