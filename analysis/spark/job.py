@@ -13,18 +13,23 @@ from analysis.spark import plan
 from analysis.spark.options import Request
 from analysis.spark.writing import Folder
 from dissector.errors import DissectorError
+from dissector.packets.remote import is_url
 
 
 def run(spark: SparkSession, request: Request, output: str) -> Iterator[tuple[str, int, str]]:
     """Write the tables to the folder `output`, each in a folder of its name that must not exist.
 
-    Gives each table, when it is written: its name, its rows, its folder. A row's date, in UTC, is
-    that of its first time; its API is where the table has one. Raises DissectorError.
+    The folder may be a URL; see `dissector.packets.remote`. Gives each table, when it is written:
+    its name, its rows, its folder. A row's date, in UTC, is that of its first time; its API is
+    where the table has one. Raises DissectorError.
     """
+    root = output.rstrip("/") if is_url(output) else str(Path(output).absolute())
+    folders = {name: Folder(f"{root}/{name}", is_divided=True) for name in request.tables}
+    for folder in folders.values():
+        folder.must_be_new()
     try:
         with plan.whole(spark, request) as found:
-            for name in request.tables:
-                folder = str(Path(output).absolute() / name)
-                yield name, found.write(name, Folder(folder, is_divided=True)), folder
+            for name, folder in folders.items():
+                yield name, found.write(name, folder), folder.path
     except (PySparkException, Py4JError) as error:
         raise DissectorError(str(error).splitlines()[0]) from error

@@ -11,11 +11,9 @@ of take their places, and whatever else is there goes.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
@@ -24,6 +22,7 @@ import pyarrow.compute as pc
 
 from analysis.export import repeating
 from dissector.errors import DissectorError
+from dissector.packets.remote import located
 
 WRITTEN: Final = pa.schema([("part", pa.string()), ("rows", pa.int64())])
 SPARK_WRITTEN: Final = "part string, rows long"
@@ -31,6 +30,7 @@ TIMES: Final = ("request_time", "response_time", "first_time", "time")
 """Those of which the first that a row has gives its date."""
 
 _BY: Final = pa.schema([("date", pa.date32()), ("api", pa.string())])
+_TEMPORARY: Final = "_temporary"
 _GROUP_ROWS: Final = 1 << 17
 _GATHERED_ROWS: Final = 1 << 15
 """Rows of a file that are gathered before they are written."""
@@ -40,19 +40,26 @@ _MOST_FILES: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder of Parquet files, which tasks and driver can reach under this name."""
+    """A folder of Parquet files, at a path or a URL that tasks and driver can reach."""
 
     path: str
     is_divided: bool = False
     """Whether rows go to folders by date, in UTC, and by API where they have one."""
 
+    def must_be_new(self) -> None:
+        """Raises DissectorError where it is there already."""
+        system, root = located(self.path)
+        if system.exists(root):
+            raise DissectorError(f"{self.path} is there already")
+
     def begin(self) -> None:
         """Make it. Raises DissectorError where it is there, or cannot be made."""
+        self.must_be_new()
+        system, root = located(self.path)
         try:
-            self._temporary.parent.mkdir(parents=True)
-            self._temporary.mkdir()
+            system.makedirs(f"{root}/{_TEMPORARY}")
         except OSError as error:
-            raise DissectorError(f"{self.path}: {error.strerror}") from error
+            raise DissectorError(f"{self.path}: {error.strerror or error}") from error
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """In a task: write rows of a table as Spark has them.
@@ -73,12 +80,14 @@ class Folder:
                 count += len(batch)
                 yield batch
 
+        system, root = located(self.path)
         by = [_BY.field(name) for name in _BY.names if self.is_divided and name in schema.names]
         form = ds.ParquetFileFormat()
         options = form.make_write_options(compression="zstd", use_dictionary=repeating(schema))
         ds.write_dataset(
             pa.RecordBatchReader.from_batches(schema, counted()),
-            self._temporary / part,
+            f"{root}/{_TEMPORARY}/{part}",
+            filesystem=system,
             format=form,
             file_options=options,
             basename_template=f"part-{part}-{{i}}.parquet",
@@ -92,19 +101,16 @@ class Folder:
 
     def end(self, parts: Iterable[str]) -> None:
         """Give the files of these parts their places. Raises DissectorError."""
+        system, root = located(self.path)
         try:
-            for part in (self._temporary / each for each in parts):
-                for file in part.rglob("*.parquet"):
-                    target = Path(self.path, file.relative_to(part))
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    file.rename(target)
-            shutil.rmtree(self._temporary)
+            for part in (f"{root}/{_TEMPORARY}/{each}" for each in parts):
+                for file in system.find(part):
+                    target = root + file[len(part) :]
+                    system.makedirs(target.rpartition("/")[0], exist_ok=True)
+                    system.mv(file, target)
+            system.rm(f"{root}/{_TEMPORARY}", recursive=True)
         except OSError as error:
-            raise DissectorError(f"{self.path}: {error.strerror}") from error
-
-    @property
-    def _temporary(self) -> Path:
-        return Path(self.path, "_temporary")
+            raise DissectorError(f"{self.path}: {error.strerror or error}") from error
 
 
 def _dated(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -27,7 +27,7 @@ def open_file(path: str) -> io.RawIOBase:
 
 def files(url: str) -> list[str]:
     """The files that a URL means, in order of name; itself where there is none. Raises as above."""
-    system, path = _located(url)
+    system, path = located(url)
     if any(each in path for each in "*?["):
         found = sorted(each for each in system.glob(path) if system.isfile(each))
     else:
@@ -39,7 +39,7 @@ class Remote(io.RawIOBase):
     """A file behind a URL."""
 
     def __init__(self, url: str) -> None:
-        system, path = _located(url)
+        system, path = located(url)
         self._file = system.open(path, "rb")
         if not self._file.seekable():
             raise OSError("it cannot be read in ranges")
@@ -66,8 +66,8 @@ class Remote(io.RawIOBase):
         super().close()
 
 
-def _located(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path in it."""
+def located(url: str) -> tuple[Any, str]:
+    """The file system of a URL, as fsspec has it, and the path in it. Raises CaptureError."""
     try:
         from fsspec.core import url_to_fs
     except ModuleNotFoundError as error:

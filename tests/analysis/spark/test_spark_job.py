@@ -32,17 +32,17 @@ def test_parquet_by_date_and_api(
     folder.mkdir()
     deal(QUOTAS, folder, 3)
     words = ["spark", str(folder), "--table", "exchanges", "--table", "connections"]
-    words += ["-o", str(output), "--jobs", "2"]
+    words += ["-o", output.as_uri(), "--jobs", "2"]
     assert main(words) == 0
     one = open_capture(folder).tables(["exchanges", "connections"])
     assert capsys.readouterr().out.splitlines() == [
-        f"{name}: {len(table):,} rows in {output}/{name}" for name, table in one.items()
+        f"{name}: {len(table):,} rows in {output.as_uri()}/{name}" for name, table in one.items()
     ]
     found = ds.dataset(output / "exchanges", partitioning="hive").to_table()
     assert sorted(found["api"].to_pylist()) == sorted(one["exchanges"]["api"].to_pylist())
     assert {str(each) for each in found["date"].to_pylist()} == {"2026-11-21"}
     assert main(words) == 1  # what is there is not written over
-    assert str(output) in capsys.readouterr().err
+    assert f"{output.as_uri()}/exchanges is there already" in capsys.readouterr().err
 
 
 def test_without_java_one_sentence_says_what_to_install(
