@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dissector.conversation.facts import Facts
+from dissector.conversation.ordering import ordered
 from dissector.conversation.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.records.batches import read_batches
@@ -94,27 +95,28 @@ def topic_lists(
     facts: Facts, names: TopicNames, wanted: NDArray[np.bool_] | None = None
 ) -> pa.Array:
     """The distinct topics of each message, in order; null where it names none. list<string>."""
-    messages, addresses, words = [], [], []
-    for role in ("topic", "topic_id"):
-        for group, column in facts.columns(role):
-            if wanted is not None:
-                column = column.only(wanted[group.message(column)])
-            if not len(column.at):
-                continue
-            text = group.text(column) if role == "topic" else names.resolve(group.uuid(column))
+    count = len(facts.messages)
+    message, address, encoded = facts.every_text("topic", wanted)
+    messages, addresses, words = [message], [address], [encoded]
+    for group, column in facts.columns("topic_id"):
+        if wanted is not None:
+            column = column.only(wanted[group.message(column)])
+        if len(column.at):
             messages.append(group.message(column))
             addresses.append(column.at)
-            words.append(text)
-    count = len(facts.messages)
-    if not words:
+            words.append(names.resolve(group.uuid(column)))
+    if len(words) > 1:
+        encoded = pa.chunked_array(words).unify_dictionaries().combine_chunks()
+        message, address = np.concatenate(messages), np.concatenate(addresses)
+    if not len(message):
         return pa.nulls(count, pa.list_(pa.string()))
-    encoded = pa.chunked_array(words).unify_dictionaries().combine_chunks()
-    valid = np.flatnonzero(np.asarray(encoded.indices.is_valid()))
-    code = pc.fill_null(encoded.indices, 0).to_numpy()[valid].astype(np.int64)
-    message = np.concatenate(messages)[valid]
-    chosen = np.argsort(message, kind="stable")
+    code = pc.fill_null(encoded.indices, -1).to_numpy().astype(np.int64)
+    if (code < 0).any():
+        valid = np.flatnonzero(code >= 0)
+        code, message, address = code[valid], message[valid], address[valid]
+    chosen = ordered(message)
     if (message[chosen[1:]] == message[chosen[:-1]]).any():
-        order = np.lexsort((np.concatenate(addresses)[valid], message))
+        order = np.lexsort((address, message))
         _, first = np.unique((message << 32 | code)[order], return_index=True)
         chosen = order[np.sort(first)]
     offsets = np.zeros(count + 1, np.int32)

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dissector import kernel
+from dissector.conversation.ordering import ordered
 from dissector.errors import UnknownVersion
 from dissector.packets.block import Int64
 from dissector.protocol import catalog
@@ -182,6 +183,29 @@ class Facts:
             known[message] = True
         return value, known
 
+    def every_text(
+        self, role: str, wanted: Bools | None = None
+    ) -> tuple[Int64, Int64, pa.DictionaryArray]:
+        """Every text of a role: its message, its address, and the text; shapes (values,).
+
+        `wanted`: the messages that are asked for (None: all).
+        """
+        message, at, length = (
+            [np.zeros(0, np.int64)],
+            [np.zeros(0, np.int64)],
+            [np.zeros(0, np.int64)],
+        )
+        for group, column in self.columns(role):
+            if wanted is not None:
+                column = column.only(wanted[group.message(column)])
+            assert column.length is not None
+            message.append(group.message(column))
+            at.append(column.at)
+            length.append(column.length)
+        who, where = np.concatenate(message), np.concatenate(at)
+        space = self.messages.space[who]
+        return who, where, texts(self.messages.spaces, space, where, np.concatenate(length))
+
     def texts(self, role: str) -> pa.Array:
         """The first text of a role in each message; null where there is none. Shape (n,)."""
         at = np.zeros(len(self.messages), np.int64)
@@ -216,7 +240,7 @@ def gather(messages: Messages, roles: frozenset[str], whole: Bools) -> Facts:
     good = np.zeros(len(messages), np.bool_)
     facts = Facts(messages, good)
     kind = (messages.api_key << 24) | (messages.version << 8) | messages.space
-    order = np.argsort(kind, kind="stable")
+    order = ordered(kind)
     borders = np.flatnonzero(np.diff(kind[order])) + 1
     for members in np.split(order, borders) if len(order) else ():
         first = int(members[0])
@@ -245,11 +269,13 @@ def texts(spaces: Sequence[ByteSpace], space: Int64, at: Int64, length: Int64) -
     number: dict[bytes, int] = {}
     size = np.maximum(length, 0)
     for index, one in enumerate(spaces):
-        members = np.flatnonzero(space == index)
-        if len(members):
-            code, found = _words(one, at[members], size[members])
-            known = [number.setdefault(word, len(number)) for word in found]
-            codes[members] = np.array(known, np.int32)[code]
+        mine = space == index
+        if not mine.any():
+            continue
+        members = slice(None) if mine.all() else np.flatnonzero(mine)
+        code, found = _words(one, at[members], size[members])
+        known = [number.setdefault(word, len(number)) for word in found]
+        codes[members] = np.array(known, np.int32)[code]
     words = [word.decode("utf-8", "backslashreplace") for word in number]
     return pa.DictionaryArray.from_arrays(
         pa.array(codes, mask=length < 0), pa.array(words, pa.string())

@@ -9,6 +9,7 @@ ends.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -27,6 +28,8 @@ API_VERSIONS = 18
 UNSUPPORTED_VERSION = 35
 UNKNOWN = -1
 """Header version of what the definitions do not know."""
+VERSIONS = 1 << 7
+"""More than any API has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,22 +160,24 @@ def response_bodies(
 
 def header_versions(direction: Direction, api_key: Int64, version: Int64) -> Int64:
     """Header version of each message; UNKNOWN where the definitions do not know it."""
-    kind, inverse = np.unique((api_key << 16) | (version & 0xFFFF), return_inverse=True)
-    found = np.full(len(kind), UNKNOWN, np.int64)
-    for index, each in enumerate(kind):
-        number = int(each) & 0xFFFF
-        try:
-            layout = catalog.layout(int(each) >> 16, direction, number)
-        except UnknownVersion:
-            continue
-        found[index] = layout.header_version
-    return found[inverse]
+    most = max(catalog.apis())
+    may_be = (api_key >= 0) & (api_key <= most) & (version >= 0) & (version < VERSIONS)
+    kind = np.where(may_be, api_key * VERSIONS + version, -1)
+    found = np.full((most + 1) * VERSIONS + 1, UNKNOWN, np.int64)
+    occurs = np.zeros(len(found), np.bool_)
+    occurs[kind] = True
+    for each in np.flatnonzero(occurs[:-1]).tolist():
+        with suppress(UnknownVersion):
+            key, number = divmod(each, VERSIONS)
+            found[each] = catalog.layout(key, direction, number).header_version
+    return found[kind]
 
 
 def numbers(spaces: Sequence[ByteSpace], space: Int64, at: Int64, dtype: str) -> Int64:
     """A big-endian number at each of n addresses, each in its own space; int64."""
-    result = np.zeros(len(at), np.int64)
-    for index, each in enumerate(spaces):
+    # Nearly all lie in the first space.
+    result = spaces[0].number(np.where(space == 0, at, 0), dtype).astype(np.int64)
+    for index, each in enumerate(spaces[1:], 1):
         members = np.flatnonzero(space == index)
         if len(members):
             result[members] = each.number(at[members], dtype)

@@ -31,7 +31,7 @@ def match(
     Requests and responses stand in the order of their streams; times are in ns, the end of each
     request and the start of each response.
     """
-    by_request = np.argsort(request_key, kind="stable")
+    by_request = np.argsort(request_key, kind="stable")  # in order already, for long stretches
     by_response = np.argsort(response_key, kind="stable")
     requests, responses = request_key[by_request], response_key[by_response]
     first = np.searchsorted(requests, responses, side="left")

@@ -1,4 +1,4 @@
-"""Ordering: by two columns at once, such as time and connection."""
+"""Ordering: by several columns at once, such as time and connection."""
 
 from __future__ import annotations
 
@@ -8,23 +8,26 @@ from numpy.typing import NDArray
 from dissector.packets.block import Int64
 
 
-def ordered(major: NDArray[np.integer], minor: NDArray[np.integer]) -> Int64:
-    """The order of n rows by `major`, then `minor`; those that have both alike stay in theirs.
+def ordered(*columns: NDArray[np.integer]) -> Int64:
+    """The order of n rows by the first column, then the next; those that are alike stay in theirs.
 
-    Both and the row make one number, where it fits: to sort numbers is several times as fast as to
-    sort what they stand for.
+    All of them and the row make one number, where it fits: to sort numbers is several times as fast
+    as to sort what they stand for.
     """
-    count = len(major)
-    if not count:
-        return np.zeros(0, np.int64)
-    first, second = int(major.min()), int(minor.min())
-    for_row, for_minor = count.bit_length(), (int(minor.max()) - second).bit_length()
-    if (int(major.max()) - first).bit_length() + for_minor + for_row > 63:
-        return np.lexsort((minor, major))
-    key = (major - first) << for_minor
-    key |= minor - second
-    key <<= for_row
-    key |= np.arange(count)
+    rows = np.arange(len(columns[0]))
+    if not len(rows):
+        return rows
+    key, bits = np.zeros(len(rows), np.int64), 0
+    for column in columns:
+        least = int(column.min())
+        width = (int(column.max()) - least).bit_length()
+        bits += width
+        if bits + len(rows).bit_length() > 63:
+            return np.lexsort(columns[::-1])
+        key <<= width
+        key |= column - least
+    key <<= len(rows).bit_length()
+    key |= rows
     key.sort()
-    key &= (1 << for_row) - 1
+    key &= (1 << len(rows).bit_length()) - 1
     return key
