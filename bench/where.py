@@ -123,7 +123,8 @@ def export(path: Path) -> tuple[int, int]:
     import pyarrow as pa
 
     from analysis.export import FORMATS
-    from dissector import open_capture
+    from dissector.capture import Capture
+    from dissector.packets import open_packets
     from dissector.tables import TABLES
 
     rows = 0
@@ -134,7 +135,7 @@ def export(path: Path) -> tuple[int, int]:
             rows += len(batch)
             yield batch
 
-    capture = open_capture(path)
+    capture = Capture(open_packets([path]))
     FORMATS["parquet"](counted(), TABLES["exchanges"].schema, pa.BufferOutputStream())
     return capture.packets, rows
 

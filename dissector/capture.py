@@ -21,7 +21,7 @@ from dissector.connections import Connections
 from dissector.conversation.dialogue import REQUEST_WAIT
 from dissector.conversation.topic_names import TopicNames
 from dissector.errors import DissectorError
-from dissector.packets import open_packets
+from dissector.packets import ahead, open_packets
 from dissector.packets.block import Int64, PacketSource
 from dissector.packets.files import BLOCK_BYTES
 from dissector.packets.paths import find
@@ -87,7 +87,8 @@ def open_capture(
 
         jobs = jobs if parallel.helps(source) else 1
     return Capture(
-        source, logs, ports=ports, hold=hold, show_secrets=show_secrets, keylog=keylog,
+        ahead.ReadAhead(source) if jobs == 1 and ahead.helps(source) else source, logs,
+        ports=ports, hold=hold, show_secrets=show_secrets, keylog=keylog,
         jobs=jobs, memory=memory, progress=progress,
     )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 block      what this room hands on: `PacketBlock`, `PacketSource`
 files      `open_packets`: many files as one capture, in order of time
+ahead      the next block is read while the one at hand is taken apart
 layers     link, network and transport headers, read for all packets of a block at once
 headers    where packets stand among them, and which number means which header
 tunnels    headers with another network's packets behind them

@@ -96,19 +96,22 @@ class Memory:
     """Memory for one block after another, the same again as soon as nothing refers to it.
 
     Fresh memory costs more than to fill it: the kernel clears it, page by page, and none of it is
-    in the processor's cache.
+    in the processor's cache. `blocks`: how many are in use at a time.
     """
 
-    def __init__(self) -> None:
-        self._last: Bytes = np.empty(0, np.uint8)
+    def __init__(self, blocks: int = 1) -> None:
+        self._kept: list[Bytes] = [np.empty(0, np.uint8) for _ in range(blocks)]
 
     def take(self, size: int) -> Bytes:
         """An array of `size` bytes, with whatever is in them."""
-        # Every view of an array refers to the array that owns its memory. So where only `_last`
+        # Every view of an array refers to the array that owns its memory. So where only the list
         # does (and the argument of the call that counts), no block is left.
-        if len(self._last) < size or sys.getrefcount(self._last) > 2:
-            self._last = np.empty(size + size // 8, np.uint8)
-        return self._last[:size]
+        kept = self._kept
+        free = [index for index in range(len(kept)) if sys.getrefcount(kept[index]) <= 2]
+        index = free[0] if free else 0
+        if not free or len(self._kept[index]) < size:
+            self._kept[index] = np.empty(size + size // 8, np.uint8)
+        return self._kept[index][:size]
 
 
 class Input(Protocol):
