@@ -38,6 +38,8 @@ NUMBERS = {
     "replica_id": "replica_id",
     "told_leader": "told_leader",
     "told_leader_epoch": "told_leader_epoch",
+    "done_count": "done_count",
+    "told_lag": "told_lag",
 }
 """The role of each column that is a number beside the partition, and is never below 0."""
 

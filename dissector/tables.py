@@ -276,7 +276,8 @@ _RESPONSE_TIME = TableColumn("response_time", TIME, "when the response's first b
 PARTITIONS = Table(
     "partitions",
     "a partition in an exchange that tells its offsets: Produce, Fetch, ShareFetch, ListOffsets, "
-    "OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetForLeaderEpoch",
+    "OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetForLeaderEpoch, and where a share group is: "
+    "DescribeShareGroupOffsets, ReadShareGroupState and its summary, WriteShareGroupState",
     (
         _CONNECTION,
         _CORRELATION,
@@ -291,7 +292,8 @@ PARTITIONS = Table(
         _PARTITION,
         TableColumn(
             "offset", pa.int64(),
-            "offset to fetch from, of the first record produced, committed, or found; null: none",
+            "offset to fetch from, of the first record produced, committed, or found, or where a "
+            "share group begins; null: none",
         ),
         TableColumn("high_watermark", pa.int64(), "end of what all replicas in sync have"),
         TableColumn("last_stable_offset", pa.int64(), "end of what transactions leave undecided"),
@@ -315,6 +317,11 @@ PARTITIONS = Table(
         ),
         TableColumn("told_leader", pa.int32(), "leader that is named by a broker that is not it"),
         TableColumn("told_leader_epoch", pa.int32(), "its epoch"),
+        TableColumn(
+            "done_count", pa.int64(),
+            "share groups: records behind the offset that need no more delivery (KIP-1226)",
+        ),
+        TableColumn("told_lag", pa.int64(), "share groups: lag as the broker counts it (KIP-1226)"),
     ),
     opt_in=True,
 )  # fmt: skip

@@ -9,6 +9,12 @@ A Fetch does not name its group: that travels on another connection, to the coor
 group is found by the client (its id and address) and the topic: whoever asks for, or commits, a
 group's offset there. A reader without a group has a row of its own. Offsets that a transaction
 commits count when it has committed; replicas' fetches do not count at all.
+
+A share group (KIP-932) commits no offset. Its partition has a start offset, before which all is
+done, and a count of the records behind it that are done, too (KIP-1226), which are not behind. A
+partition's leader tells both to the share coordinator (WriteShareGroupState), where brokers speak
+with each other; elsewhere an administrator is told the start and the lag. Where only the start is
+told, the lag is the most that it can be.
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ import pandas as pd
 import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
-from analysis.answers.common import floored, shaped
+from analysis.answers.common import floored, shaped, words
 from dissector.errors import DissectorError
 from dissector.tables import TIME, TableColumn
 
@@ -33,15 +39,23 @@ COLUMNS: Final = (
     TableColumn("partition", pa.int32(), "index of the partition"),
     TableColumn("time", TIME, "when this was so"),
     TableColumn("client_id", pa.string(), "client that committed or fetched there last"),
-    TableColumn("committed_offset", _OFFSET, "offset that the group has committed, as far as told"),
+    TableColumn(
+        "committed_offset",
+        _OFFSET,
+        "offset that the group has committed, or where a share group begins, as far as told",
+    ),
     TableColumn("committed_time", TIME, "when that was told; null: it was asked for, not set"),
     TableColumn("position", _OFFSET, "offset that the reader fetches next"),
     TableColumn("end_offset", _OFFSET, "end of the partition, as far as told"),
-    TableColumn("lag", _OFFSET, "records from the committed offset to the end"),
+    TableColumn("lag", _OFFSET, "records from the committed offset to the end, but for those done"),
     TableColumn("position_lag", _OFFSET, "records from the position to the end"),
     TableColumn("max_lag", _OFFSET, "largest lag so far"),
+    TableColumn("done_count", _OFFSET, "share groups: records behind the committed offset, done"),
 )
 
+_SHARE_STATE: Final = (
+    "ReadShareGroupState", "ReadShareGroupStateSummary", "WriteShareGroupState",
+)  # fmt: skip
 _COMMITS: Final = "api in ('OffsetCommit', 'TxnOffsetCommit')"
 _READER: Final = "group_id is null, coalesce(group_id, client_id, ''), topic, partition"
 _SO_FAR: Final = f"""(
@@ -66,6 +80,10 @@ def _behind(offset: str, end: str = "end_offset") -> str:
     return floored(f"{end} - {offset}")
 
 
+def _lag(end: str = "end_offset") -> str:
+    return floored(f"{end} - committed_offset - coalesce(done_count, 0)")
+
+
 _GOOD: Final = """(
   from partitions where error_code = 0 and response_time is not null and topic is not null)"""
 """SQL: what was told without an error."""
@@ -76,7 +94,8 @@ _ENDS: Final = f"""(
   from (
     select *, coalesce(high_watermark,
       case when api = 'ListOffsets' and asked_timestamp = -1 then "offset" end,
-      case when api = 'Produce' then last_offset + 1 end) as told
+      case when api in ('Produce', 'ShareFetch') then last_offset + 1 end,
+      "offset" + told_lag) as told
     from {_GOOD})
   where told is not null and partition is not null)"""
 """SQL: each time that the end of a partition was told, with the largest so far."""
@@ -98,6 +117,22 @@ _DECIDED: Final = f"""(
   where committed)"""
 """SQL: the offsets that transactions commit, told when their transaction has committed."""
 
+_SHARED: Final = f"""(
+  with state as (
+    select * from {_GOOD} where api in {words(_SHARE_STATE)} and group_id is not null),
+  described as (
+    from {_GOOD} anti join state using (group_id, topic, partition)
+    where api = 'DescribeShareGroupOffsets')
+  select * from state
+  union all by name
+  select described.* replace (
+      greatest(end_offset - "offset" - told_lag, 0) as done_count)
+  from described asof left join {_ENDS} as ends
+    on described.topic = ends.topic and described.partition = ends.partition
+      and response_time >= ends.time)"""
+"""SQL: each time that the state of a share group was told. What an administrator is told may be
+older than what leaders told before, and so counts only without them."""
+
 _TOLD: Final = f"""(
   with good as (
     select good.*, client_ip from {_GOOD} as good left join (
@@ -111,12 +146,19 @@ _TOLD: Final = f"""(
   select group_id, topic, partition, response_time as time,
     case when {_COMMITS} then client_id end as client_id, "offset" as committed_offset,
     case when {_COMMITS} then response_time end as committed_time, null::bigint as position,
-    (api = 'TxnOffsetCommit')::int as source, nth, 0 as since
+    null::bigint as done_count, (api = 'TxnOffsetCommit')::int as source, nth, 0 as since
   from commits where "offset" is not null and group_id is not null
+  union all
+  select group_id, topic, partition, response_time, null, "offset",
+    case when api = 'WriteShareGroupState' then response_time end, null, done_count, 0, nth, 0
+  from {_SHARED} where "offset" is not null or done_count is not null
+  union all
+  select group_id, topic, partition, response_time, client_id, null, null, null, null, 2, nth, 0
+  from good where api = 'ShareFetch' and group_id is not null
   union all
   -- In a session (KIP-227) what has not changed is not told.
   select reads_for, good.topic, partition, response_time, good.client_id, null, null,
-    coalesce(last_offset + 1, "offset") as position, 2, nth, since
+    coalesce(last_offset + 1, "offset") as position, null, 2, nth, since
   from good left join readers
     on good.client_id is not distinct from readers.client_id
       and good.client_ip is not distinct from readers.client_ip and good.topic = readers.topic
@@ -130,10 +172,11 @@ STATES: Final = f"""(
       last_value(client_id ignore nulls) over so_far as client_id,
       last_value(committed_offset ignore nulls) over so_far as committed_offset,
       last_value(committed_time ignore nulls) over so_far as committed_time,
-      last_value(position ignore nulls) over so_far as position, source, nth, since
+      last_value(position ignore nulls) over so_far as position,
+      last_value(done_count ignore nulls) over so_far as done_count, source, nth, since
     from {_TOLD} window so_far as {_SO_FAR}),
   behind as (
-    select known.*, end_offset, {_behind("committed_offset")} as lag,
+    select known.*, end_offset, {_lag()} as lag,
       {_behind("position")} as position_lag
     from known asof left join {_ENDS} as ends
       on known.topic = ends.topic and known.partition = ends.partition and known.time >= ends.time)
@@ -149,9 +192,9 @@ _LAST: Final = f"""
     from {_ENDS} group by all)
   select last.* replace (
       greatest(last.time, final_time) as time, final_offset as end_offset,
-      {_behind("committed_offset", "final_offset")} as lag,
+      {_lag("final_offset")} as lag,
       {_behind("position", "final_offset")} as position_lag,
-      greatest(max_lag, {_behind("committed_offset", "final_offset")}) as max_lag)
+      greatest(max_lag, {_lag("final_offset")}) as max_lag)
   from last left join final using (topic, partition)
   order by lag desc, time, last.time, source, nth, since"""
 """The last state of each group, topic and partition, moved to when the end was last told."""

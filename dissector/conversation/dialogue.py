@@ -74,7 +74,7 @@ ROLES_OF = {
     "partitions": frozenset(
         {"offsets_of", "offset", "offset_epoch", "offset_timestamp", "replica_id", "group_id",
          "high_watermark", "last_stable_offset", "log_start_offset", "told_leader",
-         "told_leader_epoch"}
+         "told_leader_epoch", "done_count", "told_lag"}
     ),
     "memberships": frozenset(
         {"generation", "group_instance_id", "group_protocol", "group_leader", "group_member",
@@ -292,11 +292,10 @@ class Conversation:
         wants = ~(known & (acks == 0))
         connection = side.heads.connection
         count = np.cumsum(wants)
-        begin = np.flatnonzero(np.diff(connection, prepend=-1))  # in stream order: by connection
-        length = np.diff(begin, append=len(connection))
-        before = count[begin] - wants[begin] - self._connections.sent[connection[begin]]
-        ordinal: Int64 = count - np.repeat(before, length)
-        self._connections.sent[connection[begin]] = ordinal[begin + length - 1]
+        first = np.searchsorted(connection, connection)  # stream order: sorted by connection
+        before = count[first] - wants[first] if len(first) else count
+        ordinal = count - before + self._connections.sent[connection]
+        np.maximum.at(self._connections.sent, connection, ordinal)
         return np.where(wants, ordinal, 0)
 
     def _with_waiting(self, responses: Heads, spaces: list[ByteSpace]) -> Heads:

@@ -46,6 +46,8 @@ ROLES: Final[Mapping[str, str]] = MappingProxyType(
         "high_watermark": "offset up to which all replicas in sync have the records",
         "last_stable_offset": "offset up to which all transactions are decided",
         "log_start_offset": "first offset of the log",
+        "done_count": "records behind the offset that a share group is done with (KIP-1226)",
+        "told_lag": "records that a share group is behind, as the broker counts (KIP-1226)",
         "told_leader": "leader that the broker names because it is not the leader (KIP-951)",
         "told_leader_epoch": "its epoch",
         # of groups

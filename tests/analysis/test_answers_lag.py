@@ -75,6 +75,41 @@ def test_an_aborted_one_does_not_count() -> None:
     assert found.loc["uncommitted", "committed_time"] is pd.NaT
 
 
+@pytest.mark.parametrize("told_by", ["leaders", "administrators"])
+def test_a_share_group_is_as_far_behind_as_an_administrator_is_shown(told_by: str) -> None:
+    """What kafka-share-groups printed, from what leaders write, and from what the tool was told."""
+    rows = read(CAPTURES / "kafka-4-group-share.truth.jsonl.zst")
+    shown = pd.DataFrame([row for row in rows if row["source"] == "share-groups"])
+    before, after = (each.set_index("partition") for _, each in shown.groupby("time"))
+    tables: dict[str, Any] = dict(capture("kafka-4-group-share", NEEDS))
+    partitions = tables["partitions"]
+    of_tool = partitions["api"] == "DescribeShareGroupOffsets"
+    of_leader = partitions["api"].str.contains("ShareGroupState")
+    tables["partitions"] = partitions[~of_tool if told_by == "leaders" else ~of_leader]
+    last = analysis.lag(tables).set_index("partition").sort_index()
+    assert set(last["group_id"]) == {"sharers"}
+    assert last["lag"].tolist() == after["lag"].tolist()
+    assert last["committed_offset"].tolist() == after["start_offset"].tolist()
+    assert last["lag"].min() > 20
+    # The tool asks the leaders' state first, and prints a while later.
+    course = analysis.lag(tables, show="all").query("committed_offset.notna()")
+    for partition, row in before.iterrows():
+        mine = course[course["partition"] == partition]
+        states = set(mine[["committed_offset", "lag"]].itertuples(index=False, name=None))
+        assert (row["start_offset"], row["lag"]) in states
+
+
+def test_a_share_group_of_which_only_the_start_is_known() -> None:
+    read_state = {"api": "ReadShareGroupState", "group_id": "g", "offset": 4}
+    produced = {"api": "Produce", "offset": 0, "last_offset": 9}
+    where = {"topic": "t", "partition": 0, "error_code": 0}
+    rows = [produced | where | {"time": 1, "response_time": 2}]
+    rows += [read_state | where | {"time": 3, "response_time": 4}]
+    (row,) = analysis.lag(made(partitions=rows)).to_dict("records")
+    assert (row["committed_offset"], row["end_offset"], row["lag"]) == (4, 10, 6)
+    assert pd.isna(row["done_count"])
+
+
 def test_a_fetch_that_does_not_repeat_where_it_reads() -> None:
     """In a fetch session the request names what has changed; the response has what came since."""
     fetch = {"api": "Fetch", "client_id": "c", "topic": "t", "partition": 0, "error_code": 0}

@@ -59,9 +59,19 @@ OFFSETS = {
         {"committed_offset": "offset", "committed_leader_epoch": "leader_epoch"},
     ),
     "OffsetForLeaderEpoch": ({"leader_epoch": "leader_epoch"}, {"end_offset": "offset"}),
+    "ReadShareGroupState": ({}, {"start_offset": "offset"}),
+    "WriteShareGroupState": (
+        {"start_offset": "offset", "delivery_complete_count": "done_count"},
+        {},
+    ),
+    "ReadShareGroupStateSummary": (
+        {},
+        {"start_offset": "offset", "delivery_complete_count": "done_count"},
+    ),
+    "DescribeShareGroupOffsets": ({}, {"start_offset": "offset", "lag": "told_lag"}),
 }
 TOLD = {"current_leader": {"leader_id": "told_leader", "leader_epoch": "told_leader_epoch"}}
-TOPICS = ("topic_data", "responses", "topics")
+TOPICS = ("topic_data", "responses", "topics", "results")
 INDEX = ("index", "partition", "partition_index")
 SIGNED = ("asked_timestamp", "error_code")
 
