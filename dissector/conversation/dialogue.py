@@ -292,10 +292,11 @@ class Conversation:
         wants = ~(known & (acks == 0))
         connection = side.heads.connection
         count = np.cumsum(wants)
-        first = np.searchsorted(connection, connection)  # stream order: sorted by connection
-        before = count[first] - wants[first] if len(first) else count
-        ordinal = count - before + self._connections.sent[connection]
-        np.maximum.at(self._connections.sent, connection, ordinal)
+        begin = np.flatnonzero(np.diff(connection, prepend=-1))  # in stream order: by connection
+        length = np.diff(begin, append=len(connection))
+        before = count[begin] - wants[begin] - self._connections.sent[connection[begin]]
+        ordinal: Int64 = count - np.repeat(before, length)
+        self._connections.sent[connection[begin]] = ordinal[begin + length - 1]
         return np.where(wants, ordinal, 0)
 
     def _with_waiting(self, responses: Heads, spaces: list[ByteSpace]) -> Heads:
