@@ -125,13 +125,16 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
-def on_capture(command: F) -> F:
-    """The arguments of commands that read captures; the command gets an `Input` as `source`."""
+def on_capture(command: F, *, alone: bool = False) -> F:
+    """The arguments of commands that read captures; the command gets an `Input` as `source`.
+
+    `alone`: it reads in one process, and so has no `--jobs`.
+    """
 
     @wraps(command)
     def run(
-        captures: tuple[str, ...], ports: tuple[int, ...], keylog: Path | None, jobs: int,
-        memory: int, **given: Any,
+        captures: tuple[str, ...], ports: tuple[int, ...], keylog: Path | None, memory: int,
+        jobs: int = 1, **given: Any,
     ) -> Any:  # fmt: skip
         return command(source=Input(captures, ports, keylog, jobs, memory), **given)
 
@@ -146,10 +149,7 @@ def on_capture(command: F) -> F:
             metavar="FILE",
             help="Secrets to decrypt TLS with, in the NSS key log format (SSLKEYLOGFILE).",
         ),
-        click.option(
-            "--jobs", type=click.IntRange(min=1), metavar="N", default=processors,
-            help="Processors to use where a large file is read once.  [default: all]",
-        ),
+        *(() if alone else (_JOBS,)),
         click.option(
             "--memory", type=click.IntRange(16), default=DEFAULT_MEMORY, show_default=True,
             metavar="MB", help="For what is read at once and what waits; what waits longest is "
@@ -159,6 +159,17 @@ def on_capture(command: F) -> F:
     ):  # fmt: skip
         run = decorate(run)
     return cast(F, run)
+
+
+def on_capture_alone(command: F) -> F:
+    """The same for commands that read in one process."""
+    return on_capture(command, alone=True)
+
+
+_JOBS: Final = click.option(
+    "--jobs", type=click.IntRange(min=1), metavar="N", default=processors,
+    help="Processors to use where a large file is read once.  [default: all]",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from analysis.commands.common import SHOW_SECRETS, Input, on_capture
+from analysis.commands.common import SHOW_SECRETS, Input, on_capture_alone
 
 if TYPE_CHECKING:
     from dissector.exchange import Exchange
@@ -24,7 +24,7 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
 
 
 @click.command("show")
-@on_capture
+@on_capture_alone
 @click.option("--packet", type=int, help="Those of which a message begins in this packet.")
 @click.option("--correlation-id", type=int, help="Those with this correlation id.")
 @click.option("--connection", type=int, help="Those of this connection, by its connection_id.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from analysis.commands.common import FORMAT_NAMES, F, Input, Output, on_capture, on_output
+from analysis.commands.common import FORMAT_NAMES, F, Input, Output, on_capture_alone, on_output
 from analysis.commands.output import TABLE, check, to_terminal, write
 from analysis.extras import needed
 
@@ -34,7 +34,7 @@ def _on_output(command: F) -> F:
 
 
 @click.command("sql")
-@on_capture
+@on_capture_alone
 @_on_output
 def command(source: Input, output: Output) -> None:
     """Ask a capture in SQL.

@@ -83,6 +83,7 @@ def test_help_needs_nothing_heavy(arguments: Sequence[str]) -> None:
         ["nonsense"],
         ["summary"],
         ["summary", "--port", "0", "x.pcap"],
+        ["show", "--jobs", "2", "x.pcap"],  # it reads in one process
         ["export", "x.pcap", "--table", "nonsense"],
         ["export", "x.pcap", "--format", "xml"],
         ["show", "x.pcap", "--limit", "0"],
