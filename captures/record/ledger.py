@@ -1,4 +1,4 @@
-"""The ledger: one row for each capture, in a table of `captures/README.md`."""
+"""The ledger: one row for each capture, in the tables of `captures/README.md`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 CAPTURES = Path(__file__).parents[1]
 README = CAPTURES / "README.md"
+PACKAGES = "\n## Brokers out of Python packages\n"
+KAFKA = "\n## Apache Kafka itself\n"
 HEAD = (
     "| capture | what is in it | broker | clients | recorded with | link | packets | requests |\n"
 )
@@ -40,14 +42,20 @@ class Entry:
         return f"| `{self.capture}` | {' | '.join(f'{cell}' for cell in cells)} |\n"
 
 
-def enter(entry: Entry) -> None:
-    """Write `entry` into the table, in place of an older row of that capture, in order of name."""
-    before, head, rest = README.read_text().partition(HEAD + RULE)
+def enter(entry: Entry, title: str = PACKAGES) -> None:
+    """Write `entry` into the table of the section `title`."""
+    put(title, HEAD + RULE, entry.capture, entry.line())
+
+
+def put(title: str, head: str, name: str, line: str) -> None:
+    """Write a row that begins with `name` into the table that begins with `head`, in the section
+    `title`: in place of an older one, in order of name."""
+    before, title, section = README.read_text().partition(title)
+    about, head, rest = section.partition(head)
     if not head:
-        raise ValueError(f"{README} has no table that begins with {HEAD}")
+        raise ValueError(f"{README} has no such table under {title}")
     lines = rest.splitlines(keepends=True)
-    end = next((i for i, line in enumerate(lines) if not line.startswith("|")), len(lines))
-    rows = {line.split("`")[1]: line for line in lines[:end]} | {entry.capture: entry.line()}
-    README.write_text(
-        before + head + "".join(rows[name] for name in sorted(rows)) + "".join(lines[end:])
-    )
+    end = next((i for i, each in enumerate(lines) if not each.startswith("|")), len(lines))
+    rows = {each.split("`")[1]: each for each in lines[:end]} | {name: line}
+    table = "".join(rows[each] for each in sorted(rows))
+    README.write_text(before + title + about + head + table + "".join(lines[end:]))

@@ -9,8 +9,6 @@ root in a network namespace of its own, and what went over its port is kept as
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
 import os
 import random
 import shutil
@@ -22,17 +20,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import zstandard
 
 from captures.record.kafka.recording import end, enter_new_network, wait_for
-from captures.record.ledger import CAPTURES, README
+from captures.record.ledger import CAPTURES, put
 from captures.record.recording import Tool
+from captures.record.running import main
 
 LARGEST = 60_000
 """Bytes of a capture as committed."""
 HEAD = "| other | what is in it | server and client | recorded | packets |\n|---|---|---|---|---|\n"
+TITLE = "\n## What is not Kafka\n"
 HERE = Path(__file__).parent
 
 
@@ -341,7 +342,7 @@ def record(speak: Callable[[Stage], None]) -> None:
     about, software = (speak.__doc__ or "").split(" | ")
     packets = packets_of(raw.read_bytes())
     day = time.strftime("tcpdump, %Y-%m-%d", time.gmtime())
-    enter(name, f"| `{name}` | {about} | {software} | {day} | {packets} |\n")
+    put(TITLE, HEAD, name, f"| `{name}` | {about} | {software} | {day} | {packets} |\n")
     print(name, f"{packets} packets, {len(packed):,} bytes")
     shutil.rmtree(work)
 
@@ -355,36 +356,6 @@ def packets_of(content: bytes) -> int:
     return count
 
 
-def enter(name: str, line: str) -> None:
-    """Write a row of the ledger, in place of an older one, in order of name."""
-    before, head, rest = README.read_text().partition(HEAD)
-    if not head:
-        raise ValueError(f"{README} has no table that begins with {HEAD}")
-    lines = rest.splitlines(keepends=True)
-    last = next((i for i, each in enumerate(lines) if not each.startswith("|")), len(lines))
-    rows = {each.split("`")[1]: each for each in lines[:last]} | {name: line}
-    README.write_text(
-        before + head + "".join(rows[each] for each in sorted(rows)) + "".join(lines[last:])
-    )
-
-
-def main() -> int:
-    """Record the protocols that were named; 1 where one failed."""
-    protocols = {speak.__name__: speak for speak in PORTS}
-    parser = argparse.ArgumentParser(prog="python -m captures.record.others")
-    parser.add_argument("protocol", nargs="+", choices=[*protocols, "all"])
-    names = parser.parse_args().protocol
-    failed = 0
-    for name in protocols if "all" in names else names:
-        # A process each: a recording moves its process into a network of its own for good.
-        process = multiprocessing.get_context("fork").Process(
-            target=record, args=(protocols[name],)
-        )
-        process.start()
-        process.join()
-        failed += process.exitcode != 0
-    return int(failed > 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    protocols = {speak.__name__: partial(record, speak) for speak in PORTS}
+    sys.exit(main("captures.record.others", protocols))

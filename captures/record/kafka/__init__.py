@@ -1,6 +1,6 @@
 """Captures of real Apache Kafka, with the broker's own word for every request in them.
 
-    python -m captures.record.kafka SCENARIO...      (as root; --list names the scenarios)
+    python -m captures.record.kafka SCENARIO...      (as root; --help names the scenarios)
 
 A scenario is a short function that says what happens: which brokers stand, which clients do what.
 `Recording` runs it: tcpdump captures, the brokers write their request log, librdkafka its protocol

@@ -25,7 +25,8 @@ from typing import Self
 
 import zstandard
 
-from captures.record.kafka import artifacts, ledger, truth
+from captures.record import ledger
+from captures.record.kafka import artifacts, truth
 from captures.record.ledger import Entry
 
 CAPTURES = artifacts.HERE.parents[1]
@@ -212,7 +213,7 @@ class Recording:
             packets=packets,
             requests=sum(row["source"] == "broker" for row in rows),
         )
-        ledger.enter(entry)
+        ledger.enter(entry, ledger.KAFKA)
         print(f"{entry.line()}{len(squeezed):,} bytes, {len(rows):,} facts")
 
 
