@@ -11,7 +11,7 @@ import numpy as np
 from dissector.packets.block import Int64
 from dissector.problems import Problem
 from dissector.streams.frames import FrameBlock
-from dissector.streams.framing import BAD, LOST, Chains, Found
+from dissector.streams.framing import BAD, LOST, WHOLE, Chains, Found
 from dissector.streams.judging import Judge
 from dissector.streams.limits import RESYNCS, SEEK_BYTES
 from dissector.streams.seeking import Seeker
@@ -124,6 +124,11 @@ class Walk:
         boundary, frame_end = self._streams.flat("boundary"), self._streams.flat("frame_end")
         at = self._chains.address_of(index, boundary[stream])
         found, at, ended, behind = self._chains.walk(index, at)
+        again = np.flatnonzero(ended == BAD)
+        if len(again):
+            found, place = self._take_back(found, index[again], at[again])
+            again = again[place >= 0]
+            at[again], ended[again] = place[place >= 0], WHOLE
         self._found += found
         boundary[stream] = self._chains.position_of(index, at)
         frame_end[stream] = np.where(behind < 0, NEVER, self._chains.position_of(index, behind))
@@ -134,7 +139,36 @@ class Walk:
                 int(stream[each]), int(boundary[stream[each]]), 4,
             )  # fmt: skip
         self._lose(stream[broken])
-        return index[broken]
+        return index[np.union1d(broken, again)]
+
+    def _take_back(self, found: list[Found], index: Int64, at: Int64) -> tuple[list[Found], Int64]:
+        """Frames without those before what cannot be a size, if others begin inside them: then it
+        was their size that was wrong. Where these begin; -1 for streams of which none does.
+
+        `at`: where the walk of each of these streams ended.
+        """
+        every, none = Found.joined(found), np.full(len(at), -1)
+        frame = np.searchsorted(every.start, at) - 1
+        if not (frame >= 0).any():
+            return found, none
+        self._note()
+        start = every.start[frame]
+        place = self._seeker.inside(self._chains, index, self._stream[index], start)
+        suits = (frame >= 0) & (start + 4 + every.size[frame] == at) & (place < at)
+        place = np.where(suits, place, none)
+        some = np.flatnonzero(place >= 0)
+        self._tell_long(index[some], start[some], place[some])
+        kept = np.delete(np.arange(len(every.start)), frame[some])
+        return [Found(every.start[kept], every.size[kept], every.piece[kept])], place
+
+    def _tell_long(self, index: Int64, at: Int64, place: Int64) -> None:
+        """Say that messages begin inside those at some addresses."""
+        begin = self._chains.position_of(index, at)
+        for each, stream in enumerate(self._stream[index].tolist()):
+            self._complaints.add(
+                "frames", "bad_size", "messages begin inside one that says to be longer",
+                stream, int(begin[each]), int(place[each] - at[each]),
+            )  # fmt: skip
 
     def _lose(self, stream: Int64) -> None:
         """From their boundary on, no boundary of these streams is known any more."""
@@ -252,11 +286,7 @@ class Walk:
             if not some.any():
                 break
             index, stream, at, place = index[some], stream[some], at[some], place[some]
-            for one, begin, size in zip(stream, boundary[stream], place - at, strict=True):
-                self._complaints.add(
-                    "frames", "bad_size", "messages begin inside one that says to be longer",
-                    int(one), int(begin), int(size),
-                )  # fmt: skip
+            self._tell_long(index, at, place)
             boundary[stream] = chains.position_of(index, place)
             frame_end[stream] = NEVER
             self._all(index)

@@ -124,6 +124,24 @@ def test_a_size_that_reaches_over_what_follows(
     assert out.kinds() == ["bad_size"]
 
 
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("end", [0, 1])
+def test_a_size_that_reaches_into_what_follows(number: int, end: int) -> None:
+    """There a size is read that cannot be."""
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    said = [[request(3, 1, each, b"\xff" * 200) for each in range(4)],
+            [response(each, b"\xff" * 200) for each in range(4)]]  # fmt: skip
+    wrong = (len(said[end][number]) + 50).to_bytes(4, "big") + said[end][number][4:]
+    for at in range(4):
+        for each in (0, 1):
+            one.packet(each, wrong if (each, at) == (end, number) else said[each][at])
+    out = dissect(dialogue.packets)
+    del said[end][number]
+    assert out.messages() == tuple([each[4:] for each in some] for some in said)
+    assert out.kinds() == ["bad_size"]
+
+
 def test_a_size_that_reaches_over_the_last_response() -> None:
     """That one has no other behind it which tells the same."""
     dialogue = Dialogue()
