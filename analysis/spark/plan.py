@@ -47,11 +47,13 @@ from dissector.packets.paths import STANDARD_INPUT, find
 from dissector.packets.remote import is_url
 from dissector.problems import Problem
 
-SHARE_BYTES: Final = 256 << 20
+SHARE_BYTES: Final = 128 << 20
 """Bytes of capture, about, that are worth a share of their own."""
 MOST_SHARES: Final = 2
 """Shares for each core, at most: with more of them bundles are small, and the shuffle is of many
 pieces. A share may be of any size, since it streams through its task."""
+FEW_SHARES: Final = 8
+"""So many are no matter, and even out what two or three cores have to do."""
 TASKS: Final = 4
 """Tasks of splits for each core, so that unequal ones even out."""
 MOST_SPLITS: Final = 16
@@ -149,7 +151,7 @@ def shares(spark: SparkSession, request: Request, looks: Sequence[Look]) -> int:
     """Into how many tasks connections are dealt."""
     worth = math.ceil(sum(found.size for found in looks) / SHARE_BYTES)
     cores = parallelism(spark)
-    return request.shares or min(max(cores, worth), MOST_SHARES * cores)
+    return request.shares or min(max(cores, worth), max(MOST_SHARES * cores, FEW_SHARES))
 
 
 def looks_at(spark: SparkSession, items: Sequence[Split]) -> list[Look]:

@@ -30,8 +30,12 @@ _INSTALL: Final = (
 )
 SMALL_BATCHES: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20)}
 """A bundle is a row of megabytes; Spark would take 256 MB of them at a time out of its heap."""
+_QUICKLY: Final = "-XX:TieredStopAtLevel=1"
+"""Java only hands bytes on: to compile that once more, for speed, takes longer than it saves."""
 _ALWAYS: Final = {
     **SMALL_BATCHES,
+    "spark.driver.defaultJavaOptions": _QUICKLY,
+    "spark.executor.defaultJavaOptions": _QUICKLY,
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
