@@ -68,11 +68,9 @@ def connect(
     names a table that was not read yet; the rows are then kept outside of memory. Times are
     TIMESTAMP_NS, in UTC.
 
-    Raises CaptureError when nothing can be read, and DissectorError where there is no DuckDB. What
-    goes wrong in a query is an error of DuckDB's.
+    Raises CaptureError when nothing can be read. What goes wrong in a query is an error of
+    DuckDB's.
     """
-    from analysis.extras import needed
+    from analysis.sql import connect as connected
 
-    with needed("sql"):
-        from analysis.sql import connect as connected
     return connected(paths, **options)

@@ -92,9 +92,12 @@ def _write(rows: Named, files: dict[str, Path]) -> None:
                 _write_group(writers[name], waiting[name])
         for name, batches in waiting.items():
             _write_group(writers[name], batches)
-    finally:
         for writer in writers.values():
             writer.close()
+    except OSError:
+        for writer in writers.values():
+            writer.is_open = False  # where there is no room, none is for the end of a file either
+        raise
 
 
 def _write_group(writer: pa.parquet.ParquetWriter, batches: list[pa.RecordBatch]) -> None:

@@ -1,13 +1,14 @@
 """The answers: what an operator asks of a capture, one module and one public function a question.
 
 An answer is a pure function from tables to a DataFrame: ``throttle(tables, by=("client_id",))``,
-where `tables` is what `analysis.load` gives. Its module has its name, and declares in `COLUMNS`
-what it returns: name, type, unit and meaning of each column, in order; the result has these columns
-and dtypes whatever is in the capture, and where nothing is, it has no rows.
+where `tables` is what `analysis.load` gives, or has them on disk (`asking`, `analysis.stored`). Its
+module has its name, and declares in `COLUMNS` what it returns: name, type, unit and meaning of each
+column, in order; the result has these columns and dtypes whatever is in the capture, and where
+nothing is, it has no rows.
 
 `ANSWERS` is what the command line, the report, the notebooks and the documentation go through. It
-knows what each answer asks, needs and takes, and imports nothing heavy: pandas comes with the first
-`Answer.function`.
+knows what each answer asks, needs and takes, and imports nothing heavy: pandas and DuckDB come with
+the first `Answer.function`.
 """
 
 from __future__ import annotations

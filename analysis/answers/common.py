@@ -7,8 +7,8 @@ Exchanges can be grouped by any of their columns, and by four more that are made
     software   name and version of the client's software, as its connection tells (KIP-511)
     topic      each topic that the exchange names: it counts once for each of them
 
-Answers are SQL over tables (`asking`); here are the parts of it that they share. Rows of SQL that
-are alike in all that an answer orders by are in the order in which the capture told them.
+Answers are SQL over tables (see `asking`). It is put together of constants, each the SQL of some
+rows within brackets, and of the parts that are here.
 """
 
 from __future__ import annotations

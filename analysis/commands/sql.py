@@ -62,9 +62,9 @@ def command(source: Input, output: Output) -> None:
     # Progress ends before the first row comes only where rows wait, and where an end is known.
     shows = not to_terminal(output) or (output.form == TABLE and "-" not in source.captures)
     with source.options(show_progress=shows, show_secrets=output.show_secrets) as options:
-        with needed("sql"):
-            from analysis.query import Session
-            from analysis.sql import CaptureTables
+        from analysis.query import Session
+        from analysis.sql import CaptureTables
+
         tables = CaptureTables(source.captures, **options)
         with Session(tables) as session:
             if query is None:

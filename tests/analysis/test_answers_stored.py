@@ -1,0 +1,98 @@
+"""Tables on disk have the answers that DataFrames have, in memory that does not grow with them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from answering import CAPTURES, capture
+
+import dissector
+from analysis.answers import ANSWERS, Answer, asking
+from analysis.stored import stored
+
+ROOT = Path(__file__).parents[2]
+ALL = pytest.mark.parametrize("answer", ANSWERS.values(), ids=list(ANSWERS))
+NAMES = ("kafka-4-quotas", "kafka-4-transactions", "kafka-4-group-static", "librdkafka-mock-errors")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tables_on_disk_have_the_same_answers(name: str) -> None:
+    names = {table for answer in ANSWERS.values() for table in answer.tables}
+    path = next(CAPTURES.glob(f"{name}.pcap*"))
+    with stored(dissector.open_capture(path).stream(names), names) as tables:
+        for answer in ANSWERS.values():
+            expected = answer.function(capture(name, answer.tables))
+            pd.testing.assert_frame_equal(answer.function(tables), expected)
+
+
+@ALL
+def test_no_more_rows_are_fetched_than_are_answered(
+    answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[int] = []
+    told = asking.told
+
+    def spy(*given: object) -> pa.Table:
+        table = told(*given)
+        fetched.append(len(table))
+        return table
+
+    monkeypatch.setattr(asking, "told", spy)
+    rows = answer.function(capture("kafka-4-transactions", answer.tables))
+    assert fetched
+    if answer.name == "groups":  # what members did to rebalance, step by step
+        assert max(fetched) < len(capture("kafka-4-transactions", answer.tables)["memberships"])
+    else:
+        assert max(fetched) <= len(rows)
+
+
+PEAK = """
+import sys
+import pyarrow as pa, pyarrow.compute as pc
+import dissector
+from analysis.answers import ANSWERS
+from analysis.stored import stored
+
+names = {table for answer in ANSWERS.values() for table in answer.tables}
+rows = dissector.open_capture(sys.argv[1]).tables(names)
+
+def repeated():
+    "The capture again and again: on other connections, a second later."
+    for number in range(int(sys.argv[2])):
+        for name, table in rows.items():
+            for place, field in enumerate(table.schema):
+                if field.name == "connection_id":
+                    moved = pc.add(table[place], number * 1000)
+                elif pa.types.is_timestamp(field.type):
+                    moved = pc.add(table[place], pa.scalar(number * 10**9, pa.duration("ns")))
+                else:
+                    continue
+                table = table.set_column(place, field, moved)
+            for batch in table.to_batches():
+                yield name, batch
+
+with stored(repeated(), names) as tables:
+    print(*tables.sql("select count(*) from exchanges").fetchall()[0])
+    for answer in ANSWERS.values():
+        answer.function(tables)
+with open("/proc/self/status") as status:
+    print(*(line.split()[1] for line in status if line.startswith("VmHWM")))
+"""
+
+
+def test_memory_does_not_grow_with_the_capture() -> None:
+    """DataFrames of these exchanges, and what the answers made of them, took 1.6 kB of each."""
+    capture = str(next(CAPTURES.glob("chatter-mock.pcap*")))
+    found = []
+    for times in (4, 24):
+        command = [sys.executable, "-c", PEAK, capture, str(times)]
+        said = subprocess.run(command, capture_output=True, check=True, cwd=ROOT, text=True).stdout
+        found.append([int(each) for each in said.split()])
+    (few, low), (many, high) = found
+    assert many == 6 * few > 100_000
+    assert (high - low) << 10 < 800 * (many - few)
