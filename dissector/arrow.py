@@ -24,7 +24,10 @@ def batch(table: Table, columns: Mapping[str, Any]) -> pa.RecordBatch:
         array = columns[column.name]
         if not isinstance(array, pa.Array):
             array = one_chunk(array) if isinstance(array, pa.ChunkedArray) else pa.array(array)
-        arrays.append(array if array.type == column.type else array.cast(column.type))
+        if array.type != column.type:
+            is_empty = array.null_count == len(array)
+            array = pa.nulls(len(array), column.type) if is_empty else array.cast(column.type)
+        arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
 
 
@@ -71,9 +74,11 @@ def masked(values: NDArray[np.generic], none: NDArray[np.bool_]) -> pa.Array:
     return pa.array(values, mask=none) if none.any() else pa.array(values)
 
 
-def first_known(one: pa.Array, other: pa.Array) -> pa.Array:
-    """The first one's values, and the other's where that has none."""
-    return pc.coalesce(one, other) if one.null_count else one
+def spread(words: pa.Array, index: NDArray[np.integer]) -> pa.Array:
+    """The word at each index; often it is the same for all."""
+    if len(index) and (index == index[0]).all():
+        return pa.repeat(words[int(index[0])], len(index))
+    return words.take(pa.array(index))
 
 
 def codes(text: pa.DictionaryArray) -> Int64:
@@ -101,13 +106,14 @@ def by_code(code: Any, meaning: Callable[[Any], object], type: pa.DataType) -> p
 
 def _few_codes(code: pa.Array) -> tuple[list[int], pa.Array] | None:
     """The numbers that occur, 0 perhaps not, and the index of each; None if they lie far apart."""
-    values = pc.fill_null(code, 0).to_numpy()
+    values = pc.fill_null(code, 0).to_numpy() if code.null_count else code.to_numpy()
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     if high - low >= MANY_CODES:
         return None
+    values = values - low
     occurs = np.zeros(high - low + 1, np.bool_)
-    occurs[values - low] = True
-    index = (np.cumsum(occurs) - 1)[values - low]
+    occurs[values] = True
+    index = (np.cumsum(occurs, dtype=np.int32) - 1)[values]
     none = np.asarray(code.is_null()) if code.null_count else np.zeros(0, np.bool_)
     return (np.flatnonzero(occurs) + low).tolist(), masked(index, none)
 

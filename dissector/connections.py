@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from dissector.arrow import batch
+from dissector.arrow import batch, spread
 from dissector.conversation.dialogue import Turn
 from dissector.conversation.facts import distinct
 from dissector.packets.block import Int64
@@ -106,7 +106,7 @@ class Connections:
                 table.high[rows, end].tolist(), table.low[rows, end].tolist(), strict=True
             )
             words = pa.array([self._text(*each) for each in addresses], pa.string())
-            found[f"{name}_ip"] = words.take(pa.array(index))
+            found[f"{name}_ip"] = spread(words, index)
             found[f"{name}_port"] = pa.array(table.port[rows, end].astype(np.int32)[index])
         return found
 

@@ -18,12 +18,12 @@ from dissector.arrow import (
     batch,
     by_code,
     codes,
-    first_known,
     joined,
     masked,
     no_rows,
     one_batch,
     one_chunk,
+    spread,
 )
 from dissector.conversation.describe import partitions
 from dissector.conversation.dialogue import Turn
@@ -61,13 +61,14 @@ def exchanges(
     request, response = Picked(turn.requests, asked), Picked(responses, replied)
 
     def either(name: str) -> pa.Array:
-        return first_known(request[name], response[name])
+        one = request[name]
+        return pc.coalesce(one, response[name]) if one.null_count else one
 
     connection, is_token = either("connection"), request["is_token"]
     latency = pc.subtract(response["time"], request["end_time"])
     topics = _lists(turn.requests["topics"], asked, responses["topics"], replied)
     columns = {
-        "capture": pa.array(captures, pa.string()).take(either("capture")),
+        "capture": spread(pa.array(captures, pa.string()), either("capture").to_numpy()),
         "connection_id": connection,
         **endpoints.columns(connection.to_numpy()),
         "api_key": _unless(is_token, request["api_key"]),
@@ -75,7 +76,7 @@ def exchanges(
         "api_version": _unless(is_token, request["version"]),
         "correlation_id": _unless(is_token, either("correlation_id")),
         "client_id": request["client_id"],
-        "status": STATUS.take(pa.array(_status(kind, request, response))),
+        "status": spread(STATUS, _status(kind, request, response)),
         "request_time": request["time"],
         "request_end_time": request["end_time"],
         "response_time": response["time"],
@@ -319,7 +320,10 @@ def _values(column: Column) -> Int64:
 
 
 def _status(kind: Int64, request: Picked, response: Picked) -> Int64:
-    good = pc.and_(pc.fill_null(request["decoded"], True), pc.fill_null(response["decoded"], True))
+    sides = request["decoded"], response["decoded"]
+    if all(pc.all(side, min_count=0).as_py() for side in sides):
+        return kind
+    good = pc.and_(*(pc.fill_null(side, True) for side in sides))
     return np.where(np.asarray(good), kind, UNDECODED)
 
 
@@ -327,6 +331,8 @@ def _lists(one: pa.ChunkedArray, row: Int64, other: pa.ChunkedArray, place: Int6
     """For each of n rows the list at `row` of the one column, if there is one (-1, or null), else
     that at `place` of the other; list<string>."""
     first, second = one_chunk(one), one_chunk(other)
+    if second.null_count == len(second):
+        return first.take(masked(row, row < 0))
     lists = pa.concat_arrays([first, second])
     offsets = lists.offsets.to_numpy()
     chosen = np.where(row < 0, len(lists), row)
@@ -346,9 +352,14 @@ def _lists(one: pa.ChunkedArray, row: Int64, other: pa.ChunkedArray, place: Int6
 def _members(asked: pa.DictionaryArray, told: pa.DictionaryArray) -> pa.Array:
     """The member of each exchange; that of the response where the request has none, or ""."""
     words = pa.concat_arrays([asked.dictionary, told.dictionary])
-    code, answer = codes(asked), codes(told)
-    nameless = np.append(np.asarray(pc.equal(asked.dictionary, "")), True)
-    code = np.where(nameless[code], np.where(answer < 0, -1, len(asked.dictionary) + answer), code)
+    named = np.arange(len(asked.dictionary) + 1, dtype=np.int32)
+    named[-1] = -1  # where the code of null leads, too
+    named[:-1][np.asarray(pc.equal(asked.dictionary, ""))] = -1
+    code = named[codes(asked)]
+    if told.null_count < len(told):
+        answer = codes(told)
+        given = np.flatnonzero((code < 0) & (answer >= 0))
+        code[given] = len(asked.dictionary) + answer[given]
     return words.take(masked(code, code < 0))
 
 

@@ -25,7 +25,7 @@ from dissector.conversation.facts import Facts
 from dissector.conversation.ordering import ordered
 from dissector.conversation.topic_names import TopicNames
 from dissector.packets.block import Int64
-from dissector.records.batches import read_batches
+from dissector.records.headers import record_counts
 
 if TYPE_CHECKING:
     from dissector.conversation.dialogue import Side
@@ -78,11 +78,13 @@ def partitions(
     for group, column in facts.columns("records"):
         assert column.length is not None
         message = group.message(column)
-        batches = read_batches(group.space, column.at, column.length, verify=False)
         has[message] = True
-        np.add.at(size, message, np.maximum(column.length, 0))
-        np.add.at(records, message[batches.field], np.maximum(batches.record_count, 0))
-        told[message[batches.field[batches.record_count < 0]]] = False
+        some = np.flatnonzero(column.length > 0)
+        message, length = message[some], column.length[some]
+        np.add.at(size, message, length)
+        field, number = record_counts(group.space, column.at[some], length)
+        np.add.at(records, message[field], np.maximum(number, 0))
+        told[message[field[number < 0]]] = False
     return {
         "topics": topic_lists(facts, names, wanted),
         "partition_count": pa.array(count, mask=count == 0),

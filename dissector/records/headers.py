@@ -117,6 +117,8 @@ class Chain:
 
     def ordered(self) -> Chain:
         """By field, then by address."""
+        if (np.diff(self.field) > 0).all():
+            return self
         order = np.lexsort((self.address, self.field))
         return Chain(
             self.field[order], self.address[order], self.size[order], self.magic[order], self.broken
@@ -215,6 +217,23 @@ def read_headers(space: ByteSpace, chain: Chain, stop: Int64) -> Batches:
     _read_messages(space, batches, np.flatnonzero(~newest))
     _read_batches(space, batches, np.flatnonzero(newest))
     return batches
+
+
+def record_counts(space: ByteSpace, start: Int64, length: Int64) -> tuple[Int64, Int64]:
+    """Of the batches of n `records` fields: the index of the field, and how many records it has.
+
+    That is -1 where it is not told, or not there. For those who need no more of `Batches`.
+    """
+    stop = start + np.maximum(length, 0)
+    chain = walk(space, start, stop)
+    readable = np.minimum(chain.size, stop[chain.field] - chain.address)
+    count = np.full(len(readable), -1, np.int64)
+    newest = np.flatnonzero((chain.magic == 2) & (readable >= MIN_SIZE[2]))
+    count[newest] = space.number(chain.address[newest] + 57, "i4")
+    older = np.flatnonzero((chain.magic < 2) & (readable > FRONT))
+    codec = space.u8(chain.address[older] + FRONT) & 7
+    count[older] = np.where(codec == 0, 1, -1)
+    return chain.field, count
 
 
 def _read_batches(space: ByteSpace, batches: Batches, rows: Int64) -> None:

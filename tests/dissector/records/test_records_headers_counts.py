@@ -1,0 +1,41 @@
+"""How many records batches have: as `read_batches` says, whatever is there of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dissector import open_capture
+from dissector.conversation.facts import flat
+from dissector.protocol import catalog
+from dissector.records.batches import read_batches
+from dissector.records.headers import record_counts
+
+CAPTURES = Path(__file__).parents[3] / "captures"
+
+
+def fields(name: str) -> list[bytes]:
+    """The records of the Produce requests of a capture."""
+    found = []
+    for exchange in open_capture(CAPTURES / name).exchanges():
+        if exchange.api == catalog.api_name(0) and exchange.request:
+            for topic in exchange.request.body["topic_data"]:
+                found += [part["records"] for part in topic["partition_data"]]
+    return [field for field in found if field]
+
+
+@pytest.mark.parametrize(
+    "name", ["kafka-3-pykafka.pcap.zst", "kafka-3-java-0-8.pcap.zst", "kafka-4-java.pcap.zst"]
+)
+def test_counts_are_those_of_the_headers(name: str) -> None:
+    whole = fields(name)[:40]
+    assert whole
+    cut = [field[: len(field) * part // 7] for field in whole for part in range(8)]
+    space, borders = flat([*cut, b"", bytes(70), b"\xff" * 70])
+    start, length = borders[:-1], np.diff(borders)
+    field, count = record_counts(space, start, length)
+    batches = read_batches(space, start, length, verify=False)
+    assert field.tolist() == batches.field.tolist()
+    assert count.tolist() == batches.record_count.tolist()
