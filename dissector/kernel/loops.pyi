@@ -193,9 +193,12 @@ def walk_bodies(
     end: Int64,
     cut: NDArray[np.bool_],
     good: NDArray[np.bool_],
-) -> list[bytes]:
+    room: Int64,
+) -> list[int | bytes]:
     """Walk message bodies by a program: see `dissector.protocol.compiled`.
 
-    `good`: whether each body is what the program says. The bytes of int64 arrays: row, address and
-    value of each column, length for what is no number; then owner and ordinal of each level's rows.
+    `good`: whether each body is what the program says. `room`: shape (3 * columns + 2 * levels, any
+    number): row, address and value of each column, length for what is no number; then owner and
+    ordinal of each level's rows. Returns how many there are of each; where they do not fit, the
+    bytes of all instead.
     """

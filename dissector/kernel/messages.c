@@ -6,10 +6,11 @@
 
 enum { MOST_PARTS = 3 };
 
-/* Arrays that grow together. */
+/* Arrays that are filled together: first those of the caller, then larger ones of its own. */
 typedef struct {
     int64_t *parts[MOST_PARTS];
     int64_t count, room;
+    int is_own;
 } list;
 
 /* What a program is made of; see dissector.protocol.compiled. */
@@ -34,15 +35,22 @@ typedef struct {
 /* Room for one item more in each part; 0 where there is no memory. */
 static int grow(walker *of, list *to, int parts) {
     int64_t room = 2 * to->room + 1024;
+    int64_t *larger[MOST_PARTS] = {NULL};
     for (int part = 0; part < parts; part++) {
-        int64_t *larger = realloc(to->parts[part], (size_t)room * sizeof(int64_t));
-        if (!larger) {
+        larger[part] = malloc((size_t)room * sizeof(int64_t));
+        if (!larger[part]) {
+            for (int other = 0; other < part; other++) free(larger[other]);
             of->no_memory = 1;
             return 0;
         }
-        to->parts[part] = larger;
+    }
+    for (int part = 0; part < parts; part++) {
+        if (to->count) memcpy(larger[part], to->parts[part], (size_t)to->count * sizeof(int64_t));
+        if (to->is_own) free(to->parts[part]);
+        to->parts[part] = larger[part];
     }
     to->room = room;
+    to->is_own = 1;
     return 1;
 }
 
@@ -218,10 +226,10 @@ static void mend(walker *of, const int64_t *marks, int columns, int levels, cons
 }
 
 PyObject *walk_bodies(PyObject *self, PyObject *args) {
-    PyObject *o_data, *o_nodes, *o_start, *o_end, *o_cut, *o_good;
+    PyObject *o_data, *o_nodes, *o_start, *o_end, *o_cut, *o_good, *o_room;
     int columns, levels, flexible;
-    if (!PyArg_ParseTuple(args, "OOiipOOOO", &o_data, &o_nodes, &columns, &levels, &flexible,
-                          &o_start, &o_end, &o_cut, &o_good))
+    if (!PyArg_ParseTuple(args, "OOiipOOOOO", &o_data, &o_nodes, &columns, &levels, &flexible,
+                          &o_start, &o_end, &o_cut, &o_good, &o_room))
         return NULL;
     arrays all = {.count = 0, .failed = 0};
     bytes data = INPUT(o_data, uint8_t, 0);
@@ -233,6 +241,8 @@ PyObject *walk_bodies(PyObject *self, PyObject *args) {
     const int64_t *end = INPUT(o_end, int64_t, messages);
     const uint8_t *cut = INPUT(o_cut, uint8_t, messages);
     uint8_t *good = OUTPUT(o_good, uint8_t, messages);
+    int64_t *room = OUTPUT(o_room, int64_t, 0);
+    int64_t places = ITEMS(int64_t);
     if (!all.failed && (columns < 0 || levels < 0 || columns + levels > MOST_COLUMNS ||
                         !is_program(nodes, nodes_count, columns, levels))) {
         PyErr_SetString(PyExc_ValueError, "the program is none");
@@ -245,6 +255,13 @@ PyObject *walk_bodies(PyObject *self, PyObject *args) {
     int lists = columns + levels;
     list *found = calloc((size_t)lists + 1, sizeof(list));
     walker of = {data, nodes, flexible, !found, found, found ? found + columns : NULL};
+    int rows = COLUMN_PARTS * columns + LEVEL_PARTS * levels;
+    int64_t each = rows ? places / rows : 0;
+    for (int index = 0, row = 0; found && index < lists; index++) {
+        found[index].room = each;
+        for (int part = 0; part < (index < columns ? COLUMN_PARTS : LEVEL_PARTS); part++, row++)
+            found[index].parts[part] = room + row * each;
+    }
     Py_BEGIN_ALLOW_THREADS;
     int64_t marks[MOST_COLUMNS];
     int32_t width[MOST_COLUMNS];
@@ -270,12 +287,17 @@ PyObject *walk_bodies(PyObject *self, PyObject *args) {
     PyObject *result = of.no_memory ? PyErr_NoMemory() : PyList_New(0);
     for (int index = 0; found && index < lists; index++) {
         for (int part = 0; part < (index < columns ? COLUMN_PARTS : LEVEL_PARTS); part++) {
-            char *items = (char *)found[index].parts[part];
-            Py_ssize_t size = (Py_ssize_t)(found[index].count * sizeof(int64_t));
-            PyObject *of_part = result ? PyBytes_FromStringAndSize(items, size) : NULL;
+            int64_t *items = found[index].parts[part], count = found[index].count;
+            PyObject *of_part = NULL;
+            if (result && found[index].is_own) {
+                Py_ssize_t size = (Py_ssize_t)(count * sizeof(int64_t));
+                of_part = PyBytes_FromStringAndSize((char *)items, size);
+            } else if (result) {
+                of_part = PyLong_FromLongLong(count);
+            }
             if (result && (!of_part || PyList_Append(result, of_part))) Py_CLEAR(result);
             Py_XDECREF(of_part);
-            free(items);
+            if (found[index].is_own) free(items);
         }
     }
     free(found);

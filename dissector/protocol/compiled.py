@@ -63,11 +63,17 @@ def walk_compiled(
     """As `columns.walk`, for messages in one row."""
     program = _program(layout, roles)
     good = np.zeros(len(start), np.bool_)
+    # As many as messages are enough but for what arrays hold several of.
+    room = np.empty((3 * len(program.columns) + 2 * len(program.levels), len(start)), np.int64)
     found = kernel.loops.walk_bodies(
         space.data[: space.size], program.nodes, len(program.columns), len(program.levels),
         layout.flexible, np.ascontiguousarray(start), np.ascontiguousarray(end), cut, good,
+        room,
     )  # fmt: skip
-    parts = [np.frombuffer(each, np.int64) for each in found]
+    parts = [
+        row[:each] if isinstance(each, int) else np.frombuffer(each, np.int64)
+        for row, each in zip(room, found, strict=True)
+    ]
     messages = np.arange(len(start), dtype=np.int64)
     levels = {-1: Level((), None, messages, messages, messages)}
     owners = parts[3 * len(program.columns) :]

@@ -21,22 +21,28 @@ BODY = [STRUCT, 0, 0, 0, -1, -1, -1, -1, 1, 1]
 
 
 def walked(
-    nodes: list[list[int]], spans: list[tuple[int, int]], columns: int = 1, levels: int = 0
-) -> tuple[list[bytes], list[bool]]:
+    nodes: list[list[int]], spans: list[tuple[int, int]], columns: int = 1, levels: int = 0,
+    room: int = 2,
+) -> tuple[list[list[int]], list[bool]]:  # fmt: skip
     start, end = np.array(spans, np.int64).reshape(-1, 2).T.copy()
     good, cut = np.zeros(len(start), np.bool_), np.zeros(len(start), np.bool_)
+    places = np.zeros((max(3 * columns + 2 * levels, 0), room), np.int64)
     found = kernel.loops.walk_bodies(
-        DATA, np.array(nodes, np.int32), columns, levels, False, start, end, cut, good
+        DATA, np.array(nodes, np.int32), columns, levels, False, start, end, cut, good, places
     )
-    return found, good.tolist()
+    arrays = [
+        row[:each] if isinstance(each, int) else np.frombuffer(each, np.int64)
+        for row, each in zip(places, found, strict=True)
+    ]
+    return [each.tolist() for each in arrays], good.tolist()
 
 
-def test_bodies_outside_of_the_data_are_not_good() -> None:
+@pytest.mark.parametrize("room", [0, 1, 2, 9])
+def test_bodies_outside_of_the_data_are_not_good(room: int) -> None:
     spans = [(0, 4), (-4, 0), (62, 66), (4, 0), (60, 64), (2**62, -(2**62))]
-    found, good = walked([BODY, INT32], spans)
+    found, good = walked([BODY, INT32], spans, room=room)
     assert good == [True, False, False, False, True, False]
-    assert np.frombuffer(found[1], np.int64).tolist() == [0, 60]
-    assert np.frombuffer(found[2], np.int64).tolist() == [0x00010203, 0x3C3D3E3F]
+    assert found == [[0, 4], [0, 60], [0x00010203, 0x3C3D3E3F]]
 
 
 @pytest.mark.parametrize(
