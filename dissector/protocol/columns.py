@@ -62,7 +62,7 @@ def walk(
     there = np.full(len(end), -1) if cut is None else np.where(cut, end, -1)
     places = _places(layout)
     columns = sorted(walker.finish(good, there), key=lambda column: places[column.path])
-    return Walked(good, [_in_order(column) for column in columns])
+    return Walked(good, columns)
 
 
 @cache
@@ -78,7 +78,7 @@ def _places(layout: Definition) -> dict[tuple[str, ...], int]:
 
 
 def _in_order(column: Column) -> Column:
-    """The column with its values message by message, and in each as they are on the wire."""
+    """A column of several steps, its values message by message, in each as on the wire."""
     message = column.message
     step, way = np.diff(message), np.diff(column.at)
     if ((step > 0) | ((step == 0) & (way > 0))).all():
@@ -190,12 +190,11 @@ class _Walker:
                     keep |= (at < there[message]) & (at + width <= there[message])
                 row, at, value = row[keep], at[keep], value[keep]
             number = kept.of.type in DTYPES
-            columns.append(
-                Column(
-                    kept.of, path, level, row, at,
-                    value if number else None, None if number else value.astype(np.int64),
-                )
+            column = Column(
+                kept.of, path, level, row, at,
+                value if number else None, None if number else value.astype(np.int64),
             )  # fmt: skip
+            columns.append(column if len(kept.row) == 1 else _in_order(column))
         return columns
 
     def _wants(self, each: Field) -> bool:
