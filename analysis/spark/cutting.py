@@ -98,14 +98,11 @@ class Cutter:
         return found
 
     def _claims(self, side: Side, message: Int64) -> Claims:
-        heads, table = side.heads[message], self._streams.connections
-        ends = (column[heads.connection] for column in (table.high, table.low, table.port))
-        one, other = (packets.end_key(*end) for end in zip(*(each.T for each in ends), strict=True))
-        told, number = side.messages, heads.packet + self._before
+        heads, told = side.heads[message], side.messages
+        pair = packets.connections_of(self._streams.connections, heads.connection)
         kind = _kind(told.direction, told.api_key[message], told.version[message])
-        return Claims(
-            (one + other).view(np.int64), _hashed(kind, heads.correlation_id, heads.bytes, number)
-        )
+        number = heads.packet + self._before
+        return Claims(pair, _hashed(kind, heads.correlation_id, heads.bytes, number))
 
 
 def _bodies(side: Side) -> Iterator[tuple[Int64, ByteSpace, Int64, Int64]]:

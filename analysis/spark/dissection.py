@@ -134,7 +134,7 @@ class Share:
         more = ["exchanges"] if task.is_cut else []
         for name, rows in self._capture.part(wanted.union(more), goes_on=goes_on):
             self._learn_identities()
-            if task.is_cut and name == "exchanges":
+            if self._source.claims and name == "exchanges":
                 found.append(cutting.found(rows))
             if len(rows) and name in wanted:
                 yield parcel(name, self._identified(_of_apis(task.request.apis, rows)))
@@ -193,11 +193,13 @@ def parcel(kind: str, rows: pa.RecordBatch) -> pa.RecordBatch:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_batch(rows)
-    content = pa.array([sink.getvalue().to_pybytes()], pa.binary())
-    return pa.RecordBatch.from_arrays([pa.array([kind]), content], schema=PARCEL)
+    content = sink.getvalue()
+    edges = pa.py_buffer(np.array([0, content.size], np.int32))
+    column = pa.Array.from_buffers(pa.binary(), 1, [None, edges, content])
+    return pa.RecordBatch.from_arrays([pa.array([kind]), column], schema=PARCEL)
 
 
-def unpack(content: bytes) -> pa.Table:
+def unpack(content: bytes | pa.Buffer) -> pa.Table:
     """What a parcel holds."""
     return pa.ipc.open_stream(content).read_all()
 
@@ -241,7 +243,7 @@ def knowledge(parcels: Iterable[tuple[str, bytes]], before: Knowledge = NOTHING)
 
 
 def settle(
-    task: Task, table: str, known: Knowledge, contents: Iterable[bytes]
+    task: Task, table: str, known: Knowledge, contents: Iterable[bytes | pa.Buffer]
 ) -> Iterator[pa.RecordBatch]:
     """Rows of a table as Spark has them, of its parcels; of `topics`, those of `TOLD`."""
     for content in contents:

@@ -27,6 +27,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dissector.packets.block import PAD, SYN, Bytes, Int64, PacketBlock, UInt16, UInt64
+from dissector.streams.table import ConnectionTable
 
 SCHEMA: Final = pa.schema(
     [("share", pa.int32()), ("position", pa.int64()), ("content", pa.binary())]
@@ -144,6 +145,13 @@ def connections(block: PacketBlock) -> Int64:
     """A number for the two ends of each packet; two pairs of ends may have the same."""
     source = end_key(block.src_high, block.src_low, block.src_port)
     return (source + end_key(block.dst_high, block.dst_low, block.dst_port)).view(np.int64)
+
+
+def connections_of(table: ConnectionTable, rows: Int64) -> Int64:
+    """The same number for rows of a connection table."""
+    ends = (column[rows].T for column in (table.high, table.low, table.port))
+    one, other = (end_key(*end) for end in zip(*ends, strict=True))
+    return (one + other).view(np.int64)
 
 
 def end_key(high: UInt64, low: UInt64, port: UInt16) -> UInt64:
@@ -276,7 +284,7 @@ def _runs(
                 yield ready
             size = sum(len(each.data) for each in held)
         packets, claimed = _Packets.of(bundle)
-        claims.append(claimed)
+        claims += [claimed] if len(claimed) else []
         if len(packets):
             held.append(packets)
             size += len(bundle)

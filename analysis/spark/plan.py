@@ -214,7 +214,7 @@ def settled(
     shared = spark.sparkContext.broadcast(known)
 
     def settle(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        contents = (each.as_py() for batch in batches for each in batch.column("content"))
+        contents = (each.as_buffer() for batch in batches for each in batch.column("content"))
         rows = dissection.settle(task, name, shared.value, contents)
         return folder.write(rows) if folder else rows
 
