@@ -14,6 +14,7 @@ from pathlib import Path
 OURS = "kafka-dissector"
 """In one process."""
 OURS_ON_TWO = f"{OURS} --jobs 2"
+OURS_PURE = f"{OURS}, nothing compiled"
 FLOOR = "tcpdump"
 TSHARK = "tshark"
 PROGRAM = str(Path(sys.executable).parent / OURS)
@@ -50,6 +51,7 @@ class Peer:
 PEERS = (
     Peer(OURS, "exchanges to Parquet"),
     Peer(OURS_ON_TWO, "the same, on two processors"),
+    Peer(OURS_PURE, "the same in one process, by NumPy alone"),
     Peer(FLOOR, "copies packets to /dev/null: the floor"),
     Peer(TSHARK, "correlation ids as text"),
     Peer("dpkt", "a loop that counts messages", is_library=True),
@@ -61,7 +63,8 @@ PEERS = (
 def command(name: str, capture: Path, broker_ports: Sequence[int], output: Path) -> list[str]:
     """The command by which somebody reads a capture."""
     if name.startswith(OURS):
-        return export(capture, "exchanges", output, jobs=2 if name == OURS_ON_TWO else 1)
+        line = export(capture, "exchanges", output, jobs=2 if name == OURS_ON_TWO else 1)
+        return ["env", "KAFKA_DISSECTOR_PURE=1", *line] if name == OURS_PURE else line
     if name == FLOOR:
         return [FLOOR, "-r", str(capture), "-w", "/dev/null"]
     if name == TSHARK:

@@ -140,7 +140,7 @@ def tables(options: Options, results: Results) -> None:
     chatter = make(options, "chatter", "chatter", scaled(options, SIZES["chatter"])).path
     commands = {table: export(chatter, table, OUTPUT) for table in TABLES}
     commands["summary"] = [PROGRAM, "summary", str(chatter), "--jobs", "1"]
-    commands["sql"] = [PROGRAM, "sql", str(chatter), QUERY, "--jobs", "1"]
+    commands["sql"] = [PROGRAM, "sql", str(chatter), QUERY]
     results.tables = in_turn(commands, min(options.rounds, OWN_ROUNDS), options.say)
 
 
