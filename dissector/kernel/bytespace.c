@@ -1,7 +1,5 @@
 /* Numbers, ranges and words at many places in the bytes: see dissector.streams.bytespace. */
 
-#include <stdlib.h>
-
 #include "loops.h"
 
 enum { SOON = 24 };

@@ -14,6 +14,7 @@
 #include <Python.h>
 
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #if defined(__GNUC__)
@@ -73,6 +74,40 @@ static inline void *array_of(arrays *all, PyObject *object, int flags, int64_t i
 #define OUTPUT(object, type, items) \
     ((type *)array_of(&all, object, PyBUF_WRITABLE, items, sizeof(type)))
 #define ITEMS(type) (all.failed ? 0 : (int64_t)(all.view[all.count - 1].len / (Py_ssize_t)sizeof(type)))
+
+/* Numbers whose count is not known before. */
+
+typedef struct {
+    int64_t *items;
+    int64_t count, room;
+} growing;
+
+/* Append `count` items; 0 where there is no memory. */
+static inline int append(growing *to, const int64_t *items, int64_t count) {
+    if (!count) return 1;
+    if (to->room - to->count < count) {
+        int64_t room = 2 * to->room + count;
+        int64_t *larger = realloc(to->items, (size_t)room * sizeof(int64_t));
+        if (!larger) return 0;
+        to->items = larger;
+        to->room = room;
+    }
+    memcpy(to->items + to->count, items, (size_t)count * sizeof(int64_t));
+    to->count += count;
+    return 1;
+}
+
+/* Their bytes, as what a loop returns; `enough`: whether there was memory. */
+static inline PyObject *taken(growing *from, int enough) {
+    PyObject *result = NULL;
+    if (enough)
+        result = PyBytes_FromStringAndSize((const char *)from->items,
+                                           (Py_ssize_t)(from->count * (int64_t)sizeof(int64_t)));
+    else
+        PyErr_NoMemory();
+    free(from->items);
+    return result;
+}
 
 /* The loops; loops.pyi says what each does. */
 

@@ -1,7 +1,5 @@
 /* Messages: the fields of their bodies that were asked for. See dissector.protocol.compiled. */
 
-#include <stdlib.h>
-
 #include "loops.h"
 
 enum { MOST_PARTS = 3 };

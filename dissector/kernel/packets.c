@@ -1,33 +1,11 @@
 /* Packets: the chain of a capture file's records, headers up to TCP, and who talks to whom. See
    dissector.packets and dissector.streams.tracking. */
 
-#include <stdlib.h>
-
 #include "loops.h"
 
 /* The chain of records. */
 
 enum { WALKS = 16 };
-
-typedef struct {
-    int64_t *items;
-    int64_t count, room;
-} list;
-
-/* Append `count` items; 0 where there is no memory. */
-static int append(list *to, const int64_t *items, int64_t count) {
-    if (!count) return 1; /* memcpy takes no null, even for nothing */
-    if (to->room - to->count < count) {
-        int64_t room = 2 * to->room + count;
-        int64_t *larger = realloc(to->items, (size_t)room * sizeof(int64_t));
-        if (!larger) return 0;
-        to->items = larger;
-        to->room = room;
-    }
-    memcpy(to->items + to->count, items, (size_t)count * sizeof(int64_t));
-    to->count += count;
-    return 1;
-}
 
 typedef struct {
     bytes data;
@@ -40,7 +18,7 @@ typedef struct {
 
 /* The chain from starts[0] on; the walks that the others begin are joined as long as each one meets
    the next. 0 where there is no memory. */
-static int follow_all(const chain *of, const int64_t *starts, int64_t walks, list *found) {
+static int follow_all(const chain *of, const int64_t *starts, int64_t walks, growing *found) {
     int64_t step = of->header > of->least ? of->header : of->least;
     for (int64_t first = 0; first < walks; first += WALKS) {
         int64_t at[WALKS], bound[WALKS], count[WALKS], room[WALKS], offset[WALKS], together = 0;
@@ -115,20 +93,13 @@ LOOP(follow) {
     of.end = end < of.size - size_at - 3 ? end : of.size - size_at - 3;
     of.size_at = size_at, of.header = header, of.least = least, of.most = most;
     of.stop = stop, of.limit = limit;
-    list found = {NULL, 0, 0};
+    growing found = {NULL, 0, 0};
     int enough = 1;
     Py_BEGIN_ALLOW_THREADS;
     enough = follow_all(&of, starts, walks, &found);
     Py_END_ALLOW_THREADS;
     release(&all);
-    PyObject *result = NULL;
-    if (enough)
-        result = PyBytes_FromStringAndSize((const char *)found.items,
-                                           (Py_ssize_t)(found.count * (int64_t)sizeof(int64_t)));
-    else
-        PyErr_NoMemory();
-    free(found.items);
-    return result;
+    return taken(&found, enough);
 }
 
 /* Headers. The numbers are those of dissector.packets.headers.Kind. */

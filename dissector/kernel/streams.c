@@ -1,8 +1,6 @@
 /* Streams: addresses among pieces, and the chain of frames: see dissector.streams.bytespace and
    dissector.streams.framing. */
 
-#include <stdlib.h>
-
 #include "loops.h"
 
 typedef struct {
@@ -63,25 +61,6 @@ LOOP(locate) {
 /* How the walk of a stream ended: the numbers of dissector.streams.framing. */
 enum { WHOLE, CUT, LOST, BAD };
 
-typedef struct {
-    int64_t *items;
-    int64_t count, room;
-} frames;
-
-/* Add a frame: its start, its size and its piece. 0 where there is no memory. */
-static int add(frames *to, int64_t start, int64_t size, int64_t piece) {
-    if (to->count == to->room) {
-        int64_t room = 2 * to->room + 1024;
-        int64_t *larger = realloc(to->items, (size_t)room * 3 * sizeof(int64_t));
-        if (!larger) return 0;
-        to->items = larger;
-        to->room = room;
-    }
-    int64_t *frame = to->items + 3 * to->count++;
-    frame[0] = start, frame[1] = size, frame[2] = piece;
-    return 1;
-}
-
 /* The size at an address, of which `piece` is the piece, and how the walk goes on from there. */
 static int size_at(bytes data, int64_t bytes_in, const pieces *of, int64_t piece, int64_t at,
                    int64_t end, int64_t limit, const int64_t *said, int64_t *size) {
@@ -129,7 +108,7 @@ LOOP(walk_frames) {
         release(&all);
         return NULL;
     }
-    frames found = {NULL, 0, 0};
+    growing found = {NULL, 0, 0};
     int enough = 1;
     Py_BEGIN_ALLOW_THREADS;
     for (int64_t stream = 0; stream < streams && enough; stream++) {
@@ -144,19 +123,13 @@ LOOP(walk_frames) {
             ended[stream] = how;
             if (how == CUT && place + 4 <= end[stream]) behind[stream] = place + 4 + size;
             if (how != WHOLE) break;
-            enough = add(&found, place, size, piece);
+            int64_t frame[] = {place, size, piece};
+            enough = append(&found, frame, 3);
             place += 4 + size;
         }
         at[stream] = place;
     }
     Py_END_ALLOW_THREADS;
     release(&all);
-    PyObject *result = NULL;
-    if (enough)
-        result = PyBytes_FromStringAndSize(
-            (const char *)found.items, (Py_ssize_t)(3 * found.count * (int64_t)sizeof(int64_t)));
-    else
-        PyErr_NoMemory();
-    free(found.items);
-    return result;
+    return taken(&found, enough);
 }
