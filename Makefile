@@ -38,7 +38,7 @@ fuzz: $(READY)
 robustness: $(READY)
 	$(BIN)/python -m tests.robustness
 
-$(READY): pyproject.toml requirements.txt
+$(READY): pyproject.toml requirements.txt $(wildcard dissector/kernel/*.[ch])
 	./setup.sh $(PYTHON) $(VENV)
 	touch $@
 
