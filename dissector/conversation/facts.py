@@ -175,11 +175,8 @@ class Facts:
         known = np.zeros(len(self.messages), np.bool_)
         for group, column in self.columns(role):
             assert column.values is not None
-            message, values = group.message(column), column.values.astype(np.int64)
-            if column.level.parent is not None:
-                last_first = np.argsort(-column.at)
-                message, values = message[last_first], values[last_first]
-            value[message] = values
+            message = group.message(column)
+            value[message[::-1]] = column.values[::-1]  # the first is put last
             known[message] = True
         return value, known
 
@@ -208,20 +205,15 @@ class Facts:
 
     def texts(self, role: str) -> pa.Array:
         """The first text of a role in each message; null where there is none. Shape (n,)."""
-        at = np.zeros(len(self.messages), np.int64)
-        length = np.full(len(self.messages), -1, np.int64)
-        for group, column in self.columns(role):
-            assert column.length is not None
-            message, start, size = group.message(column), column.at, column.length
-            if column.level.parent is not None:
-                last_first = np.argsort(-start)
-                message, start, size = message[last_first], start[last_first], size[last_first]
-            at[message], length[message] = start, size
-        some = np.flatnonzero(length >= 0)
-        found = texts(self.messages.spaces, self.messages.space[some], at[some], length[some])
-        row = np.zeros(len(self.messages), np.int64)
-        row[some] = np.arange(len(some))
-        return found.take(pa.array(row, mask=length < 0))
+        message, _, found = self.every_text(role)
+        every = pc.fill_null(found.indices, -1).to_numpy()
+        code = np.full(len(self.messages), -1, np.int32)
+        begin = 0
+        for _, column in self.columns(role):
+            end = begin + len(column.at)
+            code[message[begin:end][::-1]] = every[begin:end][::-1]  # the first is put last
+            begin = end
+        return pa.DictionaryArray.from_arrays(pa.array(code, mask=code < 0), found.dictionary)
 
     def count(self, role: str) -> Int64:
         """How many values of a role each message has; shape (n,)."""
