@@ -310,6 +310,7 @@ class Conversation:
 
     def _response_keys(self, responses: Heads, request_keys: Int64) -> Int64:
         key = matching.keys(responses.connection, responses.correlation_id)
+        key[responses.end - responses.start < 4] = matching.NO_KEY
         tokens, token_keys = self._tokens.responses(
             responses.connection, key, responses.bytes - 4, request_keys
         )

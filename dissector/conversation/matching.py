@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from dissector.conversation.ordering import ordered
 from dissector.packets.block import Int64
 
+NO_KEY = np.iinfo(np.int64).min
+"""Of a frame that is too short for a correlation id: no request has it."""
+
 
 def keys(connection: NDArray[np.integer], correlation: NDArray[np.integer]) -> Int64:
     """Connection and correlation id as one number."""

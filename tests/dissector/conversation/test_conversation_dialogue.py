@@ -227,6 +227,16 @@ def test_a_frame_without_a_whole_header() -> None:
     assert talk.problems
 
 
+def test_a_frame_too_short_for_an_id_answers_nothing() -> None:
+    found = Talk().tell(
+        asks(heartbeat(0), 1), answers(b"", 2), answers(b"\0\0", 2),
+        answers(response(0, b"\0\0"), 3), last=True,
+    )  # fmt: skip
+    assert [(row["status"], row["response_bytes"]) for row in found] == [
+        ("answered", 10), ("request_missing", 4), ("request_missing", 6),
+    ]  # fmt: skip
+
+
 ORDERS = bytes(range(1, 17))
 
 
