@@ -75,6 +75,8 @@ def _value(name: str, kind: str, data: bytes, items: int, chance: random.Random)
         return np.frombuffer(chance.randbytes(size), np.uint8) % 20
     if kind == "Int64":
         return np.array([_number(len(data), chance) for _ in range(items)], np.int64)
+    if kind == "NDArray[np.int32]":  # a program, or to be written
+        return np.array([chance.randrange(-2, 40) for _ in range(2 * items)], np.int32)
     return np.zeros(2 * items, _TYPES[kind])
 
 
