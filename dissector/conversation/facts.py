@@ -60,11 +60,6 @@ class Group:
     """Index of each message of the group among all of the block."""
     walked: Walked
 
-    def text(self, column: Column) -> pa.Array:
-        """The text of each value of a column; a dictionary array."""
-        assert column.length is not None
-        return texts([self.space], np.zeros(len(column.at), np.int64), column.at, column.length)
-
     def uuid(self, column: Column) -> pa.Array:
         """Each value of a column of uuids, 16 bytes; null where zero."""
         every = np.ones(len(column.at), np.bool_)
