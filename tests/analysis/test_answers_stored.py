@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -96,3 +97,35 @@ def test_memory_does_not_grow_with_the_capture() -> None:
     (few, low), (many, high) = found
     assert many == 6 * few > 100_000
     assert (high - low) << 10 < 800 * (many - few)
+
+
+def test_what_cannot_be_written_to_disk_takes_more_memory_for_a_while() -> None:
+    """Such as the values of an exact quantile."""
+    query = "select quantile_cont(x, 0.5) as middle from (select range::double as x from range({}))"
+    with duckdb.connect(config={"memory_limit": "16MB", "threads": 1}) as connection:
+        with pytest.raises(duckdb.OutOfMemoryException):
+            connection.sql(query.format(2_000_001)).fetchall()
+        for _ in range(2):
+            assert asking.told(connection, query.format(2_000_001))["middle"].to_pylist() == [1e6]
+            with pytest.raises(duckdb.OutOfMemoryException):
+                connection.sql(query.format(2_000_001)).fetchall()
+
+
+FULL = """
+import resource, sys
+from analysis.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+sys.exit(main(["latency", sys.argv[1], "--jobs", "1"]))
+"""
+
+
+def test_no_room_for_the_tables_is_one_sentence() -> None:
+    """A file that may grow no larger stands for a disk that is full."""
+    path = str(next(CAPTURES.glob("kafka-4-quotas.pcap*")))
+    ran = subprocess.run(
+        [sys.executable, "-c", FULL, path], capture_output=True, cwd=ROOT, text=True, check=False
+    )
+    assert ran.returncode == 1
+    assert ran.stdout == ""
+    assert ran.stderr.startswith("Error: ")
+    assert len(ran.stderr.splitlines()) == 1
