@@ -190,9 +190,8 @@ def _put(section: str) -> None:
     path = HERE / "RESULTS.md"
     before, _, after = path.read_text().partition(f"{HEADING}\n")
     _, _, after = after.partition("\n## ")
-    path.write_text(
-        "\n\n".join([before.rstrip(), HEADING, section, *([f"## {after}"] if after else [])])
-    )
+    parts = [before, f"{HEADING}\n\n{section}", f"## {after}" if after else ""]
+    path.write_text("\n\n".join(part.strip() for part in parts if part) + "\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
