@@ -5,6 +5,7 @@ Only click is imported here and at the top of the commands' modules: ``--help`` 
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
 import sys
@@ -78,6 +79,8 @@ class Input:
         """Tables on disk, for answers: see `analysis.stored`. Errors end as in `opened`."""
         from analysis.stored import stored
 
+        # Python's own again: cycles hold blocks of packets, also in the processes that are forked.
+        gc.set_threshold(700)
         with self.opened(show_progress=show_progress) as capture:
             rows = capture.stream(tables)
             del capture  # its buffers go when it is read, and not when the context ends
