@@ -24,9 +24,9 @@ from analysis.answers import ANSWERS
 from analysis.commands.answers import command_of
 from analysis.commands.common import NoPandas
 
-GARBAGE: Final = 50_000
-"""Objects made until a search for unused cycles. They are few, so that Python's 700 would have it
-look at all modules over and over, for a twentieth of the time that a small capture takes."""
+WHILE_IMPORTING: Final = 50_000
+"""Objects made until a search for unused cycles: few come of imports, and with Python's 700 all
+modules would be looked at over and over. `commands.common.imported` ends it."""
 INTERRUPTED: Final = 130
 READER_GONE: Final = 141
 
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     if arguments is None:  # the process is this command's alone
         sys.meta_path.insert(0, NoPandas())
-        gc.set_threshold(GARBAGE)
+        gc.set_threshold(WHILE_IMPORTING)
     try:
         status: int | None = app.main(arguments, prog_name="kafka-dissector", standalone_mode=False)
     except click.ClickException as error:

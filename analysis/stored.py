@@ -105,4 +105,4 @@ def _write_group(writer: pa.parquet.ParquetWriter, batches: list[pa.RecordBatch]
     if batches:
         writer.write_table(pa.Table.from_batches(batches).cast(writer.schema))
         batches.clear()
-        gc.collect()  # what reading left in cycles: a command collects seldom (`analysis.cli`)
+        gc.collect()  # what reading left in cycles

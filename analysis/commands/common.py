@@ -79,8 +79,6 @@ class Input:
         """Tables on disk, for answers: see `analysis.stored`. Errors end as in `opened`."""
         from analysis.stored import stored
 
-        # Python's own again: cycles hold blocks of packets, also in the processes that are forked.
-        gc.set_threshold(700)
         with self.opened(show_progress=show_progress) as capture:
             rows = capture.stream(tables)
             del capture  # its buffers go when it is read, and not when the context ends
@@ -93,8 +91,10 @@ class Input:
     ) -> Iterator[dict[str, Any]]:
         """Of `open_capture`, for whoever calls it; what it then raises ends as in `opened`."""
         import dissector
+        import dissector.capture
         from analysis.terminal import progress
 
+        imported()
         options: dict[str, Any] = {"ports": self.ports} if self.ports else {}
         options |= {"show_secrets": show_secrets, "keylog": self.keylog}
         options |= {"memory": self.memory << 20}
@@ -119,6 +119,12 @@ class Input:
         """What it is called in a heading."""
         more = f" and {len(self.captures) - 3} more" if self.captures[3:] else ""
         return ", ".join(self.captures[:3]) + more
+
+
+def imported() -> None:
+    """What is large was imported, and stays; from here on, cycles may hold blocks of packets."""
+    gc.freeze()
+    gc.set_threshold(700)
 
 
 def processors() -> int:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from analysis.commands.common import imported
+
 if TYPE_CHECKING:
     from analysis.live.board import Board
     from analysis.live.opening import Origin
@@ -166,6 +168,7 @@ def command(
     from analysis.live.opening import Origin
     from dissector.errors import DissectorError
 
+    imported()
     origin = Origin(pipe, interfaces, ports, expression, buffer_bytes)
     try:
         failures = _watch(origin, **given)

@@ -95,7 +95,7 @@ def test_in_doubt_all_is_done_again_with_all_bytes(
     assert sent > Path(bulk).stat().st_size * 0.9
 
 
-@pytest.mark.parametrize("name", cutting.NEED_RECORDS)
+@pytest.mark.parametrize("name", sorted(cutting.NEED_RECORDS))
 def test_where_a_table_tells_of_records_they_travel(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, bulk: str, name: str
 ) -> None:
