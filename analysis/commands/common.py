@@ -122,8 +122,7 @@ class Input:
 
 
 def imported() -> None:
-    """What is large was imported, and stays; from here on, cycles may hold blocks of packets."""
-    gc.freeze()
+    """What is large was imported; from here on, cycles may hold blocks of packets."""
     gc.set_threshold(700)
 
 

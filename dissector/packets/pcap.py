@@ -70,6 +70,7 @@ class Pcap:
             [("seconds", u4), ("fraction", u4), ("captured", u4), ("length", u4)]
         )
         self._seconds: int | None = None  # of the last packet
+        self._sound: int | None = None  # of the last one that was likely, after the one before it
         self._odd_left = _ODD_LIMIT
         self._is_dense = False
 
@@ -115,7 +116,7 @@ class Pcap:
         last = end - self._record_bytes  # where the last record header may begin
         while begin <= last:
             until = min(begin + window, last + 1)
-            likely = self._likely(gather(data, slice(begin, until), self._record), self._seconds)
+            likely = self._timely(gather(data, slice(begin, until), self._record))
             at = begin + np.flatnonzero(likely)
             found = at[self._begins(data, at, end, final=final)]
             if len(found):
@@ -135,7 +136,7 @@ class Pcap:
         leads_on = self._likely(next_record, record["seconds"].astype(np.int64))
         # Without a time to compare with, one record alone proves nothing.
         unseen = ((following == end) if final else True) & (self._seconds is not None)
-        return self._likely(record, self._seconds) & np.where(visible, leads_on, unseen)
+        return self._timely(record) & np.where(visible, leads_on, unseen)
 
     def _chain(self, data: Bytes, begin: int, end: int) -> Int64:
         """Positions of record headers, each where the one before it says; not checked."""
@@ -195,7 +196,10 @@ class Pcap:
         before = np.concatenate(
             [seconds[:1] if self._seconds is None else [self._seconds], seconds]
         )
-        for odd in np.flatnonzero(~self._likely(record, before[:-1])):
+        likely = self._likely(record, before[:-1])
+        if likely.any():
+            self._sound = int(seconds[likely][-1])
+        for odd in np.flatnonzero(~likely):
             if not self._odd_left:
                 break
             self._odd_left -= 1
@@ -205,6 +209,16 @@ class Pcap:
             if found is not None and found not in chain[odd:]:
                 return int(odd)
         return len(at)
+
+    def _timely(self, record: NDArray[np.void]) -> NDArray[np.bool_]:
+        """Which are likely, of a time near the last packet's, or near that of the last sound one:
+        what was read last before damage showed may have been damaged itself."""
+        if self._seconds is None:
+            return self._likely(record, None)
+        timely = self._likely(record, self._seconds)
+        if self._sound is not None and self._sound != self._seconds:
+            timely |= self._likely(record, self._sound)
+        return timely
 
     def _possible(self, record: NDArray[np.void]) -> NDArray[np.bool_]:
         """Which can be records at all: no longer than packets are, and not zeros."""
