@@ -191,12 +191,15 @@ def _watch(
     from analysis.live.where import Where
     from analysis.summary_view import screen
     from analysis.terminal import write
+    from dissector.capture import Capture
     from dissector.packets.live import LiveSource
+    from dissector.tables import TABLES
 
     chosen = Where(where) if where else lambda rows: rows
     serve = _server(page, max_series) if page else None
     show = _shower() if view == "screen" else None
     feeds = (terminal.beside(origin) if view == "screen" else origin).feeds()
+    Capture(None).tables(TABLES)  # of nothing, which imports what one of something does
     rights.drop()  # what needs them is open; modules that only root may read are imported
     source = LiveSource(feeds)
     capture = opening.capture_of(source, origin, keylog=keylog, patience=patience)
