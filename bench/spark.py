@@ -1,22 +1,26 @@
 """Spark beside one process, on 2 GB of bulk and 460 MB of chatter: MB/s, and what each stage takes.
 
 `python -m bench.spark` measures one process, one core of Spark, two cores, and a cluster of two
-workers of a core each; each in processes of its own, after a warm-up with a smaller capture of the
-kind, since Java compiles what it runs. It prints Markdown, and puts it into `bench/RESULTS.md`.
+workers of a core each. Each is a process of its own that lives all the while, and they take turns,
+so that a machine that is slower for a minute is so for all. Before what counts, each reads a
+smaller capture of the kind, since Java compiles what it runs. It prints Markdown, and puts it into
+`bench/RESULTS.md`.
 
-`python -m bench.spark CAPTURE...` is one process, and with `--master URL` one Spark: it prints
-seconds as JSON.
+`python -m bench.spark --one` is one process, and with `--master URL` one Spark: it reads names of
+captures from standard input, a line each, and prints the seconds that each took; at the end those
+of the stages of each, as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import select
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -30,8 +34,8 @@ LOADS = {"bulk": (0.5, 2.0), "chatter": (1.0, 4.0)}
 ONE = "one process"
 LOCAL = ("local[1]", "local[2]")
 CLUSTER = "two workers"
-ROUNDS = 2
-"""The shorter counts."""
+ROUNDS = 3
+"""The shortest counts."""
 PATIENCE = 150
 """Seconds until something is given up."""
 BASES = (ONE, LOCAL[0])
@@ -49,14 +53,14 @@ Seconds: TypeAlias = dict[str, float]
 _CLOCK = time.perf_counter
 
 
-def alone(path: str) -> Seconds:
+def alone(paths: Iterable[str]) -> None:
     """One process, without Spark."""
     import pyarrow.parquet as pq
 
     from dissector.capture import open_capture
     from dissector.tables import TABLES
 
-    def once() -> float:
+    for path in paths:
         begin = _CLOCK()
         with (
             tempfile.NamedTemporaryFile(suffix=".parquet") as file,
@@ -64,13 +68,11 @@ def alone(path: str) -> Seconds:
         ):
             for _, rows in open_capture(path).stream(["exchanges"]):
                 writer.write_batch(rows)
-        return _CLOCK() - begin
-
-    return {"all": min(once() for _ in range(ROUNDS))}
+        print(_CLOCK() - begin, flush=True)
 
 
-def on_spark(master: str, words: Sequence[str]) -> list[Seconds]:
-    """For each pair of a small capture and a large one: the job, and each of its stages."""
+def on_spark(master: str, paths: Iterable[str]) -> None:
+    """The job, on Spark."""
     from analysis.spark.session import session
 
     with tempfile.TemporaryDirectory() as log:
@@ -83,21 +85,12 @@ def on_spark(master: str, words: Sequence[str]) -> list[Seconds]:
                 "spark.eventLog.compress": "false",
             },
         )  # fmt: skip
-        order = [
-            path
-            for pair in zip(words[::2], words[1::2], strict=True)
-            for path in (pair[0], *[pair[1]] * ROUNDS)
-        ]
-        ran = [_job(spark, path) for path in order]
+        for path in paths:
+            print(_job(spark, path), flush=True)
         spark.stop()
         (events,) = Path(log).iterdir()
         stages = [*_stages(events)]
-    found = []
-    for at in range(0, len(ran), 1 + ROUNDS):
-        all, best = min((ran[at + each], at + each) for each in range(1, 1 + ROUNDS))
-        each = dict(zip(STAGES, stages[best * len(STAGES) :], strict=False))
-        found.append({"all": all, **each, REST: all - sum(each.values())})
-    return found
+    print(json.dumps([stages[at : at + len(STAGES)] for at in range(0, len(stages), len(STAGES))]))
 
 
 def _job(spark: Any, path: str) -> float:
@@ -130,15 +123,15 @@ def page(scale: float) -> Iterator[str]:
         ]
         for load, sizes in LOADS.items()
     }
-    words = [str(each.path) for load in inputs.values() for each in load]
-    found = {ONE: _child(*words)}
-    for cores in LOCAL:
-        found[cores] = _child("--master", cores, *words)
-    with _workers() as master:
-        found[CLUSTER] = _child("--master", master, *words)
+    with _runners() as runners:
+        for small, large in inputs.values():
+            for path in (small.path, *[large.path] * ROUNDS):
+                for each in runners:
+                    each.run(str(path))
+        for each in runners:
+            each.end()
     for index, (load, (_, large)) in enumerate(inputs.items()):
-        mine = {name: ran[index] if isinstance(ran, list) else ran for name, ran in found.items()}
-        yield from _load(load, large, mine)
+        yield from _load(load, large, {each.name: each.best(index) for each in runners})
 
 
 def _load(load: str, large: Large, found: Mapping[str, Seconds | str]) -> Iterator[str]:
@@ -164,25 +157,65 @@ def _load(load: str, large: Large, found: Mapping[str, Seconds | str]) -> Iterat
     )
 
 
+class _Runner:
+    """A process that reads one capture after the other."""
+
+    def __init__(self, name: str, *words: str) -> None:
+        self.name = name
+        self._seconds: list[float] = []
+        self._stages: list[list[float]] = []
+        self._why_not = ""
+        line = [sys.executable, "-m", "bench.spark", *words]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(
+            line, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+        )
+
+    def run(self, path: str) -> None:
+        """Let it read that capture, and wait for it."""
+        if not self._why_not:
+            assert self._process.stdin is not None
+            print(path, file=self._process.stdin, flush=True)
+            self._seconds.append(float(self._said() or "nan"))
+
+    def end(self) -> None:
+        """Nothing more is to be read."""
+        if not self._why_not:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._stages = json.loads(self._said() or "[]")
+        self._process.kill()
+        self._process.wait()
+
+    def _said(self) -> str:
+        """The next line; none where there will be no more."""
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE)
+        said = self._process.stdout.readline() if ready else ""
+        if not said and self.name != ONE:
+            self._why_not = "ended too early" if ready else f"took more than {PATIENCE} s"
+        return said
+
+    def best(self, load: int) -> Seconds | str:
+        """The shortest run of a load's large capture, and its stages; or why there is none."""
+        if self._why_not:
+            return self._why_not
+        begin = load * (1 + ROUNDS) + 1
+        all, run = min((self._seconds[each], each) for each in range(begin, begin + ROUNDS))
+        if not self._stages:
+            return {"all": all}
+        each = dict(zip(STAGES, self._stages[run], strict=True))
+        return {"all": all, **each, REST: all - sum(each.values())}
+
+
 @contextmanager
-def _workers() -> Iterator[str]:
+def _runners() -> Iterator[list[_Runner]]:
     from bench.cluster import cluster
 
     with tempfile.TemporaryDirectory() as folder, cluster(Path(folder), memory="3g") as running:
-        yield running.master
-
-
-def _child(*words: str) -> list[Seconds] | str:
-    """Seconds for each load, or why there are none."""
-    line = [sys.executable, "-m", "bench.spark", *words]
-    try:
-        done = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE)
-    except subprocess.TimeoutExpired:
-        return f"took more than {PATIENCE} s"
-    if done.returncode:
-        return done.stderr.strip().rpartition("\n")[2]
-    found: list[Seconds] = json.loads(done.stdout)
-    return found
+        masters = {**{cores: cores for cores in LOCAL}, CLUSTER: running.master}
+        runners = [_Runner(name, "--master", master) for name, master in masters.items()]
+        yield [_Runner(ONE, "--one"), *runners]
 
 
 def _put(section: str) -> None:
@@ -195,17 +228,18 @@ def _put(section: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure one, where captures are named; else all."""
+    """Measure one, where it is named; else all."""
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=main.__doc__)
-    parser.add_argument("captures", nargs="*", help="pairs: a small one, to warm up, and a large")
+    parser.add_argument("--one", action="store_true")
     parser.add_argument("--master")
     parser.add_argument("--scale", type=float, default=1.0, help="1 is 2 GB of bulk")
     parser.add_argument("--print", action="store_true", help="RESULTS.md stays")
     chosen = parser.parse_args(arguments)
-    if chosen.captures and chosen.master:
-        print(json.dumps(on_spark(chosen.master, chosen.captures)))
-    elif chosen.captures:
-        print(json.dumps([alone(path) for path in chosen.captures[1::2]]))
+    paths = map(str.strip, sys.stdin)
+    if chosen.master:
+        on_spark(chosen.master, paths)
+    elif chosen.one:
+        alone(paths)
     else:
         section = "\n\n".join(page(chosen.scale)) + "\n"
         print(section, end="")

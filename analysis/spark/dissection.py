@@ -42,6 +42,8 @@ DOUBT = "what was cut may not be what it seemed"
 PARCEL: Final = pa.schema([("kind", pa.string()), ("content", pa.binary())])
 SPARK_PARCEL: Final = "kind string, content binary"
 
+_PRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+"""Spark keeps parcels, and Java copies them about."""
 _BLOCKS: Final = 8
 """What is read at once may be that part of the memory, as in `dissector.capture`."""
 
@@ -191,7 +193,7 @@ def _names(names: TopicNames) -> pa.RecordBatch:
 def parcel(kind: str, rows: pa.RecordBatch) -> pa.RecordBatch:
     """A parcel of these rows."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
+    with pa.ipc.new_stream(sink, rows.schema, options=_PRESSED) as writer:
         writer.write_batch(rows)
     content = sink.getvalue()
     edges = pa.py_buffer(np.array([0, content.size], np.int32))

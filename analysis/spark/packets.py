@@ -6,8 +6,10 @@ which moves a few large rows with far less effort than many small ones:
     share     int      the task that dissects its connections; all packets between two ends have the
                        same, whoever sent them
     position  long     that of its first packet
-    content   binary   packets and claims (int64), HEAD of each packet, each claim, then the payload
-                       of each packet, as it was read, but of those that are cut; see `cutting`
+    content   binary   how many packets and claims (int64), COLUMNS of the packets one after the
+                       other, claims, then the payload of each packet, as it was read, but of those
+                       that are cut; see `cutting`. In a frame of zstd: what is in a column is much
+                       alike, and Java copies each byte that travels some eight times
 
 The position of a packet is its time in ns, but not before a packet that precedes it in its file. It
 orders the capture; ties go by file, then by number.
@@ -20,10 +22,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import zstandard
 from numpy.typing import NDArray
 
 from dissector.packets.block import PAD, SYN, Bytes, Int64, PacketBlock, UInt16, UInt64
@@ -33,28 +36,33 @@ SCHEMA: Final = pa.schema(
     [("share", pa.int32()), ("position", pa.int64()), ("content", pa.binary())]
 )
 SPARK_SCHEMA: Final = "share int, position long, content binary"
-HEAD: Final = np.dtype(
-    [
-        *[("position", "<i8"), ("time", "<i8"), ("number", "<i8")],
-        *[("src_high", "<u8"), ("src_low", "<u8"), ("dst_high", "<u8"), ("dst_low", "<u8")],
-        *[("capture", "<i4"), ("captured", "<i4"), ("length", "<i4"), ("seq", "<u4")],
-        *[("ack", "<u4"), ("src_port", "<u2"), ("dst_port", "<u2"), ("window", "<u2")],
-        *[("flags", "u1"), ("is_cut", "u1")],
-    ]
-)
+COLUMNS: Final = {
+    name: np.dtype(dtype)
+    for dtype, names in {
+        "<i8": ("position", "time", "number"),
+        "<u8": ("src_high", "src_low", "dst_high", "dst_low"),
+        "<i4": ("capture", "captured", "length"),
+        "<u4": ("seq", "ack"),
+        "<u2": ("src_port", "dst_port", "window"),
+        "u1": ("flags", "is_cut"),
+    }.items()
+    for name in names
+}
+"""Of a bundle, in their order."""
 BLOCK_BYTES: Final = 1 << 24
 """Bytes of bundles that are dissected together, where memory suffices."""
 
-_FIELDS: Final = tuple(
-    name for name in HEAD.names or () if name not in ("position", "number", "captured", "is_cut")
-)
+_FIELDS: Final = tuple(name for name in COLUMNS if name not in ("position", "is_cut"))
+"""Those that a block has, too."""
+_LEVEL: Final = 1
+"""Of compression."""
 _COUNTS: Final = 2
 _COUNTS_BYTES: Final = 8 * _COUNTS
 _MIX: Final = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 
 Bools = NDArray[np.bool_]
-Heads = NDArray[np.void]
-"""Of dtype HEAD."""
+Columns: TypeAlias = dict[str, NDArray[Any]]
+"""`COLUMNS` of some packets, each of shape (packets,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +97,14 @@ def bundles(
     `packets_before`: packets of the file before those that the block counts. `cut`: those whose
     payload stays behind.
     """
-    head = np.zeros(len(block), HEAD)
-    for name in _FIELDS:
-        head[name] = getattr(block, name)
-    head["position"], head["captured"] = position, block.captured
-    head["number"] = block.number + packets_before
-    if cut is not None:
-        head["is_cut"] = cut
     share = _share(connections(block), shares)
-    order = np.argsort(share, kind="stable")
-    head, share = head[order], share[order]
+    order = np.argsort(share.astype(np.min_scalar_type(shares)), kind="stable")
+    none = np.zeros(len(block), np.bool_)
+    every = {name: getattr(block, name) for name in _FIELDS}
+    every |= {"number": block.number + packets_before, "position": position}
+    every["is_cut"] = none if cut is None else cut
+    head = {name: every[name][order].astype(dtype) for name, dtype in COLUMNS.items()}
+    share = share[order]
     payload = _gathered(block.data, block.payload[order], _sent(head))
     first = np.flatnonzero(np.diff(share, prepend=-1))
     columns = [pa.array(share[first]), pa.array(head["position"][first])]
@@ -112,32 +118,29 @@ def _share(pair: Int64, shares: int) -> NDArray[np.int32]:
     return (pair.view(np.uint64) % np.uint64(shares)).astype(np.int32)
 
 
-def _sent(head: Heads) -> Int64:
+def _sent(head: Columns) -> Int64:
     """Bytes of payload that travel, of each packet."""
     return np.where(head["is_cut"] == 0, head["captured"], 0).astype(np.int64)
 
 
-def _contents(head: Heads, claims: Sequence[Int64], payload: Bytes, border: Int64) -> pa.Array:
-    """Bundles of the packets between these borders, made in one piece, so as to copy them once."""
+def _contents(head: Columns, claims: Sequence[Int64], payload: Bytes, border: Int64) -> pa.Array:
+    """Bundles of the packets between these borders."""
     behind = np.append(0, np.cumsum(_sent(head)))[border]
-    claimed = np.array([each.nbytes for each in claims], np.int64)
-    size = _COUNTS_BYTES + np.diff(border) * HEAD.itemsize + claimed + np.diff(behind)
-    edges = np.append(0, np.cumsum(size))
-    made = np.empty(int(edges[-1]), np.uint8)
-    every = zip(edges[:-1].tolist(), pairwise(border.tolist()), pairwise(behind.tolist()), claims,
-                strict=True)  # fmt: skip
-    for at, (begin, end), (low, high), more in every:
+    press = zstandard.ZstdCompressor(level=_LEVEL)
+    made = []
+    for (begin, end), (low, high), more in zip(
+        pairwise(border.tolist()), pairwise(behind.tolist()), claims, strict=True
+    ):
         counts = np.array([end - begin, len(more)], np.int64)
-        for part in (counts, head[begin:end], more, payload[low:high]):
-            made[at : at + part.nbytes] = part.view(np.uint8)
-            at += part.nbytes
-    buffers = [None, pa.py_buffer(edges.astype(np.int32)), pa.py_buffer(made)]
-    return pa.Array.from_buffers(pa.binary(), len(size), buffers)
+        columns = (column[begin:end] for column in head.values())
+        parts = (counts, *columns, more, payload[low:high])
+        made.append(press.compress(b"".join([part.data for part in parts])))
+    return pa.array(made, pa.binary())
 
 
 def chosen(block: PacketBlock, rows: NDArray[np.bool_]) -> PacketBlock:
     """These packets of a block."""
-    names = (*_FIELDS, "number", "payload", "captured")
+    names = (*_FIELDS, "payload")
     return replace(block, **{name: getattr(block, name)[rows] for name in names})
 
 
@@ -188,27 +191,31 @@ def _gathered(data: Bytes, at: Int64, length: Int64) -> Bytes:
 class _Packets:
     """Packets in order; `payload` says where in `data` each one's payload begins, if not cut."""
 
-    head: Heads
+    head: Columns
     payload: Int64
     data: Bytes
 
     @classmethod
-    def of(cls, bundle: pa.Buffer) -> tuple[_Packets, Int64]:
+    def of(cls, bundle: bytes) -> tuple[_Packets, Int64]:
         """The packets of a bundle, and its claims."""
         count, claimed = np.frombuffer(bundle, "<i8", _COUNTS).tolist()
-        head = np.frombuffer(bundle, HEAD, count, _COUNTS_BYTES)
-        rest = np.frombuffer(bundle, np.uint8)[_COUNTS_BYTES + head.nbytes :]
-        claims, sent = rest[: 8 * claimed].view(np.int64), _sent(head)
-        return cls(head, np.cumsum(sent) - sent, rest[8 * claimed :]), claims
+        head, at = {}, _COUNTS_BYTES
+        for name, dtype in COLUMNS.items():
+            head[name] = np.frombuffer(bundle, dtype, count, at)
+            at += head[name].nbytes
+        claims, sent = np.frombuffer(bundle, "<i8", claimed, at), _sent(head)
+        data = np.frombuffer(bundle, np.uint8)[at + claims.nbytes :]
+        return cls(head, np.cumsum(sent) - sent, data), claims
 
     def __len__(self) -> int:
-        return len(self.head)
+        return len(self.payload)
 
     def __getitem__(self, rows: slice) -> _Packets:
-        head, payload = self.head[rows], self.payload[rows]
-        if not len(head):
+        head = {name: column[rows] for name, column in self.head.items()}
+        payload = self.payload[rows]
+        if not len(payload):
             return _Packets(head, payload, self.data[:0])
-        end = payload[-1] + _sent(head[-1:])[0]
+        end = payload[-1] + _sent(head)[-1]
         return _Packets(head, payload - payload[0], self.data[payload[0] : end])
 
 
@@ -264,7 +271,7 @@ def identity(capture: NDArray[np.integer], number: Int64) -> Int64:
 
 def empty(share: int) -> pa.RecordBatch:
     """A bundle without packets, before all others, so that a share has one at least."""
-    nothing = [bytes(_COUNTS_BYTES)]
+    nothing = [zstandard.compress(bytes(_COUNTS_BYTES), _LEVEL)]
     return pa.RecordBatch.from_arrays(
         [pa.array([share], pa.int32()), pa.array([-(1 << 63)]), pa.array(nothing, pa.binary())],
         schema=SCHEMA,
@@ -292,12 +299,13 @@ def _runs(
         yield held
 
 
-def _each(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.Buffer, int]]:
+def _each(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[bytes, int]]:
+    press = zstandard.ZstdDecompressor()
     for batch in batches:
         for position, content in zip(
             batch.column("position").to_pylist(), batch.column("content"), strict=True
         ):
-            yield content.as_buffer(), position
+            yield press.decompress(content.as_buffer()), position
 
 
 def _before(held: Sequence[_Packets], position: int) -> tuple[list[_Packets], list[_Packets]]:
@@ -312,7 +320,7 @@ def _before(held: Sequence[_Packets], position: int) -> tuple[list[_Packets], li
 
 def _block(run: Sequence[_Packets], reserve: int) -> tuple[PacketBlock, Int64]:
     """One block of these packets, in order; and their positions."""
-    head = np.concatenate([each.head for each in run])
+    head = {name: np.concatenate([each.head[name] for each in run]) for name in COLUMNS}
     cut = head["is_cut"] != 0
     # The payload of every packet that was cut: one row of zeros for all.
     zeros = np.zeros(int(head["captured"].max(where=cut, initial=0)), np.uint8)
@@ -322,19 +330,26 @@ def _block(run: Sequence[_Packets], reserve: int) -> tuple[PacketBlock, Int64]:
         [each.payload + at for each, at in zip(run, begin.tolist(), strict=True)]
     )
     payload[cut] = reserve
-    if len(run) > 1:
+    if not _in_order(head):
         order = np.lexsort((head["number"], head["capture"], head["position"]))
-        head, payload = head[order], payload[order]
-    fields: dict[str, Any] = {
-        name: np.ascontiguousarray(head[name]) for name in (*_FIELDS, "captured", "number")
-    }
+        head = {name: column[order] for name, column in head.items()}
+        payload = payload[order]
+    fields: dict[str, Any] = {name: head[name] for name in _FIELDS}
     front, back = np.empty(reserve, np.uint8), np.zeros(PAD, np.uint8)
     block = PacketBlock(
         data=np.concatenate([front, zeros, *(each.data for each in run), back]),
         reserve=reserve,
         payload=payload,
-        packets_seen=len(head),
+        packets_seen=len(payload),
         bytes_read=int(size.sum()),
         **fields,
     )
-    return block, np.ascontiguousarray(head["position"])
+    return block, head["position"]
+
+
+def _in_order(head: Columns) -> bool:
+    """Whether packets of one file are in order of place in the capture."""
+    capture, later = head["capture"], np.diff(head["position"]) >= 0
+    return bool(
+        (capture == capture[0]).all() and later.all() and (np.diff(head["number"]) > 0).all()
+    )

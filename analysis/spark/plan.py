@@ -12,16 +12,18 @@ than memory. What goes over the network is each packet's payload once; parcels s
 
 from __future__ import annotations
 
+import gc
 import math
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final, TypeAlias
 
 import pyarrow as pa
-from pyspark import StorageLevel
+from pyspark import StorageLevel, TaskContext
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
@@ -54,12 +56,13 @@ MOST_SHARES: Final = 2
 pieces. A share may be of any size, since it streams through its task."""
 FEW_SHARES: Final = 8
 """So many are no matter, and even out what two or three cores have to do."""
-TASKS: Final = 4
+TASKS: Final = 8
 """Tasks of splits for each core, so that unequal ones even out."""
 MOST_SPLITS: Final = 16
 """Splits of a task, about, at most: what is lost when one fails."""
 
-Work: TypeAlias = Callable[[Split], Iterator[pa.RecordBatch]]
+Batches: TypeAlias = Iterator[pa.RecordBatch]
+Work: TypeAlias = Callable[[Batches], Batches]
 
 _BYTES: Final = pa.schema([("content", pa.binary())])
 _NEWS: Final = ("leader", "leader_epoch", "replicas", "isr")
@@ -87,7 +90,7 @@ class Dissected:
         """Write a table as Parquet; how many rows. Raises DissectorError."""
         folder.begin()
         if name == "topics":
-            written = self.table(name).mapInArrow(folder.write, SPARK_WRITTEN)
+            written = mapped(self.table(name), folder.write, SPARK_WRITTEN)
         else:
             written = settled(self.spark, self.task, name, self.parcels, self.known, folder)
         parts = {row.part: row.rows for row in written.collect()}
@@ -109,7 +112,8 @@ def whole(spark: SparkSession, request: Request) -> Iterator[Dissected]:
         raise CaptureError("Spark reads files, not standard input")
     # Tasks run in another folder.
     here = [path if is_url(path) else str(Path(path).absolute()) for path in files]
-    looks = proved(spark, splits.guess(here, request.split_bytes))
+    tasks = TASKS * parallelism(spark)
+    looks = proved(spark, splits.guess(here, request.split_bytes, tasks))
     if not any(found.packets for found in looks):
         _say_why_not(looks)
     brokers = frozenset[Broker]().union(*(found.brokers for found in looks))
@@ -157,7 +161,7 @@ def shares(spark: SparkSession, request: Request, looks: Sequence[Look]) -> int:
 def looks_at(spark: SparkSession, items: Sequence[Split]) -> list[Look]:
     """First looks at splits, in their order."""
 
-    def look(split: Split) -> Iterator[pa.RecordBatch]:
+    def look(split: Split) -> Batches:
         found = pickle.dumps(splits.look(split))
         yield pa.RecordBatch.from_arrays([pa.array([found], pa.binary())], schema=_BYTES)
 
@@ -178,7 +182,7 @@ def bundled(
     since, until, ports = request.since, request.until, request.ports
     inside = [each.split for each in looks if each.latest >= since and each.earliest < until]
 
-    def read(split: Split) -> Iterator[pa.RecordBatch]:
+    def read(split: Split) -> Batches:
         cutter = None if brokers is None else Cutter(ports, brokers, split.packets_before)
         return splits.bundles(split, shares, since, until, cutter)
 
@@ -190,12 +194,9 @@ def dissected(
     spark: SparkSession, task: Task, bundles: DataFrame, shares: int
 ) -> Iterator[tuple[DataFrame, list[tuple[str, bytes]]]]:
     """Parcels, kept; and of those that hold no rows, kind and content."""
-    parcels = (
-        bundles.repartitionById(shares, "share")
-        .sortWithinPartitions("position")
-        .mapInArrow(lambda batches: dissection.dissect(task, batches), SPARK_PARCEL)
-        .persist(StorageLevel.MEMORY_AND_DISK)
-    )
+    dealt = bundles.repartitionById(shares, "share").sortWithinPartitions("position")
+    parcels = mapped(dealt, lambda batches: dissection.dissect(task, batches), SPARK_PARCEL)
+    parcels.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         told = parcels.filter(parcels.kind.isin(CONNECTIONS, NAMES, DOUBT)).collect()
         yield parcels, [(row.kind, bytes(row.content)) for row in told]
@@ -213,13 +214,13 @@ def settled(
     """
     shared = spark.sparkContext.broadcast(known)
 
-    def settle(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def settle(batches: Batches) -> Batches:
         contents = (each.as_buffer() for batch in batches for each in batch.column("content"))
         rows = dissection.settle(task, name, shared.value, contents)
         return folder.write(rows) if folder else rows
 
     schema = SPARK_WRITTEN if folder else spark_schema(TOLD if name == "topics" else name)
-    return parcels.filter(parcels.kind == name).select("content").mapInArrow(settle, schema)
+    return mapped(parcels.filter(parcels.kind == name).select("content"), settle, schema)
 
 
 def news(told: DataFrame) -> DataFrame:
@@ -266,14 +267,39 @@ def proved(spark: SparkSession, guesses: Sequence[Split]) -> list[Look]:
     return sorted(found, key=lambda each: (each.split.capture, each.split.packets_before))
 
 
-def _each(spark: SparkSession, items: Sequence[Split], work: Work, schema: str) -> DataFrame:
+def mapped(frame: DataFrame, work: Work, schema: str) -> DataFrame:
+    """What `work` gives for the batches of each partition, on the cores that a task has.
+
+    Arrow would take all of the machine, which other tasks have.
+    """
+
+    def run(batches: Batches) -> Batches:
+        context = TaskContext.get()
+        assert context is not None
+        pa.set_cpu_count(context.cpus())
+        _freeze()
+        return work(batches)
+
+    return frame.mapInArrow(run, schema)
+
+
+@cache
+def _freeze() -> None:
+    """Let the garbage collector pass over what is there: Spark lets it run after each task."""
+    gc.collect()
+    gc.freeze()
+
+
+def _each(
+    spark: SparkSession, items: Sequence[Split], work: Callable[[Split], Batches], schema: str
+) -> DataFrame:
     """What `work` gives for each of the items, some of them in a task."""
     tasks = min(len(items), max(TASKS * parallelism(spark), len(items) // MOST_SPLITS))
     shared = spark.sparkContext.broadcast(list(items))
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Batches) -> Batches:
         for batch in batches:
             for index in batch.column("id").to_pylist():
                 yield from work(shared.value[index])
 
-    return spark.range(0, len(items), 1, max(tasks, 1)).mapInArrow(run, schema)
+    return mapped(spark.range(0, len(items), 1, max(tasks, 1)), run, schema)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import warnings
@@ -30,10 +31,19 @@ _INSTALL: Final = (
 )
 SMALL_BATCHES: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20)}
 """A bundle is a row of megabytes; Spark would take 256 MB of them at a time out of its heap."""
-_QUICKLY: Final = "-XX:TieredStopAtLevel=1"
-"""Java only hands bytes on: to compile that once more, for speed, takes longer than it saves."""
+_QUICKLY: Final = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
+"""Java only hands bytes on. To compile that once more, for speed, takes longer than it saves; and
+to collect garbage meanwhile, in threads of its own, takes cores that tasks have."""
+_KEEP: Final = "spark.executorEnv.MALLOC_{}_"
+"""Settings of the C library's malloc, in the Python processes of tasks. What one block needed, the
+next one needs: to give it back meanwhile, and get it again as empty pages, is a third of the time
+of the first look. What is larger is of Arrow, which has a pool of its own."""
 _ALWAYS: Final = {
     **SMALL_BATCHES,
+    # Over TCP, a task waits 40 ms for an acknowledgement that the other end delays.
+    "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
+    _KEEP.format("MMAP_THRESHOLD"): str(128 << 20),
+    _KEEP.format("TRIM_THRESHOLD"): str(512 << 20),
     "spark.driver.defaultJavaOptions": _QUICKLY,
     "spark.executor.defaultJavaOptions": _QUICKLY,
     "spark.ui.enabled": "false",

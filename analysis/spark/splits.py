@@ -12,6 +12,7 @@ what it gives on one machine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -37,7 +38,11 @@ from dissector.streams import Streams
 from dissector.streams.table import KAFKA
 
 SPLIT_BYTES: Final = 128 << 20
-BLOCK_BYTES: Final = 1 << 25
+SMALL_SPLIT: Final = 32 << 20
+"""What is smaller takes longer to begin with than to read."""
+_LEFT_OVER: Final = 8
+"""That part of a split is too little for one of its own."""
+BLOCK_BYTES: Final = 1 << 26
 """Bytes of a split that are dealt to shares together."""
 BEFORE_ALL: Final = -(1 << 63)
 AFTER_ALL: Final = (1 << 63) - 1
@@ -99,18 +104,27 @@ class Look:
         ]
 
 
-def guess(files: Sequence[str], split_bytes: int = SPLIT_BYTES) -> list[Split]:
-    """Splits of about equal size. A file that cannot be read is one split, and fails when read."""
-    splits = []
-    for capture, path in enumerate(files):
-        try:
-            size = size_of(path)
-        except OSError:
-            size = None
-        places = range(0, size, split_bytes) if size and size > split_bytes else [0]
+def guess(files: Sequence[str], split_bytes: int = SPLIT_BYTES, tasks: int = 1) -> list[Split]:
+    """Splits of at most so many bytes, enough of them for so many tasks where that is worth it.
+
+    A file that cannot be read is one split, and fails when read.
+    """
+    sizes = [_size(path) for path in files]
+    share = max(SMALL_SPLIT, math.ceil(sum(size or 0 for size in sizes) / tasks))
+    most, splits = min(split_bytes, share), []
+    for capture, (path, size) in enumerate(zip(files, sizes, strict=True)):
+        # No packet need begin in what is left over, if that is little.
+        places = range(0, size - most // _LEFT_OVER, most) if size and size > most else [0]
         ends = [*places[1:], None]
         splits += [Split(capture, Part(path, *each)) for each in zip(places, ends, strict=True)]
     return splits
+
+
+def _size(path: str) -> int | None:
+    try:
+        return size_of(path)
+    except OSError:
+        return None
 
 
 def look(split: Split) -> Look:
