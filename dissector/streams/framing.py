@@ -57,6 +57,11 @@ class Found:
             np.concatenate([each.piece for each in parts] or none)[order],
         )
 
+    def without(self, start: Int64) -> Found:
+        """Those that begin elsewhere than at these addresses."""
+        kept = ~np.isin(self.start, start)
+        return Found(self.start[kept], self.size[kept], self.piece[kept])
+
 
 @dataclass(slots=True)
 class Chains:

@@ -56,6 +56,8 @@ HOPS = 4
 """Frames of a chain that are judged."""
 SURE_HOPS = 2
 """Of these, how many headers must not speak against it."""
+SURE = CERTAINTY + BORDER_BITS
+"""Bits with which a place is taken whatever follows: those of a frame that is also a segment."""
 SLACK = 256
 """Correlation ids that a response may be behind the requests at hand."""
 LONGEST_STEP = 1 << 16
@@ -135,9 +137,9 @@ class Judge:
             size, state, gain = self._headers(
                 chains, here[live], end[live], stream[live], asks[live]
             )
-            # What follows two good frames may be damaged as well.
+            # What follows two good frames, or a very good one, may be damaged as well.
             if hop < SURE_HOPS:
-                verdict[live[state == NO]] = NO
+                verdict[live[(state == NO) & (score[live] < SURE)]] = NO
             score[live] += gain
             step = self._steps(chains, here[live], stream[live], asks[live], before[live])
             verdict[live[step]] = NO

@@ -35,6 +35,9 @@ READINGS = 16
 """Requests of a connection that are read to decide it; where none of so many fits, it is not Kafka.
 """
 
+_SMALL = -5
+"""Bits against a response that may begin at any byte: small numbers are common, so that one that is
+awaited is not evidence enough."""
 FIRST_PLACES, EVERY_PLACE = 8, 1 << 62
 """Beginnings of segments to try: most often, one of the first is a frame."""
 
@@ -162,14 +165,16 @@ class Seeker:
         found: Int64 = at[verdict == YES]
         return found
 
-    def inside(self, chains: Chains, index: Int64, stream: Int64, at: Int64) -> Int64:
-        """Address of the first segment of this block behind `at` that begins a frame, in each of
-        these streams; -1 where none does."""
-        first = np.searchsorted(chains.address, at + 4, side="right")  # a size may travel alone
+    def inside(self, chains: Chains, index: Int64, stream: Int64, at: Int64, until: Int64) -> Int64:
+        """Address of the first segment of this block behind `at`, and before `until`, that begins a
+        frame, in each of these streams; -1 where none does."""
+        first = np.searchsorted(chains.address, at, side="right")
         first = np.maximum(first, chains.first[index])
-        count = np.maximum(chains.first[index + 1] - first, 0)
+        last = np.minimum(np.searchsorted(chains.address, until), chains.first[index + 1])
+        count = np.maximum(last - first, 0)
         piece, owner = ranges(first, count)[0], np.repeat(np.arange(len(index)), count)
         there = chains.pieces.held[piece] == BLOCK  # of others only one time is known
+        there &= chains.address[piece] != at[owner] + 4  # a size may travel alone
         piece, owner = piece[there], owner[there]
         place, who = chains.address[piece], stream[owner]
         asks = self._table.client[who >> 1] == who & 1
@@ -272,7 +277,7 @@ class Seeker:
         at = address(like)
         who = np.full(len(at), stream)
         verdict = self._judge.verdicts(
-            chains, at, np.full(len(at), index), who, np.full(len(at), asks), 0
+            chains, at, np.full(len(at), index), who, np.full(len(at), asks), 0 if asks else _SMALL
         )
         good, unclear = at[verdict == YES], at[verdict == UNCLEAR]
         tried = int(unclear[0]) if len(unclear) else end - REQUEST_HEAD + 1

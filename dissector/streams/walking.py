@@ -10,8 +10,9 @@ import numpy as np
 
 from dissector.packets.block import Int64
 from dissector.problems import Problem
+from dissector.streams.bytespace import ranges
 from dissector.streams.frames import FrameBlock
-from dissector.streams.framing import BAD, LOST, WHOLE, Chains, Found
+from dissector.streams.framing import BAD, FAR, LOST, WHOLE, Chains, Found
 from dissector.streams.judging import Judge
 from dissector.streams.limits import RESYNCS, SEEK_BYTES
 from dissector.streams.seeking import Seeker
@@ -27,6 +28,11 @@ from dissector.streams.table import (
     unframed,
 )
 
+BACK = 8
+"""Frames that are doubted where a chain comes to what cannot be: behind a wrong size, some bytes
+may be sizes by chance."""
+REQUEST_HEADER = 8
+"""Bytes of the smallest one: API, version, correlation id."""
 MANY = 3
 """Times that the chain of a stream has to be sought before all places are judged at once."""
 
@@ -94,7 +100,7 @@ class Walk:
         self._leave_old_heads(finished)
         # Where neither side was known, what was found may have told.
         self._all(index[~(of_clients & self._of_clients(index))])
-        self._look_inside(np.arange(len(self._stream)))
+        self._look_inside()
         self._cut(np.flatnonzero(finished))
         return self._frames()
 
@@ -124,12 +130,16 @@ class Walk:
         boundary, frame_end = self._streams.flat("boundary"), self._streams.flat("frame_end")
         at = self._chains.address_of(index, boundary[stream])
         found, at, ended, behind = self._chains.walk(index, at)
+        if any((each.size < REQUEST_HEADER).any() for each in found):
+            found = [self._before_small(Found.joined(found), index, at, ended, behind)]
         again = np.flatnonzero(ended == BAD)
         if len(again):
-            found, place = self._take_back(found, index[again], at[again])
+            self._note()
+        self._found += found
+        if len(again):
+            place = self._take_back(index[again], at[again], at[again] - FAR)
             again = again[place >= 0]
             at[again], ended[again] = place[place >= 0], WHOLE
-        self._found += found
         boundary[stream] = self._chains.position_of(index, at)
         frame_end[stream] = np.where(behind < 0, NEVER, self._chains.position_of(index, behind))
         broken = np.flatnonzero((ended == LOST) | (ended == BAD))
@@ -141,25 +151,56 @@ class Walk:
         self._lose(stream[broken])
         return index[np.union1d(broken, again)]
 
-    def _take_back(self, found: list[Found], index: Int64, at: Int64) -> tuple[list[Found], Int64]:
-        """Frames without those before what cannot be a size, if others begin inside them: then it
-        was their size that was wrong. Where these begin; -1 for streams of which none does.
+    def _before_small(
+        self, found: Found, index: Int64, at: Int64, ended: Int64, behind: Int64
+    ) -> Found:
+        """Let the walk of a client's stream end where a request would be less than its header."""
+        small = np.flatnonzero(found.size < REQUEST_HEADER)
+        local = self._chains.pieces.stream[found.piece[small]]
+        stream = self._who[local]
+        asks = self._table.client[stream >> 1] == stream & 1
+        local, first = np.unique(local[asks], return_index=True)
+        start = found.start[small[asks][first]]
+        place = np.searchsorted(self._chains.stream[index], local)
+        at[place], ended[place], behind[place] = start, BAD, -1
+        end = self._chains.end[index[place]]
+        low, high = (np.searchsorted(found.start, each) for each in (start, end))
+        return found.without(found.start[ranges(low, high - low)[0]])
 
-        `at`: where the walk of each of these streams ended.
+    def _take_back(self, index: Int64, at: Int64, since: Int64) -> Int64:
+        """Give up the last frames of these streams from one on in which others begin: then its size
+        was wrong, and so is all that seemed to follow. Where these begin; -1 for streams in which
+        that cannot be seen.
+
+        `at`: where the walk of each came to something that is not right. `since`: addresses before
+        which nothing is given up.
         """
-        every, none = Found.joined(found), np.full(len(at), -1)
-        frame = np.searchsorted(every.start, at) - 1
-        if not (frame >= 0).any():
-            return found, none
-        self._note()
-        start = every.start[frame]
-        place = self._seeker.inside(self._chains, index, self._stream[index], start)
-        suits = (frame >= 0) & (start + 4 + every.size[frame] == at) & (place < at)
-        place = np.where(suits, place, none)
+        known = self._noted
+        self._found = [Found.joined(self._found[:known]), Found.joined(self._found[known:])]
+        self._noted = 1
+        every = Found.joined(self._found)
+        place, first = np.full(len(at), -1), np.zeros(len(at), np.int64)
+        since = np.maximum(since, self._chains.address[self._chains.first[index]])
+        behind, frame = at.copy(), np.searchsorted(every.start, at) - 1
+        last, live = frame.copy(), np.arange(len(at))
+        for _ in range(BACK):
+            live = live[frame[live] >= 0]
+            start = every.start[frame[live]]
+            follows = start + 4 + every.size[frame[live]] == behind[live]
+            live = live[follows & (start >= since[live])]
+            if not len(live):
+                break
+            start, some = every.start[frame[live]], index[live]
+            found = self._seeker.inside(self._chains, some, self._stream[some], start, behind[live])
+            good = live[found >= 0]
+            place[good], first[good] = found[found >= 0], frame[good]
+            behind[live] = start
+            frame[live] -= 1
         some = np.flatnonzero(place >= 0)
-        self._tell_long(index[some], start[some], place[some])
-        kept = np.delete(np.arange(len(every.start)), frame[some])
-        return [Found(every.start[kept], every.size[kept], every.piece[kept])], place
+        self._tell_long(index[some], every.start[first[some]], place[some])
+        gone = every.start[ranges(first[some], last[some] + 1 - first[some])[0]]
+        self._found = [each.without(gone) for each in self._found]
+        return place
 
     def _tell_long(self, index: Int64, at: Int64, place: Int64) -> None:
         """Say that messages begin inside those at some addresses."""
@@ -271,22 +312,31 @@ class Walk:
         space = self._chains.space
         return space.number(np.minimum(at, space.size), "i4").astype(np.int64)
 
-    def _look_inside(self, index: Int64) -> None:
-        """A message that is not whole yet may have a wrong size: others begin inside it."""
+    def _look_inside(self) -> None:
+        """A message that is not whole yet may have a wrong size: others begin inside it, or inside
+        those shortly before it, if it does not begin a segment."""
         streams, chains = self._streams, self._chains
         boundary, frame_end = streams.flat("boundary"), streams.flat("frame_end")
+        expected = streams.flat("expected")
+        index = np.arange(len(self._stream))
         self._note()
         for _ in range(RESYNCS):
             stream = self._stream[index]
-            cut = (streams.flat("sync")[stream] == FRAMED) & (frame_end[stream] >= 0)
+            cut = (streams.flat("sync")[stream] == FRAMED) & (boundary[stream] < expected[stream])
             index, stream = index[cut], stream[cut]
             at = chains.address_of(index, boundary[stream])
-            place = self._seeker.inside(chains, index, stream, at)
-            some = place >= 0
-            if not some.any():
+            place = self._seeker.inside(chains, index, stream, at, chains.end[index])
+            doubted = np.flatnonzero((place >= 0) | (chains.address[chains.piece_of(at)] != at))
+            back = np.full(len(index), -1)
+            near = at[doubted] - SEEK_BYTES
+            back[doubted] = self._take_back(index[doubted], at[doubted], near)
+            some = np.flatnonzero((place >= 0) & (back < 0))
+            self._tell_long(index[some], at[some], place[some])
+            place = np.where(back < 0, place, back)
+            some = np.flatnonzero(place >= 0)
+            if not len(some):
                 break
-            index, stream, at, place = index[some], stream[some], at[some], place[some]
-            self._tell_long(index, at, place)
+            index, stream, place = index[some], stream[some], place[some]
             boundary[stream] = chains.position_of(index, place)
             frame_end[stream] = NEVER
             self._all(index)

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from dissector import open_capture
 from dissector.errors import CaptureError
 from dissector.packets import open_packets
+from dissector.packets.block import SYN
 from tests.robustness.robustness_damage import CAPTURES, Damage, Recording
 
 SAME = (
@@ -41,7 +42,7 @@ _TIMES = 2
 """Columns in which an exchange must not change."""
 _SENDER = ("src_low", "src_port", "dst_low", "dst_port")
 _RANGE = ("seq", "length")
-_PACKETS = ("number", "time", *_SENDER, *_RANGE)
+_PACKETS = ("number", "time", "flags", *_SENDER, *_RANGE)
 Row = dict[str, Any]
 
 
@@ -226,6 +227,8 @@ def _packets(path: str | Path) -> Packets:
     source = open_packets([path])
     parts: dict[str, list[NDArray[Any]]] = {name: [] for name in _PACKETS}
     while (block := source.read(0)) is not None:
-        for name, columns in parts.items():
-            columns.append(getattr(block, name).copy())
-    return Packets({name: np.concatenate(columns) for name, columns in parts.items()})
+        for name, each in parts.items():
+            each.append(getattr(block, name).copy())
+    columns = {name: np.concatenate(each) for name, each in parts.items()}
+    columns["seq"] = columns["seq"] + (columns["flags"] & SYN != 0)  # a SYN comes before its bytes
+    return Packets(columns)
