@@ -57,10 +57,13 @@ class Found:
             np.concatenate([each.piece for each in parts] or none)[order],
         )
 
+    def where(self, chosen: Bools) -> Found:
+        """Some of them."""
+        return Found(self.start[chosen], self.size[chosen], self.piece[chosen])
+
     def without(self, start: Int64) -> Found:
         """Those that begin elsewhere than at these addresses."""
-        kept = ~np.isin(self.start, start)
-        return Found(self.start[kept], self.size[kept], self.piece[kept])
+        return self.where(~np.isin(self.start, start))
 
 
 @dataclass(slots=True)

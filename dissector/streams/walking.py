@@ -31,8 +31,8 @@ from dissector.streams.table import (
 BACK = 8
 """Frames that are doubted where a chain comes to what cannot be: behind a wrong size, some bytes
 may be sizes by chance."""
-REQUEST_HEADER = 8
-"""Bytes of the smallest one: API, version, correlation id."""
+_HEADERS = 4, 8
+"""Bytes of the smallest header of a response and of a request: correlation id; API and version."""
 MANY = 3
 """Times that the chain of a stream has to be sought before all places are judged at once."""
 
@@ -130,16 +130,18 @@ class Walk:
         boundary, frame_end = self._streams.flat("boundary"), self._streams.flat("frame_end")
         at = self._chains.address_of(index, boundary[stream])
         found, at, ended, behind = self._chains.walk(index, at)
-        if any((each.size < REQUEST_HEADER).any() for each in found):
-            found = [self._before_small(Found.joined(found), index, at, ended, behind)]
-        again = np.flatnonzero(ended == BAD)
-        if len(again):
+        bad = np.flatnonzero(ended == BAD)
+        small, start = self._small(index, found)
+        if len(bad) or len(small):
             self._note()
         self._found += found
-        if len(again):
-            place = self._take_back(index[again], at[again], at[again] - FAR)
-            again = again[place >= 0]
-            at[again], ended[again] = place[place >= 0], WHOLE
+        again = np.zeros(0, np.int64)
+        for some, where in ((small, start), (bad, at[bad])):
+            place = self._take_back(index[some], where, where - FAR)
+            back = some[place >= 0]
+            self._drop(index[back], where[place >= 0])
+            at[back], ended[back], behind[back] = place[place >= 0], WHOLE, -1
+            again = np.union1d(again, back)
         boundary[stream] = self._chains.position_of(index, at)
         frame_end[stream] = np.where(behind < 0, NEVER, self._chains.position_of(index, behind))
         broken = np.flatnonzero((ended == LOST) | (ended == BAD))
@@ -151,21 +153,28 @@ class Walk:
         self._lose(stream[broken])
         return index[np.union1d(broken, again)]
 
-    def _before_small(
-        self, found: Found, index: Int64, at: Int64, ended: Int64, behind: Int64
-    ) -> Found:
-        """Let the walk of a client's stream end where a request would be less than its header."""
-        small = np.flatnonzero(found.size < REQUEST_HEADER)
-        local = self._chains.pieces.stream[found.piece[small]]
+    def _small(self, index: Int64, found: list[Found]) -> tuple[Int64, Int64]:
+        """Which of these streams have frames of less than a header, and where the first of each is.
+
+        Such frames can be: tokens of SASL have no header, and may be empty. But mostly they are not
+        where a frame begins.
+        """
+        some = Found.joined([each.where(each.size < _HEADERS[-1]) for each in found])
+        local = self._chains.pieces.stream[some.piece]
         stream = self._who[local]
         asks = self._table.client[stream >> 1] == stream & 1
-        local, first = np.unique(local[asks], return_index=True)
-        start = found.start[small[asks][first]]
-        place = np.searchsorted(self._chains.stream[index], local)
-        at[place], ended[place], behind[place] = start, BAD, -1
-        end = self._chains.end[index[place]]
-        low, high = (np.searchsorted(found.start, each) for each in (start, end))
-        return found.without(found.start[ranges(low, high - low)[0]])
+        less = some.where(some.size < np.array(_HEADERS)[asks.astype(np.int64)])
+        local, first = np.unique(self._chains.pieces.stream[less.piece], return_index=True)
+        return np.searchsorted(self._chains.stream[index], local), less.start[first]
+
+    def _drop(self, index: Int64, at: Int64) -> None:
+        """Give up all frames of these streams from some addresses on."""
+        if len(index):
+            for number, each in enumerate(self._found):
+                low = np.searchsorted(each.start, at)
+                high = np.searchsorted(each.start, self._chains.end[index])
+                gone = ranges(low, np.maximum(high - low, 0))[0]
+                self._found[number] = each.without(each.start[gone])
 
     def _take_back(self, index: Int64, at: Int64, since: Int64) -> Int64:
         """Give up the last frames of these streams from one on in which others begin: then its size
@@ -175,6 +184,8 @@ class Walk:
         `at`: where the walk of each came to something that is not right. `since`: addresses before
         which nothing is given up.
         """
+        if not len(at):
+            return np.zeros(0, np.int64)
         known = self._noted
         self._found = [Found.joined(self._found[:known]), Found.joined(self._found[known:])]
         self._noted = 1

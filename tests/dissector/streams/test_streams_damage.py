@@ -162,3 +162,48 @@ def test_a_message_of_which_the_end_is_missing_is_cut_and_no_more(cut: int) -> N
     out = dissect([*dialogue.packets[:-1], replace(last, payload=last.payload[:cut])])
     assert out.kinds() == ["cut_message"]
     assert out.frames[-1].message == last.payload[4:cut]
+
+
+@pytest.mark.parametrize("last_byte", range(0, 256, 5))
+@pytest.mark.parametrize("end", [0, 1])
+@pytest.mark.parametrize("number", [0, 4])
+def test_any_wrong_size_among_small_messages(end: int, number: int, last_byte: int) -> None:
+    """Behind it some bytes are sizes by chance, and the last of them may reach the end. One that
+    ends where another message does says nothing."""
+    said = [[request(63, 1, each, bytes(22)) for each in range(14)],
+            [response(each, bytes(11)) for each in range(14)]]  # fmt: skip
+    wrong = bytearray(said[end][number])
+    last_byte += (4 + last_byte) % len(wrong) == 0
+    wrong[3] = last_byte
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    for at in range(len(said[0])):
+        for each in (0, 1):
+            one.packet(each, bytes(wrong) if (each, at) == (end, number) else said[each][at])
+    found = dissect(dialogue.packets).messages()
+    del said[end][number]
+    for mine, messages in zip(found, said, strict=True):
+        assert {each[4:] for each in messages} <= {*mine}
+
+
+def test_a_whole_request_between_a_hole_and_a_damaged_one() -> None:
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    for number, each in enumerate(ASKED):
+        damaged = each[:4] + bytes(byte ^ 0xFF for byte in each[4:])
+        one.client(damaged if number == 3 else each, sent=number != 1)
+    found = dissect(dialogue.packets).messages()[0]
+    assert {each[4:] for at, each in enumerate(ASKED) if at not in (1, 3)} <= {*found}
+
+
+def test_small_numbers_within_a_response_are_no_response() -> None:
+    """A size of 53,764 and the awaited correlation id, as fields that stand side by side."""
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    large = response(1, b"\0\0\xd2\x04\0\0\0\x02\xff" * 400)
+    for number in (1, 2):
+        one.client(ASKED[number])
+    one.broker(large[:74], sent=False)
+    one.broker(large[74:])
+    one.broker(ANSWERS[2])
+    assert dissect(dialogue.packets).messages()[1] == [ANSWERS[2][4:]]
