@@ -13,7 +13,9 @@ import os
 import sys
 import time
 from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.robustness.robustness_damage import (
@@ -68,6 +70,14 @@ def survey(
     return figures
 
 
+def survey_of(
+    path: Path, places: int | None, shift: int, until: float, verbose: bool
+) -> tuple[dict[str, Figures], bool]:
+    """The same, of a recording's file; and whether it came to its end."""
+    figures = survey(recording(path), places, shift, until=until, verbose=verbose)
+    return figures, time.monotonic() < until
+
+
 def table(figures: dict[str, Figures]) -> str:
     """A line for each kind of damage."""
     lines = [f"{'damage':10}{'copies':>10}{'places':>12}{'untouched':>14}{'missing':>10}"]
@@ -86,22 +96,26 @@ def main() -> int:
     parser.add_argument("--shift", type=int, default=0, help="other places")
     parser.add_argument("--exhaustive", action="store_true", help="every place; takes hours")
     parser.add_argument("--seconds", type=int, default=None, help="begin no copy after so long")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="captures at a time")
     parser.add_argument("--verbose", action="store_true", help="say what is missing")
     options = parser.parse_args()
     os.nice(10)
     places = None if options.exhaustive else options.places
     until = math.inf if options.seconds is None else time.monotonic() + options.seconds
-    wholes = [recording(path) for path in options.captures or recordings()]
+    paths = [*(options.captures or recordings())]
     if options.exhaustive:
-        wholes.sort(key=lambda whole: len(whole.begin))
+        paths.sort(key=lambda path: len(recording(path).begin))
+    work = partial(
+        survey_of, places=places, shift=options.shift, until=until, verbose=options.verbose
+    )
     total: dict[str, Figures] = defaultdict(Figures)
     done = 0
-    for whole in wholes:
-        figures = survey(whole, places, options.shift, until=until, verbose=options.verbose)
-        for kind, each in figures.items():
-            total[kind].add(each)
-        done += time.monotonic() < until
-    print(f"{done} of {len(wholes)} captures; untouched: exchanges of all copies\n")
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for figures, is_done in pool.map(work, paths):
+            for kind, each in figures.items():
+                total[kind].add(each)
+            done += is_done
+    print(f"{done} of {len(paths)} captures; untouched: exchanges of all copies\n")
     print(table(total))
     return int(any(each.missing for each in total.values()))
 
