@@ -4,36 +4,66 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
 
-from dealing import CAPTURES, SOME_TABLES, deal, on_one_machine, same_rows
+from dealing import CAPTURES, RECORDINGS, SOME_TABLES, apart, deal, on_one_machine, same_rows
 
-from bench.cluster import ENVIRONMENT, cluster, kill
+from bench.cluster import ENVIRONMENT, Cluster, cluster, kill
 
 DRIVER = Path(__file__).with_name("cluster_driver.py")
+
+
+@contextmanager
+def driven(running: Cluster, output: Path, paths: Sequence[str]) -> Iterator[None]:
+    """What is within happens when all is dissected, and nothing is written."""
+    driver = subprocess.Popen(
+        [sys.executable, DRIVER, running.master, output, *paths],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT,
+    )  # fmt: skip
+    assert driver.stdout is not None
+    try:
+        assert driver.stdout.readline() == "dissected\n"
+        yield
+        driver.communicate("go on\n", timeout=300)
+    finally:
+        driver.kill()
+    assert driver.returncode == 0
+
+
+def compare(folder: Path, paths: Sequence[str]) -> None:
+    """Raises AssertionError where its tables are not those of one process."""
+    on_one_machine(paths, SOME_TABLES, folder / "expected")
+    for name in SOME_TABLES:
+        same_rows(folder / "tables" / name, folder / "expected" / name)
 
 
 def test_a_worker_that_is_killed_in_mid_job_takes_nothing_with_it(
     java: None, tmp_path: Path
 ) -> None:
     paths = deal(CAPTURES / "kafka-4-quorum.pcap.zst", tmp_path, 6, shuffled=True)
+    with cluster(tmp_path) as running, driven(running, tmp_path / "tables", paths):
+        kill(running.workers[0])  # with what it keeps of packets and of rows
+    compare(tmp_path, paths)
+
+
+@pytest.mark.parametrize("shuffled", [False, True], ids=["rotated", "shuffled"])
+@pytest.mark.parametrize("files", [1, 2, 7, 50])
+def test_every_recording(
+    slow: None, java: None, tmp_path: Path, files: int, shuffled: bool
+) -> None:
     with cluster(tmp_path) as running:
-        driver = subprocess.Popen(
-            [sys.executable, DRIVER, running.master, tmp_path / "tables", *paths],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT,
-        )  # fmt: skip
-        assert driver.stdout is not None
-        try:
-            assert driver.stdout.readline() == "dissected\n"
-            kill(running.workers[0])  # with what it keeps of packets and of rows
-            driver.communicate("go on\n", timeout=300)
-        finally:
-            driver.kill()
-    assert driver.returncode == 0
-    on_one_machine(paths, SOME_TABLES, tmp_path / "expected")
-    for name in SOME_TABLES:
-        same_rows(tmp_path / "tables" / name, tmp_path / "expected" / name)
+        for number, group in enumerate(apart(RECORDINGS)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            paths = [
+                part for each in group for part in deal(each, folder, files, shuffled=shuffled)
+            ]
+            with driven(running, folder / "tables", paths):
+                pass
+            compare(folder, paths)
