@@ -66,6 +66,11 @@ def deal(path: Path, folder: Path, files: int, *, shuffled: bool = False) -> lis
     return [str(each) for each in paths]
 
 
+def every(recordings: Sequence[Path], folder: Path, files: int, shuffled: bool) -> list[str]:
+    """All of these recordings, each dealt to so many files."""
+    return [part for path in recordings for part in deal(path, folder, files, shuffled=shuffled)]
+
+
 def apart(paths: Iterable[Path]) -> list[list[Path]]:
     """The recordings in groups of which no two have connections between the same ends: what is one
     capture then is as if each were alone."""

@@ -12,7 +12,16 @@ import pytest
 
 pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
 
-from dealing import CAPTURES, RECORDINGS, SOME_TABLES, apart, deal, on_one_machine, same_rows
+from dealing import (
+    CAPTURES,
+    RECORDINGS,
+    SOME_TABLES,
+    apart,
+    deal,
+    every,
+    on_one_machine,
+    same_rows,
+)
 
 from bench.cluster import ENVIRONMENT, Cluster, cluster, kill
 
@@ -61,9 +70,7 @@ def test_every_recording(
         for number, group in enumerate(apart(RECORDINGS)):
             folder = tmp_path / str(number)
             folder.mkdir()
-            paths = [
-                part for each in group for part in deal(each, folder, files, shuffled=shuffled)
-            ]
+            paths = every(group, folder, files, shuffled)
             with driven(running, folder / "tables", paths):
                 pass
             compare(folder, paths)

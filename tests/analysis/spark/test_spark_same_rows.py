@@ -18,6 +18,7 @@ from dealing import (
     TABLES,
     apart,
     deal,
+    every,
     on_one_machine,
     plain,
     same_rows,
@@ -60,11 +61,6 @@ def compare(
                 assert rows == same_rows(output / name, folder / "one" / name)
                 assert rows or name != "exchanges"
     shutil.rmtree(folder)
-
-
-def every(recordings: Sequence[Path], folder: Path, files: int, shuffled: bool) -> list[str]:
-    """All of them, each dealt to so many files."""
-    return [part for path in recordings for part in deal(path, folder, files, shuffled=shuffled)]
 
 
 def test_packets_shuffled_between_files(spark: SparkSession, tmp_path: Path) -> None:
