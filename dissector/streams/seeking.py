@@ -20,7 +20,6 @@ from dissector.streams.bytespace import ranges
 from dissector.streams.framing import Chains
 from dissector.streams.judging import BORDER_BITS, NO, REQUEST_HEAD, UNCLEAR, YES, Judge
 from dissector.streams.limits import SEEK_BYTES
-from dissector.streams.segments import BLOCK
 from dissector.streams.table import (
     KAFKA,
     OTHER,
@@ -173,8 +172,9 @@ class Seeker:
         last = np.minimum(np.searchsorted(chains.address, until), chains.first[index + 1])
         count = np.maximum(last - first, 0)
         piece, owner = ranges(first, count)[0], np.repeat(np.arange(len(index)), count)
-        there = chains.pieces.held[piece] == BLOCK  # of others only one time is known
-        there &= chains.address[piece] != at[owner] + 4  # a size may travel alone
+        # A size may travel alone.
+        alone = chains.address[chains.piece_of(at)] == at
+        there = (chains.address[piece] != at[owner] + 4) | ~alone[owner]
         piece, owner = piece[there], owner[there]
         place, who = chains.address[piece], stream[owner]
         asks = self._table.client[who >> 1] == who & 1

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from analysis.spark.schemas import to_spark
 from analysis.spark.writing import Folder
+from bench import inputs
 from dissector.capture import open_capture
 from dissector.packets import open_packets
 from dissector.packets.inputs import ByteInput
@@ -69,6 +70,16 @@ def deal(path: Path, folder: Path, files: int, *, shuffled: bool = False) -> lis
 def every(recordings: Sequence[Path], folder: Path, files: int, shuffled: bool) -> list[str]:
     """All of these recordings, each dealt to so many files."""
     return [part for path in recordings for part in deal(path, folder, files, shuffled=shuffled)]
+
+
+def made(kind: str, folder: Path, size: int) -> Path:
+    """A capture of so many bytes, of many connections: many blocks, many splits."""
+    source, connections = {"chatter": ("chatter-mock", 200), "bulk": ("bulk-tansu", 8)}[kind]
+    one = inputs.Input(
+        str(folder / "large"), CAPTURES / f"{source}.pcap.zst", connections, bytes=size
+    )
+    inputs.make(one)
+    return one.path
 
 
 def apart(paths: Iterable[Path]) -> list[list[Path]]:

@@ -19,6 +19,7 @@ from dealing import (
     apart,
     deal,
     every,
+    made,
     on_one_machine,
     same_rows,
 )
@@ -74,3 +75,15 @@ def test_every_recording(
             with driven(running, folder / "tables", paths):
                 pass
             compare(folder, paths)
+
+
+@pytest.mark.parametrize("shuffled", [False, True], ids=["rotated", "shuffled"])
+@pytest.mark.parametrize("files", [1, 2, 7, 50])
+@pytest.mark.parametrize("kind", ["chatter", "bulk"])
+def test_a_larger_one(
+    slow: None, java: None, tmp_path: Path, kind: str, files: int, shuffled: bool
+) -> None:
+    paths = deal(made(kind, tmp_path, 100_000_000), tmp_path, files, shuffled=shuffled)
+    with cluster(tmp_path) as running, driven(running, tmp_path / "tables", paths):
+        pass
+    compare(tmp_path, paths)

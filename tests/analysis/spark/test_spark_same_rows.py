@@ -19,6 +19,7 @@ from dealing import (
     apart,
     deal,
     every,
+    made,
     on_one_machine,
     plain,
     same_rows,
@@ -28,7 +29,6 @@ from pyspark.sql import SparkSession
 from analysis.spark import plan, splits
 from analysis.spark.options import Request
 from analysis.spark.writing import Folder
-from bench import inputs
 
 KEYS = str(CAPTURES / "kafka-4-tls.keys.log")
 SOME = [
@@ -85,16 +85,6 @@ def test_every_recording(
 ) -> None:
     for group in apart(RECORDINGS):
         compare(spark, tmp_path / "rows", every(group, tmp_path, files, shuffled))
-
-
-def made(kind: str, folder: Path, size: int) -> Path:
-    """A capture of so many bytes, of many connections: many blocks, many splits."""
-    source, connections = {"chatter": ("chatter-mock", 200), "bulk": ("bulk-tansu", 8)}[kind]
-    one = inputs.Input(
-        str(folder / "large"), CAPTURES / f"{source}.pcap.zst", connections, bytes=size
-    )
-    inputs.make(one)
-    return one.path
 
 
 def large(
