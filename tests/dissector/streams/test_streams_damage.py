@@ -207,3 +207,34 @@ def test_small_numbers_within_a_response_are_no_response() -> None:
     one.broker(large[74:])
     one.broker(ANSWERS[2])
     assert dissect(dialogue.packets).messages()[1] == [ANSWERS[2][4:]]
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_a_size_that_ends_four_bytes_before_what_follows(end: int) -> None:
+    """The last four bytes of that message are a size by chance."""
+    by_chance = b"\0\0\1\0"
+    said = [[request(63, 1, each, bytes(22) + by_chance) for each in range(8)],
+            [response(each, bytes(11) + by_chance) for each in range(8)]]  # fmt: skip
+    wrong = (len(said[end][2]) - 8).to_bytes(4, "big") + said[end][2][4:]
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    for at in range(8):
+        for each in (0, 1):
+            one.packet(each, wrong if (each, at) == (end, 2) else said[each][at])
+    found = dissect(dialogue.packets).messages()
+    del said[end][2]
+    for mine, messages in zip(found, said, strict=True):
+        assert {each[4:] for each in messages} <= {*mine}
+
+
+def test_responses_behind_a_hole_in_a_message_whose_size_is_wrong() -> None:
+    """They wait for the hole to be filled until the capture ends."""
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    for each in ASKED[:4]:
+        one.client(each)
+    one.broker(ANSWERS[0])
+    one.broker((65_000).to_bytes(4, "big") + ANSWERS[1][4:])
+    one.broker(ANSWERS[2], sent=False)
+    one.broker(ANSWERS[3])
+    assert dissect(dialogue.packets).messages()[1] == [ANSWERS[0][4:], ANSWERS[3][4:]]
