@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 
 from analysis.spark.dissection import SPARK_PARCEL, parcel, unpack
+from analysis.spark.plan import mapped
 from analysis.spark.session import local
 from dissector.packets.block import Int64
 from dissector.spool import TOPIC_COLUMNS
@@ -51,9 +52,9 @@ def due(
                 if len(chosen):
                     yield parcel(each["kind"], chosen)
 
-    late = parcels.mapInArrow(lambda batches: part(batches, late=True), SPARK_PARCEL)
+    late = mapped(parcels, lambda batches: part(batches, late=True), SPARK_PARCEL)
     late.write.parquet(local(after / FOLDER))
-    return parcels.mapInArrow(lambda batches: part(batches, late=False), SPARK_PARCEL)
+    return mapped(parcels, lambda batches: part(batches, late=False), SPARK_PARCEL)
 
 
 def _lacks(rows: pa.RecordBatch, ids: pa.Array) -> NDArray[np.bool_]:

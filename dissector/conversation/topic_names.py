@@ -31,6 +31,8 @@ class TopicNames:
         """Take what messages tell of names and ids that stand side by side."""
         for group, column in facts.columns("topic_id"):
             beside = group.texts_beside(column, "topic", np.arange(len(column.row)))
+            if beside.null_count == len(beside):
+                continue
             for topic_id, name in distinct(group.uuid(column), beside):
                 if topic_id is not None and name is not None:
                     self.names[uuid_text(topic_id)] = name
@@ -75,14 +77,15 @@ class TopicNames:
 
 def _each_once(lists: pa.ListArray) -> pa.ListArray:
     """The same lists of texts, without what stood in each of them before."""
-    owner = pc.list_parent_indices(lists)
-    words = pa.table({"owner": owner, "word": pc.list_flatten(lists)})
-    words = words.append_column("at", pa.array(np.arange(len(owner))))
-    first = words.group_by(["owner", "word"]).aggregate([("at", "min")])["at_min"]
-    words = words.take(first.sort())
-    counts = np.bincount(words["owner"].to_numpy(), minlength=len(lists))
+    words = pc.list_flatten(lists)
+    encoded = words.dictionary_encode()
+    owner = pc.list_parent_indices(lists).to_numpy()
+    codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
+    pairs = owner * (len(encoded.dictionary) + 1) + codes
+    first = np.sort(np.unique(pairs, return_index=True)[1])
+    counts = np.bincount(owner[first], minlength=len(lists))
     offsets = pa.array(np.append(0, np.cumsum(counts)), pa.int32())
-    return pa.ListArray.from_arrays(offsets, words["word"].combine_chunks(), mask=lists.is_null())
+    return pa.ListArray.from_arrays(offsets, words.take(pa.array(first)), mask=lists.is_null())
 
 
 def uuid_text(raw: bytes) -> str:
