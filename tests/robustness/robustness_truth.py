@@ -75,7 +75,7 @@ class Truth:
     def found(self, damage: Damage) -> Counter[tuple[Any, ...]]:
         """The exchanges that are there in a damaged copy."""
         with _file(damage.data) as path, suppress(CaptureError):
-            return self._counted(_rows(_read(self.name, path)["exchanges"]), damage)
+            return self._counted(_rows(_read(self.name, path, "exchanges")["exchanges"]), damage)
         return Counter()
 
     def _counted(self, rows: Iterable[tuple[Any, ...]], damage: Damage) -> Counter[tuple[Any, ...]]:
@@ -94,11 +94,9 @@ def _file(data: bytes) -> Iterator[str]:
         yield file.name
 
 
-def _read(name: str, path: str) -> dict[str, pa.Table]:
+def _read(name: str, path: str, *tables: str) -> dict[str, pa.Table]:
     keys = CAPTURES / f"{name.partition('.')[0]}.keys.log"
-    return open_capture(path, keylog=keys if keys.exists() else None).tables(
-        ["exchanges", "connections"]
-    )
+    return open_capture(path, keylog=keys if keys.exists() else None).tables(tables)
 
 
 def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
@@ -114,7 +112,7 @@ def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
 def truth(whole: Recording) -> Truth:
     """What a recording says as it is."""
     with _file(whole.data) as path:
-        tables = _read(whole.name, path)
+        tables = _read(whole.name, path, "exchanges", "connections")
         packets = _packets(path)
     table = tables["exchanges"]
     connections = tables["connections"].select(["connection_id", "tls_version"]).to_pylist()
