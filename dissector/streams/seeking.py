@@ -205,7 +205,9 @@ class Seeker:
         undecided = table.protocol[row] == UNDECIDED
         if undecided.any():
             alone = table.packets[row, 1 - (stream & 1)] == 0
-            good &= (~undecided | asks | (alone & self._judge.is_broker(row).any(1)))[owner]
+            may = (~undecided | asks | (alone & self._judge.is_broker(row).any(1)))[owner]
+            unclear |= good & ~may  # its requests may yet tell
+            good &= may
             some = np.flatnonzero(good & (undecided & asks)[owner])
             good[some] = False
             good[some[self._proven(chains, index[owner[some]], stream[owner[some]], at[some])]] = (

@@ -238,3 +238,16 @@ def test_responses_behind_a_hole_in_a_message_whose_size_is_wrong() -> None:
     one.broker(ANSWERS[2], sent=False)
     one.broker(ANSWERS[3])
     assert dissect(dialogue.packets).messages()[1] == [ANSWERS[0][4:], ANSWERS[3][4:]]
+
+
+@pytest.mark.parametrize("block", [1 << 20, 4])
+def test_responses_whose_first_request_comes_to_nothing(block: int) -> None:
+    """They wait with the other requests, which a hole holds up."""
+    packets = told(ANSWERS).packets
+    damaged = packets[3]
+    assert damaged.payload == ASKED[0]
+    packets[3] = replace(damaged, seq=damaged.seq - 4)
+    out = dissect(packets, cuts=range(block, len(packets), block))
+    requests, responses = out.messages()
+    assert requests[-11:] == [each[4:] for each in ASKED[1:]]
+    assert responses[-11:] == [each[4:] for each in ANSWERS[1:]]
