@@ -34,6 +34,10 @@ SIZE_BITS = 6
 """Of a response: its size, and a correlation id that is not negative."""
 CORRELATION_BITS = 31
 """Of a correlation id that is known to the last bit, less what `SIZE_BITS` counts of it."""
+RESERVED = (1 << 31) - 8
+"""From here on Java's clients number what they say for SASL, beside all else (KIP-368)."""
+RESERVED_BITS = 18
+"""Of such a correlation id: less than 28, since the largest number is a frequent value."""
 BORDER_BITS = 10
 """Of a place where a segment begins: one in about 1,448 bytes."""
 
@@ -120,14 +124,15 @@ class Judge:
         self._streams.flat("has_correlation")[stream] = True
 
     def verdicts(
-        self, chains: Chains, at: Int64, index: Int64, stream: Int64, asks: Bools, bits: int
-    ) -> Int64:
+        self, chains: Chains, at: Int64, index: Int64, stream: Int64, asks: Bools,
+        bits: int | Int64,
+    ) -> Int64:  # fmt: skip
         """YES, NO or UNCLEAR for each place, of which `bits` speak already.
 
         Walks the chain that begins there, for up to `HOPS` frames.
         """
         here, end = at.copy(), chains.end[index]
-        score = np.full(len(at), float(bits))
+        score = np.zeros(len(at)) + bits
         verdict = np.full(len(at), UNCLEAR)
         before = np.full(len(at), NEVER)
         live = np.arange(len(at))
@@ -233,6 +238,7 @@ class Judge:
         low, high, known = self.awaited(stream)
         near = known & (correlation >= low) & (correlation <= high)
         bits = SIZE_BITS + near * (CORRELATION_BITS - np.log2(high - low + 1))
+        bits += (correlation >= RESERVED) * RESERVED_BITS
         bits *= size >= SMALLEST_RESPONSE
         return size, verdict, np.where(verdict == YES, bits, 0.0)
 

@@ -109,8 +109,10 @@ class Seeker:
         strange = np.flatnonzero((protocol == OTHER) & self._judge.is_broker(row)[servers])
         end = chains.end[index[strange]]
         protocol[strange] = self._strange(chains, at[strange], end, row[strange])
-        # What is damaged may be the first request: others tell, as where the SYN was not seen.
-        damaged = strange[protocol[strange] == OTHER]
+        # What is damaged, or lost in part, may be the first request: others tell, as where the SYN
+        # was not seen.
+        lost = (verdict == UNCLEAR) & (chains.there_until(at) < chains.end[index])
+        damaged = np.append(strange[protocol[strange] == OTHER], np.flatnonzero(lost))
         protocol[damaged] = UNDECIDED
         self._streams.at_head[row[damaged]] = False
         table.protocol[row] = protocol
@@ -172,15 +174,12 @@ class Seeker:
         last = np.minimum(np.searchsorted(chains.address, until), chains.first[index + 1])
         count = np.maximum(last - first, 0)
         piece, owner = ranges(first, count)[0], np.repeat(np.arange(len(index)), count)
-        # A size may travel alone.
-        alone = chains.address[chains.piece_of(at)] == at
-        there = (chains.address[piece] != at[owner] + 4) | ~alone[owner]
-        piece, owner = piece[there], owner[there]
         place, who = chains.address[piece], stream[owner]
         asks = self._table.client[who >> 1] == who & 1
         # No bits for the border: the message around it is as likely to be good, and then a segment
-        # begins inside it by chance.
-        verdict = self._judge.verdicts(chains, place, index[owner], who, asks, 0)
+        # begins inside it by chance. Less for its body: its size may travel alone.
+        bits = np.where(place == at[owner] + 4, -BORDER_BITS, 0)
+        verdict = self._judge.verdicts(chains, place, index[owner], who, asks, bits)
         good = verdict == YES
         return _first(len(index), owner[good], place[good])
 

@@ -13,7 +13,7 @@ from dissector.problems import Problem
 from dissector.streams.bytespace import ranges
 from dissector.streams.frames import FrameBlock
 from dissector.streams.framing import BAD, FAR, LOST, WHOLE, Chains, Found
-from dissector.streams.judging import Judge
+from dissector.streams.judging import RESERVED, Judge
 from dissector.streams.limits import RESYNCS, SEEK_BYTES
 from dissector.streams.seeking import Seeker
 from dissector.streams.segments import last_of_each
@@ -304,8 +304,14 @@ class Walk:
         stream = self._who[chains.pieces.stream[found.piece]]
         client = self._table.client[stream >> 1]
         asks, answers = client == stream & 1, client == 1 - (stream & 1)
+        number = self._correlation(found.start + np.where(asks, 8, 4))
+        asks &= number < RESERVED
+        answers &= number < RESERVED
+        if answers.any():
+            last = np.flatnonzero(answers)[last_of_each(stream[answers])]
+            self._judge.note_responses(stream[last], number[last])
         if asks.any():
-            who, number = stream[asks], self._correlation(found.start[asks] + 8)
+            who, number = stream[asks], number[asks]
             last = last_of_each(who)
             first = np.append(0, last[:-1] + 1)
             falls = np.append(False, number[1:] <= number[:-1])
@@ -314,9 +320,6 @@ class Walk:
                 who[last], np.minimum.reduceat(number, first), np.maximum.reduceat(number, first),
                 np.logical_or.reduceat(falls, first),
             )  # fmt: skip
-        if answers.any():
-            last = np.flatnonzero(answers)[last_of_each(stream[answers])]
-            self._judge.note_responses(stream[last], self._correlation(found.start[last] + 4))
 
     def _correlation(self, at: Int64) -> Int64:
         """The correlation ids at these addresses, which may lie behind all that is there."""

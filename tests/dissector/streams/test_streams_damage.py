@@ -251,3 +251,44 @@ def test_responses_whose_first_request_comes_to_nothing(block: int) -> None:
     requests, responses = out.messages()
     assert requests[-11:] == [each[4:] for each in ASKED[1:]]
     assert responses[-11:] == [each[4:] for each in ANSWERS[1:]]
+
+
+@pytest.mark.parametrize("left", [1, 3, 4, 13])
+def test_a_first_request_of_which_a_few_bytes_are_left(left: int) -> None:
+    packets = told(ANSWERS).packets
+    first = packets[3]
+    assert first.payload == ASKED[0]
+    packets[3] = replace(first, seq=first.seq - len(first.payload) + left)
+    requests, responses = dissect(packets).messages()
+    assert requests == [each[4:] for each in ASKED[1:]]
+    assert responses[-11:] == [each[4:] for each in ANSWERS[1:]]
+
+
+def test_what_follows_the_last_four_bytes_of_a_message_that_another_covers() -> None:
+    """These are a size by chance, as if it travelled alone."""
+    said = [request(63, 1, each, bytes(22) + b"\0\0\1\0") for each in range(10)]
+    said[1] = request(62, 1, 1, bytes(150))
+    covered = 4 * len(said[2]) - 4
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    for number, each in enumerate(said):
+        one.client(each)
+        one.broker(response(number, NO_ERROR))
+    packets = [
+        replace(each, seq=each.seq + covered) if each.payload == said[1] else each
+        for each in dialogue.packets
+    ]
+    requests = dissect(packets).messages()[0]
+    assert requests == [each[4:] for each in (said[0], said[1], *said[6:])]
+
+
+def test_a_last_response_behind_a_hole_whose_client_also_said_sasl() -> None:
+    """Java's numbers for that are the largest there are, and say nothing of others."""
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    numbers = [0, 2**31 - 8, 2**31 - 7, 1, 2]
+    for number in numbers:
+        one.client(request(3, 1, number))
+        one.broker(response(number, NO_ERROR), sent=number != 1)
+    responses = dissect(dialogue.packets).messages()[1]
+    assert responses == [response(each, NO_ERROR)[4:] for each in numbers if each != 1]
