@@ -6,7 +6,8 @@ A stream begins behind its SYN. Without one it begins with the lowest byte seen,
 A damaged answer to a SYN would put all that the broker says out of place. So it is not believed
 where the broker goes on with another number, and the client had acknowledged that one before it
 said anything itself. (Where a client's own SYN is damaged, the answer does not fit it: see
-`tracking`.)
+`tracking`.) Where only one end is in the capture, its SYN is not believed if what ends the
+handshake has the number of its first byte, and not the one behind the SYN.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Placer:
     def _correct(
         self, block: PacketBlock, assignment: Assignment, packet: Int64, seq: UInt32
     ) -> None:
-        """Put right the initial sequence numbers that damaged answers to SYNs told.
+        """Put right the initial sequence numbers that damaged SYNs, or answers to them, told.
 
         `packet`: the first one in which each of some streams says something, at `seq`.
         """
@@ -75,19 +76,22 @@ class Placer:
         local = assignment.local[packet]
         own, other = isn[who[local]], isn[who[local ^ 1]]
         of_client = self._table.client[who[local] >> 1] == local & 1
-        wrong = (own != NEVER) & (other != NEVER) & (seq != _behind(own)) & ~of_client
-        wrong = np.flatnonzero(wrong)
+        silent = self._table.packets.reshape(-1)[who[local ^ 1]] == 0
+        odd = (own != NEVER) & (seq != _behind(own))
+        wrong = np.flatnonzero(odd & (silent | (other != NEVER) & ~of_client))
         if not len(wrong):
             return
+        plain = (block.flags & (SYN | ACK | FIN | RST) == ACK) & (block.length == 0)
         first = np.full(len(who), -1)
-        first[local[wrong] ^ 1] = wrong
+        first[local[wrong] ^ ~silent[wrong]] = wrong
         told = first[assignment.local]
-        answers = (block.flags & (SYN | ACK | FIN | RST) == ACK) & (block.length == 0)
-        answer = np.flatnonzero((told >= 0) & answers)
+        answer = np.flatnonzero((told >= 0) & plain)
+        answer = answer[answer < packet[told[answer]]]
         told = told[answer]
-        answer_fits = (answer < packet[told]) & (block.ack[answer] == seq[told])
-        answer_fits &= block.seq[answer] == _behind(other[told])
-        right = np.unique(told[answer_fits])
+        number, begin = block.seq[answer], _behind(own)[told]
+        acknowledged = (block.ack[answer] == seq[told]) & (number == _behind(other[told]))
+        right = told[np.where(silent[told], number == seq[told], acknowledged)]
+        right = np.setdiff1d(right, told[silent[told] & (number == begin)])
         isn[who[local[right]]] = (seq[right] - np.uint32(1)).astype(np.int64)
 
     def _positions(self, assignment: Assignment, packet: Int64, number: UInt32) -> Int64:

@@ -85,6 +85,26 @@ def test_an_initial_sequence_number_that_is_damaged(wrong: int, end: int, ahead:
     assert out.problems == []
 
 
+@pytest.mark.parametrize("wrong", [1 << 24, 1 << 8, 1])
+@pytest.mark.parametrize("ahead", [1, -1])
+def test_an_initial_sequence_number_that_is_damaged_where_only_one_end_is_there(
+    wrong: int, ahead: int
+) -> None:
+    client, *rest = (each for each in told(ANSWERS).packets if each.source[1] == 40001)
+    damaged = replace(client, seq=(client.seq + ahead * wrong) % 2**32)
+    out = dissect([damaged, *rest])
+    assert out.messages() == ([each[4:] for each in ASKED], [])
+    assert out.problems == []
+
+
+def test_a_first_request_that_is_lost_is_no_damaged_syn() -> None:
+    packets = [each for each in told(ANSWERS).packets if each.source[1] == 40001]
+    assert packets[2].payload == ASKED[0]
+    out = dissect([*packets[:2], *packets[3:]])
+    assert out.messages()[0] == [each[4:] for each in ASKED[1:]]
+    assert int(out.streams.connections.lost.sum()) == len(ASKED[0])
+
+
 def test_a_first_answer_that_is_lost_is_no_damaged_syn() -> None:
     packets = told(ANSWERS).packets
     assert packets[5].payload == ANSWERS[0]
