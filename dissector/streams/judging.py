@@ -254,6 +254,14 @@ class Judge:
         next_one = np.minimum(np.maximum(low, latest[stream] + 1), high)
         return np.where(follows, next_one, low), high, has[client]
 
+    def is_strange(self, stream: Int64, correlation: Int64) -> Bools:
+        """Whether the clients of these streams cannot have used these correlation ids."""
+        low, high = self._streams.flat("correlation_from"), self._streams.flat("correlation")
+        client = stream ^ 1
+        outside = (correlation < low[client] - SLACK) | (correlation > high[client])
+        strange: Bools = self._streams.flat("has_correlation")[client] & outside
+        return strange
+
     def like_requests(self, window: UInt8) -> Int64:
         """Offsets at which the bytes that are nearly constant in a request are so."""
         count = len(window) - REQUEST_HEAD + 1

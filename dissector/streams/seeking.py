@@ -149,7 +149,10 @@ class Seeker:
         kafka = self._table.protocol[stream >> 1] == KAFKA
         for each in np.flatnonzero(kafka).tolist():
             until = int(found[each] if found[each] >= 0 else chains.end[index[each]])
-            place, tried = self._scan(chains, int(index[each]), int(stream[each]), until)
+            is_known = bool(found[each] >= 0)
+            place, tried = self._scan(
+                chains, int(index[each]), int(stream[each]), until, is_known=is_known
+            )
             found[each] = place if place >= 0 else found[each]
             pending[each] = tried if pending[each] < 0 else min(tried, int(pending[each]))
         self._move_on(chains, index, stream, np.flatnonzero(found < 0), pending)
@@ -256,9 +259,14 @@ class Seeker:
         tls = row[owner[looks_like_tls(head) & undecided[owner]]]
         table.protocol[tls[table.protocol[tls] == UNDECIDED]] = TLS
 
-    def _scan(self, chains: Chains, index: int, stream: int, end: int) -> tuple[int, int]:
+    def _scan(
+        self, chains: Chains, index: int, stream: int, end: int, *, is_known: bool
+    ) -> tuple[int, int]:
         """Try every byte of a stream that was not tried, up to the address `end`: the address of a
-        frame, or -1; and the first address that is to be tried again when more is there."""
+        frame, or -1; and the first address that is to be tried again when more is there.
+
+        `is_known`: a frame begins at `end`, so that none reaches over it.
+        """
         streams = self._streams
         one = np.array([index])
         scanned = max(streams.flat("scanned")[stream], streams.flat("boundary")[stream])
@@ -281,6 +289,8 @@ class Seeker:
             chains, at, np.full(len(at), index), who, np.full(len(at), asks), 0 if asks else _SMALL
         )
         good, unclear = at[verdict == YES], at[verdict == UNCLEAR]
+        if is_known:
+            good = good[good + 4 + chains.space.number(good, "i4") <= end]
         tried = int(unclear[0]) if len(unclear) else end - REQUEST_HEAD + 1
         streams.flat("scanned")[stream] = int(chains.position_of(one, np.array([tried]))[0])
         return (int(good[0]) if len(good) else -1), tried

@@ -14,7 +14,7 @@ from dissector.streams.bytespace import ranges
 from dissector.streams.frames import FrameBlock
 from dissector.streams.framing import BAD, FAR, LOST, WHOLE, Chains, Found
 from dissector.streams.judging import RESERVED, Judge
-from dissector.streams.limits import RESYNCS, SEEK_BYTES
+from dissector.streams.limits import RESYNCS, SEEK_BYTES, WAITING_BYTES
 from dissector.streams.seeking import Seeker
 from dissector.streams.segments import last_of_each
 from dissector.streams.table import (
@@ -83,6 +83,7 @@ class Walk:
         self._seeker = seeker
         self._complaints = complaints
         self._found: list[Found] = []
+        self._strange: list[Found] = []
         self._noted = 0
         self._breaks: dict[int, int] = {}
         self._places: dict[int, Int64] = {}
@@ -100,6 +101,7 @@ class Walk:
         self._leave_old_heads(finished)
         # Where neither side was known, what was found may have told.
         self._all(index[~(of_clients & self._of_clients(index))])
+        self._doubt_strange()
         self._look_inside()
         self._cut(np.flatnonzero(finished))
         return self._frames()
@@ -283,7 +285,10 @@ class Walk:
         chains, stream = self._chains, self._stream
         size = chains.end - chains.address[chains.first[:-1]]
         asks = self._table.client[stream >> 1] == stream & 1
-        gone = ((size > SEEK_BYTES) | finished) & ~asks
+        # Where it is there, but for its beginning, that hole is filled or given up by and by.
+        begins = self._streams.flat("at_head")[stream ^ 1]
+        begins &= self._table.bytes.reshape(-1)[stream ^ 1] > 0
+        gone = ((size > np.where(begins, WAITING_BYTES, SEEK_BYTES)) | finished) & ~asks
         self._streams.flat("at_head")[stream[gone]] = False
 
     def _follow_decisions(self, stream: Int64) -> None:
@@ -300,40 +305,71 @@ class Walk:
         """Tell the judge the correlation ids of what was found since the last time."""
         found = Found.joined(self._found[self._noted :])
         self._noted = len(self._found)
-        chains = self._chains
-        stream = self._who[chains.pieces.stream[found.piece]]
+        local = self._chains.pieces.stream[found.piece]
+        stream = self._who[local]
         client = self._table.client[stream >> 1]
         asks, answers = client == stream & 1, client == 1 - (stream & 1)
         number = self._correlation(found.start + np.where(asks, 8, 4))
         asks &= number < RESERVED
         answers &= number < RESERVED
-        if answers.any():
-            last = np.flatnonzero(answers)[last_of_each(stream[answers])]
-            self._judge.note_responses(stream[last], number[last])
         if asks.any():
-            who, number = stream[asks], number[asks]
+            who, asked = stream[asks], number[asks]
             last = last_of_each(who)
             first = np.append(0, last[:-1] + 1)
-            falls = np.append(False, number[1:] <= number[:-1])
+            falls = np.append(False, asked[1:] <= asked[:-1])
             falls[first] = False
             self._judge.note_requests(
-                who[last], np.minimum.reduceat(number, first), np.maximum.reduceat(number, first),
+                who[last], np.minimum.reduceat(asked, first), np.maximum.reduceat(asked, first),
                 np.logical_or.reduceat(falls, first),
             )  # fmt: skip
+        some = np.flatnonzero(answers)
+        strange = some[self._judge.is_strange(stream[some], number[some])]
+        if len(strange):
+            begins = np.append(True, (np.diff(strange) > 1) | (np.diff(local[strange]) > 0))
+            self._strange.append(found.where(strange[begins]))
+            place = np.searchsorted(self._chains.stream, local)
+            until = np.full(len(self._chains.stream), len(local))
+            np.minimum.at(until, place[strange], strange)
+            some = some[some < until[place[some]]]
+        if len(some):
+            last = some[last_of_each(stream[some])]
+            self._judge.note_responses(stream[last], number[last])
 
     def _correlation(self, at: Int64) -> Int64:
         """The correlation ids at these addresses, which may lie behind all that is there."""
         space = self._chains.space
         return space.number(np.minimum(at, space.size), "i4").astype(np.int64)
 
+    def _doubt_strange(self) -> None:
+        """Responses to what was not asked may be sizes by chance, behind a wrong one."""
+        for _ in range(RESYNCS):
+            self._note()
+            strange, self._strange = Found.joined(self._strange), []
+            local = self._chains.pieces.stream[strange.piece]
+            few = np.arange(len(local)) - np.searchsorted(local, local) < BACK
+            at, index = strange.start[few], np.searchsorted(self._chains.stream, local[few])
+            if not len(at):
+                break
+            place = self._take_back(index, at, at - FAR)
+            good = np.flatnonzero(place >= 0)
+            index, first = np.unique(index[good], return_index=True)
+            self._drop(index, at[good[first]])
+            self._go_on(index, place[good[first]])
+
+    def _go_on(self, index: Int64, place: Int64) -> None:
+        """Walk these streams from some addresses on, where frames begin."""
+        streams, stream = self._streams, self._stream[index]
+        streams.flat("sync")[stream] = FRAMED
+        streams.flat("boundary")[stream] = self._chains.position_of(index, place)
+        streams.flat("frame_end")[stream] = NEVER
+        self._all(index)
+
     def _look_inside(self) -> None:
         """A message that is not whole yet may have a wrong size: others begin inside it, or inside
         those shortly before it, if it does not begin a segment."""
         streams, chains = self._streams, self._chains
-        boundary, frame_end = streams.flat("boundary"), streams.flat("frame_end")
-        expected = streams.flat("expected")
+        boundary, expected = streams.flat("boundary"), streams.flat("expected")
         index = np.arange(len(self._stream))
-        self._note()
         for _ in range(RESYNCS):
             stream = self._stream[index]
             cut = (streams.flat("sync")[stream] == FRAMED) & (boundary[stream] < expected[stream])
@@ -350,10 +386,8 @@ class Walk:
             some = np.flatnonzero(place >= 0)
             if not len(some):
                 break
-            index, stream, place = index[some], stream[some], place[some]
-            boundary[stream] = chains.position_of(index, place)
-            frame_end[stream] = NEVER
-            self._all(index)
+            index, place = index[some], place[some]
+            self._go_on(index, place)
 
     def _cut(self, index: Int64) -> None:
         """Give out frames that will not become whole any more."""

@@ -312,3 +312,43 @@ def test_a_last_response_behind_a_hole_whose_client_also_said_sasl() -> None:
         one.broker(response(number, NO_ERROR), sent=number != 1)
     responses = dissect(dialogue.packets).messages()[1]
     assert responses == [response(each, NO_ERROR)[4:] for each in numbers if each != 1]
+
+
+@pytest.mark.parametrize("damaged", [1, 2, 5])
+@pytest.mark.parametrize("inside", [8, 11, 15])
+def test_a_wrong_size_behind_which_chance_leads_back_to_a_boundary(
+    damaged: int, inside: int
+) -> None:
+    """Then only a correlation id tells that nobody asked for what was read between."""
+    answers = [response(each, b"\x7f" * 15) for each in range(12)]
+    size = len(answers[0])
+    end = damaged * size + inside
+    answers[0] = (end - 4).to_bytes(4, "big") + answers[0][4:]
+    by_chance = (9 * size - end - 4).to_bytes(4, "big")
+    answers[damaged] = answers[damaged][:inside] + by_chance + answers[damaged][inside + 4 :]
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    for number, each in enumerate(answers):
+        one.client(request(3, 1, number))
+        one.broker(each)
+    found = dissect(dialogue.packets).messages()[1]
+    assert found == [each[4:] for each in answers[1:]]
+
+
+def test_a_place_among_damaged_bytes_that_reaches_over_the_next_segment() -> None:
+    answers = [response(each, b"\0\0\0\x74\0\0\0\1" * 3) for each in range(3, 15)]
+    damaged = answers[0][:4] + b"\xff" + answers[0][5:]
+    dialogue = Dialogue()
+    one = dialogue.connect(handshake=False)
+    for number, each in enumerate([damaged, *answers[1:]], 3):
+        one.client(request(3, 1, number))
+        one.broker(each)
+    assert dissect(dialogue.packets).messages()[1] == [each[4:] for each in answers[1:]]
+
+
+def test_many_bytes_of_a_broker_wait_for_the_beginning_of_its_client() -> None:
+    large = [response(each, bytes(50_000)) for each in range(12)]
+    packets = told(large).packets
+    assert packets[3].payload == ASKED[0]
+    out = dissect([*packets[:3], *packets[4:]])
+    assert out.messages()[1] == [each[4:] for each in large]
