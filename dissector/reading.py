@@ -117,8 +117,10 @@ class Reading:
         for text in self._key_files.new():
             self._keys.add(text)
         frames = self.streams.feed(block)
+        ended = self._ended()
+        ended[self.streams.held] = False  # a message of which a part is held may yet come
         return Stretch(
-            self._parts(frames), self._now, self._ended(), False, block.problems,
+            self._parts(frames), self._now, ended, False, block.problems,
             block.packets_seen, block.bytes_read,
         )  # fmt: skip
 

@@ -108,12 +108,14 @@ class Judge:
         streams = self._streams
         streams.flat("correlation_from")[stream] = streams.flat("correlation")[stream]
 
-    def note_requests(self, stream: Int64, least: Int64, most: Int64, descends: Bools) -> None:
-        """Keep the range of the correlation ids of requests, and whether they do not ascend."""
+    def note_requests(self, stream: Int64, least: Int64, most: Int64, descent: Int64) -> None:
+        """Keep the range of the correlation ids of requests, and how far below the one that should
+        come next they are at most: 0 where they ascend."""
         streams = self._streams
         low, high = streams.flat("correlation_from"), streams.flat("correlation")
         new = ~streams.flat("has_correlation")[stream]
-        streams.flat("descends")[stream] |= descends | (~new & (least <= high[stream]))
+        descent = np.maximum(descent, np.where(new, 0, high[stream] + 1 - least))
+        streams.flat("descent")[stream] = np.maximum(streams.flat("descent")[stream], descent)
         low[stream] = np.where(new, least, np.minimum(low[stream], least))
         high[stream] = np.where(new, most, np.maximum(high[stream], most))
         streams.flat("has_correlation")[stream] = True
@@ -250,9 +252,9 @@ class Judge:
         streams, client = self._streams, stream ^ 1
         has, latest = streams.flat("has_correlation"), streams.flat("correlation")
         low, high = streams.flat("correlation_from")[client] - SLACK, latest[client]
-        follows = has[stream] & ~streams.flat("descends")[client]
-        next_one = np.minimum(np.maximum(low, latest[stream] + 1), high)
-        return np.where(follows, next_one, low), high, has[client]
+        next_one = latest[stream] + 1 - streams.flat("descent")[client]
+        next_one = np.minimum(np.maximum(low, next_one), high)
+        return np.where(has[stream], next_one, low), high, has[client]
 
     def is_strange(self, stream: Int64, correlation: Int64) -> Bools:
         """Whether the clients of these streams cannot have used these correlation ids."""

@@ -81,17 +81,21 @@ class Placer:
         wrong = np.flatnonzero(odd & (silent | (other != NEVER) & ~of_client))
         if not len(wrong):
             return
-        plain = (block.flags & (SYN | ACK | FIN | RST) == ACK) & (block.length == 0)
         first = np.full(len(who), -1)
         first[local[wrong] ^ ~silent[wrong]] = wrong
         told = first[assignment.local]
+        plain = (block.flags & (SYN | ACK | FIN | RST) == ACK) & (block.length == 0)
         answer = np.flatnonzero((told >= 0) & plain)
         answer = answer[answer < packet[told[answer]]]
-        told = told[answer]
-        number, begin = block.seq[answer], _behind(own)[told]
-        acknowledged = (block.ack[answer] == seq[told]) & (number == _behind(other[told]))
-        right = told[np.where(silent[told], number == seq[told], acknowledged)]
-        right = np.setdiff1d(right, told[silent[told] & (number == begin)])
+        right = told[answer]
+        fits = (block.ack[answer] == seq[right]) & (block.seq[answer] == _behind(other[right]))
+        fits = np.where(silent[right], block.seq[answer] == seq[right], fits)
+        right = right[fits]
+        if silent[right].any():
+            # What begins behind the SYN says that it is right, whenever it comes.
+            some = np.flatnonzero((told >= 0) & (block.flags & SYN == 0))
+            proven = told[some[block.seq[some] == _behind(own)[told[some]]]]
+            right = np.setdiff1d(right, proven[silent[proven]])
         isn[who[local[right]]] = (seq[right] - np.uint32(1)).astype(np.int64)
 
     def _positions(self, assignment: Assignment, packet: Int64, number: UInt32) -> Int64:

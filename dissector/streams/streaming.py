@@ -121,8 +121,13 @@ class Streams:
         is_over |= ~table.bytes[rows].any(axis=1)
         silent = now - table.last_time[rows]
         rows = rows[silent > np.where(is_over, wait, IDLE * wait)]
-        held = np.unique(self._framer.holding.segments.stream >> 1)
-        return rows[~np.isin(rows, np.union1d(held, self._decrypting.held))]
+        return rows[~np.isin(rows, self.held)]
+
+    @property
+    def held(self) -> Int64:
+        """Rows of connections of which bytes wait."""
+        held: Int64 = np.unique(self._framer.holding.segments.stream >> 1)
+        return np.union1d(held, self._decrypting.held)
 
     def forget(self, rows: Int64) -> None:
         """Let go of these connections; their rows will serve others."""

@@ -213,10 +213,10 @@ class StreamTable(_ByEnd):
     has_correlation: Bools = _column(np.bool_, 2)
     correlation: Int64 = _column(np.int64, 2)
     """Correlation id: the highest of the requests in this stream; that of the latest response."""
-    descends: Bools = _column(np.bool_, 2)
-    """Correlation ids of requests do not always ascend in it."""
     correlation_from: Int64 = _column(np.int64, 2)
     """The same one block earlier."""
+    descent: Int64 = _column(np.int64, 2)
+    """How far below the one that should come next those of requests are at most."""
 
 
 def unframed(table: ConnectionTable, row: Int64, sync: Int8) -> Int8:

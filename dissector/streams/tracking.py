@@ -289,6 +289,12 @@ class Tracker:
         table.isn[row, end] = block.seq[packet]
         table.opened[row] = True
         answers = block.flags[packet] & ACK != 0
+        # An answer tells what it answers, which may be lost.
+        row_of, other = row[answers], 1 - end[answers]
+        told = (block.ack[packet[answers]] - np.uint32(1)).astype(np.int64)
+        table.isn[row_of, other] = np.where(
+            table.isn[row_of, other] == NEVER, told, table.isn[row_of, other]
+        )
         table.client[row] = end ^ answers
         table.syn_time[row[~answers]] = block.time[packet[~answers]]
 

@@ -16,7 +16,7 @@ from dissector.streams.framing import BAD, FAR, LOST, WHOLE, Chains, Found
 from dissector.streams.judging import RESERVED, Judge
 from dissector.streams.limits import RESYNCS, SEEK_BYTES, WAITING_BYTES
 from dissector.streams.seeking import Seeker
-from dissector.streams.segments import last_of_each
+from dissector.streams.segments import last_of_each, running_maximum
 from dissector.streams.table import (
     FRAMED,
     KAFKA,
@@ -316,11 +316,10 @@ class Walk:
             who, asked = stream[asks], number[asks]
             last = last_of_each(who)
             first = np.append(0, last[:-1] + 1)
-            falls = np.append(False, asked[1:] <= asked[:-1])
-            falls[first] = False
+            descent = running_maximum(local[asks], asked, -(1 << 40)) + 1 - asked
             self._judge.note_requests(
                 who[last], np.minimum.reduceat(asked, first), np.maximum.reduceat(asked, first),
-                np.logical_or.reduceat(falls, first),
+                np.maximum.reduceat(descent, first),
             )  # fmt: skip
         some = np.flatnonzero(answers)
         strange = some[self._judge.is_strange(stream[some], number[some])]

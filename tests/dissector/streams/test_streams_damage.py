@@ -97,6 +97,13 @@ def test_an_initial_sequence_number_that_is_damaged_where_only_one_end_is_there(
     assert out.problems == []
 
 
+def test_packets_of_one_end_in_another_order_are_no_damaged_syn() -> None:
+    packets = [each for each in told(ANSWERS).packets if each.source[1] == 40001]
+    syn, answer, first, acknowledgement, second, *rest = packets
+    out = dissect([syn, acknowledgement, second, first, answer, *rest])
+    assert out.messages()[0] == [each[4:] for each in ASKED]
+
+
 def test_a_first_request_that_is_lost_is_no_damaged_syn() -> None:
     packets = [each for each in told(ANSWERS).packets if each.source[1] == 40001]
     assert packets[2].payload == ASKED[0]
@@ -352,3 +359,33 @@ def test_many_bytes_of_a_broker_wait_for_the_beginning_of_its_client() -> None:
     assert packets[3].payload == ASKED[0]
     out = dissect([*packets[:3], *packets[4:]])
     assert out.messages()[1] == [each[4:] for each in large]
+
+
+def test_a_syn_is_lost_before_a_request_that_nobody_knows() -> None:
+    """Its answer tells where the client begins, and so that this is a request."""
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    unknown = request(18, 99, 1, b"what")
+    one.client(unknown)
+    one.broker(response(1, NO_ERROR))
+    out = dissect(dialogue.packets[1:])
+    assert out.messages() == ([unknown[4:]], [response(1, NO_ERROR)[4:]])
+
+
+def test_small_numbers_behind_a_hole_whose_client_is_out_of_order_by_one() -> None:
+    """Of its correlation ids, those far below the last one answered do not come again."""
+    numbers = [1, 2, 4, 3, *range(5, 12)]
+    inside = b"\xff" * 8 + b"\0\0\0\x12\0\0\0\2" + bytes(14)
+    tail = b"\1\1\x09\0\0\0\1\0" + b"\xff" * 20
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    for number in numbers:
+        one.client(request(3, 1, number))
+    for number in numbers[:-2]:
+        one.broker(response(number, NO_ERROR))
+    one.broker(response(numbers[-2], bytes(8) + inside + tail)[:16], sent=False)
+    one.broker(inside)
+    one.broker(tail)
+    one.broker(response(numbers[-1], NO_ERROR))
+    found = dissect(dialogue.packets).messages()[1]
+    assert found == [response(each, NO_ERROR)[4:] for each in numbers if each != numbers[-2]]
