@@ -289,12 +289,15 @@ class Tracker:
         table.isn[row, end] = block.seq[packet]
         table.opened[row] = True
         answers = block.flags[packet] & ACK != 0
-        # An answer tells what it answers, which may be lost.
-        row_of, other = row[answers], 1 - end[answers]
-        told = (block.ack[packet[answers]] - np.uint32(1)).astype(np.int64)
-        table.isn[row_of, other] = np.where(
-            table.isn[row_of, other] == NEVER, told, table.isn[row_of, other]
-        )
+        # An answer tells what it answers, which may be lost, if what follows has that number, too.
+        alone = answers & (table.isn[row, 1 - end] == NEVER)
+        if alone.any():
+            answer, told = packet[alone], block.ack[packet[alone]]
+            streams = pairs.code.astype(np.int64) << 1 | pairs.end
+            said = streams << 32 | block.seq
+            alone[alone] = follows = np.isin((streams[answer] ^ 1) << 32 | told, said)
+            isn = (told[follows] - np.uint32(1)).astype(np.int64)
+            table.isn[row[alone], 1 - end[alone]] = isn
         table.client[row] = end ^ answers
         table.syn_time[row[~answers]] = block.time[packet[~answers]]
 

@@ -18,6 +18,7 @@ SAMPLE = (
 )
 PLACES = 4
 FOUND = (
+    ("bulk-tansu.pcap.zst", "flipped", 1512),
     ("bulk-tansu.pcap.zst", "lost", 815),
     ("kafka-3-java-0-8.pcap.zst", "flipped", 3967),
     ("kafka-4-cut-midway.pcap.zst", "flipped", 611),

@@ -97,6 +97,14 @@ def test_an_initial_sequence_number_that_is_damaged_where_only_one_end_is_there(
     assert out.problems == []
 
 
+@pytest.mark.parametrize("wrong", [1 << 31, 1 << 16, 1])
+def test_an_answer_to_a_syn_that_acknowledges_what_was_not_sent(wrong: int) -> None:
+    packets = told(ANSWERS).packets
+    packets[1] = replace(packets[1], ack=packets[1].ack ^ wrong)
+    out = dissect(packets)
+    assert out.messages() == ([each[4:] for each in ASKED], [each[4:] for each in ANSWERS])
+
+
 def test_packets_of_one_end_in_another_order_are_no_damaged_syn() -> None:
     packets = [each for each in told(ANSWERS).packets if each.source[1] == 40001]
     syn, answer, first, acknowledgement, second, *rest = packets
