@@ -54,13 +54,16 @@ class Framer:
         some, rest = ready, NO_SEGMENTS
         if not goes_on.all():
             framed = self._streams.flat("sync")[who] == FRAMED
-            wanted = goes_on[ready.stream] | (framed[ready.stream] & (ready.held == BLOCK))
+            new = ready.at >= self._streams.flat("looked")[who][ready.stream]
+            wanted = goes_on[ready.stream] | (framed[ready.stream] & new)
             some, rest = ready[wanted], ready[~wanted]
         self.holding.give(data, some[some.held != BLOCK])
         some = without_headers(data, who, some, self._table, self._streams)
         chains = Chains(data, some)
         walk = Walk(chains, who, self._table, self._streams, self._judge, self._seeker, complaints)
-        return walk.run(finished[chains.stream], goes_on[chains.stream]), some + rest
+        frames = walk.run(finished[chains.stream], goes_on[chains.stream])
+        self._streams.flat("looked")[who] = self._streams.flat("expected")[who]
+        return frames, some + rest
 
     def hold(self, data: Bytes, who: Int64, segments: Segments) -> None:
         """Hold what is needed of this block and of those before it."""

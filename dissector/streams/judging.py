@@ -66,7 +66,7 @@ SLACK = 256
 """Correlation ids that a response may be behind the requests at hand."""
 LONGEST_STEP = 1 << 16
 """From one response's correlation id to the next one's, up or down: clients count requests as they
-make them, and may send a later one first."""
+make them, and may send a later one first. Also from those of requests to those of responses."""
 Reads: TypeAlias = Callable[[bytes], bool | None]
 """Whether a request (its bytes after the size) can be read to its last byte; None where its API or
 version is not known."""
@@ -257,11 +257,15 @@ class Judge:
         return np.where(has[stream], next_one, low), high, has[client]
 
     def is_strange(self, stream: Int64, correlation: Int64) -> Bools:
-        """Whether the clients of these streams cannot have used these correlation ids."""
+        """Whether these correlation ids are far from all that the clients of these streams used.
+
+        Near ones may be of requests that are lost, or come later in the capture.
+        """
         low, high = self._streams.flat("correlation_from"), self._streams.flat("correlation")
         client = stream ^ 1
-        outside = (correlation < low[client] - SLACK) | (correlation > high[client])
-        strange: Bools = self._streams.flat("has_correlation")[client] & outside
+        far = correlation < low[client] - LONGEST_STEP
+        far |= correlation > high[client] + LONGEST_STEP
+        strange: Bools = self._streams.flat("has_correlation")[client] & far
         return strange
 
     def like_requests(self, window: UInt8) -> Int64:

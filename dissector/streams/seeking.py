@@ -170,13 +170,15 @@ class Seeker:
         return found
 
     def inside(self, chains: Chains, index: Int64, stream: Int64, at: Int64, until: Int64) -> Int64:
-        """Address of the first segment of this block behind `at`, and before `until`, that begins a
-        frame, in each of these streams; -1 where none does."""
+        """Address of the first new segment behind `at`, and before `until`, that begins a frame, in
+        each of these streams; -1 where none does."""
         first = np.searchsorted(chains.address, at, side="right")
         first = np.maximum(first, chains.first[index])
         last = np.minimum(np.searchsorted(chains.address, until), chains.first[index + 1])
         count = np.maximum(last - first, 0)
         piece, owner = ranges(first, count)[0], np.repeat(np.arange(len(index)), count)
+        new = chains.pieces.at[piece] >= self._streams.flat("looked")[stream[owner]]
+        piece, owner = piece[new], owner[new]
         place, who = chains.address[piece], stream[owner]
         asks = self._table.client[who >> 1] == who & 1
         # No bits for the border: the message around it is as likely to be good, and then a segment

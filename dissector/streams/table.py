@@ -206,6 +206,8 @@ class StreamTable(_ByEnd):
     """FRAMED: position of the next frame. SEEKING: before it, nothing is looked at any more."""
     frame_end: Int64 = _column(np.int64, 2, NEVER)
     """Position behind the frame at `boundary`; -1 while its size is not known."""
+    looked: Int64 = _column(np.int64, 2, FIRST_TIME)
+    """Position up to which segments were looked at; of those before it one time is known."""
     sought: Int64 = _column(np.int64, 2)
     """SEEKING: position from which on no boundary is known."""
     scanned: Int64 = _column(np.int64, 2)
