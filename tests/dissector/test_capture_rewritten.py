@@ -38,6 +38,7 @@ TIMES = {
     "in_flight",
 }
 
+# Fixed examples: of random ones in the smallest blocks, about one in 140 fails. README, limits.
 few = settings(
     max_examples=6,
     deadline=None,
