@@ -272,15 +272,19 @@ def texts(spaces: Sequence[ByteSpace], space: Int64, at: Int64, length: Int64) -
 def _words(space: ByteSpace, at: Int64, length: Int64) -> tuple[NDArray[np.int32], list[bytes]]:
     """A code for the bytes of each of n ranges, and what each code stands for."""
     if not kernel.COMPILED:
-        encoded = _binary(space, at, length).dictionary_encode()
-        return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+        words = _binary(space, at, length).to_pylist()  # Python's hash has a key, Arrow's has none
+        distinct = list(dict.fromkeys(words))
+        code_of = dict(zip(distinct, range(len(distinct)), strict=True))
+        codes = np.fromiter(map(code_of.__getitem__, words), np.int32, len(words))
+        return codes, distinct
     if isinstance(space, FlatSpace):
         data = space.data
     else:
         data, offsets = space.take(at, length)
         at = offsets[:-1]
     code, first = np.empty(len(at), np.int32), np.empty(len(at), np.int64)
-    first = first[: kernel.loops.number_words(data, at, length, code, first)]
+    count = kernel.loops.number_words(data, at, length, kernel.HASH_KEY, code, first)
+    first = first[:count]
     ranges = zip(at[first].tolist(), length[first].tolist(), strict=True)
     return code, [data[begin : begin + size].tobytes() for begin, size in ranges]
 

@@ -16,6 +16,13 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from typing import Final
+
+import numpy as np
+
+HASH_KEY: Final = np.frombuffer(os.urandom(16), np.uint64)
+"""Key of the hash tables: chosen anew in each process, so that nobody can write a capture whose
+endpoints or words collide. No row depends on it."""
 
 COMPILED = False
 """Whether `loops` is there."""

@@ -18,11 +18,9 @@ LOOP(read_numbers) {
     int64_t size = ITEMS(uint8_t);
     const int64_t *at = INPUT(o_at, int64_t, 0);
     int64_t count = ITEMS(int64_t);
-    if (!all.failed && width != 2 && width != 4 && width != 8) {
-        PyErr_SetString(PyExc_ValueError, "a width of 2, 4 or 8");
-        all.failed = 1;
-    }
-    uint8_t *numbers = OUTPUT(o_numbers, uint8_t, all.failed ? 0 : count * width);
+    if (!all.failed && width != 2 && width != 4 && width != 8)
+        refuse(&all, "the width is not 2, 4 or 8");
+    uint8_t *numbers = OUTPUT_BYTES(o_numbers, count, (size_t)width);
     if (all.failed) {
         release(&all);
         return NULL;
@@ -83,31 +81,57 @@ LOOP(copy_ranges) {
     Py_RETURN_NONE;
 }
 
-/* A hash of a word; the seed is another one in each process, so that nobody can choose words that
-   fall together. */
-static inline uint64_t hashed(bytes word, int64_t length, uint64_t seed) {
-    uint64_t hash = seed ^ (uint64_t)length;
-    for (; length >= 8; length -= 8, word += 8) {
-        hash = (hash ^ u64_big(word)) * 0x9E3779B97F4A7C15;
-        hash ^= hash >> 29;
-    }
-    uint64_t rest = 0;
-    for (; length; length--) rest = rest << 8 | *word++;
-    hash = (hash ^ rest) * 0xD6E8FEB86659FD93;
-    return hash ^ hash >> 32;
+static inline uint64_t hashed(bytes word, int64_t length, const uint64_t *key) {
+    sip state = sip_begin(key);
+    uint64_t last = (uint64_t)length << 56;
+    for (; length >= 8; length -= 8, word += 8) sip_add(&state, u64_little(word));
+    for (int64_t index = 0; index < length; index++) last |= (uint64_t)word[index] << 8 * index;
+    return sip_end(&state, last);
 }
 
-LOOP(number_words) {
-    PyObject *o_data, *o_at, *o_length, *o_code, *o_first;
-    if (!PyArg_ParseTuple(args, "OOOOO", &o_data, &o_at, &o_length, &o_code, &o_first)) return NULL;
+LOOP(hash_words) {
+    PyObject *o_data, *o_at, *o_length, *o_key, *o_hash;
+    if (!PyArg_ParseTuple(args, "OOOOO", &o_data, &o_at, &o_length, &o_key, &o_hash)) return NULL;
     arrays all = {.count = 0, .failed = 0};
     bytes data = INPUT(o_data, uint8_t, 0);
     int64_t size = ITEMS(uint8_t);
     const int64_t *at = INPUT(o_at, int64_t, 0);
     int64_t count = ITEMS(int64_t);
     const int64_t *length = INPUT(o_length, int64_t, count);
+    const uint64_t *key = INPUT(o_key, uint64_t, 2);
+    uint64_t *hash = OUTPUT(o_hash, uint64_t, count);
+    if (all.failed) {
+        release(&all);
+        return NULL;
+    }
+    int inside = 1;
+    Py_BEGIN_ALLOW_THREADS;
+    for (int64_t index = 0; index < count && inside; index++) {
+        touch(data, size, at, index, count);
+        int64_t from = at[index], bytes_in = length[index];
+        inside = bytes_in >= 0 && from >= 0 && bytes_in <= size - from;
+        if (inside) hash[index] = hashed(data + from, bytes_in, key);
+    }
+    Py_END_ALLOW_THREADS;
+    release(&all);
+    if (!inside) return PyErr_Format(PyExc_ValueError, "a word outside of the data");
+    Py_RETURN_NONE;
+}
+
+LOOP(number_words) {
+    PyObject *o_data, *o_at, *o_length, *o_key, *o_code, *o_first;
+    if (!PyArg_ParseTuple(args, "OOOOOO", &o_data, &o_at, &o_length, &o_key, &o_code, &o_first))
+        return NULL;
+    arrays all = {.count = 0, .failed = 0};
+    bytes data = INPUT(o_data, uint8_t, 0);
+    int64_t size = ITEMS(uint8_t);
+    const int64_t *at = INPUT(o_at, int64_t, 0);
+    int64_t count = ITEMS(int64_t);
+    const int64_t *length = INPUT(o_length, int64_t, count);
+    const uint64_t *key = INPUT(o_key, uint64_t, 2);
     int32_t *code = OUTPUT(o_code, int32_t, count);
     int64_t *first = OUTPUT(o_first, int64_t, count);
+    if (!all.failed && count > INT32_MAX) refuse(&all, "too many words");
     if (all.failed) {
         release(&all);
         return NULL;
@@ -115,12 +139,10 @@ LOOP(number_words) {
     size_t slots = 64;
     while (slots < 2 * (size_t)count) slots *= 2;
     int64_t *table = calloc(slots, sizeof(int64_t)); /* 1 + code; 0 for none */
-    if (!table || count > INT32_MAX) {
-        free(table);
+    if (!table) {
         release(&all);
         return PyErr_NoMemory();
     }
-    uint64_t seed = (uint64_t)(uintptr_t)table * 0xD6E8FEB86659FD93;
     int64_t words = 0;
     int inside = 1;
     Py_BEGIN_ALLOW_THREADS;
@@ -129,7 +151,7 @@ LOOP(number_words) {
         int64_t from = at[index], bytes_in = length[index];
         inside = bytes_in >= 0 && from >= 0 && bytes_in <= size - from;
         if (!inside) break;
-        size_t slot = (size_t)hashed(data + from, bytes_in, seed) & (slots - 1);
+        size_t slot = (size_t)hashed(data + from, bytes_in, key) & (slots - 1);
         for (;; slot = (slot + 1) & (slots - 1)) {
             if (!table[slot]) {
                 first[words] = index;

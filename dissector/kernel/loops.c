@@ -8,7 +8,7 @@ static PyMethodDef methods[] = {
     ENTRY(walk_records), ENTRY(read_fields), ENTRY(read_headers),
     ENTRY(make_views), ENTRY(follow), ENTRY(advance),
     ENTRY(read_tcp), ENTRY(find_pairs), ENTRY(read_numbers),
-    ENTRY(copy_ranges), ENTRY(number_words), ENTRY(locate),
+    ENTRY(copy_ranges), ENTRY(hash_words), ENTRY(number_words), ENTRY(locate),
     ENTRY(walk_frames), ENTRY(walk_bodies),
     {NULL, NULL, 0, NULL},
 };

@@ -1,6 +1,7 @@
 """The compiled loops. Arrays are contiguous; those that are written come last.
 
-ValueError for arrays that are too short, or for positions outside of the data.
+ValueError for arrays that are too short, have items of another type, or overlap one that is
+written, and for positions outside of the data.
 """
 
 from typing import TypeAlias
@@ -125,6 +126,7 @@ def find_pairs(
     dst_high: UInt64,
     dst_low: UInt64,
     dst_port: NDArray[np.uint16],
+    key: UInt64,
     code: Int64,
     turned: NDArray[np.bool_],
     first: Int64,
@@ -132,7 +134,7 @@ def find_pairs(
     """Number the pairs of endpoints in order of appearance, either direction; how many.
 
     `turned`: whether a packet goes against its pair's first one, of which `first` has the index.
-    All of shape (n,).
+    `key`: see `kernel.HASH_KEY`. All others of shape (n,).
     """
 
 def read_numbers(data: Bytes, at: Int64, width: int, numbers: NDArray[np.generic]) -> None:
@@ -141,12 +143,16 @@ def read_numbers(data: Bytes, at: Int64, width: int, numbers: NDArray[np.generic
 def copy_ranges(data: Bytes, at: Int64, length: Int64, copies: Bytes) -> None:
     """The bytes of n ranges, one after the other."""
 
+def hash_words(data: Bytes, at: Int64, length: Int64, key: UInt64, hashes: UInt64) -> None:
+    """The hash by which `number_words` finds a word again: SipHash-1-3 of each range's bytes."""
+
 def number_words(
-    data: Bytes, at: Int64, length: Int64, code: NDArray[np.int32], first: Int64
+    data: Bytes, at: Int64, length: Int64, key: UInt64, code: NDArray[np.int32], first: Int64
 ) -> int:
     """A code for each range's bytes, in order of appearance; how many.
 
-    `first`: the index of the first range of each code. Both of shape (n,).
+    `first`: the index of the first range of each code. Both of shape (n,). `key`: see
+    `kernel.HASH_KEY`.
     """
 
 def locate(

@@ -19,6 +19,7 @@ typedef struct {
 
 enum { NODE_INTS = 10 };
 enum { MOST_WIDTH = 1 << 16 }; /* of fixed fields in a row that nobody asks for */
+enum { MOST_DEPTH = 64 };
 enum { FIXED, TEXT, BYTES, STRUCT, ARRAY, KINDS };
 enum { MOST_COLUMNS = 256, COLUMN_PARTS = 3, LEVEL_PARTS = 2, AHEAD = 16, LINE = 64 };
 
@@ -187,8 +188,8 @@ static int64_t walk_value(walker *of, const node *field, int64_t row, int64_t at
     }
 }
 
-/* Whether every index in a program is one, so that a walk of it comes to an end inside. */
-static int is_program(const node *nodes, int64_t count, int64_t columns, int64_t levels) {
+/* Whether each index in a program is inside of it. */
+static int is_inside(const node *nodes, int64_t count, int64_t columns, int64_t levels) {
     for (int64_t index = 0; index < count; index++) {
         const node *each = nodes + index;
         if (each->kind < 0 || each->kind >= KINDS || each->column >= columns ||
@@ -201,6 +202,20 @@ static int is_program(const node *nodes, int64_t count, int64_t columns, int64_t
             return 0;
     }
     return count > 0 && nodes[0].kind == STRUCT;
+}
+
+/* Whether a program is a tree of at most MOST_DEPTH floors, so that a walk of it ends and recursion
+   does not use up the stack. `depth`: a zero for each node. */
+static int is_tree(const node *nodes, int64_t count, uint8_t *depth) {
+    for (int64_t index = 0; index < count; index++) {
+        if (nodes[index].kind < STRUCT) continue;
+        if (depth[index] == MOST_DEPTH) return 0;
+        for (int32_t child = 0; child < (nodes[index].kind == ARRAY ? 1 : nodes[index].count); child++) {
+            if (depth[nodes[index].first + child]) return 0; /* of two owners */
+            depth[nodes[index].first + child] = depth[index] + 1;
+        }
+    }
+    return 1;
 }
 
 /* Of a message that is not right, what is kept: nothing, or of one that is cut at `there`, the fields
@@ -241,11 +256,19 @@ PyObject *walk_bodies(PyObject *self, PyObject *args) {
     uint8_t *good = OUTPUT(o_good, uint8_t, messages);
     int64_t *room = OUTPUT(o_room, int64_t, 0);
     int64_t places = ITEMS(int64_t);
-    if (!all.failed && (columns < 0 || levels < 0 || columns + levels > MOST_COLUMNS ||
-                        !is_program(nodes, nodes_count, columns, levels))) {
-        PyErr_SetString(PyExc_ValueError, "the program is none");
+    if (!all.failed && (columns < 0 || levels < 0 || columns > MOST_COLUMNS ||
+                        levels > MOST_COLUMNS - columns))
+        refuse(&all, "a program of too many columns or levels");
+    if (!all.failed && !is_inside(nodes, nodes_count, columns, levels))
+        refuse(&all, "a program has an index outside of it");
+    uint8_t *depth = all.failed ? NULL : calloc((size_t)nodes_count, 1);
+    if (!all.failed && !depth) {
+        PyErr_NoMemory();
         all.failed = 1;
     }
+    if (!all.failed && !is_tree(nodes, nodes_count, depth))
+        refuse(&all, "a program is not a tree, or has too many levels");
+    free(depth);
     if (all.failed) {
         release(&all);
         return NULL;
@@ -262,8 +285,8 @@ PyObject *walk_bodies(PyObject *self, PyObject *args) {
     }
     Py_BEGIN_ALLOW_THREADS;
     int64_t marks[MOST_COLUMNS];
-    int32_t width[MOST_COLUMNS];
-    int8_t root[MOST_COLUMNS];
+    int32_t width[MOST_COLUMNS] = {0};
+    int8_t root[MOST_COLUMNS] = {0};
     for (int64_t index = 0; index < nodes_count; index++) {
         if (nodes[index].column < 0) continue;
         width[nodes[index].column] = nodes[index].kind == FIXED ? nodes[index].width : 0;

@@ -81,10 +81,8 @@ LOOP(follow) {
     const int64_t *starts = INPUT(o_starts, int64_t, 0);
     int64_t walks = ITEMS(int64_t);
     if (!all.failed && (size_at < 0 || header < 0 || least < 0 || most < 0 || limit < 1 ||
-                        size_at > 64 || header > 64 || least > 64 || header + least < 1)) {
-        PyErr_SetString(PyExc_ValueError, "no such chain");
-        all.failed = 1;
-    }
+                        size_at > 64 || header > 64 || least > 64 || header + least < 1))
+        refuse(&all, "a chain's numbers are out of range");
     if (all.failed) {
         release(&all);
         return NULL;
@@ -295,8 +293,8 @@ LOOP(read_tcp) {
         seq[row] = u32_big(header + 4);
         ack[row] = u32_big(header + 8);
         window[row] = (uint16_t)u16_big(header + 14);
-        payload[row] = begin < end[row] ? begin : end[row];
-        captured[row] = begin < end[row] ? (int32_t)(end[row] - begin) : 0;
+        payload[row] = begin < stop ? begin : stop;
+        captured[row] = begin < stop ? (int32_t)(stop - begin) : 0;
         length[row] = (int32_t)(wire_end[row] - begin);
         found++;
     }
@@ -312,10 +310,23 @@ typedef struct {
     const uint16_t *port;
 } ends;
 
-static inline uint64_t mixed(const ends *of, int64_t packet, uint64_t seed) {
-    uint64_t hash = (of->low[packet] ^ seed) * 0x9E3779B97F4A7C15 + of->high[packet];
-    hash = (hash ^ hash >> 32 ^ of->port[packet]) * 0xD6E8FEB86659FD93;
-    return hash ^ hash >> 32;
+static inline int is_after(const ends *one, const ends *other, int64_t packet) {
+    if (one->high[packet] != other->high[packet]) return one->high[packet] > other->high[packet];
+    if (one->low[packet] != other->low[packet]) return one->low[packet] > other->low[packet];
+    return one->port[packet] > other->port[packet];
+}
+
+/* A hash of both endpoints, the smaller one first, so that both directions have the same. */
+static inline uint64_t hash_of_pair(const ends *src, const ends *dst, int64_t packet,
+                                    const uint64_t *key) {
+    int turned = is_after(src, dst, packet);
+    const ends *smaller = turned ? dst : src, *larger = turned ? src : dst;
+    sip state = sip_begin(key);
+    sip_add(&state, smaller->high[packet]);
+    sip_add(&state, smaller->low[packet]);
+    sip_add(&state, larger->high[packet]);
+    sip_add(&state, larger->low[packet]);
+    return sip_end(&state, (uint64_t)smaller->port[packet] << 16 | larger->port[packet]);
 }
 
 static inline int same(const ends *one, int64_t packet, const ends *other, int64_t before) {
@@ -324,10 +335,10 @@ static inline int same(const ends *one, int64_t packet, const ends *other, int64
 }
 
 LOOP(find_pairs) {
-    PyObject *o_src_high, *o_src_low, *o_src_port, *o_dst_high, *o_dst_low, *o_dst_port, *o_code,
-        *o_turned, *o_first;
-    if (!PyArg_ParseTuple(args, "OOOOOOOOO", &o_src_high, &o_src_low, &o_src_port, &o_dst_high,
-                          &o_dst_low, &o_dst_port, &o_code, &o_turned, &o_first))
+    PyObject *o_src_high, *o_src_low, *o_src_port, *o_dst_high, *o_dst_low, *o_dst_port, *o_key,
+        *o_code, *o_turned, *o_first;
+    if (!PyArg_ParseTuple(args, "OOOOOOOOOO", &o_src_high, &o_src_low, &o_src_port, &o_dst_high,
+                          &o_dst_low, &o_dst_port, &o_key, &o_code, &o_turned, &o_first))
         return NULL;
     arrays all = {.count = 0, .failed = 0};
     ends src, dst;
@@ -338,6 +349,7 @@ LOOP(find_pairs) {
     dst.high = INPUT(o_dst_high, uint64_t, count);
     dst.low = INPUT(o_dst_low, uint64_t, count);
     dst.port = INPUT(o_dst_port, uint16_t, count);
+    const uint64_t *key = INPUT(o_key, uint64_t, 2);
     int64_t *code = OUTPUT(o_code, int64_t, count);
     uint8_t *turned = OUTPUT(o_turned, uint8_t, count);
     int64_t *first = OUTPUT(o_first, int64_t, count);
@@ -352,13 +364,10 @@ LOOP(find_pairs) {
         release(&all);
         return PyErr_NoMemory();
     }
-    /* Another one in each process, so that nobody can choose endpoints that fall together. */
-    uint64_t seed = (uint64_t)(uintptr_t)table * 0xD6E8FEB86659FD93;
     int64_t pairs = 0;
     Py_BEGIN_ALLOW_THREADS;
     for (int64_t packet = 0; packet < count; packet++) {
-        /* A sum, so that both directions find each other. */
-        size_t slot = (size_t)(mixed(&src, packet, seed) + mixed(&dst, packet, seed)) & (slots - 1);
+        size_t slot = (size_t)hash_of_pair(&src, &dst, packet, key) & (slots - 1);
         for (;; slot = (slot + 1) & (slots - 1)) {
             if (!table[slot]) {
                 first[pairs] = packet;

@@ -209,7 +209,7 @@ LOOP(make_views) {
     const int64_t *at = INPUT(o_at, int64_t, 0);
     int64_t strings = ITEMS(int64_t);
     const int64_t *length = INPUT(o_length, int64_t, strings);
-    uint8_t *view = OUTPUT(o_views, uint8_t, strings * VIEW);
+    uint8_t *view = OUTPUT_BYTES(o_views, strings, VIEW);
     if (all.failed) {
         release(&all);
         return NULL;
@@ -218,7 +218,8 @@ LOOP(make_views) {
     Py_BEGIN_ALLOW_THREADS;
     for (int64_t string = 0; string < strings; string++, view += VIEW) {
         int64_t from = at[string], bytes_in = length[string] > 0 ? length[string] : 0;
-        if (bytes_in > INT32_MAX || from < 0 || from > size || bytes_in > size - from) {
+        if (bytes_in > INT32_MAX || from < 0 || from > size || bytes_in > size - from ||
+            (bytes_in > INLINE && from > INT32_MAX)) {
             whole = 0;
             break;
         }

@@ -47,10 +47,10 @@ LOOP(locate) {
         /* Mostly they ascend, and the piece is the same one, or the next. */
         int64_t next = piece + 1 < of.count ? of.address[piece + 1] : INT64_MAX;
         if (at[index] < of.address[piece] || at[index] >= next) piece = piece_of(&of, at[index]);
-        int64_t inside = at[index] - of.address[piece];
-        int64_t rest = of.length[piece] - inside;
+        int64_t inside = minus(at[index], of.address[piece]);
+        int64_t rest = minus(of.length[piece], inside);
         int there = inside >= 0 && rest > 0;
-        found[index] = there ? of.position[piece] + inside : nowhere;
+        found[index] = there ? plus(of.position[piece], inside) : nowhere;
         left[index] = there ? rest : 0;
     }
     Py_END_ALLOW_THREADS;
@@ -61,6 +61,9 @@ LOOP(locate) {
 /* How the walk of a stream ended: the numbers of dissector.streams.framing. */
 enum { WHOLE, CUT, LOST, BAD };
 
+/* So that the sum of an address and a frame's size does not overflow. */
+static const int64_t MOST_ADDRESS = INT64_MAX - ((int64_t)1 << 33);
+
 /* The size at an address, of which `piece` is the piece, and how the walk goes on from there. */
 static int size_at(bytes data, int64_t bytes_in, const pieces *of, int64_t piece, int64_t at,
                    int64_t end, int64_t limit, const int64_t *said, int64_t *size) {
@@ -70,8 +73,8 @@ static int size_at(bytes data, int64_t bytes_in, const pieces *of, int64_t piece
     if (known) raw = (uint32_t)said[piece];
     for (int64_t place = at; !known && place < at + 4 && place < end; place++) {
         while (piece + 1 < of->count && of->address[piece + 1] <= place) piece++;
-        int64_t inside = place - of->address[piece];
-        int64_t position = of->position[piece] + inside;
+        int64_t inside = minus(place, of->address[piece]);
+        int64_t position = plus(of->position[piece], inside);
         if (inside < 0 || inside >= of->length[piece] || position < 0 || position >= bytes_in)
             return LOST;
         raw = raw << 8 | data[position];
@@ -114,14 +117,15 @@ LOOP(walk_frames) {
     for (int64_t stream = 0; stream < streams && enough; stream++) {
         int64_t piece = first[stream] < 0 || first[stream] >= of.count ? 0 : first[stream];
         int64_t place = at[stream], size = 0;
+        int64_t stop = end[stream] < MOST_ADDRESS ? end[stream] : MOST_ADDRESS;
         ended[stream] = place < of.address[piece] ? LOST : WHOLE;
         behind[stream] = -1;
-        while (ended[stream] == WHOLE && place < end[stream] && enough) {
+        while (ended[stream] == WHOLE && place < stop && enough) {
             while (piece + 1 < of.count && of.address[piece + 1] <= place) piece++;
-            int how = size_at(data, bytes_in, &of, piece, place, end[stream], limit, said,
+            int how = size_at(data, bytes_in, &of, piece, place, stop, limit, said,
                               &size);
             ended[stream] = how;
-            if (how == CUT && place + 4 <= end[stream]) behind[stream] = place + 4 + size;
+            if (how == CUT && place + 4 <= stop) behind[stream] = place + 4 + size;
             if (how != WHOLE) break;
             int64_t frame[] = {place, size, piece};
             enough = append(&found, frame, 3);

@@ -430,7 +430,7 @@ def _alike(block: PacketBlock) -> tuple[Int64, Bools, Int64]:
         turned = np.empty(len(block), np.bool_)
         count = kernel.loops.find_pairs(
             block.src_high, block.src_low, block.src_port,
-            block.dst_high, block.dst_low, block.dst_port, code, turned, first,
+            block.dst_high, block.dst_low, block.dst_port, kernel.HASH_KEY, code, turned, first,
         )  # fmt: skip
         return code, turned, first[:count]
     both = (("src_high", "dst_high"), ("src_low", "dst_low"), ("src_port", "dst_port"))

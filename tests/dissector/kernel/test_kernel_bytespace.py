@@ -50,7 +50,7 @@ def test_ranges_and_words(data: bytes, places: list[int], lengths: list[int]) ->
     assert offsets.tolist() == [sum(map(len, expected[:n])) for n in range(len(expected) + 1)]
 
     code, first = np.empty(len(where), np.int32), np.empty(len(where), np.int64)
-    count = kernel.loops.number_words(space.data, where, length, code, first)
+    count = kernel.loops.number_words(space.data, where, length, kernel.HASH_KEY, code, first)
     words = list(dict.fromkeys(expected))
     assert count == len(words)
     assert [words[each] for each in code.tolist()] == expected
@@ -65,4 +65,6 @@ def test_places_outside_of_the_data_are_refused(place: int) -> None:
     with pytest.raises(ValueError, match="outside"):
         kernel.loops.copy_ranges(data, where, 4 * one, np.zeros(4, np.uint8))
     with pytest.raises(ValueError, match="outside"):
-        kernel.loops.number_words(data, where, 4 * one, np.zeros(1, np.int32), one)
+        kernel.loops.number_words(
+            data, where, 4 * one, kernel.HASH_KEY, np.zeros(1, np.int32), np.ones(1, np.int64)
+        )

@@ -137,7 +137,7 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="outside"):
         kernel.loops.make_views(data, 0, one, one + 5, np.zeros((1, 2), np.uint64))
     with pytest.raises(ValueError, match="no such headers"):
-        kernel.loops.read_headers(data, one + 9, one + 1, *[one.copy()] * 4)
+        kernel.loops.read_headers(data, one + 9, one + 1, *(one.copy() for _ in range(4)))
     frozen = np.frombuffer(bytes(16), np.uint64)
     with pytest.raises((BufferError, ValueError), match="read-only"):
         kernel.loops.make_views(data, 0, one, one, frozen)
