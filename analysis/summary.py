@@ -118,7 +118,13 @@ class Summary:
             ("group_id", "group_type", "generation"), count="sum", first="min", last="max"
         )
         self._problems = Tally(("stage", "kind"), count="sum", bytes="sum", detail="first")
-        self._connections: list[pa.Table] = []
+        self._protocols = Tally(
+            ("protocol",), count="sum", first="min", last="max", packets="sum", bytes="sum",
+            lost="sum", lossy="sum",
+        )  # fmt: skip
+        self._unknown_ports = Tally(("broker_port",), bytes="sum")
+        self._named: list[pa.Table] = []
+        """Connections that named their software."""
         self._latencies: list[tuple[NDArray[np.uint32], NDArray[np.float64]]] = []
 
     def read(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> None:
@@ -195,20 +201,18 @@ class Summary:
 
     def totals(self) -> Totals:
         """Over all connections."""
-        if not self._connections:
+        table = self._protocols.total
+        if table is None:
             return Totals(None, None, 0, 0, 0, 0, {}, [])
-        table = pa.concat_tables(self._connections)
-        lost = pc.add(_known(table["client_lost_bytes"]), _known(table["broker_lost_bytes"]))
-        protocols = table.group_by("protocol", use_threads=False).aggregate([("count", "sum")])
         return Totals(
-            _ns(pc.min(table["first_time"])),
-            _ns(pc.max(table["last_time"])),
-            _sum(table, "client_packets", "broker_packets"),
-            _sum(table, "client_bytes", "broker_bytes"),
-            pc.sum(lost).as_py() or 0,
-            pc.sum(pc.greater(lost, 0)).as_py() or 0,
-            dict(zip(*(protocols[n].to_pylist() for n in ("protocol", "count_sum")), strict=True)),
-            _ports(table.filter(pc.equal(table["protocol"], "unknown"))),
+            pc.min(table["first"]).as_py(),
+            pc.max(table["last"]).as_py(),
+            pc.sum(table["packets"]).as_py(),
+            pc.sum(table["bytes"]).as_py(),
+            pc.sum(table["lost"]).as_py(),
+            pc.sum(table["lossy"]).as_py(),
+            dict(zip(*(table[name].to_pylist() for name in ("protocol", "count")), strict=True)),
+            _ports(self._unknown_ports.total),
         )
 
     def _read_exchanges(self, rows: pa.Table) -> None:
@@ -252,7 +256,22 @@ class Summary:
             self._generations.add(_spanned(rows, "time").select(keys))
 
     def _read_connections(self, rows: pa.Table) -> None:
-        self._connections.append(rows.combine_chunks())
+        for name in ("packets", "bytes", "lost_bytes"):
+            both = pc.add(_known(rows[f"client_{name}"]), _known(rows[f"broker_{name}"]))
+            rows = rows.append_column(name.removesuffix("_bytes"), both)
+        rows = rows.append_column("lossy", pc.greater(rows["lost"], 0).cast(pa.int64()))
+        for name in ("first", "last"):
+            rows = rows.append_column(name, rows[f"{name}_time"].cast(pa.int64()))
+        self._protocols.add(
+            rows.select(["protocol", "count", "first", "last", "packets", "bytes", "lost", "lossy"])
+        )
+        unknown = rows.filter(pc.equal(rows["protocol"], "unknown"))
+        if len(unknown):
+            self._unknown_ports.add(unknown.select(["broker_port", "bytes"]))
+        named = rows.filter(rows["software_name"].is_valid())
+        if len(named):
+            columns = ["connection_id", "software_name", "software_version"]
+            self._named.append(named.select(columns).combine_chunks())
 
     def _read_problems(self, rows: pa.Table) -> None:
         self._problems.add(rows.select(["stage", "kind", "count", "bytes", "detail"]))
@@ -279,11 +298,8 @@ class Summary:
     def _software(self) -> dict[int, str]:
         """Name and version of the software at the other end of each connection that tells it."""
         found = {}
-        for table in self._connections:
-            told = table.filter(table["software_name"].is_valid())
-            for row in told.select(
-                ["connection_id", "software_name", "software_version"]
-            ).to_pylist():
+        for table in self._named:
+            for row in table.to_pylist():
                 words = (row["software_name"], row["software_version"])
                 found[row["connection_id"]] = " ".join(word for word in words if word)
         return found
@@ -327,17 +343,9 @@ def _known(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.fill_null(column, 0)
 
 
-def _sum(table: pa.Table, *names: str) -> int:
-    return sum(pc.sum(table[name]).as_py() or 0 for name in names)
-
-
-def _ns(scalar: pa.Scalar) -> int | None:
-    return scalar.value if scalar.is_valid else None
-
-
-def _ports(connections: pa.Table) -> list[int]:
-    bytes = pc.add(_known(connections["client_bytes"]), _known(connections["broker_bytes"]))
-    table = pa.table({"port": connections["broker_port"], "bytes": bytes})
-    grouped = table.group_by("port").aggregate([("bytes", "sum")])
-    ports: list[int] = grouped.sort_by([("bytes_sum", "descending")])["port"].to_pylist()
+def _ports(table: pa.Table | None) -> list[int]:
+    """Those with the most bytes first."""
+    if table is None:
+        return []
+    ports: list[int] = table.sort_by([("bytes", "descending")])["broker_port"].to_pylist()
     return ports

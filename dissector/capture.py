@@ -42,6 +42,8 @@ _MEMORY_SHARE = 8
 """The part of the memory that a block of packets may take, and as much requests that wait, and
 responses. Streams may take a quarter (see `streams.streaming`); the rest is for what is made of it.
 """
+CONNECTION_ROWS = 1 << 15
+"""Rows of `connections` in a batch, so that a million connections do not stand in memory twice."""
 Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Progress: TypeAlias = Callable[[int, int | None], None]
 """Called with the bytes read so far, and with all there are where that is known."""
@@ -192,6 +194,7 @@ class Capture:
         file, as index into the source's names, and the number; shape (connections,)."""
         table = self._reading.streams.connections
         rows = table.in_use
+        self._reading.streams.restore(rows)
         return table.number[rows], table.capture[rows].astype(np.int64), table.packet[rows]
 
     def unsettled(self, wanted: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -220,7 +223,18 @@ class Capture:
         for table, batch, _ in self._rows(wanted, goes_on=goes_on):
             yield table, self._numbered(batch)
         if "connections" in wanted and not goes_on:
-            yield "connections", self._numbered(self._connections.rows(self._trips))
+            for batch in self._connection_rows():
+                yield "connections", self._numbered(batch)
+
+    def _connection_rows(self) -> Iterator[pa.RecordBatch]:
+        """The rows of all connections, some at a time."""
+        streams = self._reading.streams
+        rows = streams.connections.in_use
+        for begin in range(0, max(len(rows), 1), CONNECTION_ROWS):
+            some = rows[begin : begin + CONNECTION_ROWS]
+            streams.restore(some)
+            yield self._connections.rows(self._trips, some)
+            streams.park()
 
     def learn_brokers(self, brokers: Collection[tuple[int, int, int]]) -> None:
         """Where brokers are known to listen, from here on."""
@@ -246,7 +260,9 @@ class Capture:
             self._count(stretch.packets, stretch.bytes_read)
             yield from telling.rows(stretch)
             self._reading.tell(telling.brokers)
-            if self._forget_after is not None:
+            if self._forget_after is None:
+                self._reading.streams.park()
+            else:
                 yield from self._forgotten(telling, stretch.now, self._forget_after)
 
     def _forgotten(self, telling: Telling, now: int, wait: int) -> Iterator[Rows]:

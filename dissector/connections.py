@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dissector.arrow import batch, spread
 from dissector.conversation.dialogue import Turn
 from dissector.conversation.facts import distinct
-from dissector.packets.block import Int64
+from dissector.packets.block import Int64, UInt64
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.table import NEVER, OTHER, TLS, ConnectionTable
 from dissector.tables import CONNECTIONS
@@ -28,6 +29,7 @@ MAPPED = 0xFFFF << 32
 
 PROTOCOLS = pa.array(["unknown", "kafka", "tls", "unknown"])
 _NO_TLS = Facts()
+_OCTETS = pa.array([str(octet) for octet in range(256)])
 CLOSED = pa.array([None, "fin", "rst"])
 
 
@@ -50,7 +52,6 @@ class Connections:
         """`tls`: what TLS handshakes told, by connection; it grows."""
         self._table = table
         self._tls = tls
-        self._texts: dict[tuple[int, int], str] = {}
         self._requests = np.zeros(0, np.int64)
         self._responses = np.zeros(0, np.int64)
         self._said: dict[str, dict[int, str]] = {
@@ -62,10 +63,9 @@ class Connections:
 
         Of each broker that a response names by address: high, low and port, as in `PacketBlock`.
         """
-        count = self._table.count
-        self._requests = _added(self._requests, turn.request.heads.connection, count)
-        self._responses = _added(self._responses, turn.response.heads.connection, count)
-        self._responses = _added(self._responses, turn.orphans.connection, count)
+        self._requests = _added(self._requests, turn.request.heads.connection)
+        self._responses = _added(self._responses, turn.response.heads.connection)
+        self._responses = _added(self._responses, turn.orphans.connection)
         for role, said in self._said.items():
             for group, column in turn.request.facts.columns(role):
                 speaker = turn.request.heads.connection[group.message(column)].tolist()
@@ -82,9 +82,8 @@ class Connections:
 
     def add(self, heard: Heard) -> None:
         """Take what was learned elsewhere, of other connections."""
-        count = max(len(heard.requests), len(self._requests))
-        self._requests = _sum(self._requests, heard.requests, count)
-        self._responses = _sum(self._responses, heard.responses, count)
+        self._requests = _sum(self._requests, heard.requests)
+        self._responses = _sum(self._responses, heard.responses)
         for role, said in heard.said.items():
             self._said[role] |= said
 
@@ -102,10 +101,7 @@ class Connections:
         client = np.where(table.client[rows] < 0, 0, table.client[rows]).astype(np.int64)
         found = {}
         for name, end in (("client", client), ("broker", 1 - client)):
-            addresses = zip(
-                table.high[rows, end].tolist(), table.low[rows, end].tolist(), strict=True
-            )
-            words = pa.array([self._text(*each) for each in addresses], pa.string())
+            words = _texts(table.high[rows, end], table.low[rows, end])
             found[f"{name}_ip"] = spread(words, index)
             found[f"{name}_port"] = pa.array(table.port[rows, end].astype(np.int32)[index])
         return found
@@ -123,13 +119,10 @@ class Connections:
         """Number of the connection of each row."""
         return self._table.number[: self._table.count]
 
-    def rows(self, trips: RoundTrips, every: Int64 | None = None) -> pa.RecordBatch:
-        """The `connections` table; `every`: of these only."""
-        table, count = self._table, self._table.count
-        if every is None:
-            every = table.in_use
+    def rows(self, trips: RoundTrips, every: Int64) -> pa.RecordBatch:
+        """Rows of the `connections` table: of these connections."""
+        table = self._table
         client = np.where(table.client[every] < 0, 0, table.client[every]).astype(np.int64)
-        none = np.zeros(0, np.int64)
         rtt = table.handshake[every]
         columns = {
             "connection_id": every,
@@ -140,8 +133,8 @@ class Connections:
             "opened": table.opened[every],
             "closed": CLOSED.take(pa.array(table.closed[every])),
             "handshake_rtt_ms": pa.array(rtt / 1e6, mask=rtt == NEVER),
-            "requests": _added(self._requests, none, count)[every],
-            "responses": _added(self._responses, none, count)[every],
+            "requests": _of(self._requests, every),
+            "responses": _of(self._responses, every),
         }
         # Streams are followed until they are known not to be Kafka: what was counted by then
         # depends on how much of the capture was read at once, and says nothing.
@@ -155,26 +148,18 @@ class Connections:
             ):  # fmt: skip
                 columns[f"{name}_{what}"] = pa.array(counts[every, end], mask=left)
         index = np.arange(len(every))
-        zero_windows, round_trip = trips.zero_windows(count)[every], trips.medians(count)[every]
+        zero_windows, round_trip = trips.zero_windows(every), trips.medians(every)
         for name, end in (("client", client), ("broker", 1 - client)):
             columns[f"{name}_zero_windows"] = zero_windows[index, end]
             columns[f"{name}_rtt_ms"] = pa.array(round_trip[index, end], from_pandas=True)
-        facts = [self._tls.get(row, _NO_TLS) for row in every.tolist()]
+        facts = [self._tls.get(row, _NO_TLS) for row in every.tolist()] if self._tls else []
         for name in ("version", "cipher", "sni", "alpn", "subject"):
-            columns[f"tls_{name}"] = pa.array([getattr(each, name) for each in facts], pa.string())
+            texts = [getattr(each, name) for each in facts] or [None] * len(every)
+            columns[f"tls_{name}"] = pa.array(texts, pa.string())
         for role, said in self._said.items():
-            columns[role] = pa.array([said.get(row) for row in every.tolist()], pa.string())
+            texts = [said.get(row) for row in every.tolist()] if said else [None] * len(every)
+            columns[role] = pa.array(texts, pa.string())
         return batch(CONNECTIONS, columns)
-
-    def _text(self, high: int, low: int) -> str:
-        text = self._texts.get((high, low))
-        if text is None:
-            if high == 0 and low & ~0xFFFFFFFF == MAPPED:
-                text = str(ipaddress.IPv4Address(low & 0xFFFFFFFF))
-            else:
-                text = str(ipaddress.IPv6Address(high << 64 | low))
-            self._texts[high, low] = text
-        return text
 
     def _brokers(self, turn: Turn) -> Iterator[tuple[int, int, int]]:
         for group, column in turn.response.facts.columns("port"):
@@ -190,14 +175,36 @@ class Connections:
                 yield number >> 64, number & (1 << 64) - 1, port
 
 
-def _added(counts: Int64, connection: Int64, size: int) -> Int64:
-    more = np.bincount(connection, minlength=max(size, len(counts)))
+def _texts(high: UInt64, low: UInt64) -> pa.Array:
+    """Addresses as text; shape (n,)."""
+    is_plain = (high == 0) & (low >> np.uint64(32) == 0xFFFF)
+    numbers = np.where(is_plain, low, 0).astype(">u4").view(np.uint8).reshape(-1, 4)
+    octets = [_OCTETS.take(pa.array(np.ascontiguousarray(each))) for each in numbers.T]
+    texts = pc.binary_join_element_wise(*octets, ".")
+    if is_plain.all():
+        return texts
+    other = np.flatnonzero(~is_plain)
+    both = zip(high[other].tolist(), low[other].tolist(), strict=True)
+    long = [str(ipaddress.IPv6Address(high << 64 | low)) for high, low in both]
+    return pc.replace_with_mask(texts, pa.array(~is_plain), pa.array(long, pa.string()))
+
+
+def _added(counts: Int64, connection: Int64) -> Int64:
+    more = np.bincount(connection, minlength=len(counts))
     more[: len(counts)] += counts
     return more.astype(np.int64)
 
 
-def _sum(one: Int64, other: Int64, size: int) -> Int64:
-    total = np.zeros(size, np.int64)
+def _of(counts: Int64, connection: Int64) -> Int64:
+    """The counts of these connections; 0 for those beyond the last one that has a count."""
+    found = np.zeros(len(connection), np.int64)
+    known = connection < len(counts)
+    found[known] = counts[connection[known]]
+    return found
+
+
+def _sum(one: Int64, other: Int64) -> Int64:
+    total = np.zeros(max(len(one), len(other)), np.int64)
     for counts in (one, other):
         total[: len(counts)] += counts
     return total

@@ -31,6 +31,10 @@ class UnknownVersion(DecodeError):
     """The API key, or this version of it, is newer than the definitions, or never existed."""
 
 
+class TooManyElements(DecodeError):
+    """The arrays of a message have more elements than are kept of one."""
+
+
 class DefinitionError(DissectorError):
     """A definition page does not follow the notation. `page` and `line` say where."""
 

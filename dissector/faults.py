@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from dissector.conversation.dialogue import Side, Turn
-from dissector.errors import DecodeError, UnknownVersion
+from dissector.errors import DecodeError, TooManyElements, UnknownVersion
 from dissector.problems import Problem
 from dissector.protocol import catalog
 from dissector.protocol.message import explain_request, explain_response
@@ -56,4 +56,5 @@ def _fault(side: Side, index: int) -> tuple[str, DecodeError]:
         return "unknown_version", fault
     name = catalog.api_name(api_key) or f"API {api_key}"
     what = f"{name} v{version} {messages.direction.name.lower()}: {fault.detail}"
-    return "malformed", DecodeError(what, offset=fault.offset, path=fault.path)
+    kind = "too_many_elements" if isinstance(fault, TooManyElements) else "malformed"
+    return kind, DecodeError(what, offset=fault.offset, path=fault.path)

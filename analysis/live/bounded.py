@@ -7,7 +7,6 @@ added to its client's sums when its row comes, which is after its exchanges. Nam
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
@@ -17,12 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from analysis.summary import Client, Summary, Totals, add_clients
+from analysis.summary import Client, Summary, add_clients
 
 NAMES: Final = 10_000
 OTHER: Final = "other"
-PORTS: Final = 100
-"""Ports of other servers that are remembered."""
 
 _PER_OCTAVE: Final = 35
 _SHIFT: Final = 12  # bits of a bin: 64 octaves fit
@@ -35,7 +32,6 @@ class BoundedSummary(Summary):
     def __init__(self) -> None:
         super().__init__()
         self._histogram = Latencies()
-        self._totals = Totals(None, None, 0, 0, 0, 0, {}, [])
         self._folded: dict[tuple[str | None, str | None], Client] = {}
         self._names = {name: Names(NAMES) for name in ("client_id", "topic", "group_id")}
 
@@ -49,9 +45,6 @@ class BoundedSummary(Summary):
         add_clients(clients, self._clients.rows(), {})
         return sorted(clients.values(), key=lambda client: -client.requests)
 
-    def totals(self) -> Totals:
-        return self._totals
-
     def _bounded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         for name, names in self._names.items():
             at = batch.schema.get_field_index(name)
@@ -63,12 +56,11 @@ class BoundedSummary(Summary):
 
     def _read_connections(self, rows: pa.Table) -> None:
         super()._read_connections(rows)
-        self._totals = _sum(self._totals, super().totals())
         if (seen := self._clients.total) is not None:
             over = pc.is_in(seen["connection_id"], rows["connection_id"].combine_chunks())
             add_clients(self._folded, seen.filter(over).to_pylist(), self._software())
             self._clients.total = seen.filter(pc.invert(over))
-        self._connections.clear()
+        self._named.clear()
 
     def _keep_latencies(self, kind: NDArray[np.uint32], latency: NDArray[np.float64]) -> None:
         self._histogram.add(kind, latency)
@@ -130,19 +122,3 @@ class Names:
             return column
         known = pc.is_in(column, pa.array(list(self._known), column.type))
         return pc.if_else(pc.or_(known, column.is_null()), column, OTHER)
-
-
-def _sum(one: Totals, other: Totals) -> Totals:
-    first = [time for time in (one.first_time, other.first_time) if time is not None]
-    last = [time for time in (one.last_time, other.last_time) if time is not None]
-    ports = dict.fromkeys([*one.unknown_ports, *other.unknown_ports])
-    return Totals(
-        min(first, default=None),
-        max(last, default=None),
-        one.packets + other.packets,
-        one.bytes + other.bytes,
-        one.lost_bytes + other.lost_bytes,
-        one.lossy + other.lossy,
-        Counter(one.protocols) + Counter(other.protocols),
-        list(ports)[:PORTS],
-    )

@@ -20,6 +20,8 @@ typedef struct {
 enum { NODE_INTS = 10 };
 enum { MOST_WIDTH = 1 << 16 }; /* of fixed fields in a row that nobody asks for */
 enum { MOST_DEPTH = 64 };
+/* See dissector.protocol.elements. */
+enum { LEAST_ELEMENTS = 1 << 14, MOST_ELEMENTS = 1 << 21, ELEMENT_SIZE = 4 };
 enum { FIXED, TEXT, BYTES, STRUCT, ARRAY, KINDS };
 enum { MOST_COLUMNS = 256, COLUMN_PARTS = 3, LEVEL_PARTS = 2, AHEAD = 16, LINE = 64 };
 
@@ -27,6 +29,7 @@ typedef struct {
     bytes data;
     const node *nodes;
     int flexible, no_memory;
+    int64_t elements; /* that the arrays of this message may still have */
     list *columns; /* row, address and value of each */
     list *levels;  /* owner and ordinal of each */
 } walker;
@@ -144,6 +147,8 @@ static int64_t walk_array(walker *of, const node *field, int64_t row, int64_t at
     int64_t count;
     at = read_length(of, field, at, end, 4, &count);
     if (at < 0 || count <= 0) return at;
+    of->elements -= count;
+    if (of->elements < 0) return -1;
     const node *element = of->nodes + field->first;
     if (field->level < 0 && element->kind == FIXED)
         return count > (end - at) / element->width ? -1 : at + count * element->width;
@@ -275,7 +280,7 @@ PyObject *walk_bodies(PyObject *self, PyObject *args) {
     }
     int lists = columns + levels;
     list *found = calloc((size_t)lists + 1, sizeof(list));
-    walker of = {data, nodes, flexible, !found, found, found ? found + columns : NULL};
+    walker of = {data, nodes, flexible, !found, 0, found, found ? found + columns : NULL};
     int rows = COLUMN_PARTS * columns + LEVEL_PARTS * levels;
     int64_t each = rows ? places / rows : 0;
     for (int index = 0, row = 0; found && index < lists; index++) {
@@ -300,6 +305,9 @@ PyObject *walk_bodies(PyObject *self, PyObject *args) {
         good[row] = 0;
         if (start[row] < 0 || end[row] > size || start[row] > end[row]) continue;
         for (int index = 0; index < lists; index++) marks[index] = found[index].count;
+        of.elements = (end[row] - start[row]) / ELEMENT_SIZE;
+        if (of.elements > MOST_ELEMENTS) of.elements = MOST_ELEMENTS;
+        if (of.elements < LEAST_ELEMENTS) of.elements = LEAST_ELEMENTS;
         good[row] = walk_struct(&of, nodes, row, start[row], end[row]) == end[row];
         if (!good[row]) mend(&of, marks, columns, levels, root, width, cut[row] ? end[row] : -1);
     }

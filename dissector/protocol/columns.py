@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from dissector import kernel
 from dissector.packets.block import Int64
 from dissector.protocol.compiled import walk_compiled
+from dissector.protocol.elements import LEAST, MOST, SIZE
 from dissector.protocol.notation import Definition, Field
 from dissector.protocol.walked import DTYPES, WIDTHS, Column, Level, Walked
 from dissector.streams.bytespace import ByteSpace, FlatSpace
@@ -38,6 +39,10 @@ POISON = 1 << 40
 
 GUESS_AFTER = 8
 """Elements an array must still have for its elements to be tried all at once."""
+
+
+AT_ONCE = 1 << 20
+"""Elements that are tried at once, of all messages together."""
 
 
 def walk(
@@ -53,7 +58,7 @@ def walk(
     if kernel.COMPILED and isinstance(space, FlatSpace):
         none = np.zeros(len(start), np.bool_)
         return walk_compiled(layout, space, start, end, roles, none if cut is None else cut)
-    walker = _Walker(layout.flexible, space, roles)
+    walker = _Walker(layout.flexible, space, roles, (start, end))
     messages = np.arange(len(start), dtype=np.int64)
     root = _Rows((), None)
     root.add(messages, messages)
@@ -122,8 +127,35 @@ class _Kept:
     value: list[NDArray[np.generic]] = field(default_factory=list)
 
 
+class _Budget:
+    """How many elements the arrays of each message may still have."""
+
+    def __init__(self, start: Int64, end: Int64) -> None:
+        self._order = np.argsort(start)
+        self._start = start[self._order]
+        self._left = np.clip((end - start) // SIZE, LEAST, MOST)
+
+    def beyond(self, at: Int64, count: Int64, *, rehearsing: bool) -> NDArray[np.bool_]:
+        """Which of these arrays, with their first elements at `at`, are of a message that has more
+        elements than it may have. A rehearsal counts nothing, and refuses what is too large for it.
+        """
+        message = self._order[np.searchsorted(self._start, at, side="right") - 1]
+        found: NDArray[np.bool_]
+        if rehearsing:
+            found = (count > self._left[message]) | (np.cumsum(count) > AT_ONCE)
+        else:
+            np.subtract.at(self._left, message, count)
+            found = self._left[message] < 0
+        return found
+
+
 class _Walker:
-    def __init__(self, flexible: bool, space: ByteSpace, roles: frozenset[str]) -> None:
+    def __init__(
+        self, flexible: bool, space: ByteSpace, roles: frozenset[str],
+        bodies: tuple[Int64, Int64] | None = None,
+    ) -> None:  # fmt: skip
+        """`bodies`: where each message begins and ends; None where there are no arrays."""
+        self.budget = None if bodies is None else _Budget(*bodies)
         self.flexible = flexible
         self.space = space
         self.roles = roles
@@ -301,6 +333,10 @@ class _Walker:
         count = np.maximum(count, 0)
         if not count.any():
             return at
+        if self.budget is not None:
+            crowded = self.budget.beyond(at, count, rehearsing=self.rehearsing)
+            if crowded.any():
+                at, count = at + crowded * POISON, np.where(crowded, 0, count)
         path = (*prefix, each.name)
         inside = self._level(path, rows)
         stride = self._stride(each)
@@ -400,6 +436,7 @@ class _Walker:
         first that ended elsewhere. Returns how many each row took, shape (k,).
         """
         fit = np.minimum(left, (end - at) // np.maximum(size, 1))
+        fit = np.minimum(fit, max(AT_ONCE // len(fit), GUESS_AFTER))
         rehearsing, self.rehearsing = self.rehearsing, True
         stop = self._elements(each, inside, row, at, end, index, fit, size, path)
         self.rehearsing = rehearsing

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dissector.errors import DecodeError
+from dissector.errors import DecodeError, TooManyElements
+from dissector.protocol.elements import most_elements
 from dissector.protocol.notation import Definition, Field
 from dissector.protocol.wire import Reader, count, present, scalar, unsigned_varint
 
@@ -113,6 +114,7 @@ class Walk:
         self.data = data
         self.at = at
         self.events: list[Explained] = []
+        self._elements = 0  # that the arrays of a body may still have
 
     def explanation(self, steps: Callable[[], None]) -> Explanation:
         """What the steps, which are calls of this walk's methods, come to."""
@@ -126,6 +128,8 @@ class Walk:
         self, fields: Sequence[Field], flexible: bool, prefix: str = "", depth: int = 0
     ) -> None:
         """The fields of a body or a struct, and its tagged section where it has one."""
+        if depth == 0:
+            self._elements = most_elements(len(self.data) - self.at)
         for item in fields:
             if item.tag is None:
                 self._field(item, flexible, prefix + item.name, depth, self.at)
@@ -188,6 +192,10 @@ class Walk:
             self._value(item, flexible, path, item.name, depth, start, item.nullable)
             return
         number = self._read(count(flexible, item.nullable), path)
+        self._elements -= number or 0
+        if self._elements < 0:
+            detail = f"more elements than are decoded of a message, {number} of them"
+            raise TooManyElements(detail, offset=start, path=path)
         form = "[]" if item.type == "struct" else f"[{item.type}]"
         slot = len(self.events)
         self._event(path, item.name, form, number, start, depth, item.roles)

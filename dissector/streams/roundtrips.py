@@ -33,7 +33,7 @@ class RoundTrips:
     """Takes the packets of a connection's two ends, block by block."""
 
     def __init__(self) -> None:
-        self._table = TripTable()
+        self.table = TripTable()
         self._keys = np.zeros(0, np.int64)
         self._counts = np.zeros(0, np.int64)
         self._new: list[Int64] = []
@@ -41,12 +41,12 @@ class RoundTrips:
     def feed(self, block: PacketBlock, assignment: Assignment) -> None:
         """Take a block of packets."""
         streams = assignment.streams
-        missing = int(streams[-1]) // 2 + 1 - self._table.count if len(streams) else 0
+        missing = int(streams[-1]) // 2 + 1 - self.table.count if len(streams) else 0
         if missing > 0:
-            self._table.add(missing)
+            self.table.add(missing)
         full = block.flags & (SYN | FIN | RST) == 0
         full &= block.window == 0
-        np.add.at(self._table.flat("zero_windows"), streams[assignment.local[full]], 1)
+        np.add.at(self.table.flat("zero_windows"), streams[assignment.local[full]], 1)
         self._trips(block, assignment.local, streams)
 
     def forget(self, rows: Int64) -> None:
@@ -54,32 +54,36 @@ class RoundTrips:
         self._merge()
         kept = ~np.isin(self._keys // _BINS >> 1, rows)
         self._keys, self._counts = self._keys[kept], self._counts[kept]
-        self._table.forget(rows)
+        self.table.forget(rows)
 
-    def zero_windows(self, count: int) -> Int64:
-        """Packets in which each end says that it is full; shape (count, 2), by end."""
-        found = np.zeros((count, 2), np.int64)
-        known = min(count, self._table.count)
-        found[:known] = self._table.zero_windows[:known]
+    def zero_windows(self, rows: Int64) -> Int64:
+        """Packets in which each end of these connections says that it is full; shape (n, 2)."""
+        found = np.zeros((len(rows), 2), np.int64)
+        known = rows < self.table.count
+        found[known] = self.table.zero_windows[rows[known]]
         return found
 
-    def medians(self, count: int) -> NDArray[np.float64]:
-        """Median trip to each end, ms; NaN where none was seen. Shape (count, 2), by end."""
+    def medians(self, rows: Int64) -> NDArray[np.float64]:
+        """Median trip to each end of these connections, ms; NaN where none was seen. Shape (n, 2),
+        by end."""
         self._merge()
-        found = np.full(2 * count, np.nan)
+        wanted = (2 * rows[:, None] + np.arange(2)).ravel()
+        found = np.full(len(wanted), np.nan)
         stream, first = np.unique(self._keys // _BINS, return_index=True)
         if len(stream):
             before = np.concatenate([[0], np.cumsum(self._counts)])
             total = np.diff(np.append(before[first], before[-1]))
             middle = before[first] + (total + 1) // 2
             bin_ = self._keys[np.searchsorted(before[1:], middle)] % _BINS
-            found[stream] = 2.0 ** (bin_ / PER_OCTAVE) / 1e6
+            place = np.minimum(np.searchsorted(stream, wanted), len(stream) - 1)
+            has = stream[place] == wanted
+            found[has] = (2.0 ** (bin_ / PER_OCTAVE) / 1e6)[place[has]]
         return found.reshape(-1, 2)
 
     def _trips(self, block: PacketBlock, local: Int64, streams: Int64) -> None:
         """Pair payloads with what acknowledges them."""
-        sent_end, sent_time = (self._table.flat(name) for name in ("sent_end", "sent_time"))
-        held = np.flatnonzero(self._table.flat("has_sent")[streams])
+        sent_end, sent_time = (self.table.flat(name) for name in ("sent_end", "sent_time"))
+        held = np.flatnonzero(self.table.flat("has_sent")[streams])
         data = np.flatnonzero(block.length)
         stream = np.concatenate([held, local[data]])
         order = np.argsort(stream, kind="stable")
@@ -104,7 +108,7 @@ class RoundTrips:
             last = np.append(np.flatnonzero(np.diff(stream)), len(stream) - 1)
             sent_end[streams[stream[last]]] = end[last]
             sent_time[streams[stream[last]]] = time[last]
-            self._table.flat("has_sent")[streams[stream[last]]] = True
+            self.table.flat("has_sent")[streams[stream[last]]] = True
 
     def _note(self, stream: Int64, trip: Int64) -> None:
         bin_ = np.round(np.log2(np.maximum(trip, 1)) * PER_OCTAVE).astype(np.int64)

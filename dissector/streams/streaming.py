@@ -24,6 +24,7 @@ from dissector.streams.framer import Framer
 from dissector.streams.frames import FrameBlock
 from dissector.streams.judging import Judge, Reads
 from dissector.streams.limits import GRACE
+from dissector.streams.parking import Parking
 from dissector.streams.reassembly import Ordered, Reassembler
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.seeking import Seeker
@@ -71,7 +72,9 @@ class Streams:
     ) -> None:
         self.connections = ConnectionTable()
         self._streams = StreamTable()
-        self._tracker = Tracker(self.connections, self._streams)
+        self._parking = Parking(self.connections)
+        self._tracker = Tracker(self.connections, self._streams, self._parking.restore)
+        self._recent = np.zeros(0, np.int64)  # rows of the last block
         self._reassembler = Reassembler(self.connections, self._streams)
         self._judge = Judge(self.connections, self._streams, ports, newest, reads)
         self._seeker = Seeker(self.connections, self._streams, self._judge)
@@ -139,6 +142,17 @@ class Streams:
         if self.round_trips is not None:
             self.round_trips.forget(rows)
 
+    def park(self) -> None:
+        """Pack the rows of connections without data that nothing came for in the last block."""
+        tables = [self.connections, self._streams]
+        if self.round_trips is not None:
+            tables.append(self.round_trips.table)
+        self._parking.park(tables, self._recent)
+
+    def restore(self, rows: Int64) -> None:
+        """Have these rows in the connection table, to read them."""
+        self._parking.restore(rows)
+
     def finish(self) -> FrameBlock:
         """What is left at the end of the capture: holes are given up, cut frames given out."""
         return self._feed(PacketBlock.empty(self.reserve), last=True)
@@ -149,6 +163,7 @@ class Streams:
         assignment = self._tracker.assign(block, np.unique(held.stream >> 1))
         if self.round_trips is not None:
             self.round_trips.feed(block, assignment)
+        self._recent = assignment.rows
         who = assignment.streams
         give_up = (streams.flat("over")[who] < self._now) | last
         give_up[np.searchsorted(who, self._beyond_budget(complaints))] = True

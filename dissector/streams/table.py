@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Int8, Int32, Int64, UInt16, UInt32, UInt64
+from dissector.streams.parking import grown
 
 UNDECIDED, KAFKA, TLS, OTHER = range(4)
 """What a connection carries."""
@@ -43,21 +44,29 @@ def _column(dtype: type[np.generic], width: int, fill: int = 0) -> Any:
 
 @dataclass(slots=True)
 class _Rows:
-    """Arrays that grow together, by doubling. Only the first `count` rows are in use."""
+    """Arrays that grow together, by doubling. Only the first `count` rows are in use.
+
+    Rows of zeros that nothing was written to take no memory; see `parking`.
+    """
 
     count: int = 0
+
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """All arrays by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.metadata}
 
     def add(self, rows: int) -> int:
         """Make room for more rows; the first of them."""
         first, self.count = self.count, self.count + rows
         for each in fields(self):
             if each.metadata:
-                old = getattr(self, each.name)
-                if self.count > len(old):
-                    size = max(64, 2 * len(old), self.count)
-                    new = np.full((size, *old.shape[1:]), each.metadata["fill"], old.dtype)
-                    new[: len(old)] = old
-                    setattr(self, each.name, new)
+                column = getattr(self, each.name)
+                if self.count > len(column):
+                    column = grown(column, max(64, 2 * len(column), self.count))
+                    setattr(self, each.name, column)
+                if each.metadata["fill"]:
+                    column[first : self.count] = each.metadata["fill"]
         return first
 
     def forget(self, rows: Int64) -> None:

@@ -1,8 +1,7 @@
 """Tracking: which connection, and which of its two streams, a packet belongs to.
 
-Packets are told apart by their endpoints, exactly: an IPv4 address and port are one 64-bit number
-as they are, other addresses are numbered as they appear. The pairs of a block become small codes,
-by dictionary encodings or by the compiled loop; from then on Python looks at each pair once.
+The pairs of endpoints in a block become small codes. A `PairIndex` has the connection of each pair.
+Python takes a step for each pair only where a pair has several connections in one block.
 
 A port pair that is used again is a new connection. What tells it is a SYN with another initial
 sequence number (a repeated SYN has the same one), from either end, since a capture may have one
@@ -14,13 +13,13 @@ numbers tells the same, after the old connection was closed or has long been sil
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 
 from dissector import kernel
-from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt16, UInt64
+from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt64
 from dissector.streams import sequence
 from dissector.streams.limits import (
     GRACE,
@@ -30,6 +29,7 @@ from dissector.streams.limits import (
     WINDOW_AHEAD,
     WINDOW_BEHIND,
 )
+from dissector.streams.pair_index import PairIndex, hashes, source_of, target_of
 from dissector.streams.table import (
     FIN_SEEN,
     FIRST_TIME,
@@ -44,6 +44,9 @@ from dissector.streams.table import (
 )
 
 _MODULO = 1 << 32
+
+_PLAIN = 3
+"""Events that a pair may have in a block to be followed with all others at once."""
 
 _LOOK_BACK = 2
 """A late SYN may be of the connection before the newest one of its pair."""
@@ -92,8 +95,8 @@ class _Generation:
 class _Pairs:
     """The port pairs of a block."""
 
-    key: list[tuple[int, int]]
-    """The two endpoints of each pair, the smaller one first."""
+    key: UInt64
+    """Hash of the two endpoints of each pair."""
     code: Int64
     """Pair of each packet."""
     end: Int64
@@ -109,17 +112,20 @@ class _Pairs:
 class Tracker:
     """Gives each packet its stream, adds rows for new connections, counts what headers tell."""
 
-    def __init__(self, table: ConnectionTable, streams: StreamTable) -> None:
+    def __init__(
+        self, table: ConnectionTable, streams: StreamTable,
+        restore: Callable[[Int64], None] = lambda rows: None,
+    ) -> None:  # fmt: skip
+        """`restore` is called with rows that are about to be read."""
+        self._restore = restore
         self._table = table
         self._streams = streams
-        self._current: dict[tuple[int, int], int] = {}
-        self._addresses: dict[tuple[int, int], int] = {}
+        self._current = PairIndex()
         self._new: list[Int64] = []  # rows of connections that have no number yet
 
     def forget(self, rows: Int64) -> None:
         """Let go of these connections; what comes of one of them begins another."""
-        gone = set(rows.tolist())
-        self._current = {key: row for key, row in self._current.items() if row not in gone}
+        self._current.forget(rows)
 
     def assign(self, block: PacketBlock, also: Int64) -> Assignment:
         """Where the packets of a block belong. `also`: more rows to give local streams to."""
@@ -144,33 +150,20 @@ class Tracker:
     def _pairs(self, block: PacketBlock) -> _Pairs:
         """Number the pairs in order of appearance; find or add their connections."""
         code, turned, first = _alike(block)
-        source = self._endpoints(block.src_high[first], block.src_low[first], block.src_port[first])
-        target = self._endpoints(block.dst_high[first], block.dst_low[first], block.dst_port[first])
-        ends = np.sort([source, target], axis=0)
-        keys = list(zip(*ends.tolist(), strict=True))
-        row = np.array([self._current.get(key, -1) for key in keys], np.int64)
-        end = ((source > target)[code] ^ turned).astype(np.int64)
-        pairs = _Pairs(keys, code, end, row, first)
+        source, target = (
+            (high[first], low[first], port[first])
+            for high, low, port in (source_of(block), target_of(block))
+        )
+        key, is_larger = hashes(source, target)
+        row = self._current.find(key)
+        self._restore(row[row >= 0])
+        end = (is_larger[code] ^ turned).astype(np.int64)
+        pairs = _Pairs(key, code, end, row, first)
         unknown = np.flatnonzero(row < 0)
         if len(unknown):
             row[unknown] = self._open(block, first[unknown], end[first[unknown]])
-            self._current.update((keys[each], int(row[each])) for each in unknown.tolist())
+            self._current.add(key[unknown], row[unknown])
         return pairs
-
-    def _endpoints(self, high: UInt64, low: UInt64, port: UInt16) -> UInt64:
-        """One number for each address and port."""
-        number: UInt64 = (low << np.uint64(16)) | port
-        plain = (high == 0) & (low >> np.uint64(32) == 0xFFFF)  # IPv4: what is lost is constant
-        if not plain.all():
-            other = np.flatnonzero(~plain)
-            number[other] = (self._numbered(high[other], low[other]) << np.uint64(16)) | port[other]
-        return number
-
-    def _numbered(self, high: UInt64, low: UInt64) -> UInt64:
-        """A number below 2^48 for each address that is not IPv4."""
-        known = self._addresses
-        addresses = zip(high.tolist(), low.tolist(), strict=True)
-        return np.array([known.setdefault(each, len(known)) for each in addresses], np.uint64)
 
     def _open(self, block: PacketBlock, packet: Int64, end: Int64) -> Int64:
         """Add a row for each of these first packets, sent by these ends."""
@@ -203,13 +196,15 @@ class Tracker:
         event = np.union1d(np.flatnonzero(is_syn), self._jumps(block, pairs))
         if not len(event):
             return
+        followed, opened = self._follow(block, pairs, event, is_syn)
+        event = event[~followed]
         self._load_generations(pairs, event)
         added: list[tuple[int, _Generation]] = []
-        opened: list[tuple[int, _Generation]] = []
         columns = (
             event, pairs.code[event], pairs.end[event], is_syn[event],
             block.flags[event] & ACK != 0, block.seq[event], block.ack[event],
         )  # fmt: skip
+        several: list[tuple[int, _Generation]] = []
         for index, code, end, syn, has_ack, isn, ack in zip(
             *(each.tolist() for each in columns), strict=True
         ):
@@ -225,11 +220,47 @@ class Tracker:
             if syn:
                 owner.isn[end] = isn
                 owner.anchor[1 - end] = acknowledged
-                opened.append((index, owner))
+                several.append((index, owner))
         if added:
             self._add_generations(block, pairs, added)
-        if opened:
-            self._note_handshakes(block, pairs, opened)
+        packet = np.concatenate([opened, np.array([index for index, _ in several], np.int64)])
+        row = np.concatenate(
+            [pairs.row[pairs.code[opened]], np.array([each.row for _, each in several], np.int64)]
+        )
+        if len(packet):
+            order = np.argsort(packet)
+            self._note_handshakes(block, pairs, packet[order], row[order])
+
+    def _follow(
+        self, block: PacketBlock, pairs: _Pairs, event: Int64, is_syn: Bools
+    ) -> tuple[Bools, Int64]:
+        """Follow the SYNs of pairs that have one connection in this block: mostly a SYN and its
+        answer. Which events are done with; and the SYNs among them.
+
+        Does for all pairs at once what `_Generation.owns` does for one.
+        """
+        code = pairs.code[event]
+        _, local, count = np.unique(code, return_inverse=True, return_counts=True)
+        rows = pairs.row[code[_firsts(local)]]
+        isn, anchor = self._table.isn[rows], self._streams.anchor[rows].astype(np.int64)
+        anchored = self._streams.anchored[rows]
+        is_plain = (count <= _PLAIN) & (np.bincount(local, ~is_syn[event]) == 0)
+        order = np.argsort(local, kind="stable")
+        first = np.cumsum(count) - count
+        for turn in range(_PLAIN):
+            pair = np.flatnonzero(is_plain & (count > turn))
+            packet = event[order[first[pair] + turn]]
+            end, has_ack = pairs.end[packet], block.flags[packet] & ACK != 0
+            seq, ack = block.seq[packet].astype(np.int64), block.ack[packet].astype(np.int64)
+            own, other = isn[pair, end], isn[pair, 1 - end]
+            near = (anchor[pair, end] - seq - 1) % _MODULO <= REORDER_BYTES
+            owns = np.where(has_ack & (other != NEVER), (other + 1) % _MODULO == ack,
+                            ~anchored[pair, end] | near)  # fmt: skip
+            is_plain[pair] = np.where(own != NEVER, own == seq, owns)
+            isn[pair, end] = seq
+            anchor[pair, 1 - end], anchored[pair, 1 - end] = ack, has_ack
+        followed = is_plain[local]
+        return followed, event[followed]
 
     def _jumps(self, block: PacketBlock, pairs: _Pairs) -> Int64:
         """Packets that cannot be of their pair's connection, which was closed or long silent."""
@@ -270,21 +301,27 @@ class Tracker:
         """Give rows to new connections; those before them on their pairs are over."""
         begin = np.array([each.begin for _, each in added], np.int64)
         rows = self._open(block, begin, pairs.end[begin])
+        newest: dict[int, int] = {}
         for (code, each), row in zip(added, rows.tolist(), strict=True):
             each.row = row
-            before = self._current[pairs.key[code]]
+            before = newest.get(code, int(pairs.row[code]))
+            newest[code] = row
             self._table.replaced[before] = True
             over = self._streams.over[before]
             np.minimum(over, block.time[each.begin] + GRACE, out=over)
-            self._current[pairs.key[code]] = row
+        self._set_current(pairs)
+
+    def _set_current(self, pairs: _Pairs) -> None:
+        """The newest connection of each pair with several ones is what its next packets go to."""
+        codes = list(pairs.generations)
+        rows = np.array([pairs.generations[code][-1].row for code in codes], np.int64)
+        self._current.replace(pairs.key[codes], rows)
 
     def _note_handshakes(
-        self, block: PacketBlock, pairs: _Pairs, opened: list[tuple[int, _Generation]]
+        self, block: PacketBlock, pairs: _Pairs, packet: Int64, row: Int64
     ) -> None:
-        """Keep what SYNs tell: where streams begin, and who is the client."""
+        """Keep what the SYNs of these connections show: where streams begin, and the client."""
         table = self._table
-        packet = np.array([index for index, _ in opened], np.int64)
-        row = np.array([each.row for _, each in opened], np.int64)
         end = pairs.end[packet]
         table.isn[row, end] = block.seq[packet]
         table.opened[row] = True
@@ -371,7 +408,8 @@ class Tracker:
         for generations in pairs.generations.values():
             for each in generations:
                 each.row = int(number[each.row])
-        self._current.update((key, int(number[self._current[key]])) for key in pairs.key)
+        self._current.replace(pairs.key, pairs.row)
+        self._set_current(pairs)
 
     # Counts
 
@@ -433,27 +471,21 @@ def _alike(block: PacketBlock) -> tuple[Int64, Bools, Int64]:
             block.dst_high, block.dst_low, block.dst_port, kernel.HASH_KEY, code, turned, first,
         )  # fmt: skip
         return code, turned, first[:count]
-    both = (("src_high", "dst_high"), ("src_low", "dst_low"), ("src_port", "dst_port"))
-    high, low, port = (
-        np.concatenate([getattr(block, name) for name in names]).astype(np.uint64) for names in both
-    )
-    endpoint = _encode(_encode(high) << np.uint64(32) | _encode(low)) << np.uint64(16) | port
-    endpoint = _encode(endpoint)
-    source, target = endpoint[: len(block)], endpoint[len(block) :]
-    smaller, larger = np.minimum(source, target), np.maximum(source, target)
-    code = _encode(smaller << np.uint64(32) | larger).astype(np.int64)
-    first = np.empty(int(code.max(initial=-1)) + 1, np.int64)
-    first[code[::-1]] = np.arange(len(block) - 1, -1, -1)  # the last assignment stays
-    return code, source != source[first][code], first
+    key, is_larger = hashes(source_of(block), target_of(block))
+    _, first, code = np.unique(key, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    code, first = place[code], first[order]
+    return code, is_larger != is_larger[first][code], first
+
+
+def _firsts(local: Int64) -> Int64:
+    """Index of the first appearance of each of the numbers from 0 on."""
+    first = np.empty(int(local.max(initial=-1)) + 1, np.int64)
+    first[local[::-1]] = np.arange(len(local) - 1, -1, -1)  # the last assignment stays
+    return first
 
 
 def _where(known: list[bool], values: list[int]) -> list[int | None]:
     return [value if there else None for there, value in zip(known, values, strict=True)]
-
-
-def _encode(values: UInt64) -> UInt64:
-    """A code for each value, in order of appearance."""
-    # Through buffers: pa.array and to_numpy would import pandas.
-    array = pa.Array.from_buffers(pa.uint64(), len(values), [None, pa.py_buffer(values)])
-    codes = array.dictionary_encode().indices.buffers()[1]
-    return np.frombuffer(codes, np.int32, len(values)).astype(np.uint64)
