@@ -47,7 +47,9 @@ BLOCK_BYTES: Final = 1 << 26
 BEFORE_ALL: Final = -(1 << 63)
 AFTER_ALL: Final = (1 << 63) - 1
 
-HARMLESS: Final = frozenset({"cut_headers", "malformed_headers", "tunnel", "unknown_link"})
+HARMLESS: Final = frozenset(
+    {"cut_headers", "malformed_headers", "tunnel", "unknown_link", "unread_layer"}
+)
 """Problems of single packets; all others of their stage are of the file's chain."""
 
 Broker = tuple[int, int, int]
@@ -186,8 +188,9 @@ def blocks(
     """All packets of a reader, with `reserve()` free bytes before those of each block."""
     fragments = Fragments()
     while (records := reader.read(reserve(), BLOCK_BYTES)) is not None:
-        yield segments(records, capture, reader.name, fragments)
-    left = fragments.finish(reader.name)
+        captures = np.full(len(records.number), capture, np.int32)
+        yield segments(records, captures, {capture: reader.name}, fragments)
+    left = fragments.finish()
     if left:
         yield replace(PacketBlock.empty(reserve()), problems=left)
 

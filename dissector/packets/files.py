@@ -1,12 +1,14 @@
 """Many files as one capture, in order of time: the `PacketSource` of files and pipes.
 
 Each file's first packet is looked at before anything is read, so that files are opened only when
-their time has come. As long as one file alone has packets of a time, its blocks are handed on as
-they were read; that is so for a capture that was rotated from file to file.
+their time has come. As long as one file alone has packets of a time, they are handed on as they
+were read; that is so for a capture that was rotated from file to file.
 
-Where files overlap, a block of each is held. What may go out is what lies not after the earliest
-of their last packets, nor after the first packet of a file that is still closed: nothing can come
-before it any more. Those rows are sorted by time, stably, and their bytes copied into one array.
+Where files overlap, a stretch of each is held. The packets that may go out are those that are not
+after the earliest of the stretches' last packets, nor after the first packet of a file that is
+still closed: nothing can come before them any more. They are sorted by time, stably, and their
+bytes are copied into one array. Headers are read behind this, so that fragments of one IP packet
+are put together also where they are in different files.
 
 Within a file packets keep the order of the file, also where their times do not ascend (a capture on
 several cores): a packet counts as no earlier than the ones before it. A pipe cannot be looked at
@@ -22,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dissector.errors import CaptureError
-from dissector.packets.block import PAD, Bytes, Int64, PacketBlock
+from dissector.packets.block import PAD, Bytes, Int32, Int64, PacketBlock
 from dissector.packets.fragments import Fragments
 from dissector.packets.layers import segments
 from dissector.packets.paths import find, open_reader
@@ -37,10 +39,6 @@ _PACKET_BYTES = 160.0
 """What a packet is taken to be before the first was seen."""
 _SMALLEST_BLOCK = 1 << 16
 _BEFORE_ALL = -(1 << 63)
-_COLUMNS = (
-    *("capture", "number", "time", "src_high", "src_low", "dst_high", "dst_low", "src_port"),
-    *("dst_port", "seq", "ack", "flags", "window", "captured", "length"),
-)
 
 
 def open_packets(
@@ -56,23 +54,22 @@ def open_packets(
 
 
 class _Lane:
-    """An open file: the block of it that is held, and how many of its rows were handed on."""
+    """An open file: the packets of it that are held, and how many of them were handed on."""
 
     def __init__(self, index: int, reader: CaptureReader) -> None:
         self.index = index
         self.reader = reader
-        self.block: PacketBlock | None = None
+        self.records: Records | None = None
         self.order: Int64 = np.empty(0, np.int64)
-        """Time of each row of the block, but not before the row before it."""
+        """Time of each packet, but not before the packet before it."""
         self.latest = _BEFORE_ALL
-        """Of all rows so far."""
+        """Of all packets so far."""
         self.done = 0
-        self.fragments = Fragments()
 
-    def hold(self, block: PacketBlock) -> None:
-        """Hold a block that has rows."""
-        self.block, self.done = block, 0
-        self.order = np.maximum(np.maximum.accumulate(block.time), self.latest)
+    def hold(self, records: Records) -> None:
+        """Hold packets, at least one."""
+        self.records, self.done = records, 0
+        self.order = np.maximum(np.maximum.accumulate(records.columns.time), self.latest)
         self.latest = int(self.order[-1])
 
 
@@ -91,6 +88,7 @@ class FileSource:
         self._packet_bytes = _PACKET_BYTES
         self._problems: list[Problem] = []  # not yet handed on
         self._lanes: list[_Lane] = []
+        self._fragments = Fragments()
         self._closed: list[tuple[int, int]] = []  # files to come: time of first packet, index
         for path in paths:
             try:
@@ -135,7 +133,7 @@ class FileSource:
         """
         block = self._next(reserve)
         if self._problems:
-            block = _empty(reserve) if block is None else block
+            block = PacketBlock.empty(reserve) if block is None else block
             block = replace(block, problems=self._problems + block.problems)
             self._problems = []
         return block
@@ -144,15 +142,14 @@ class FileSource:
         while self._lanes or self._closed:
             if not self._lanes:
                 self._open()
-            for lane in [lane for lane in self._lanes if lane.block is None]:
-                block = self._read(lane, reserve)
-                if block is None:
+            for lane in [lane for lane in self._lanes if lane.records is None]:
+                records = self._read(lane, reserve)
+                if records is None:
                     self._lanes.remove(lane)
-                    self._problems += lane.fragments.finish(lane.reader.name)
-                elif not len(block):
-                    return block
+                elif not len(records.number):
+                    return self._block(records, np.empty(0, np.int32))
                 else:
-                    lane.hold(block)
+                    lane.hold(records)
             if not self._lanes:
                 continue
             frontier = min(lane.latest for lane in self._lanes)
@@ -160,6 +157,7 @@ class FileSource:
                 self._open()
             else:
                 return self._hand_on(frontier, reserve)
+        self._problems += self._fragments.finish()
         return None
 
     def _open(self) -> None:
@@ -173,81 +171,81 @@ class FileSource:
             self._lanes.append(_Lane(index, reader))
             self._lanes.sort(key=lambda lane: lane.index)
 
-    def _read(self, lane: _Lane, reserve: int) -> PacketBlock | None:
+    def _read(self, lane: _Lane, reserve: int) -> Records | None:
         # However many files overlap, all that is held together is about one block.
         room = min(self.block_bytes, int(PACKETS * self._packet_bytes)) // len(self._lanes)
         room = min(max(room, _SMALLEST_BLOCK), self.block_bytes)
         memory = self.memory if len(self._lanes) == 1 else None
         records = lane.reader.read(reserve, room, memory)
-        if records is None:
-            return None
-        block = segments(records, lane.index, lane.reader.name, lane.fragments)
-        if block.packets_seen:
-            self._packet_bytes = (len(block.data) - reserve) / block.packets_seen
-        return block
+        if records is not None and len(records.number):
+            self._packet_bytes = (len(records.data) - reserve) / len(records.number)
+        return records
 
     def _hand_on(self, frontier: int, reserve: int) -> PacketBlock:
-        """All rows that are held and not after `frontier`, at least one."""
+        """All packets that are held and not after `frontier`, at least one."""
         parts: list[_Part] = []
         for lane in self._lanes:
-            assert lane.block
+            assert lane.records
             until = int(np.searchsorted(lane.order, frontier, side="right"))
             if until > lane.done:
-                parts.append(_Part(lane.block, lane.order, lane.done, until))
+                parts.append(_Part(lane.records, lane.index, lane.order, lane.done, until))
             lane.done = until
-            if until == len(lane.block):
-                lane.block = None
-        if len(parts) == 1 and parts[0].is_whole and parts[0].block.reserve == reserve:
-            return parts[0].block
-        return _merge(parts, reserve)
+            if until == len(lane.order):
+                lane.records = None
+        if len(parts) == 1 and parts[0].is_whole and parts[0].records.reserve == reserve:
+            return self._block(parts[0].records, parts[0].capture)
+        return self._block(*_merge(parts, reserve))
+
+    def _block(self, records: Records, capture: Int32) -> PacketBlock:
+        return segments(records, capture, self.names, self._fragments)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Rows [begin, end) of a block."""
+    """Packets [begin, end) of a stretch of one file."""
 
-    block: PacketBlock
+    records: Records
+    index: int
+    """Of the file."""
     order: Int64
     begin: int
     end: int
 
     @property
     def is_whole(self) -> bool:
-        return self.begin == 0 and self.end == len(self.block)
+        return self.begin == 0 and self.end == len(self.order)
+
+    @property
+    def capture(self) -> Int32:
+        return np.full(self.end - self.begin, self.index, np.int32)
+
+    def moved(self, at: int) -> tuple[Columns, Bytes]:
+        """The packets, with a copy of their bytes that begins at position `at`."""
+        columns = self.records.columns.take(slice(self.begin, self.end))
+        # Packets stand in the data in their order.
+        first, end = int(columns.start[0]), int(columns.start[-1] + columns.captured[-1])
+        return replace(columns, start=columns.start - first + at), self.records.data[first:end]
 
 
-def _merge(parts: list[_Part], reserve: int) -> PacketBlock:
-    """One block of all parts, in their order, with a copy of the bytes that they need."""
+def _merge(parts: list[_Part], reserve: int) -> tuple[Records, Int32]:
+    """The packets of all parts in their order, with a copy of their bytes; the file of each."""
     pieces: list[Bytes] = [np.empty(reserve, np.uint8)]
-    payloads: list[Int64] = []
+    columns: list[Columns] = []
     size = reserve
     for part in parts:
-        rows = slice(part.begin, part.end)
-        payload = part.block.payload[rows]
-        first = int(payload[0])
-        piece = part.block.data[first : int((payload + part.block.captured[rows]).max())]
-        payloads.append(payload - first + size)
+        moved, piece = part.moved(size)
+        columns.append(moved)
         pieces.append(piece)
         size += len(piece)
     order = np.argsort(np.concatenate([p.order[p.begin : p.end] for p in parts]), kind="stable")
-    columns = {
-        name: np.concatenate([getattr(p.block, name)[p.begin : p.end] for p in parts])[order]
-        for name in _COLUMNS
-    }
-    fresh = [part.block for part in parts if part.begin == 0]  # whose counts were not yet told
-    return PacketBlock(
+    number = np.concatenate([part.records.number[part.begin : part.end] for part in parts])
+    fresh = [part.records for part in parts if part.begin == 0]
+    records = Records(
         data=np.concatenate([*pieces, np.zeros(PAD, np.uint8)]),
         reserve=reserve,
-        payload=np.concatenate(payloads)[order],
-        packets_seen=sum(block.packets_seen for block in fresh),
-        bytes_read=sum(block.bytes_read for block in fresh),
-        problems=[problem for block in fresh for problem in block.problems],
-        until=None,
-        **columns,
+        columns=Columns.join(columns).take(order),
+        number=number[order],
+        bytes_read=sum(each.bytes_read for each in fresh),
+        problems=[problem for each in fresh for problem in each.problems],
     )
-
-
-def _empty(reserve: int) -> PacketBlock:
-    data: Bytes = np.zeros(reserve + PAD, np.uint8)
-    records = Records(data, reserve, Columns.join([]), np.empty(0, np.int64), 0, [])
-    return segments(records, 0, "", Fragments())
+    return records, np.concatenate([part.capture for part in parts])[order]

@@ -2,12 +2,13 @@
 
 Pieces wait until all of their packet are there; then its bytes are appended to the block's data,
 and the piece that came last becomes the whole packet, with its own time and number. This is rare,
-so that it goes piece by piece.
+so that it goes piece by piece. A piece that is there twice, as where two captures of the same
+traffic are read as one, is kept for a second copy of the packet.
 
 What waits is bounded in packets and bytes: the oldest is given up first. So is what is older than
-TIMEOUT, since identifications come again, and whatever overlaps in any other way than being there
-twice (RFC 5722). Fragments that were given up become a `Problem`, counted. Of UDP only tunnels are
-missed.
+TIMEOUT, since identifications come again, and pieces that overlap in any other way than being there
+twice (RFC 5722). Fragments that were given up become a `Problem`, counted; of UDP only those of
+tunnels, and of second copies none.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from dissector.packets.block import PAD
-from dissector.packets.headers import PORTS, PROTOCOLS, Kind, Packets
+from dissector.packets.block import PAD, Int32
+from dissector.packets.headers import PORTS, PROTOCOLS, Kind, Names, Packets, packets_are
 from dissector.packets.records import Records
 from dissector.problems import Problem
 
 PACKETS = 4096
-"""Most packets that wait for fragments, of one file."""
+"""Most packets that wait for fragments."""
 BYTES = 16 << 20
 """Most bytes of them together."""
 TIMEOUT = 30 * 10**9
@@ -51,7 +52,12 @@ class _Pieces:
 
     time: int
     """ns; of the piece that came first."""
+    capture: str
     number: int
+    is_copy: bool = False
+    """The packet was complete already when these pieces were left over."""
+    again: dict[int, _Piece] = field(default_factory=dict)
+    """Those that came a second time, by offset."""
     pieces: dict[int, _Piece] = field(default_factory=dict)
     """By offset."""
     size: int | None = None
@@ -61,7 +67,9 @@ class _Pieces:
 
     @property
     def is_missed(self) -> bool:
-        """Whether anybody asked for this packet."""
+        """Whether the packet may hold TCP that nothing else holds."""
+        if self.is_copy:
+            return False
         first = self.pieces.get(0)
         if any(piece.protocol != UDP for piece in self.pieces.values()):
             return True
@@ -82,22 +90,27 @@ class _Pieces:
 
 
 class Fragments:
-    """The fragments of one file that wait for others."""
+    """The fragments of a capture that wait for others."""
 
     def __init__(self) -> None:
         self._waiting: dict[_Key, _Pieces] = {}  # oldest first
         self._bytes = 0
         self._lost: list[_Pieces] = []
 
-    def join(self, packets: Packets, records: Records) -> bool:
-        """Take all fragments among `packets`; whether any of them were made whole packets."""
+    def join(self, packets: Packets, records: Records, capture: Int32, names: Names) -> bool:
+        """Take all fragments among `packets`; whether any of them were made whole packets.
+
+        `capture`: the file of each packet, as a key of `names`.
+        """
         is_fragment = (packets.kind == Kind.FRAGMENT) | (packets.kind == Kind.FRAGMENT_V6)
         appended = [packets.data[:-PAD]]
         end = len(appended[0])
         found = False
         for row in np.flatnonzero(is_fragment).tolist():
-            pieces = self._take(packets, row, records)
+            place = names[int(capture[row])], int(records.number[row])
+            pieces = self._take(packets, row, int(records.columns.time[row]), place)
             packets.kind[row] = Kind.OTHER
+            packets.at[row] = packets.end[row]
             if pieces is None:
                 continue
             data = pieces.whole()
@@ -115,10 +128,14 @@ class Fragments:
             packets.data = np.concatenate([*appended, np.zeros(PAD, np.uint8)])
         return found
 
-    def _take(self, packets: Packets, row: int, records: Records) -> _Pieces | None:
-        """Add one fragment to its packet; all pieces where it was the last that was missing."""
+    def _take(
+        self, packets: Packets, row: int, time: int, place: tuple[str, int]
+    ) -> _Pieces | None:
+        """Add one fragment to its packet; all pieces where it was the last that was missing.
+
+        `place`: the file of the fragment, and its number there.
+        """
         key, offset, is_last, begin, protocol = _header(packets, row)
-        time = int(records.columns.time[row])
         end, wire_end = int(packets.end[row]), int(packets.wire_end[row])
         piece = _Piece(packets.data[begin:end].tobytes(), wire_end - begin, protocol)
         pieces = self._waiting.get(key)
@@ -126,10 +143,11 @@ class Fragments:
             self._give_up(key)
             pieces = None
         if pieces is None:
-            pieces = self._waiting[key] = _Pieces(time, int(records.number[row]))
+            pieces = self._waiting[key] = _Pieces(time, *place)
         before = pieces.pieces.setdefault(offset, piece)
         if before is not piece and before.length == piece.length:
-            return None  # captured twice, or sent twice
+            self._keep_again(pieces, offset, piece)
+            return None
         if before is not piece:
             self._give_up(key)
             return None
@@ -147,38 +165,63 @@ class Fragments:
             self._give_up(next(iter(self._waiting)))
         if pieces.size is None or pieces.length < pieces.size:
             return None
-        return self._drop(key)
+        return self._complete(key)
+
+    def _keep_again(self, pieces: _Pieces, offset: int, piece: _Piece) -> None:
+        """Keep a piece that was captured twice, or sent twice."""
+        if offset not in pieces.again:
+            pieces.again[offset] = piece
+            self._bytes += len(piece.data)
+
+    def _complete(self, key: _Key) -> _Pieces:
+        """Remove a packet of which all pieces are there; what came twice waits on."""
+        pieces = self._drop(key)
+        if pieces.again:
+            again = pieces.again
+            ends = [offset + piece.length for offset, piece in again.items()]
+            self._waiting[key] = _Pieces(
+                pieces.time, pieces.capture, pieces.number, is_copy=True, pieces=again,
+                size=pieces.size if pieces.size in ends else None,
+                length=sum(piece.length for piece in again.values()),
+            )  # fmt: skip
+            self._bytes += sum(len(piece.data) for piece in again.values())
+        return pieces
 
     def _drop(self, key: _Key) -> _Pieces:
         pieces = self._waiting.pop(key)
-        self._bytes -= sum(len(piece.data) for piece in pieces.pieces.values())
+        every = [*pieces.pieces.values(), *pieces.again.values()]
+        self._bytes -= sum(len(piece.data) for piece in every)
         return pieces
 
     def _give_up(self, key: _Key) -> None:
         pieces = self._drop(key)
         self._lost.append(pieces)
 
-    def given_up(self, name: str) -> list[Problem]:
-        """What was given up since this was asked last, in the file `name`."""
-        lost = [pieces for pieces in self._lost if pieces.is_missed]
+    def given_up(self) -> list[Problem]:
+        """What was given up since the last call, a row for each file."""
+        lost: dict[str, list[_Pieces]] = {}
+        for pieces in self._lost:
+            if pieces.is_missed:
+                lost.setdefault(pieces.capture, []).append(pieces)
         self._lost = []
-        if not lost:
-            return []
-        count = sum(len(each.pieces) for each in lost)
-        detail = f"{count} packets are fragments of IP packets, which could not be put together"
-        size = sum(each.length for each in lost)
-        first = lost[0]
-        return [
-            Problem(
-                "packets", "fragment", detail, first.time, name, packet=first.number, bytes=size
-            )
-        ]
+        return [_problem(pieces) for pieces in lost.values()]
 
-    def finish(self, name: str) -> list[Problem]:
+    def finish(self) -> list[Problem]:
         """No more packets come: give up what still waits."""
         for key in list(self._waiting):
             self._give_up(key)
-        return self.given_up(name)
+        return self.given_up()
+
+
+def _problem(lost: list[_Pieces]) -> Problem:
+    """The row for fragments of one file."""
+    first, count = lost[0], sum(len(each.pieces) for each in lost)
+    return Problem(
+        "packets", "fragment",
+        f"{packets_are(count)} fragments of IP packets of which other fragments are missing",
+        time=first.time, capture=first.capture, packet=first.number,
+        bytes=sum(each.length for each in lost),
+    )  # fmt: skip
 
 
 def _header(packets: Packets, row: int) -> tuple[_Key, int, bool, int, int]:

@@ -10,7 +10,7 @@ Nothing is read behind a packet's captured bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TypeAlias
 
@@ -22,6 +22,8 @@ from dissector.packets.records import PACKET_LIMIT, Records, gather
 
 Rows: TypeAlias = "Int64 | slice"
 """Which packets: indices, or slice(None) for all of them, which spares a gather."""
+Names: TypeAlias = "Sequence[str] | Mapping[int, str]"
+"""Names of files, by the numbers that stand for them."""
 
 
 class Kind(IntEnum):
@@ -57,8 +59,52 @@ class Kind(IntEnum):
     GENEVE = 27
     GTP = 28
     GTP_EXTENSION = 29
+    ETHERTYPE = 30
+    TAG = 31
+    CISCO_HDLC = 32
+    IPOIB = 33
+    IP_1394 = 34
+    BACKBONE = 35
+    FABRICPATH = 36
+    ETHERIP = 37
+    MPACKET = 38
+    NETANALYZER = 39
+    ENCRYPTED_IP = 40
+    SOLARIS_IPNET = 41
+    PPP_DIRECTION = 42
+    HDLC_DIRECTION = 43
+    LLC = 44
+    SNAP = 45
+    PPP = 46
+    PKTAP = 47
+    NFLOG = 48
+    NFLOG_FIELD = 49
+    PFLOG = 50
+    JUNIPER_ETHERNET = 51
+    JUNIPER_PPP = 52
+    JUNIPER_HDLC = 53
+    PPI = 54
+    RADIOTAP = 55
+    WLAN = 56
+    MACSEC = 57
+    TRILL = 58
+    BATMAN = 59
+    NSH = 60
+    VXLAN_GPE = 61
+    WCCP = 63
+    L2TP = 64
+    TEREDO = 65
+    AYIYA = 66
+    CAPWAP = 67
+    TZSP = 68
+    TZSP_ETHERNET = 69
+    TZSP_WLAN = 70
+    LISP = 71
+    L2TP_OFFSET = 62
 
 
+MAX_LAYERS = 24
+"""Headers before TCP; no packet has as many, and one that does is malformed."""
 FIRST_HEADER = Kind.FRAGMENT
 """What still stands before one of these at the end has more headers than any packet."""
 
@@ -74,13 +120,37 @@ LINKS = _table(
     {
         0: Kind.NULL,
         1: Kind.ETHERNET,
+        9: Kind.PPP,
         12: Kind.RAW_IP,  # as BSD numbers it
         14: Kind.RAW_IP,  # as OpenBSD does
+        50: Kind.PPP,
+        51: Kind.PPPOE,
+        100: Kind.LLC,
         101: Kind.RAW_IP,
+        104: Kind.CISCO_HDLC,
+        105: Kind.WLAN,
         108: Kind.NULL,
+        109: Kind.ENCRYPTED_IP,
         113: Kind.COOKED,
+        117: Kind.PFLOG,
+        127: Kind.RADIOTAP,
+        138: Kind.IP_1394,
+        149: Kind.PKTAP,  # for private use; macOS wrote PKTAP with it
+        166: Kind.PPP,
+        178: Kind.JUNIPER_ETHERNET,
+        179: Kind.JUNIPER_PPP,
+        181: Kind.JUNIPER_HDLC,
+        192: Kind.PPI,
+        204: Kind.PPP_DIRECTION,
+        205: Kind.HDLC_DIRECTION,
+        226: Kind.SOLARIS_IPNET,
         228: Kind.IPV4,
         229: Kind.IPV6,
+        239: Kind.NFLOG,
+        240: Kind.NETANALYZER,
+        242: Kind.IPOIB,
+        258: Kind.PKTAP,
+        274: Kind.MPACKET,
         276: Kind.COOKED_V2,
         511: Kind.OTHER,  # stands for interfaces that the file does not describe
     },
@@ -89,14 +159,25 @@ LINKS = _table(
 ETHERTYPES = _table(
     1 << 16,
     {
+        **dict.fromkeys(range(1501), Kind.LLC),  # IEEE 802.3: a length
         0x0800: Kind.IPV4,
+        0x22F3: Kind.TRILL,
+        0x4305: Kind.BATMAN,
         0x86DD: Kind.IPV6,
         0x8100: Kind.VLAN,
         0x88A8: Kind.VLAN,
         0x9100: Kind.VLAN,
+        0x9200: Kind.VLAN,
         0x8847: Kind.MPLS,
         0x8848: Kind.MPLS,
         0x8864: Kind.PPPOE,
+        0x88E5: Kind.MACSEC,
+        0x88E7: Kind.BACKBONE,
+        0x8903: Kind.FABRICPATH,
+        0x8909: Kind.TAG,  # Cisco MetaData: security groups
+        0x8926: Kind.TAG,  # VN-Tag
+        0x892F: Kind.TAG,  # HSR
+        0x894F: Kind.NSH,
     },
 )
 PROTOCOLS = _table(
@@ -112,17 +193,44 @@ PROTOCOLS = _table(
         47: Kind.GRE,
         51: Kind.AUTHENTICATION,
         60: Kind.IPV6_OPTIONS,  # destination
+        94: Kind.IPV4,  # in IP, as KA9Q numbered it
+        97: Kind.ETHERIP,
+        137: Kind.MPLS,
+        143: Kind.ETHERNET,  # RFC 8986
     },
 )
 # What GRE and GENEVE carry: ethertypes, and numbers of their own.
 PAYLOADS = ETHERTYPES.copy()
-PAYLOADS[[0x6558, 0x88BE, 0x22EB]] = [Kind.ETHERNET, Kind.ERSPAN_II, Kind.ERSPAN_III]
+PAYLOADS[:1536] = Kind.OTHER
+PAYLOADS[[0x6400, 0x6558]] = Kind.ETHERNET
+PAYLOADS[[0x88BE, 0x22EB]] = Kind.ERSPAN_II, Kind.ERSPAN_III
+PAYLOADS[[0x880B, 0x883E]] = Kind.PPP, Kind.WCCP
+PAYLOADS[0x8200:0x8380:16] = Kind.WLAN  # Aruba's access points
 # What PPP carries (RFC 1332, 5072, 3032).
 PPP = _table(1 << 16, {0x0021: Kind.IPV4, 0x0057: Kind.IPV6, 0x0281: Kind.MPLS})
-# UDP ports that tunnels listen on.
+# UDP ports that tunnels send to.
 PORTS = _table(
     1 << 16,
-    {2152: Kind.GTP, 4789: Kind.VXLAN, 6081: Kind.GENEVE, 8472: Kind.VXLAN},  # 8472: Linux's first
+    {
+        1701: Kind.L2TP,
+        2152: Kind.GTP,
+        3544: Kind.TEREDO,
+        4341: Kind.LISP,
+        4754: Kind.GRE,
+        4789: Kind.VXLAN,
+        4790: Kind.VXLAN_GPE,
+        5072: Kind.AYIYA,
+        5247: Kind.CAPWAP,
+        6081: Kind.GENEVE,
+        6635: Kind.MPLS,
+        8472: Kind.VXLAN,  # Linux's first
+        37008: Kind.TZSP,
+    },
+)
+# Those of servers, whose clients have other ports.
+SERVER_PORTS = _table(
+    1 << 16,
+    {1701: Kind.L2TP, 3544: Kind.TEREDO, 5072: Kind.AYIYA, 5247: Kind.CAPWAP},
 )
 # AF_INET is 2 everywhere; AF_INET6 is 10 on Linux, 23 on Windows, 24, 28 and 30 on the BSDs.
 FAMILIES = _table(256, {2: Kind.IPV4, **dict.fromkeys((10, 23, 24, 28, 30), Kind.IPV6)})
@@ -167,3 +275,19 @@ class Packets:
         if len(kinds) == 1 and counts[kinds[0]] == len(self.kind):
             return [(kinds[0], slice(None))]
         return [(kind, np.flatnonzero(self.kind == kind)) for kind in kinds]
+
+
+Layer: TypeAlias = Callable[[Packets, Rows], None]
+"""Reads the headers of packets that stand before the same kind: sets what they stand before then,
+and where."""
+
+
+def bit(flags: NDArray[np.integer], mask: int) -> Int64:
+    """1 where any bit of `mask` is set."""
+    set_: Int64 = ((flags & mask) != 0).astype(np.int64)
+    return set_
+
+
+def packets_are(count: int) -> str:
+    """Subject and verb of a sentence about so many packets."""
+    return "1 packet is" if count == 1 else f"{count} packets are"

@@ -19,7 +19,7 @@ import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import lz4.frame
 import zstandard
@@ -30,6 +30,14 @@ PAUSE = 0.02
 """Seconds without a new byte after which a pipe's bytes are handed on."""
 LINGER = 0.1
 """Seconds after which they are handed on however fast more of them come."""
+PIECE: Final = 1 << 18
+"""Bytes that are decompressed at a time, and one block of the codec more: 128 KiB of zstd, 4 MiB of
+lz4."""
+ZSTD_WINDOW: Final = 1 << 27
+"""Largest window of a zstd frame, which the decompressor keeps in memory. The zstd command has the
+same limit, unless it is run with --long."""
+_ZSTD_HEADER: Final = 8
+"""Bytes that show the size of any unit of a zstd frame."""
 
 
 class Decompressor(Protocol):
@@ -66,10 +74,18 @@ class _Gzip:
 
 
 class _Zstd:
-    """zstandard's decompressor in that shape. It knows no limit: so feed it little at a time."""
+    """zstandard's decompressor in that shape.
+
+    It takes no limit, and a block of 4 bytes may stand for 128 KiB. So it is given no more than
+    one block at a time (RFC 8878, section 3.1.1).
+    """
 
     def __init__(self) -> None:
-        self._zstd = zstandard.ZstdDecompressor().decompressobj()
+        self._zstd = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
+        self._input = b""
+        self._unit_left = 0
+        """Bytes of the frame header or block at the front of the input."""
+        self._has_header = self._has_last_block = False
 
     @property
     def eof(self) -> bool:
@@ -77,10 +93,51 @@ class _Zstd:
 
     @property
     def unused_data(self) -> bytes:
-        return self._zstd.unused_data
+        return self._zstd.unused_data + self._input if self.eof else b""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        return self._zstd.decompress(data) if data else b""
+        source = self._input + data
+        pieces: list[bytes] = []
+        size = at = 0
+        while size < max_length and not self.eof:
+            self._unit_left = self._unit_left or self._unit(source[at : at + _ZSTD_HEADER])
+            step = min(self._unit_left, len(source) - at)
+            if not step:
+                break
+            pieces.append(self._zstd.decompress(source[at : at + step]))
+            self._unit_left -= step
+            size += len(pieces[-1])
+            at += step
+        self._input = source[at:]
+        return b"".join(pieces)
+
+    def _unit(self, head: bytes) -> int:
+        """Bytes of the frame header, block or checksum that begins with `head`.
+
+        0 where `head` is too short to know.
+        """
+        if self._has_last_block:
+            return 4  # the checksum; without one, the frame has ended
+        if self._has_header:
+            block = int.from_bytes(head[:3], "little")
+            if len(head) < 3:
+                return 0
+            self._has_last_block = block & 1 == 1
+            is_run = block >> 1 & 3 == 1
+            return 3 + (1 if is_run else block >> 3)
+        if head[1:4] == b"\x2a\x4d\x18":  # a skippable frame has no blocks
+            return 8 + int.from_bytes(head[4:8], "little") if len(head) >= 8 else 0
+        if len(head) < 6:
+            return 0
+        self._has_header = True
+        descriptor, window = head[4], head[5]
+        is_single = descriptor & 0x20 != 0
+        base = 1 << 10 + (window >> 3)
+        if not is_single and base + base // 8 * (window & 7) > ZSTD_WINDOW:
+            limit = f"{ZSTD_WINDOW >> 20} MiB"
+            raise zstandard.ZstdError(f"its window is larger than {limit}, the largest supported")
+        content_size = (int(is_single), 2, 4, 8)[descriptor >> 6]
+        return 5 + (not is_single) + (0, 1, 2, 4)[descriptor & 3] + content_size
 
 
 class Codec(NamedTuple):
@@ -95,8 +152,7 @@ class Codec(NamedTuple):
 
 CODECS = (
     Codec("gzip", b"\x1f\x8b", _Gzip, 1 << 16),
-    # Four bytes of zstd may stand for 128 KiB: what 2 KiB may grow to still fits into memory.
-    Codec("zstd", b"\x28\xb5\x2f\xfd", _Zstd, 1 << 11),
+    Codec("zstd", b"\x28\xb5\x2f\xfd", _Zstd, 1 << 16),
     Codec("lz4", b"\x04\x22\x4d\x18", lz4.frame.LZ4FrameDecompressor, 1 << 16),
 )
 
@@ -162,7 +218,7 @@ class ByteInput:
         """Read once: bytes put into `view`; 0 at the end; None where nothing came out of a read."""
         if not self._pending:
             if self._stream:
-                plain = self._decompress(min(len(view), 1 << 18))
+                plain = self._decompress(min(len(view), PIECE))
                 if not plain:
                     return 0 if plain is None else None
                 self._pending = memoryview(plain)

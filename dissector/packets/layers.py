@@ -19,37 +19,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector import kernel
-from dissector.packets import tunnels
-from dissector.packets.block import FIN, RST, SYN, Int64, PacketBlock, UInt8
+from dissector.packets import by_packet, links, tunnels, unread
+from dissector.packets.block import FIN, RST, SYN, Int32, Int64, PacketBlock, UInt8
 from dissector.packets.fragments import Fragments
 from dissector.packets.headers import (
     ETHERTYPES,
     FAMILIES,
     FIRST_HEADER,
+    MAX_LAYERS,
     PROTOCOLS,
     Kind,
+    Layer,
+    Names,
     Packets,
     Rows,
 )
+from dissector.packets.layer_names import Label
 from dissector.packets.records import Records
-from dissector.problems import Problem
 
-_PROBLEMS = {
-    Kind.CUT: ("cut_headers", "were captured too short for their headers to be read"),
-    Kind.MALFORMED: ("malformed_headers", "have headers that contradict themselves"),
-    Kind.TUNNEL: ("tunnel", "are inside a tunnel of a form that is not known"),
-    Kind.UNKNOWN_LINK: ("unknown_link", "are of a link type that is not known"),
-}
-_MAX_LAYERS = 24
-"""Headers before TCP; no packet has as many, and one that does is malformed."""
-
-
-_ETHERNET = np.dtype([("addresses", "V12"), ("ethertype", ">u2")])
-_COOKED = np.dtype([("-", "V14"), ("ethertype", ">u2")])
-_COOKED_V2 = np.dtype([("ethertype", ">u2"), ("-", "V18")])
-_NULL = np.dtype([("family", "u1", 4)])
-_RAW_IP = np.dtype([("version", "u1")])
-_VLAN = np.dtype([("tag", ">u2"), ("ethertype", ">u2")])
 _IPV4 = np.dtype(
     [
         *[("version", "u1"), ("service", "u1"), ("length", ">u2"), ("id", ">u2")],
@@ -72,32 +59,8 @@ _TCP = np.dtype(
     ]
 )
 _MAPPED = np.uint64(0xFFFF_0000_0000)
-
-
-def _ethernet(packets: Packets, rows: Rows) -> None:
-    """IEEE 802.3; a length instead of a type is no ethertype in the table."""
-    _ethertype(packets, rows, _ETHERNET)
-
-
-def _cooked(packets: Packets, rows: Rows) -> None:
-    """Linux "any" device, LINKTYPE_LINUX_SLL."""
-    _ethertype(packets, rows, _COOKED)
-
-
-def _cooked_v2(packets: Packets, rows: Rows) -> None:
-    """Linux "any" device, LINKTYPE_LINUX_SLL2."""
-    _ethertype(packets, rows, _COOKED_V2)
-
-
-def _vlan(packets: Packets, rows: Rows) -> None:
-    """IEEE 802.1Q and 802.1ad: tags may be stacked."""
-    _ethertype(packets, rows, _VLAN)
-
-
-def _ethertype(packets: Packets, rows: Rows, layout: np.dtype[np.void]) -> None:
-    rows, header = packets.header(rows, layout)
-    packets.kind[rows] = ETHERTYPES[header["ethertype"]]
-    packets.at[rows] += layout.itemsize
+_NULL = np.dtype([("family", "u1", 4)])
+_RAW_IP = np.dtype([("version", "u1")])
 
 
 def _null(packets: Packets, rows: Rows) -> None:
@@ -187,38 +150,71 @@ def _ipv6_fragment(packets: Packets, rows: Rows) -> None:
     packets.at[rows] += np.where(fragment, 0, _EXTENSION.itemsize)
 
 
-LAYERS: dict[Kind, Callable[[Packets, Rows], None]] = {
-    Kind.ETHERNET: _ethernet,
-    Kind.COOKED: _cooked,
-    Kind.COOKED_V2: _cooked_v2,
+LAYERS: dict[Kind, Layer] = {
     Kind.NULL: _null,
     Kind.RAW_IP: _raw_ip,
-    Kind.VLAN: _vlan,
     Kind.IPV4: _ipv4,
     Kind.IPV6: _ipv6,
     Kind.IPV6_OPTIONS: _ipv6_options,
     Kind.IPV6_FRAGMENT: _ipv6_fragment,
     Kind.AUTHENTICATION: _authentication,
+    **links.LAYERS,
     **tunnels.LAYERS,
+    **by_packet.LAYERS,
 }
 
 
-def segments(records: Records, capture: int, name: str, fragments: Fragments) -> PacketBlock:
-    """The TCP packets among `records`, which are of the file `name`, with index `capture`.
+def segments(records: Records, capture: Int32, names: Names, fragments: Fragments) -> PacketBlock:
+    """The TCP packets among `records`.
 
-    `fragments`: those that the file's records before had, and still lack others.
+    `capture`: the file of each packet, as a key of `names`. `fragments`: those of packets before
+    these that wait for others.
     """
     packets = Packets(records)
     if kernel.COMPILED:
         _advance(packets)
-    for _ in range(_MAX_LAYERS):
+
+    def join() -> bool:
+        return fragments.join(packets, records, capture, names)
+
+    _read_headers(packets, join)
+    labels: dict[int, Label] = {}
+    suspects = unread.with_tcp_inside(packets)
+    if len(suspects):
+        labels = unread.labels(records, suspects, LAYERS)
+        if by_packet.open_by_scapy(packets, records, labels):
+            _read_headers(packets, join)
+    packets.kind[packets.kind >= FIRST_HEADER] = Kind.MALFORMED
+    rows, fields = _compiled_tcp(packets) if kernel.COMPILED else _tcp(packets)
+    problems = unread.problems(packets, records, capture, names, labels)
+    return PacketBlock(
+        data=packets.data,
+        reserve=records.reserve,
+        capture=capture[rows],
+        number=records.number[rows],
+        time=records.columns.time[rows],
+        src_high=packets.src_high[rows],
+        src_low=packets.src_low[rows],
+        dst_high=packets.dst_high[rows],
+        dst_low=packets.dst_low[rows],
+        packets_seen=len(packets.kind),
+        bytes_read=records.bytes_read,
+        problems=records.problems + fragments.given_up() + problems,
+        **fields,
+    )
+
+
+def _read_headers(packets: Packets, join: Callable[[], bool]) -> None:
+    """Read headers until each packet stands before TCP, or before what is not read here.
+
+    `join`: puts fragments together; whether that made whole packets.
+    """
+    for _ in range(MAX_LAYERS):
         groups = packets.groups(LAYERS)
         for kind, rows in groups:
             LAYERS[kind](packets, rows)
-        if not groups and not fragments.join(packets, records):
-            break
-    packets.kind[packets.kind >= FIRST_HEADER] = Kind.MALFORMED
-    return _block(packets, records, capture, name, fragments.given_up(name))
+        if not groups and not join():
+            return
 
 
 def _advance(packets: Packets) -> None:
@@ -227,28 +223,6 @@ def _advance(packets: Packets) -> None:
         packets.data, ETHERTYPES, PROTOCOLS, FAMILIES, packets.kind, packets.at, packets.end,
         packets.wire_end, packets.src_high, packets.src_low, packets.dst_high, packets.dst_low,
     )  # fmt: skip
-
-
-def _block(
-    packets: Packets, records: Records, capture: int, name: str, problems: list[Problem]
-) -> PacketBlock:
-    rows, fields = _compiled_tcp(packets) if kernel.COMPILED else _tcp(packets)
-    time = records.columns.time[rows]
-    return PacketBlock(
-        data=packets.data,
-        reserve=records.reserve,
-        capture=np.full(len(time), capture, np.int32),
-        number=records.number[rows],
-        time=time,
-        src_high=packets.src_high[rows],
-        src_low=packets.src_low[rows],
-        dst_high=packets.dst_high[rows],
-        dst_low=packets.dst_low[rows],
-        packets_seen=len(packets.kind),
-        bytes_read=records.bytes_read,
-        problems=records.problems + problems + _problems(packets, records, name),
-        **fields,
-    )
 
 
 _FIELDS = {
@@ -298,23 +272,3 @@ def _flags(flags: UInt8) -> UInt8:
     """No segment begins a connection and ends it: one that says so is damaged, and does neither."""
     both = (flags & SYN != 0) & (flags & (FIN | RST) != 0)
     return np.where(both, flags & ~np.uint8(SYN | FIN | RST), flags)
-
-
-def _problems(packets: Packets, records: Records, name: str) -> list[Problem]:
-    """One row for each kind of packet that could not be read."""
-    problems = []
-    for kind, (title, what) in _PROBLEMS.items():
-        rows = np.flatnonzero(packets.kind == kind)
-        if len(rows):
-            problems.append(
-                Problem(
-                    "packets",
-                    title,
-                    f"{len(rows)} packets {what}",
-                    time=int(records.columns.time[rows[0]]),
-                    capture=name,
-                    packet=int(records.number[rows[0]]),
-                    bytes=int(records.columns.captured[rows].sum()),
-                )
-            )
-    return problems

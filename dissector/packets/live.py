@@ -15,7 +15,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from threading import Thread
 from typing import Final
 
@@ -124,7 +124,7 @@ class LiveSource:
         capture = np.concatenate([np.zeros(0, np.int32), *captures])
         if len({index for index, _ in taken}) > 1:
             order = np.argsort(columns.time, kind="stable")
-            columns = Columns(*(getattr(columns, each.name)[order] for each in fields(Columns)))
+            columns = columns.take(order)
             capture = capture[order]
         number = self._packets + 1 + np.arange(len(columns.time))
         self._packets += len(number)
@@ -132,9 +132,7 @@ class LiveSource:
         records = Records(data, reserve, columns, number, read, problems)
         if self.tap and len(number):
             self.tap(self.names, records, capture)
-        block = segments(records, 0, self.names[0] if self.names else "", self._fragments)
-        if len(block):
-            block = replace(block, capture=capture[block.number - number[0]])
+        block = segments(records, capture, self.names, self._fragments)
         return replace(block, until=until)
 
     def _joined(self, pieces: Sequence[Piece], reserve: int) -> tuple[Bytes, Columns]:

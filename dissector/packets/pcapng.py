@@ -35,6 +35,7 @@ from dissector.packets.chains import (
 )
 from dissector.packets.records import (
     PACKET_LIMIT,
+    SEARCH_WINDOW,
     Columns,
     Scan,
     first_false,
@@ -156,7 +157,7 @@ class Pcapng:
             found = at[self._begins(data, at, end, final=final)]
             if len(found):
                 return int(found[0])
-            begin, window = until, window * 2
+            begin, window = until, min(window * 2, SEARCH_WINDOW)
         return None
 
     def _begins(self, data: Bytes, at: Int64, end: int, *, final: bool) -> NDArray[np.bool_]:

@@ -28,6 +28,8 @@ PACKET_LIMIT = 1 << 18
 """Bytes of one packet; libpcap's MAXIMUM_SNAPLEN, which no writer passes."""
 SEARCH_BYTES = 1 << 24
 """How far to search for the next sound record before the rest of a file is given up."""
+SEARCH_WINDOW = 1 << 18
+"""Most positions to look at together: each takes some fifty bytes of memory."""
 SEARCH_OVERLAP = 64
 """Bytes of one piece to search again with the next; no format's record header is longer."""
 DAMAGE_LIMIT = 1000
@@ -63,6 +65,10 @@ class Columns:
     link: Int32
     """Link type, as registered at tcpdump.org; -1 where it is not known."""
 
+    def take(self, rows: Int64 | slice) -> Columns:
+        """These packets."""
+        return Columns(*(getattr(self, name)[rows] for name in _DTYPES))
+
     @classmethod
     def join(cls, parts: list[Columns]) -> Columns:
         """The packets of all parts, one after the other."""
@@ -76,6 +82,7 @@ class Columns:
 
 
 _DTYPES = {"start": "i8", "captured": "i8", "length": "i8", "time": "i8", "link": "i4"}
+"""The fields of `Columns`, in their order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ def test_malformed_headers(tmp_path, packet):
     assert [(p.kind, p.packet) for p in reading.problems] == [("malformed_headers", 2)]
 
 
-@pytest.mark.parametrize("link", [105, 2, 65535])
+@pytest.mark.parametrize("link", [189, 2, 65535])
 def test_unknown_link_type(tmp_path, link):
     reading = read_bytes(tmp_path, pcap([bytes(60)] * 3, link=link))
     assert reading.rows == []

@@ -1,0 +1,161 @@
+"""Layers that are read packet by packet, by dpkt and scapy.
+
+dpkt reads IEEE 802.11: only data frames that are not encrypted get there. scapy, where it is
+installed, reads whatever else it has a layer for and `unread` found TCP in. Both only show where
+the next header is; from there on packets are read as all others. So they cost nothing for traffic
+without these layers.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
+
+import dpkt.dpkt
+import dpkt.ieee80211
+import numpy as np
+
+from dissector.packets.headers import Kind, Layer, Packets, Rows
+from dissector.packets.layer_names import Label
+from dissector.packets.records import Records
+
+_WLAN = np.dtype([("control", "u1"), ("flags", "u1")])
+_DATA, _QOS_DATA = 0x08, 0x88
+_PROTECTED, _ORDER = 0x40, 0x80
+_AGGREGATE = 0x80
+_SUBFRAME = struct.Struct(">12xH")
+_SNAP = b"\xaa\xaa\x03"
+_DAMAGED = (dpkt.dpkt.Error, struct.error, IndexError)
+_MODULES: Final = ("scapy.layers.all", "scapy.contrib.ife", "scapy.contrib.macsec")
+
+
+def _wlan(packets: Packets, rows: Rows) -> None:
+    """IEEE 802.11: of data frames that are not encrypted, what LLC stands before."""
+    rows, header = packets.header(rows, _WLAN)
+    control, flags = header["control"], header["flags"]
+    is_swapped = (control & 0x0F != _DATA) & (flags & 0x0F == _DATA)  # by access points of Cisco
+    control, flags = np.where(is_swapped, [flags, control], [control, flags])
+    is_data = ((control == _DATA) | (control == _QOS_DATA)) & (flags & _PROTECTED == 0)
+    packets.kind[rows] = Kind.OTHER
+    for row in np.arange(len(packets.kind))[rows][is_data].tolist():
+        at, end = int(packets.at[row]), int(packets.end[row])
+        is_cut = end < int(packets.wire_end[row])
+        size = _wlan_size(packets.data[at:end].tobytes())
+        if size is not None:
+            packets.kind[row] = Kind.LLC
+            packets.at[row] += size
+        elif is_cut:
+            packets.kind[row] = Kind.CUT
+
+
+def _wlan_size(frame: bytes) -> int | None:
+    """Bytes before LLC; None where it is not there, or where there is more than one."""
+    if frame[0] & 0x0F != _DATA:
+        frame = frame[1::-1] + frame[2:]
+    try:
+        parsed = dpkt.ieee80211.IEEE80211(frame)
+    except _DAMAGED:
+        return None
+    body = bytes(parsed.data)
+    size = len(frame) - len(body)
+    if frame[0] == _QOS_DATA:
+        size += 4 * (frame[1] & _ORDER != 0)  # HT control
+        if frame[size - 2 - 4 * (frame[1] & _ORDER != 0)] & _AGGREGATE:
+            return _subframe(frame, size)
+    padded = size + -size % 4  # as some drivers align what follows
+    return padded if frame[padded : padded + 3] == _SNAP else size
+
+
+def _subframe(frame: bytes, size: int) -> int | None:
+    """Of frames that were sent as one: bytes before LLC of the only one."""
+    if len(frame) < size + _SUBFRAME.size:
+        return None
+    (length,) = _SUBFRAME.unpack_from(frame, size)
+    size += _SUBFRAME.size
+    return size if size + length + _SUBFRAME.size > len(frame) else None
+
+
+LAYERS: dict[Kind, Layer] = {Kind.WLAN: _wlan}
+
+
+def open_by_scapy(packets: Packets, records: Records, labels: Mapping[int, Label]) -> bool:
+    """Move packets that scapy can read to the IP header before TCP; whether there were any.
+
+    `labels`: by packet, the layer that is not read here.
+    """
+    columns = records.columns
+    is_opened = False
+    for row, label in labels.items():
+        begin, size = int(columns.start[row]), int(columns.captured[row])
+        is_whole = begin <= packets.at[row] <= begin + size  # not put together from fragments
+        if not (is_whole and has_layer(label)):
+            continue
+        position = _ip_position(
+            records.data[begin : begin + size].tobytes(), int(columns.link[row])
+        )
+        if position is not None and begin + position >= packets.at[row]:
+            packets.kind[row], packets.at[row] = Kind.RAW_IP, begin + position
+            packets.end[row] = begin + size
+            packets.wire_end[row] = begin + max(size, int(columns.length[row]))
+            is_opened = True
+    return is_opened
+
+
+@cache
+def has_layer(label: Label) -> bool:
+    """Whether scapy is installed, and reads what this label names."""
+    if not has_scapy():
+        return False
+    from scapy.layers.inet import IP, UDP
+    from scapy.layers.l2 import Ether
+
+    link_types = _scapy_config().l2types.num2layer
+    known = {
+        "link type": lambda: label.number in link_types,
+        "EtherType": lambda: _is_bound(Ether, "type", label.number),
+        "IP protocol": lambda: _is_bound(IP, "proto", label.number),
+        "UDP port": lambda: _is_bound(UDP, "dport", label.number),
+    }
+    return known.get(label.layer, lambda: False)()
+
+
+def _is_bound(layer: Any, name: str, number: int | None) -> bool:
+    return any(fields.get(name) == number for fields, _ in layer.payload_guess)
+
+
+@cache
+def has_scapy() -> bool:
+    """Whether scapy is installed."""
+    try:
+        for name in _MODULES:
+            import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
+def _scapy_config() -> Any:
+    from scapy.config import conf
+
+    return conf
+
+
+def _ip_position(packet: bytes, link: int) -> int | None:
+    """Where scapy finds the IP header that TCP stands behind."""
+    from scapy.error import Scapy_Exception
+    from scapy.layers.inet import IP, TCP
+    from scapy.layers.inet6 import IPv6
+
+    try:
+        parsed = _scapy_config().l2types[link](packet)
+    except (Scapy_Exception, struct.error, IndexError, KeyError, ValueError, TypeError):
+        return None
+    segment = parsed.getlayer(TCP)
+    ip = segment.underlayer if segment is not None else None
+    if not isinstance(ip, (IP, IPv6)):
+        return None
+    position = packet.find(ip.original[:40])
+    return position if position >= 0 else None

@@ -1,0 +1,229 @@
+"""What could not be read of packets: the rows of `problems`, counted by kind and file.
+
+A packet that ends before a layer that is not read here is none of our business, unless that layer
+holds TCP. So the bytes behind are searched for an IP header before TCP: an IPv4 header with a right
+checksum, or an IPv6 header with sound lengths and addresses. ICMP quotes such headers, and is left
+out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dissector.packets import by_packet
+from dissector.packets.block import FIN, RST, SYN, Bytes, Int32, Int64
+from dissector.packets.headers import (
+    FIRST_HEADER,
+    MAX_LAYERS,
+    Kind,
+    Layer,
+    Names,
+    Packets,
+    packets_are,
+)
+from dissector.packets.layer_names import Label
+from dissector.packets.links import ETHERTYPES_AT
+from dissector.packets.records import Records, gather
+from dissector.problems import Problem
+
+SEARCHED: Final = 192
+"""Bytes behind the last header that was read in which an IP header is looked for."""
+ROWS: Final = 1 << 14
+"""Packets that are searched together."""
+LABELS: Final = 20
+"""Layers that have a row of their own in one block; those of fewer packets share one."""
+_LEAST: Final = 40
+"""Bytes of the smallest headers of IP and TCP."""
+_WINDOW: Final = np.dtype(f"V{SEARCHED + _LEAST}")
+_TCP: Final = 6
+_IPV4_WORDS: Final = np.dtype([("words", ">u2", 10)])
+_IPV6: Final = np.dtype(
+    [
+        *[("-", "V4"), ("length", ">u2"), ("protocol", "u1"), ("hops", "u1"), ("src", "u1")],
+        *[("src_end", "V15"), ("dst", "u1"), ("dst_end", "V15")],
+    ]
+)
+_ADDRESSES: Final = [0x00, *range(0x20, 0x40), *range(0xFC, 0xFF)]
+"""First bytes of addresses that are in use (RFC 4291; IANA's registry), but for multicast."""
+_TRAILER: Final = 64
+"""Bytes that an encapsulation may have behind a packet."""
+_HINT: Final = "; scapy may read it: pip install 'kafka-dissector[live]'"
+_FRAGMENTS: Final = Label("fragments of IP packets")
+_QUOTING: Final = {Label("IP protocol", 1), Label("IP protocol", 58)}
+"""ICMP."""
+_NUMBERS: Final = {
+    **{kind: ("EtherType", type_at, 2) for kind, (_, type_at) in ETHERTYPES_AT.items()},
+    Kind.SNAP: ("SNAP protocol", 0, 5),
+    Kind.LLC: ("LLC service", 0, 1),
+    Kind.GRE: ("GRE protocol", 2, 2),
+    Kind.GENEVE: ("GENEVE protocol", 2, 2),
+    Kind.IPV4: ("IP protocol", 9, 1),
+    Kind.IPV6: ("IP protocol", 6, 1),
+    Kind.IPV6_OPTIONS: ("IP protocol", 0, 1),
+    Kind.IPV6_FRAGMENT: ("IP protocol", 0, 1),
+    Kind.AUTHENTICATION: ("IP protocol", 0, 1),
+    Kind.UDP: ("UDP port", 2, 2),
+}
+"""Kind of header: what the number in it is called that shows what follows, where, and its size."""
+_FORMS: Final = {
+    Kind.WLAN: "802.11",
+    Kind.MACSEC: "MACsec",
+    Kind.BATMAN: "batman-adv",
+    Kind.VXLAN_GPE: "VXLAN-GPE",
+    Kind.TEREDO: "Teredo",
+    Kind.ETHERIP: "EtherIP",
+}
+
+_PROBLEMS: Final = {
+    Kind.CUT: ("cut_headers", "cut within a header: the capture has too few bytes of each"),
+    Kind.MALFORMED: ("malformed_headers", "not read: a header contradicts itself"),
+    Kind.TUNNEL: ("tunnel", "inside a tunnel of a form that is not supported"),
+}
+
+
+def with_tcp_inside(packets: Packets) -> Int64:
+    """The packets that end before an unread layer, and seem to hold TCP behind it."""
+    is_unread = (packets.kind == Kind.OTHER) | (packets.kind == Kind.UNKNOWN_LINK)
+    is_unread &= packets.end - packets.at >= _LEAST
+    rows = np.flatnonzero(is_unread)
+    parts = [_holding_tcp(packets, rows[at : at + ROWS]) for at in range(0, len(rows), ROWS)]
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def _holding_tcp(packets: Packets, rows: Int64) -> Int64:
+    size = _WINDOW.itemsize
+    data = packets.data
+    if len(data) < size:
+        data = np.append(data, np.zeros(size, np.uint8))
+    begin = np.minimum(packets.at[rows], len(data) - size)
+    window = gather(data, begin, _WINDOW).view(np.uint8).reshape(-1, size)
+    first = window[:, :SEARCHED]
+    is_ip = (first == 0x45) & (window[:, 9 : SEARCHED + 9] == _TCP)
+    is_ip |= (first >> 4 == 6) & (window[:, 6 : SEARCHED + 6] == _TCP)
+    index, offset = np.nonzero(is_ip)
+    at, row = begin[index] + offset, rows[index]
+    inside = (at >= packets.at[row]) & (at + _LEAST <= packets.end[row])
+    at, row = at[inside], row[inside]
+    is_v4 = data[at] == 0x45
+    holds = np.zeros(len(at), np.bool_)
+    holds[is_v4] = _is_ipv4(data, at[is_v4])
+    holds[~is_v4] = _is_ipv6(
+        data, at[~is_v4], packets.end[row[~is_v4]], packets.wire_end[row[~is_v4]]
+    )
+    return np.unique(row[holds])
+
+
+def _is_ipv4(data: Bytes, at: Int64) -> NDArray[np.bool_]:
+    """Where an IPv4 header without options begins, not of a fragment, and TCP behind it."""
+    words = gather(data, at, _IPV4_WORDS)["words"].astype(np.int64)
+    total = words.sum(axis=1)
+    is_right = (total & 0xFFFF) + (total >> 16) == 0xFFFF
+    is_whole = words[:, 3] & 0xBFFF == 0
+    holds: NDArray[np.bool_] = is_right & is_whole & (words[:, 1] >= _LEAST)
+    return holds & _is_tcp(data, at + 20)
+
+
+def _is_ipv6(data: Bytes, at: Int64, end: Int64, wire_end: Int64) -> NDArray[np.bool_]:
+    """Where an IPv6 header begins, and TCP behind it, up to the packet's end or nearly so."""
+    inside = at + 60 <= end
+    header = gather(data, np.where(inside, at, 0), _IPV6)
+    left = wire_end - (at + 40 + header["length"])
+    is_address = [np.isin(header[name], _ADDRESSES) for name in ("src", "dst")]
+    is_sound = (left >= 0) & (left <= _TRAILER) & (header["length"] >= 20) & (header["hops"] > 0)
+    holds: NDArray[np.bool_] = inside & is_sound & is_address[0] & is_address[1]
+    return holds & _is_tcp(data, at + 40)
+
+
+def _is_tcp(data: Bytes, at: Int64) -> NDArray[np.bool_]:
+    """Where a TCP header may begin. Bytes behind the data are none."""
+    inside = at + 14 <= len(data)
+    at = np.where(inside, at, 0)
+    flags = data[at + 13]
+    has_one_meaning = (flags & SYN == 0) | (flags & (FIN | RST) == 0)
+    begins: NDArray[np.bool_] = inside & (data[at + 12] >= 0x50) & (flags & 0x3F != 0)
+    return begins & has_one_meaning
+
+
+def labels(records: Records, rows: Int64, layers: Mapping[Kind, Layer]) -> dict[int, Label]:
+    """The layer at which each of these packets ends, but for those that end at ICMP.
+
+    `layers`: what reads the headers before. They are read once more, to see which was the last.
+    """
+    some = replace(records, columns=records.columns.take(rows), number=records.number[rows])
+    packets = Packets(some)
+    found = {
+        index: Label("link type", int(some.columns.link[index]))
+        for index in np.flatnonzero(packets.kind == Kind.UNKNOWN_LINK).tolist()
+    }
+    for _ in range(MAX_LAYERS):
+        kind, at = packets.kind.copy(), packets.at.copy()
+        groups = packets.groups(layers)
+        for each, indices in groups:
+            layers[each](packets, indices)
+        has_ended = (packets.kind != kind) & (packets.kind < FIRST_HEADER)
+        for index in np.flatnonzero(has_ended).tolist():
+            found[index] = _label(Kind(kind[index]), packets.data.data, int(at[index]))
+        if not groups:
+            break
+    labelled = {row: found.get(index, _FRAGMENTS) for index, row in enumerate(rows.tolist())}
+    return {row: label for row, label in labelled.items() if label not in _QUOTING}
+
+
+def _label(kind: Kind, data: memoryview, at: int) -> Label:
+    """What is not read: the number of it in a header of `kind`, which begins at `at`."""
+    if kind in _NUMBERS:
+        layer, offset, size = _NUMBERS[kind]
+        return Label(layer, int.from_bytes(data[at + offset : at + offset + size], "big"))
+    return Label(f"an unknown form of {_FORMS.get(kind, kind.name)}")
+
+
+def problems(
+    packets: Packets, records: Records, capture: Int32, names: Names, labels: Mapping[int, Label]
+) -> list[Problem]:
+    """A row for each kind of packet that could not be read, and each file."""
+    groups: list[tuple[str, str, Int64]] = []
+    for kind, (title, text) in _PROBLEMS.items():
+        groups.append((title, text, np.flatnonzero(packets.kind == kind)))
+    unknown = np.flatnonzero(packets.kind == Kind.UNKNOWN_LINK)
+    for link in np.unique(records.columns.link[unknown]).tolist():
+        text = f"of {Label('link type', link)}, which is not supported"
+        groups.append(("unknown_link", text, unknown[records.columns.link[unknown] == link]))
+    groups += _unread(packets, labels)
+    return [
+        _problem(title, text, rows[capture[rows] == each], records, names[each])
+        for title, text, rows in groups
+        for each in np.unique(capture[rows]).tolist()
+    ]
+
+
+def _unread(packets: Packets, labels: Mapping[int, Label]) -> Iterator[tuple[str, str, Int64]]:
+    rows: dict[str, list[int]] = defaultdict(list)
+    for row, label in labels.items():
+        if packets.kind[row] == Kind.OTHER:
+            rows[str(label)].append(row)
+    by_count = sorted(rows.items(), key=lambda item: -len(item[1]))
+    hint = "" if by_packet.has_scapy() else _HINT
+    for layer, some in by_count[:LABELS]:
+        text = f"TCP inside {layer}, which is not supported{hint}"
+        yield "unread_layer", text, np.array(some)
+    others = [row for _, some in by_count[LABELS:] for row in some]
+    yield "unread_layer", "TCP inside other layers", np.array(sorted(others), np.int64)
+
+
+def _problem(title: str, text: str, rows: Int64, records: Records, name: str) -> Problem:
+    first = int(rows[0])
+    return Problem(
+        "packets",
+        title,
+        f"{packets_are(len(rows))} {text}",
+        time=int(records.columns.time[first]),
+        capture=name,
+        packet=int(records.number[first]),
+        bytes=int(records.columns.captured[rows].sum()),
+    )
