@@ -29,7 +29,7 @@ _AGGREGATE = 0x80
 _SUBFRAME = struct.Struct(">12xH")
 _SNAP = b"\xaa\xaa\x03"
 _DAMAGED = (dpkt.dpkt.Error, struct.error, IndexError)
-_MODULES: Final = ("scapy.layers.all", "scapy.contrib.ife", "scapy.contrib.macsec")
+_MODULES: Final = ("scapy.layers.all", "scapy.contrib.avs")
 
 
 def _wlan(packets: Packets, rows: Rows) -> None:

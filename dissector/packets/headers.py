@@ -62,7 +62,7 @@ class Kind(IntEnum):
     ETHERTYPE = 30
     TAG = 31
     CISCO_HDLC = 32
-    IPOIB = 33
+    LISP = 33
     IP_1394 = 34
     BACKBONE = 35
     FABRICPATH = 36
@@ -99,7 +99,7 @@ class Kind(IntEnum):
     TZSP = 68
     TZSP_ETHERNET = 69
     TZSP_WLAN = 70
-    LISP = 71
+    METADATA = 71
     L2TP_OFFSET = 62
 
 
@@ -148,7 +148,6 @@ LINKS = _table(
         229: Kind.IPV6,
         239: Kind.NFLOG,
         240: Kind.NETANALYZER,
-        242: Kind.IPOIB,
         258: Kind.PKTAP,
         274: Kind.MPACKET,
         276: Kind.COOKED_V2,
@@ -174,7 +173,7 @@ ETHERTYPES = _table(
         0x88E5: Kind.MACSEC,
         0x88E7: Kind.BACKBONE,
         0x8903: Kind.FABRICPATH,
-        0x8909: Kind.TAG,  # Cisco MetaData: security groups
+        0x8909: Kind.METADATA,  # of Cisco: security groups
         0x8926: Kind.TAG,  # VN-Tag
         0x892F: Kind.TAG,  # HSR
         0x894F: Kind.NSH,

@@ -18,8 +18,8 @@ ETHERTYPES_AT = {
     Kind.VLAN: (4, 2),  # IEEE 802.1Q and 802.1ad: tags may be stacked
     Kind.ETHERTYPE: (2, 0),
     Kind.TAG: (6, 4),
+    Kind.METADATA: (8, 6),
     Kind.CISCO_HDLC: (4, 2),
-    Kind.IPOIB: (4, 0),  # RFC 4391
     Kind.IP_1394: (18, 16),
 }
 """Bytes of a header, and where in it the ethertype of what follows stands."""

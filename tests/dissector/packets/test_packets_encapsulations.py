@@ -1,0 +1,441 @@
+"""Encapsulations around a real exchange with a broker: opened, or reported with a count.
+
+The headers are literal bytes, from the specifications that the layers name; tshark reads the same
+packets where it has a dissector for the layer.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from packet_bytes import (
+    MAC,
+    Reading,
+    ethernet,
+    frame,
+    ipv4,
+    ipv6,
+    pcap,
+    pcap_header,
+    pcap_record,
+    read_bytes,
+    tcp,
+)
+
+import dissector
+from dissector.packets import by_packet
+
+H = bytes.fromhex
+RECORDING = Path(__file__).parents[3] / "captures" / "kafka-python-mock.pcap"
+Wrap = Callable[[bytes], bytes]
+"""Puts a header before an Ethernet frame, or before the IP packet in it."""
+
+
+def ip_of(frame: bytes) -> bytes:
+    return frame[14:]
+
+
+def ethertype(frame: bytes) -> bytes:
+    return frame[12:14]
+
+
+def in_ethernet(number: int, header: bytes) -> Wrap:
+    """A header, then the ethertype of the packet."""
+    return lambda frame: ethernet(header + frame[12:], number)
+
+
+def whole(number: int, header: bytes) -> Wrap:
+    """A header, then the whole frame."""
+    return lambda frame: ethernet(header + frame, number)
+
+
+def checked(header: bytes) -> bytes:
+    """An IPv4 header with its checksum."""
+    total = sum(struct.unpack(">10H", header[:20]))
+    total = (total & 0xFFFF) + (total >> 16)
+    return (
+        header[:10] + struct.pack(">H", ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF) + header[12:]
+    )
+
+
+def outer(payload: bytes, protocol: int) -> bytes:
+    return ethernet(checked(ipv4(payload, protocol=protocol)))
+
+
+def udp(payload: bytes, *, src: int = 50000, dst: int) -> bytes:
+    return outer(struct.pack(">HHHH", src, dst, 8 + len(payload), 0) + payload, 17)
+
+
+def in_udp(port: int, header: bytes, *, whole: bool = False) -> Wrap:
+    return lambda frame: udp(header + (frame if whole else ip_of(frame)), dst=port)
+
+
+def in_gre(header: bytes, *, whole: bool = False) -> Wrap:
+    return lambda frame: outer(header + (frame if whole else ip_of(frame)), 47)
+
+
+def snap(frame: bytes) -> bytes:
+    return H("aaaa03 000000") + frame[12:]
+
+
+def ppp(frame: bytes) -> bytes:
+    return (H("0057") if ethertype(frame) == H("86dd") else H("0021")) + ip_of(frame)
+
+
+def pptp(frame: bytes) -> bytes:
+    body = H("ff03") + ppp(frame)
+    return outer(
+        H("3081 880b") + struct.pack(">HH", len(body), 9) + H("00000001 00000001") + body, 47
+    )
+
+
+def l2tp(frame: bytes) -> bytes:
+    size = 10 + len(ppp(frame))
+    return udp(H("4002") + struct.pack(">H", size) + H("0001 0002 ff03") + ppp(frame), dst=1701)
+
+
+def wlan(frame: bytes, control: str = "0801", *, options: bytes = b"") -> bytes:
+    """To the access point (RFC 1042)."""
+    header = H(control) + H("0000 020000000009") + frame[6:12] + frame[:6] + H("1000")
+    return header + options + snap(frame)
+
+
+def radiotap(frame: bytes) -> bytes:
+    return H("0000 0d00 04800200 02 00 0000 00") + frame
+
+
+def nflog(frame: bytes) -> bytes:
+    fields = [(1, H("0800 01 00")), (10, b"kafka\0"), (5, H("00000002"))]
+    body = b"".join(
+        struct.pack("<HH", 4 + len(value), kind) + value + bytes(-len(value) % 4)
+        for kind, value in [*fields, (9, ip_of(frame))]
+    )
+    family = 10 if ethertype(frame) == H("86dd") else 2
+    return bytes([family, 0, 0, 0]) + body
+
+
+def nflog_of_big_endian(frame: bytes) -> bytes:
+    payload = struct.pack(">HH", 4 + len(ip_of(frame)), 9) + ip_of(frame)
+    return H("02000000") + struct.pack(">HH", 8, 3 | 0x8000) + bytes(4) + payload
+
+
+def pktap(link: int) -> Callable[[bytes], bytes]:
+    head = struct.pack("<III", 108, 1, link) + b"en0".ljust(24, b"\0") + bytes(72)
+    return lambda packet: head + packet
+
+
+def sgt(frame: bytes) -> bytes:
+    return ethernet(H("0101 0001 0007") + frame[12:], 0x8909)
+
+
+LAYERS: dict[str, tuple[int, Wrap]] = {
+    "802.3 SNAP": (1, lambda frame: MAC + struct.pack(">H", len(snap(frame))) + snap(frame)),
+    "802.3 SNAP in a VLAN": (
+        1, lambda frame: ethernet(struct.pack(">H", len(snap(frame))) + snap(frame), 0x8100)[:14]
+        + H("0005") + struct.pack(">H", len(snap(frame))) + snap(frame),
+    ),
+    "VN-Tag": (1, in_ethernet(0x8926, H("c0010002"))),
+    "HSR": (1, in_ethernet(0x892F, H("10000001"))),
+    "Cisco MetaData": (1, sgt),
+    "PBB": (1, whole(0x88E7, H("00002a00"))),
+    "PBB with a backbone tag": (
+        1, lambda frame: ethernet(H("0005 88e7 00002a00") + frame, 0x88A8)),
+    "FabricPath": (1, lambda frame: ethernet(H("0f41") + frame + H("01020304"), 0x8903)),
+    "TRILL": (1, whole(0x22F3, H("0014 0001 0002"))),
+    "TRILL, options": (1, whole(0x22F3, H("0054 0001 0002 00000000"))),
+    "MACsec": (1, in_ethernet(0x88E5, H("00 00 00000001"))),
+    "MACsec, SCI": (1, in_ethernet(0x88E5, H("20 00 00000001 0200000000010001"))),
+    "batman-adv": (1, whole(0x4305, H("40 0f 32 01 020000000007"))),
+    "batman-adv, 4 addresses": (1, whole(0x4305, H("42 0f 32 01 020000000007 020000000008 0100"))),
+    "NSH": (1, whole(0x894F, H("0fc6 01 03 00000101") + bytes(16))),
+    "VXLAN-GPE": (1, in_udp(4790, H("0c000003 00002a00"), whole=True)),
+    "VXLAN-GPE with IPv4": (1, in_udp(4790, H("0c000001 00002a00"))),
+    "VXLAN-GPE with NSH": (1, in_udp(4790, H("0c000004 00002a00 0fc2 02 03 00000101"), whole=True)),
+    "GRE in UDP": (1, in_udp(4754, H("0000 0800"))),
+    "GRE in UDP with Ethernet": (1, in_udp(4754, H("2000 6558 0000002a"), whole=True)),
+    "MPLS in UDP": (1, in_udp(6635, H("00064140"))),
+    "LISP": (1, in_udp(4341, H("80000001 00000000"))),
+    "TZSP": (1, in_udp(37008, H("01 00 0001 00 0d010a 01"), whole=True)),
+    "CAPWAP": (1, in_udp(5247, H("00100000 00000000"), whole=True)),
+    "CAPWAP with 802.11": (
+        1, lambda frame: udp(H("00100300 00000000") + wlan(frame), dst=5247)),
+    "CAPWAP with 802.11 of Cisco": (
+        1, lambda frame: udp(H("00100300 00000000") + H("0108") + wlan(frame)[2:], dst=5247)),
+    "CAPWAP, from the controller": (
+        1, lambda frame: udp(H("00100000 00000000") + frame, src=5247, dst=40001)),
+    "L2TP": (1, l2tp),
+    "L2TP, sequence and offset": (
+        1, lambda frame: udp(H("0a02 0001 0002 00010001 0003 000000") + ppp(frame), dst=1701)),
+    "PPP in GRE": (1, pptp),
+    "WCCP": (1, in_gre(H("0000 883e 01020304"))),
+    "WCCP, version 1": (1, in_gre(H("0000 883e"))),
+    "802.11 in GRE": (1, lambda frame: outer(H("0000 8200") + wlan(frame), 47)),
+    "EtherIP": (1, lambda frame: outer(H("3000") + frame, 97)),
+    "MPLS in IP": (1, lambda frame: outer(H("00064140") + ip_of(frame), 137)),
+    "PPP": (9, ppp),
+    "PPP, framed": (50, lambda frame: H("ff03") + ppp(frame)),
+    "PPP, short protocol": (9, lambda frame: H("21") + ip_of(frame)),
+    "PPP of pppd": (166, lambda frame: H("0103") + ppp(frame)),
+    "PPP with direction": (204, lambda frame: H("01ff03") + ppp(frame)),
+    "Cisco HDLC": (104, lambda frame: H("0f00") + frame[12:]),
+    "Cisco HDLC on a serial line": (50, lambda frame: H("0f00") + frame[12:]),
+    "PPPoE": (51, lambda frame: H("1100 0001") + struct.pack(">H", len(ppp(frame))) + ppp(frame)),
+    "802.11": (105, wlan),
+    "802.11, QoS": (105, lambda frame: wlan(frame, "8801", options=H("0000"))),
+    "802.11, HT control": (105, lambda frame: wlan(frame, "8881", options=H("0000 00000000"))),
+    "802.11, 4 addresses": (105, lambda frame: wlan(frame, "0803", options=H("020000000008"))),
+    "802.11, one frame aggregated": (
+        105, lambda frame: wlan(frame, "8801", options=H("8000"))[:26] + frame[:12]
+        + struct.pack(">H", len(snap(frame))) + snap(frame)),
+    "radiotap": (127, lambda frame: radiotap(wlan(frame))),
+    "radiotap, padded": (
+        127, lambda frame: radiotap(wlan(frame, "8801", options=H("0000 0000")))),
+    "PPI": (192, lambda frame: H("0000 0800 69000000") + wlan(frame)),
+    "PKTAP": (258, pktap(1)),
+    "PKTAP, raw": (258, lambda frame: pktap(12)(ip_of(frame))),
+    "PKTAP, loopback": (258, lambda frame: pktap(0)(H("02000000") + ip_of(frame))),
+    "PKTAP, as macOS numbered it": (149, pktap(1)),
+    "NFLOG": (239, nflog),
+    "NFLOG, big-endian": (239, nflog_of_big_endian),
+    "PFLOG": (117, lambda frame: bytes([61, 2]) + bytes(62) + ip_of(frame)),
+    "enc": (109, lambda frame: H("00000002") + bytes(8) + ip_of(frame)),
+    "Juniper Ethernet": (178, lambda frame: H("4d474381 0006 010203040506") + frame),
+    "Juniper PPP": (179, lambda frame: H("4d474301 ff03") + ppp(frame)),
+    "netANALYZER": (240, lambda frame: H("00000000") + frame),
+    "mPacket": (274, lambda frame: H("555555555555 55d5") + frame),
+    "Linux cooked, LLC": (113, lambda frame: bytes(14) + H("0004") + snap(frame)),
+    "ATM": (100, snap),
+}  # fmt: skip
+TSHARK_LACKS = {
+    "PKTAP, as macOS numbered it", "802.11, one frame aggregated", "mPacket",
+    "PPP of pppd", "NFLOG, big-endian", "netANALYZER",
+    "CAPWAP with 802.11",  # it expects the byte order of Cisco
+}  # fmt: skip
+layers = pytest.mark.parametrize(("link", "wrap"), LAYERS.values(), ids=LAYERS)
+
+
+def recorded() -> list[tuple[int, int, bytes]]:
+    """Seconds, fraction and Ethernet frame of each packet of the recording.
+
+    It is pcap of Linux's "any" device, whose header ends with an ethertype as that of Ethernet.
+    """
+    content, found, at = RECORDING.read_bytes(), [], 24
+    while at < len(content):
+        seconds, fraction, size = struct.unpack_from("<III", content, at)
+        found.append((seconds, fraction, MAC + content[at + 30 : at + 16 + size]))
+        at += 16 + size
+    return found
+
+
+def rewrapped(wrap: Wrap, link: int) -> bytes:
+    """The recording in an encapsulation."""
+    records = (
+        pcap_record(wrap(frame), seconds=seconds, fraction=fraction)
+        for seconds, fraction, frame in recorded()
+    )
+    return RECORDING.read_bytes()[:20] + struct.pack("<I", link) + b"".join(records)
+
+
+EXCHANGE = [
+    "api", "api_version", "correlation_id", "client_id", "status", "request_bytes",
+    "response_bytes", "client_port", "broker_port", "client_ip", "broker_ip",
+]  # fmt: skip
+
+
+def exchanges(path: Path) -> list[dict[str, object]]:
+    return dissector.open_capture([path]).tables()["exchanges"].select(EXCHANGE).to_pylist()
+
+
+@layers
+def test_an_exchange_with_a_broker_is_read(tmp_path: Path, link: int, wrap: Wrap) -> None:
+    plain = exchanges(RECORDING)
+    assert len(plain) > 5
+    path = tmp_path / "capture"
+    path.write_bytes(rewrapped(wrap, link))
+    capture = dissector.open_capture([path])
+    tables = capture.tables()
+    assert tables["exchanges"].select(EXCHANGE).to_pylist() == plain
+    assert "packets" not in tables["problems"]["stage"].to_pylist()
+
+
+def tshark(path: Path) -> list[tuple[int, int, int, int, int, bytes]]:
+    """The innermost TCP of each packet."""
+    names = ("frame.number", "tcp.srcport", "tcp.dstport", "tcp.seq_raw", "tcp.len", "tcp.payload")
+    command = ["tshark", "-n", "-r", str(path), "-Y", "tcp", "-T", "fields", "-E", "occurrence=l"]
+    command += ["-o", "tcp.desegment_tcp_streams:FALSE", "-o", "wlan.ignore_wep:No"]
+    command += [word for name in names for word in ("-e", name)]
+    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    rows = []
+    for line in text.splitlines():
+        *numbers, payload = line.split("\t")
+        number, src, dst, seq, size = map(int, numbers)
+        rows.append((number, src, dst, seq, size, bytes.fromhex(payload)))
+    return rows
+
+
+def ours(reading: Reading) -> list[tuple[int, int, int, int, int, bytes]]:
+    return [(r.number, r.src_port, r.dst_port, r.seq, r.length, r.payload) for r in reading.rows]
+
+
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
+@pytest.mark.parametrize("name", LAYERS.keys() - TSHARK_LACKS)
+def test_equal_to_tshark(tmp_path: Path, name: str) -> None:
+    link, wrap = LAYERS[name]
+    packets = [wrap(frame(bytes([65 + n]) * n, seq=n)) for n in range(1, 6)]
+    reading = read_bytes(tmp_path, pcap(packets, link=link))
+    assert len(reading.rows) == len(packets)
+    assert ours(reading) == tshark(tmp_path / "capture")
+
+
+@layers
+def test_what_is_cut_is_read_as_far_as_it_goes(tmp_path: Path, link: int, wrap: Wrap) -> None:
+    packet = wrap(frame(bytes(range(200))))
+    begin = packet.index(bytes(range(200)))
+    content = pcap_header(link=link)
+    content += b"".join(pcap_record(packet[:n], length=len(packet)) for n in range(len(packet)))
+    reading = read_bytes(tmp_path, content)
+    whole = [row for row in reading.rows if row.number > begin]
+    assert [row.payload for row in whole] == [
+        bytes(range(200))[: row.number - 1 - begin] for row in whole
+    ]
+    assert len(whole) >= 200
+    assert {row.length for row in reading.rows} == {200}
+    assert {row.seq for row in reading.rows} == {1}
+
+
+def pieces_of(packet: bytes, size: int) -> list[bytes]:
+    """The IPv4 packet in an Ethernet frame, as fragments in frames."""
+    body = packet[34:]
+    return [
+        ethernet(ipv4(body[at : at + size], fragment=at // 8 | 0x2000 * (at + size < len(body))))
+        for at in range(0, len(body), size)
+    ]
+
+
+@layers
+def test_fragments_inside_are_put_together(tmp_path: Path, link: int, wrap: Wrap) -> None:
+    packets = [wrap(piece) for piece in reversed(pieces_of(frame(bytes(range(200))), 80))]
+    reading = read_bytes(tmp_path, pcap(packets, link=link))
+    assert reading.payloads == [bytes(range(200))]
+    assert reading.problems == []
+
+
+@pytest.mark.parametrize("name", ["Prism", "AVS", "Mobile IP"])
+def test_what_scapy_reads(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("scapy", reason="scapy is not installed")
+    inside = ethernet(checked(ip_of(frame(b"hello"))))
+    prism = H("44000000 90000000") + b"wlan0".ljust(16, b"\0") + bytes(120)
+    avs = H("80211001 00000040") + bytes(56)
+    link, packet = {
+        "Prism": (119, prism + wlan(inside)),
+        "AVS": (163, avs + wlan(inside)),
+        "Mobile IP": (1, udp(H("04040000") + inside[14:], dst=434)),
+    }[name]
+    reading = read_bytes(tmp_path, pcap([packet, packet], link=link))
+    assert (reading.payloads, reading.problems) == ([b"hello"] * 2, [])
+
+
+UNREAD: dict[str, bytes] = {
+    "EtherType 0x88b5 (experimental)": H("12345678"),
+    "IP protocol 115 (L2TPv3)": H("00000001"),
+    "UDP port 6343 (sFlow)": bytes(100),
+    "GRE protocol 0x1234": b"",
+}
+
+
+def unread(name: str, inside: bytes) -> bytes:
+    header = UNREAD[name]
+    if name.startswith("Ether"):
+        return ethernet(header + inside, 0x88B5)
+    if name.startswith("IP"):
+        return outer(header + inside, 115)
+    if name.startswith("UDP"):
+        return udp(header + inside, dst=6343)
+    return outer(H("0000 1234") + inside, 47)
+
+
+@pytest.mark.parametrize("name", UNREAD)
+@pytest.mark.parametrize("inside", [checked(ipv4(tcp(b"hello"))), ipv6(tcp(b"hello"))])
+def test_tcp_in_a_layer_that_is_not_read_is_a_problem(
+    tmp_path: Path, name: str, inside: bytes
+) -> None:
+    packets = [unread(name, inside)] * 30
+    # Nothing of these is TCP, though the layer is the same.
+    packets += [
+        unread(name, bytes(len(inside))),
+        unread(name, checked(ipv4(bytes(20), protocol=17))),
+    ]
+    reading = read_bytes(tmp_path, pcap([frame(b"before"), *packets, frame(b"after")]))
+    assert reading.payloads == [b"before", b"after"]
+    (problem,) = reading.problems
+    assert (problem.kind, problem.packet) == ("unread_layer", 2)
+    assert problem.detail.startswith(f"30 packets are TCP inside {name}, which is not supported")
+    assert problem.bytes == 30 * len(packets[0])
+
+
+def test_each_layer_has_its_row(tmp_path: Path) -> None:
+    inside = checked(ipv4(tcp(b"hello")))
+    packets = [unread(name, inside) for name in UNREAD for _ in range(2)]
+    packets += [udp(inside, dst=port) for port in range(20000, 20040)]
+    reading = read_bytes(tmp_path, pcap(packets))
+    details = [problem.detail for problem in reading.problems]
+    assert set(reading.kinds) == {"unread_layer"}
+    for name in UNREAD:
+        assert sum(f"2 packets are TCP inside {name}," in each for each in details) == 1
+    assert len(details) < 30
+    assert sum(int(each.split()[0]) for each in details) == len(packets)
+
+
+def test_icmp_that_quotes_tcp_is_not_a_problem(tmp_path: Path) -> None:
+    quoted = H("03010000 00000000") + checked(ipv4(tcp(b"hello")))
+    icmp_v6 = H("01000000 00000000") + ipv6(tcp(b"hello"))
+    packets = [outer(quoted, 1), ethernet(ipv6(icmp_v6, protocol=58), 0x86DD)]
+    assert read_bytes(tmp_path, pcap(packets)).problems == []
+
+
+def test_a_wrong_checksum_is_not_an_ip_header(tmp_path: Path) -> None:
+    inside = bytearray(checked(ipv4(tcp(b"hello"))))
+    inside[8] ^= 1  # the time to live
+    assert read_bytes(tmp_path, pcap([unread("GRE protocol 0x1234", bytes(inside))])).problems == []
+
+
+@pytest.mark.parametrize(
+    ("link", "name"), [(147, "147 (for private use: USER0)"), (189, "189 (USB)"), (65535, "65535")]
+)
+@pytest.mark.parametrize("count", [1, 30])
+def test_a_link_type_that_is_not_read_is_named(
+    tmp_path: Path, link: int, name: str, count: int
+) -> None:
+    reading = read_bytes(tmp_path, pcap([bytes(60)] * count, link=link))
+    subject = "1 packet is" if count == 1 else "30 packets are"
+    assert [(p.kind, p.detail) for p in reading.problems] == [
+        ("unknown_link", f"{subject} of link type {name}, which is not supported")
+    ]
+
+
+def test_other_traffic_is_not_read_packet_by_packet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither dpkt nor scapy sees packets of ARP, UDP, ICMP or encrypted 802.11."""
+    calls: list[bytes] = []
+    monkeypatch.setattr(by_packet, "_wlan_size", lambda frame: calls.append(frame))
+    monkeypatch.setattr(by_packet, "_ip_position", lambda packet, link: calls.append(packet))
+    packets = [ethernet(bytes(46), 0x0806), udp(bytes(60), dst=53), outer(bytes(60), 1)] * 50
+    assert read_bytes(tmp_path, pcap(packets)).problems == []
+    frames = [wlan(frame(b"x"), "0841"), wlan(frame(b"x"), "8000"), H("d4000000 020000000001")] * 50
+    assert read_bytes(tmp_path, pcap(frames, link=105)).problems == []
+    assert calls == []
+
+
+def test_without_scapy_the_row_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(by_packet, "has_scapy", lambda: False)
+    packet = unread("EtherType 0x88b5 (experimental)", checked(ipv4(tcp(b"hello"))))
+    (problem,) = read_bytes(tmp_path, pcap([packet])).problems
+    assert "pip install 'kafka-dissector[live]'" in problem.detail
