@@ -2,12 +2,14 @@
 
 import contextlib
 import gzip
+import io
 import itertools
 import os
 import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 
@@ -28,8 +30,8 @@ from packet_bytes import (
 )
 
 from dissector.errors import CaptureError
-from dissector.packets import open_packets
-from dissector.packets.inputs import ByteInput
+from dissector.packets import inputs, open_packets
+from dissector.packets.inputs import PIECE, ByteInput
 
 PACKETS = [frame(os.urandom(40 + i % 60) + bytes(60), seq=i) for i in range(3000)]
 CONTENT = pcap(PACKETS)
@@ -249,3 +251,110 @@ def test_standard_input_of_a_process(tmp_path):
         time.sleep(0.3)
         output, _ = process.communicate(CONTENT, timeout=60)
     assert output == b"3000\n"
+
+
+HEAD = pcap(PACKETS[:3])
+BOMBS: dict[str, Callable[[int], bytes]] = {
+    "gzip": lambda size: gzip.compress(HEAD + bytes(size)),
+    "gzip, many members": lambda size: (
+        gzip.compress(HEAD) + gzip.compress(bytes(1 << 22)) * (size >> 22)
+    ),
+    "zstd": lambda size: zstandard.compress(HEAD + bytes(size), 19),
+    "zstd, large window": lambda size: zstd_of_large_window(HEAD + bytes(size)),
+    "zstd, many frames": lambda size: (
+        zstandard.compress(HEAD) + zstandard.compress(bytes(1 << 22)) * (size >> 22)
+    ),
+    "lz4": lambda size: lz4.frame.compress(
+        HEAD + bytes(size), block_size=lz4.frame.BLOCKSIZE_MAX4MB
+    ),
+}
+
+
+def zstd_of_large_window(content: bytes, log: int = 27) -> bytes:
+    settings = zstandard.ZstdCompressionParameters.from_level(
+        3, window_log=log, write_content_size=False
+    )
+    return zstandard.ZstdCompressor(compression_params=settings).compress(content)
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_decompressed_pieces_are_bounded(tmp_path, name):
+    """As large as a piece and a block of the codec, whatever the compressed bytes stand for."""
+    path = tmp_path / "bomb"
+    path.write_bytes(BOMBS[name](1 << 27))
+    source = ByteInput(str(path))
+    target = memoryview(bytearray(1 << 20))
+    largest = total = 0
+    ended = False
+    while not ended:
+        got, ended = source.fill(target[:777_777])
+        total += got
+        largest = max(largest, len(source._pending))
+    source.close()
+    assert total == len(HEAD) + (1 << 27)
+    assert source.damage is None
+    assert largest <= PIECE + (4 << 20 if name == "lz4" else 1 << 17)
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_memory_is_bounded_whatever_a_capture_decompresses_to(tmp_path, name):
+    """NumPy reports its arrays to tracemalloc; the window of zstd and what zlib keeps are not
+    among them."""
+    path = tmp_path / "bomb"
+    path.write_bytes(BOMBS[name](1 << 27))
+    tracemalloc.start()
+    reading = read(path, block_bytes=1 << 24)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(reading.rows) == 3
+    assert "damaged_file" in reading.kinds
+    assert peak < 100 << 20
+
+
+def test_zeros_in_a_pcapng_take_no_more_memory(tmp_path):
+    head = ng_section() + ng_interface() + ng_enhanced(PACKETS[0])
+    path = tmp_path / "bomb"
+    path.write_bytes(gzip.compress(head + bytes(1 << 26)))
+    tracemalloc.start()
+    reading = read(path, block_bytes=1 << 24)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(reading.rows) == 1
+    assert peak < 100 << 20
+
+
+def test_a_zstd_window_over_the_limit_is_refused(tmp_path):
+    """128 MiB, as the zstd command without --long. A header of a few bytes may ask for more."""
+    header = b"\x28\xb5\x2f\xfd\x00" + bytes([18 << 3])  # RFC 8878: 2^(10+18) bytes
+    with pytest.raises(CaptureError, match="window is larger than 128 MiB"):
+        read_bytes(tmp_path, header + bytes(100))
+    reading = read_bytes(tmp_path, zstandard.compress(CONTENT) + header + bytes(100))
+    assert len(reading.rows) == len(PACKETS)
+    assert "window is larger than 128 MiB" in reading.problems[-1].detail
+
+
+def test_skippable_frames_of_zstd(tmp_path, plain):
+    skipped = b"\x50\x2a\x4d\x18" + (200_000).to_bytes(4, "little") + bytes(200_000)
+    parts = [zstandard.compress(CONTENT[:1000]), skipped, zstandard.compress(CONTENT[1000:])]
+    reading = read_bytes(tmp_path, b"".join(parts))
+    assert reading.rows == plain.rows
+    assert reading.problems == []
+
+
+@pytest.mark.parametrize("checksum", [False, True])
+@pytest.mark.parametrize("chunk", [1, 7, 1000])
+def test_zstd_blocks_in_pieces(tmp_path, monkeypatch, plain, checksum, chunk):
+    """Frames of many blocks, with and without content size and checksum, read a few bytes at a
+    time."""
+    packed = io.BytesIO()
+    press = zstandard.ZstdCompressor(write_checksum=checksum)
+    with press.stream_writer(packed, closefd=False) as writer:
+        for at in range(0, len(CONTENT), 30_000):
+            writer.write(CONTENT[at : at + 30_000])
+            writer.flush(zstandard.FLUSH_BLOCK)
+    content = packed.getvalue()
+    codecs = [codec._replace(chunk=chunk) for codec in inputs.CODECS]
+    monkeypatch.setattr(inputs, "CODECS", codecs)
+    reading = read_bytes(tmp_path, content)
+    assert reading.rows == plain.rows
+    assert reading.problems == []
