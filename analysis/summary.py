@@ -131,9 +131,10 @@ class Summary:
         """Count all of them."""
         for name, batch in batches:
             if len(batch):
-                getattr(self, f"_read_{name}")(
-                    pa.table(batch).append_column("count", _ones(len(batch)))
-                )
+                table = pa.table(batch)
+                if "count" not in table.column_names:
+                    table = table.append_column("count", _ones(len(batch)))
+                getattr(self, f"_read_{name}")(table)
 
     @property
     def exchanges(self) -> int:

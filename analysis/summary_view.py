@@ -308,9 +308,8 @@ def _text(value: str | None) -> Text:
 
 
 def _span_of(row: Mapping[str, Any]) -> tuple[Text, Text]:
-    """The times of day of the first and the last."""
-    first, last = (Text(time_text(row[name], 3)[11:]) for name in ("first", "last"))
-    return first, last
+    """The times of the first and the last."""
+    return Text(time_text(row["first"], 3)), Text(time_text(row["last"], 3))
 
 
 def _number(value: int | None) -> Text:

@@ -30,3 +30,10 @@ class Problem:
     """Byte offset: in the file for stage packets, in the stream or the message for later stages."""
     bytes: int | None = None
     """How many bytes it concerns."""
+    count: int = 1
+    """How many packets it stands for, where it stands for several."""
+
+
+def packets_are(count: int) -> str:
+    """Subject and verb of a sentence about so many packets."""
+    return "1 packet is" if count == 1 else f"{count} packets are"

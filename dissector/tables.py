@@ -407,6 +407,7 @@ PROBLEMS = Table(
         TableColumn("detail", TEXT, "one sentence"),
         TableColumn("offset", pa.int64(), "offset in the file, the stream or the message"),
         TableColumn("bytes", pa.int64(), "bytes that it concerns", "bytes"),
+        TableColumn("count", pa.int64(), "packets that the row stands for, 1 for other things"),
     ),
 )
 

@@ -102,6 +102,7 @@ _FLAWS: Final = (
 )  # fmt: skip
 
 _PROBLEMS: Final = """
-  select 'problem: ' || stage || ' ' || kind as flaw, count(*) as count, null::bigint as "of",
+  select 'problem: ' || stage || ' ' || kind as flaw,
+    sum(coalesce(problems.count, 1))::bigint as count, null::bigint as "of",
     coalesce(sum(bytes), 0) as bytes, arg_min(detail, nth) as detail
-  from problems group by stage, kind order by count(*) desc, min(nth)"""
+  from problems group by stage, kind order by 2 desc, min(nth)"""

@@ -20,9 +20,9 @@ from typing import TypeAlias
 import numpy as np
 
 from dissector.packets.block import PAD, Int32
-from dissector.packets.headers import PORTS, PROTOCOLS, Kind, Names, Packets, packets_are
+from dissector.packets.headers import PORTS, PROTOCOLS, Kind, Names, Packets
 from dissector.packets.records import Records
-from dissector.problems import Problem
+from dissector.problems import Problem, packets_are
 
 PACKETS = 4096
 """Most packets that wait for fragments."""
@@ -220,7 +220,7 @@ def _problem(lost: list[_Pieces]) -> Problem:
         "packets", "fragment",
         f"{packets_are(count)} fragments of IP packets of which other fragments are missing",
         time=first.time, capture=first.capture, packet=first.number,
-        bytes=sum(each.length for each in lost),
+        bytes=sum(each.length for each in lost), count=count,
     )  # fmt: skip
 
 

@@ -285,8 +285,3 @@ def bit(flags: NDArray[np.integer], mask: int) -> Int64:
     """1 where any bit of `mask` is set."""
     set_: Int64 = ((flags & mask) != 0).astype(np.int64)
     return set_
-
-
-def packets_are(count: int) -> str:
-    """Subject and verb of a sentence about so many packets."""
-    return "1 packet is" if count == 1 else f"{count} packets are"

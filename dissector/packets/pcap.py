@@ -3,8 +3,10 @@
     file header    magic, version, version, -, -, snaplen, link type     24 bytes
     record         seconds, fraction, captured, length                   16 bytes, then the packet
 
-The magic tells the byte order of the machine that wrote the file, the unit of `fraction`, and for
-Alexey Kuznetzov's old patch of libpcap, that 8 more bytes follow each record header.
+The magic shows the byte order of the machine that wrote the file, and the unit of `fraction`. Some
+old writers have longer record headers: Alexey Kuznetzov's patch of libpcap with a magic of its own,
+in SuSE 6.3 longer still; Red Hat 6.1 and Nokia with the usual magic. These are known by the chain
+of their first records.
 
 A record says nothing that proves it one. So the chain is followed as long as records are possible,
 and taken up again behind damage only where they are likely: see `_possible` and `_likely`.
@@ -42,13 +44,15 @@ from dissector.packets.records import (
 _SECOND = 1_000_000_000
 _NEAR = 30 * 86400
 """Seconds between two packets that are taken for neighbours when searching behind damage."""
+_FIRST_RECORDS = 3
+"""Records that a variant is known by."""
 _ODD_LIMIT = 100
 """How many unlikely records to look at twice in one file."""
 
-_KINDS = {  # magic: (ns in the unit of a fraction, bytes of a record header)
-    0xA1B2C3D4: (1000, 16),
-    0xA1B23C4D: (1, 16),
-    0xA1B2CD34: (1000, 24),
+_KINDS = {  # magic: (ns in the unit of a fraction, bytes of a record header, or of its variants)
+    0xA1B2C3D4: (1000, (16, 24, 20)),
+    0xA1B23C4D: (1, (16,)),
+    0xA1B2CD34: (1000, (24, 28)),
 }
 _MAGICS = {
     struct.pack(order + "I", magic): (order, *kind)
@@ -63,7 +67,8 @@ class Pcap:
     HEADER_BYTES = 24
 
     def __init__(self, header: bytes) -> None:
-        self._order, self._unit, self._record_bytes = _MAGICS[header[:4]]
+        self._order, self._unit, self._variants = _MAGICS[header[:4]]
+        self._record_bytes = self._variants[0]
         # The upper half of the link type tells of frame check sequences.
         self._link = struct.unpack_from(self._order + "I", header, 20)[0] & 0xFFFF
         u4 = self._order + "u4"
@@ -86,6 +91,8 @@ class Pcap:
         return head[:4] in _MAGICS
 
     def scan(self, data: Bytes, begin: int, end: int) -> Scan:
+        if len(self._variants) > 1:
+            self._choose_variant(data, begin, end)
         at = self._chain(data, begin, end)
         record = gather(data, at, self._record)
         captured = record["captured"].astype(np.int64)
@@ -111,6 +118,27 @@ class Pcap:
             link=np.full(count, self._link, np.int32),
         )
         return Scan(columns, stop, search, is_broken)
+
+    def _choose_variant(self, data: Bytes, begin: int, end: int) -> None:
+        """By the first records of a file, once there are enough of them."""
+        counts = {size: self._first_records(data, begin, end, size) for size in self._variants}
+        usual = self._variants[0]
+        others = [size for size in self._variants[1:] if counts[size] >= _FIRST_RECORDS - 1]
+        if not counts[usual] and others:
+            self._record_bytes = max(others, key=lambda size: counts[size])
+        if counts[usual] > 1 or others:
+            self._variants = (self._record_bytes,)
+
+    def _first_records(self, data: Bytes, begin: int, end: int, size: int) -> int:
+        """How many likely records follow one another from `begin` on, with headers of `size`."""
+        for count in range(_FIRST_RECORDS):
+            if begin + self._record.itemsize > end:
+                return count
+            record = gather(data, np.array([begin]), self._record)
+            if not self._likely(record, None)[0]:
+                return 0
+            begin += size + int(record["captured"][0])
+        return _FIRST_RECORDS
 
     def search(self, data: Bytes, begin: int, end: int, *, final: bool) -> int | None:
         window = 1 << 12
@@ -197,7 +225,7 @@ class Pcap:
         before = np.concatenate(
             [seconds[:1] if self._seconds is None else [self._seconds], seconds]
         )
-        likely = self._likely(record, before[:-1])
+        likely = self._likely(record, before[:-1]) | self._in_a_row(data, record, chain, end)
         if likely.any():
             self._sound = int(seconds[likely][-1])
         for odd in np.flatnonzero(~likely):
@@ -210,6 +238,22 @@ class Pcap:
             if found is not None and found not in chain[odd:]:
                 return int(odd)
         return len(at)
+
+    def _in_a_row(
+        self, data: Bytes, record: NDArray[np.void], chain: Int64, end: int
+    ) -> NDArray[np.bool_]:
+        """Which are likely but for their time, as is the next one: there was a pause before them.
+
+        `chain`: positions of all of them, and of what follows the last.
+        """
+        sound = self._likely(record, None)
+        if not len(sound):
+            return sound
+        is_visible = int(chain[-1]) + self._record_bytes <= end
+        following = gather(data, chain[-1:] if is_visible else chain[:1], self._record)
+        is_followed = self._likely(following, None) if is_visible else chain[-1:] == end
+        sound &= np.append(sound[1:], is_followed)
+        return sound
 
     def _timely(self, record: NDArray[np.void]) -> NDArray[np.bool_]:
         """Which are likely, of a time near the last packet's, or near that of the last sound one:

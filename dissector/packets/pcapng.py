@@ -41,7 +41,7 @@ from dissector.packets.records import (
     first_false,
     gather,
 )
-from dissector.problems import Problem
+from dissector.problems import Problem, packets_are
 
 SECTION = 0x0A0D0D0A
 INTERFACE, OBSOLETE, SIMPLE, ENHANCED, SECRETS = 1, 2, 3, 6, 10
@@ -242,7 +242,9 @@ class Pcapng:
         if len(columns.time):
             self._time = int(columns.time[-1])
         if short.any():
-            problems.append(_problem("bad_packet", short.sum(), "shorter than their own header"))
+            problems.append(
+                _problem("bad_packet", short.sum(), "shorter than the header of a packet block")
+            )
         return columns, problems
 
     def _read_enhanced(
@@ -266,10 +268,10 @@ class Pcapng:
                 (
                     "unknown_interface",
                     (interface == unknown).sum(),
-                    "of an interface never described",
+                    "of an interface that is not described",
                 ),
-                ("bad_packet", (captured > size - 32).sum(), "longer than the block they are in"),
-                ("bad_time", (time >= LATEST).sum(), "from a time that cannot be"),
+                ("bad_packet", (captured > size - 32).sum(), "longer than the block around it"),
+                ("bad_time", (time >= LATEST).sum(), "of a time beyond 2116"),
             )
             if count
         ]
@@ -365,4 +367,4 @@ def nanoseconds(ticks: UInt64, resolution: int) -> Int64:
 
 
 def _problem(kind: str, count: int, what: str) -> Problem:
-    return Problem("packets", kind, f"{count} packets {what}")
+    return Problem("packets", kind, f"{packets_are(count)} {what}", count=int(count))

@@ -25,12 +25,11 @@ from dissector.packets.headers import (
     Layer,
     Names,
     Packets,
-    packets_are,
 )
 from dissector.packets.layer_names import Label
 from dissector.packets.links import ETHERTYPES_AT
 from dissector.packets.records import Records, gather
-from dissector.problems import Problem
+from dissector.problems import Problem, packets_are
 
 SEARCHED: Final = 192
 """Bytes behind the last header that was read in which an IP header is looked for."""
@@ -141,13 +140,14 @@ def _is_ipv6(data: Bytes, at: Int64, end: Int64, wire_end: Int64) -> NDArray[np.
 
 
 def _is_tcp(data: Bytes, at: Int64) -> NDArray[np.bool_]:
-    """Where a TCP header may begin. Bytes behind the data are none."""
+    """Where a TCP header may begin, but not behind the data."""
     inside = at + 14 <= len(data)
     at = np.where(inside, at, 0)
     flags = data[at + 13]
     has_one_meaning = (flags & SYN == 0) | (flags & (FIN | RST) == 0)
     begins: NDArray[np.bool_] = inside & (data[at + 12] >= 0x50) & (flags & 0x3F != 0)
-    return begins & has_one_meaning
+    begins &= has_one_meaning
+    return begins
 
 
 def labels(records: Records, rows: Int64, layers: Mapping[Kind, Layer]) -> dict[int, Label]:
@@ -226,4 +226,5 @@ def _problem(title: str, text: str, rows: Int64, records: Records, name: str) ->
         capture=name,
         packet=int(records.number[first]),
         bytes=int(records.columns.captured[rows].sum()),
+        count=len(rows),
     )

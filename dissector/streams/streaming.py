@@ -214,7 +214,8 @@ class Streams:
             for stream, at, length in zip(
                 gaps.stream.tolist(), gaps.at.tolist(), gaps.length.tolist(), strict=True
             ):
-                complaints.add("streams", kind, detail, stream, at, length)
+                # A position before the stream's first byte is damage, and no place in it.
+                complaints.add("streams", kind, detail, stream, at if at >= 0 else None, length)
 
     def _complain_of_cuts(self, complaints: Complaints) -> None:
         """Say once of each stream that its packets were captured in part."""

@@ -45,7 +45,9 @@ class Complaints:
         self._table = table
         self._now = now
 
-    def add(self, stage: str, kind: str, detail: str, stream: int, offset: int, size: int) -> None:
+    def add(
+        self, stage: str, kind: str, detail: str, stream: int, offset: int | None, size: int
+    ) -> None:
         """`detail` gets the sender appended; `offset` is a position in the stream."""
         row = stream >> 1
         client = int(self._table.client[row])

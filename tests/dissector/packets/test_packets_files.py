@@ -164,7 +164,7 @@ def test_one_bad_file_among_good_ones_is_a_problem(tmp_path):
     assert [problem.capture for problem in reading.problems] == list(map(str, bad))
     for problem, reason in zip(
         reading.problems,
-        ("neither pcap nor pcapng", "is empty", "ends", "No such", "No such"),
+        ("editcap -F pcap", "is empty", "ends", "No such", "No such"),
         strict=True,
     ):
         assert problem.stage == "packets"

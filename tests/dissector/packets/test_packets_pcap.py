@@ -1,12 +1,14 @@
 """pcap files on literal bytes: variants, cuts, damage."""
 
+import shutil
 import struct
+import subprocess
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from packet_bytes import frame, pcap, pcap_header, pcap_record, read_bytes
+from packet_bytes import frame, pcap, pcap_header, pcap_record, read, read_bytes
 
 from dissector.errors import CaptureError
 from dissector.packets import records
@@ -194,3 +196,55 @@ def test_an_unlikely_record_at_the_end_of_a_batch(tmp_path, monkeypatch):
     at = int(ENDS[2])
     content[at : at + 4] = struct.pack("<I", 1)  # the fourth packet is of 1970
     assert len(read_bytes(tmp_path, bytes(content)).rows) == 12
+
+
+def with_longer_records(extra: int, magic: int, order: str) -> bytes:
+    """As writers of the 1990s had them: record headers with more fields behind the usual ones."""
+    content = pcap_header(order=order, magic=magic)
+    for i, packet in enumerate(PACKETS):
+        record = pcap_record(packet, seconds=1_700_000_000 + i, order=order)
+        content += (
+            record[:16] + struct.pack(order + "IHBBI", 2, 0x0800, 4, 0, 0)[:extra] + record[16:]
+        )
+    return content
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("block_bytes", [100, 1 << 20])
+@pytest.mark.parametrize(
+    ("extra", "magic"),
+    [(8, 0xA1B2CD34), (12, 0xA1B2CD34), (8, 0xA1B2C3D4), (4, 0xA1B2C3D4)],
+    ids=["Kuznetzov", "SuSE 6.3", "Red Hat 6.1", "Nokia"],
+)
+def test_old_variants(tmp_path, extra, magic, order, block_bytes):
+    content = with_longer_records(extra, magic, order)
+    reading = read_bytes(tmp_path, content, block_bytes=block_bytes)
+    assert reading.payloads == [packet[54:] for packet in PACKETS]
+    assert reading.problems == []
+
+
+@pytest.mark.parametrize("form", ["modpcap", "suse6_3pcap", "rh6_1pcap", "nokiapcap"])
+@pytest.mark.skipif(shutil.which("editcap") is None, reason="editcap is not installed")
+def test_old_variants_of_editcap(tmp_path, form):
+    (tmp_path / "usual").write_bytes(CONTENT)
+    command = ["editcap", "-F", form, tmp_path / "usual", tmp_path / "old"]
+    subprocess.run(command, check=True, capture_output=True)
+    assert read(tmp_path / "old").payloads == [packet[54:] for packet in PACKETS]
+
+
+YEARS = 4 * 365 * 86400
+
+
+@pytest.mark.parametrize("times", [(0, YEARS, YEARS + 1), (0, 1, YEARS), (0, YEARS, 2 * YEARS)])
+@pytest.mark.parametrize("block_bytes", [100, 1 << 20])
+def test_a_pause_of_years_is_not_damage(tmp_path, times, block_bytes):
+    """Though a packet before the pause holds what could be records, of a time near its own."""
+    inside = b"".join(pcap_record(frame(b"inside"), seconds=1_700_000_000 + n) for n in range(2))
+    packets = [frame(inside, seq=seq) for seq in range(3)]
+    content = pcap_header() + b"".join(
+        pcap_record(packet, seconds=1_700_000_000 + time)
+        for packet, time in zip(packets, times, strict=True)
+    )
+    reading = read_bytes(tmp_path, content, block_bytes=block_bytes)
+    assert [row.seq for row in reading.rows] == [0, 1, 2]
+    assert reading.problems == []
