@@ -78,7 +78,7 @@ def _nothing(totals: Totals) -> Iterator[RenderableType]:
 def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[RenderableType]:
     if errors := summary.errors():
         yield _finding(counted(sum(row["count"] for row in errors), "error"), "in responses")
-        yield from map(_indented, _errors(summary))
+        yield from map(_indented, _errors(summary, totals))
         yield _more(command("errors"))
     if throttled := summary.throttled():
         longest = max(row["longest"] for row in throttled)
@@ -91,12 +91,12 @@ def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[Rende
     if unanswered := summary.unanswered():
         count = sum(row["count"] for row in unanswered)
         yield _finding(counted(count, "request"), "without an answer")
-        yield from map(_indented, _unanswered(summary))
+        yield from map(_indented, _unanswered(summary, totals))
         yield _more(command("unanswered"))
     if rebalances := summary.rebalances():
         count = sum(row["count"] for row in rebalances)
         yield _finding(counted(count, "rebalance"), "of consumer groups")
-        yield from map(_indented, _rebalances(summary))
+        yield from map(_indented, _rebalances(summary, totals))
         yield _more(command("groups"))
     statuses = summary.statuses()
     for status, thing, what in (
@@ -112,7 +112,7 @@ def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[Rende
         yield _more(command("trust"))
 
 
-def _errors(summary: Summary) -> Iterator[RenderableType]:
+def _errors(summary: Summary, totals: Totals) -> Iterator[RenderableType]:
     return _listed(
         (
             Column("count", number=True),
@@ -128,7 +128,7 @@ def _errors(summary: Summary) -> Iterator[RenderableType]:
             Text(printable(row["error"] or f"error {row['error_code']}"), "red"),
             _text(row["api"]),
             _text(row["topic"]),
-            *_span_of(row),
+            *_span_of(row, totals),
         ),
     )
 
@@ -153,7 +153,7 @@ def _throttled(summary: Summary) -> Iterator[RenderableType]:
     )
 
 
-def _unanswered(summary: Summary) -> Iterator[RenderableType]:
+def _unanswered(summary: Summary, totals: Totals) -> Iterator[RenderableType]:
     return _listed(
         (
             Column("count", number=True),
@@ -164,12 +164,13 @@ def _unanswered(summary: Summary) -> Iterator[RenderableType]:
         ),
         summary.unanswered(),
         lambda row: (
-            _number(row["count"]), _text(row["client_id"]), _text(row["api"]), *_span_of(row)
+            _number(row["count"]), _text(row["client_id"]), _text(row["api"]),
+            *_span_of(row, totals),
         ),
     )  # fmt: skip
 
 
-def _rebalances(summary: Summary) -> Iterator[RenderableType]:
+def _rebalances(summary: Summary, totals: Totals) -> Iterator[RenderableType]:
     return _listed(
         (
             Column("count", number=True),
@@ -180,7 +181,8 @@ def _rebalances(summary: Summary) -> Iterator[RenderableType]:
         ),
         summary.rebalances(),
         lambda row: (
-            _number(row["count"]), _text(row["group_id"]), _text(row["group_type"]), *_span_of(row)
+            _number(row["count"]), _text(row["group_id"]), _text(row["group_type"]),
+            *_span_of(row, totals),
         ),
     )  # fmt: skip
 
@@ -307,9 +309,11 @@ def _text(value: str | None) -> Text:
     return Text("-", "dim") if value is None else Text(printable(value))
 
 
-def _span_of(row: Mapping[str, Any]) -> tuple[Text, Text]:
-    """The times of the first and the last."""
-    return Text(time_text(row["first"], 3)), Text(time_text(row["last"], 3))
+def _span_of(row: Mapping[str, Any], totals: Totals) -> tuple[Text, Text]:
+    """The times of the first and the last, with dates where the capture has more than one day."""
+    ends = [time_text(each or 0, 3)[:10] for each in (totals.first_time, totals.last_time)]
+    begin = 0 if ends[0] != ends[1] else 11
+    return Text(time_text(row["first"], 3)[begin:]), Text(time_text(row["last"], 3)[begin:])
 
 
 def _number(value: int | None) -> Text:

@@ -75,3 +75,12 @@ def test_made_flaws_are_counted() -> None:
         found_row = found.loc[flaw].astype("object")
         assert tuple(found_row.where(found_row.notna(), None)) == row, flaw
     assert found["count"].sum() == len(expected)
+
+
+def test_problems_count_the_packets_they_stand_for() -> None:
+    rows = [
+        {"stage": "packets", "kind": "unknown_link", "detail": "30 packets are", "count": count}
+        for count in (30, 12)
+    ]
+    found = analysis.trust(made(problems=rows)).set_index("flaw")
+    assert found.loc["problem: packets unknown_link", "count"] == 42
