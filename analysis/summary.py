@@ -131,10 +131,7 @@ class Summary:
         """Count all of them."""
         for name, batch in batches:
             if len(batch):
-                table = pa.table(batch)
-                if "count" not in table.column_names:
-                    table = table.append_column("count", _ones(len(batch)))
-                getattr(self, f"_read_{name}")(table)
+                getattr(self, f"_read_{name}")(_counted(pa.table(batch)))
 
     @property
     def exchanges(self) -> int:
@@ -328,6 +325,14 @@ def _kind_code(api_key: Any, version: Any) -> NDArray[np.uint32]:
     )
     code: NDArray[np.uint32] = key << np.uint32(16) | version
     return code
+
+
+def _counted(table: pa.Table) -> pa.Table:
+    """With a column `count`: 1, where the rows have none."""
+    if "count" not in table.column_names:
+        return table.append_column("count", _ones(len(table)))
+    index = table.column_names.index("count")
+    return table.set_column(index, "count", pc.fill_null(table["count"], 1))
 
 
 def _ones(count: int) -> pa.Array:

@@ -286,3 +286,27 @@ def test_it_counts_what_the_answers_count(name: str) -> None:
     spans = analysis.groups(tables).dropna(subset=["generation"])["group_id"].value_counts()
     rebalances = {row["group_id"]: row["count"] for row in summary.rebalances()}
     assert rebalances == spans[spans > 1].to_dict()
+
+
+def test_times_have_dates_where_the_capture_spans_days() -> None:
+    for days, expected in ((0, False), (246, True)):
+        end = START + days * 86_400 * SECOND
+        rows = [connection(connection_id=0, first_time=START, last_time=end + SECOND)]
+        text = printed(
+            summed(
+                connections=rows,
+                exchanges=[exchange()],
+                errors=[error(time=START), error(time=end)],
+            )
+        )
+        line = next(line for line in text.splitlines() if "Produce" in line or "UNKNOWN" in line)
+        assert (pd.Timestamp(end).strftime("%Y-%m-%d") in line) == expected
+
+
+def test_problems_count_the_packets_they_stand_for() -> None:
+    rows = [
+        {"stage": "packets", "kind": "unknown_link", "detail": "30 packets are", "count": count}
+        for count in (30, 12, None)
+    ]
+    (found,) = summed(problems=rows).problems()
+    assert found["count"] == 43
