@@ -14,6 +14,7 @@ from analysis.commands.common import imported
 
 if TYPE_CHECKING:
     from analysis.live.board import Board
+    from analysis.live.lines import Choice, LinesFile
     from analysis.live.opening import Origin
     from analysis.live.recorder import Recorder
     from analysis.live.rolls import Rolls
@@ -90,6 +91,13 @@ SPAN: Final = Quantity("time", "smhd")
     "exchanges: \"api = 'Produce' AND latency_ms > 100\".",
 )
 @click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the exchanges that --where leaves to FILE, as JSON Lines.",
+)
+@click.option(
     "--write",
     "record",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -107,13 +115,13 @@ SPAN: Final = Quantity("time", "smhd")
     "--rotate-size",
     type=SIZE,
     metavar="SIZE",
-    help="Begin a new file after as many bytes: 500k, 100M, 2G.",
+    help="Begin a new file after this many bytes: 500k, 100M, 2G.",
 )
 @click.option(
     "--rotate-time",
     type=SPAN,
     metavar="TIME",
-    help="Begin a new file after as long: 90, 5m, 1h.",
+    help="Begin a new file after this time: 90, 5m, 1h.",
 )
 @click.option(
     "--keep", type=click.IntRange(1), metavar="N", help="Keep only the latest N files of a kind."
@@ -163,6 +171,8 @@ def command(
     record = given["record"]
     if pipe and record and record.exists() and Path(pipe).exists() and record.samefile(pipe):
         raise click.UsageError(f"{record} is the input")
+    if given["output"] and given["output"].suffix in (".parquet", ".csv", ".arrow"):
+        raise click.UsageError("--output writes JSON Lines; for Parquet use --export DIR")
     if given["keep"] and not (given["rotate_size"] or given["rotate_time"]):
         raise click.UsageError("--keep needs --rotate-size or --rotate-time")
     from analysis.live.opening import Origin
@@ -204,13 +214,16 @@ def _watch(
     source = LiveSource(feeds)
     capture = opening.capture_of(source, origin, keylog=keylog, patience=patience)
     counted, notices = Counted(), Notices(is_held=view == "screen")
-    writers = _writers(source, notices, **kept)
-    watchers: list[Watcher] = [counted, notices, *writers]
+    watchers: list[Watcher] = [counted, notices]
     if serve:
         watchers.append(serve(source, capture))
-    if view in ("lines", "jsonl"):
-        watchers.append(Lines(chosen, as_json if view == "jsonl" else AsLines()))
+    writers = _writers(source, chosen, notices, **kept)
+    watchers += writers
     session = Session(source, capture, watchers)
+    lines = None
+    if view in ("lines", "jsonl"):
+        lines = Lines(chosen, as_json if view == "jsonl" else AsLines(), session.stop)
+        watchers.append(lines)
     with ended_by_signals(session):
         if show:
             board = Board(chosen)
@@ -220,6 +233,8 @@ def _watch(
         else:
             notices.say(f"capturing from {origin.name}; Ctrl-C ends")
             session.run()
+    if lines and lines.error:
+        raise lines.error
     if view != "jsonl":
         click.echo()
         write(screen(counted.summary, origin.name, capture.packets, _again(**kept)))
@@ -227,22 +242,34 @@ def _watch(
 
 
 def _writers(
-    source: LiveSource, notices: Notices, *, record: Path | None, folder: Path | None,
-    rotate_size: int | None, rotate_time: int | None, keep: int | None,
-) -> list[Recorder | Rolls]:  # fmt: skip
-    """What keeps packets and tables."""
+    source: LiveSource, chosen: Choice, notices: Notices, *, record: Path | None,
+    folder: Path | None, output: Path | None, rotate_size: int | None, rotate_time: int | None,
+    keep: int | None,
+) -> list[Recorder | Rolls | LinesFile]:  # fmt: skip
+    """The watchers that write packets, tables and JSON Lines to files."""
+    from analysis.live.lines import LinesFile
     from analysis.live.recorder import Recorder
     from analysis.live.rolling import Rolling
     from analysis.live.rolls import SECONDS, Rolls
+    from dissector.errors import DissectorError
 
-    writers: list[Recorder | Rolls] = []
+    writers: list[Recorder | Rolls | LinesFile] = []
+    rolling = Rolling(rotate_size, rotate_time, keep)
+    if folder:
+        rolls = Rolling(rotate_size, rotate_time or SECONDS, keep)
+        writers.append(Rolls(folder, rolls, notices.say))
+    lines = LinesFile(output, chosen, rolling, notices.say) if output else None
+    if lines:
+        writers.append(lines)
     if record:
-        recorder = Recorder(record, Rolling(rotate_size, rotate_time, keep), notices.say)
+        try:
+            recorder = Recorder(record, rolling, notices.say)
+        except DissectorError:
+            if lines:
+                lines.discard()  # or the next attempt would find it
+            raise
         source.tap = recorder.record
         writers.append(recorder)
-    if folder:
-        rolling = Rolling(rotate_size, rotate_time or SECONDS, keep)
-        writers.append(Rolls(folder, rolling, notices.say))
     return writers
 
 

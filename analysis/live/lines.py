@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import click
 import pyarrow as pa
 
 from analysis.live.outlet import Outlet
+from analysis.live.rolling import GrowingFile, Rolling
 from analysis.terminal import counted, printable, time_text
 from analysis.text import json_lines, text_bytes
 
@@ -43,20 +45,69 @@ class Lines:
 
     tables = frozenset({"exchanges"})
 
-    def __init__(self, chosen: Choice, form: Callable[[pa.RecordBatch], bytes]) -> None:
+    def __init__(
+        self, chosen: Choice, form: Callable[[pa.RecordBatch], bytes], stop: Callable[[], None]
+    ) -> None:
+        """`stop` is called when standard output cannot be written to any more."""
         self._chosen = chosen
         self._form = form
+        self._stop = stop
         self._outlet = Outlet(sys.stdout.buffer, _left_out)
+
+    @property
+    def error(self) -> OSError | None:
+        """Why standard output cannot be written to any more."""
+        return self._outlet.error
 
     def read(self, name: str, rows: pa.RecordBatch) -> None:
         if len(rows := self._chosen(rows)):
             self._outlet.put(self._form(rows))
 
     def tick(self) -> None:
-        """Lines are written as they come."""
+        if self.error:
+            self._stop()
 
     def close(self) -> None:
         self._outlet.close()
+
+
+class LinesFile:
+    """Writes the exchanges that `chosen` leaves to JSON Lines files, which may roll.
+
+    Raises DissectorError where the first file cannot be created.
+    """
+
+    tables = frozenset({"exchanges"})
+
+    def __init__(
+        self, path: Path, chosen: Choice, rolling: Rolling, note: Callable[[str], None]
+    ) -> None:
+        self._chosen = chosen
+        self._file = GrowingFile(path, rolling, "row", note)
+
+    @property
+    def failure(self) -> str | None:
+        """Why no more rows are written."""
+        return self._file.failure
+
+    def read(self, name: str, rows: pa.RecordBatch) -> None:
+        if self.failure is not None or not len(rows := self._chosen(rows)):
+            return
+        try:
+            self._file.roll()
+            self._file.append(as_json(rows), len(rows))
+        except OSError as error:
+            self._file.give_up(error)
+
+    def tick(self) -> None:
+        """Rows are written as they come."""
+
+    def close(self) -> None:
+        self._file.close()
+
+    def discard(self) -> None:
+        """Remove the file: the session does not begin."""
+        self._file.discard()
 
 
 def as_json(rows: pa.RecordBatch) -> bytes:

@@ -32,9 +32,9 @@ class Outlet:
         self._thread.start()
 
     def put(self, text: bytes) -> None:
-        """Write, or leave out; raises the stream's OSError once it cannot be written to."""
+        """Write, or leave out. Nothing is written once the stream has an error."""
         if self.error:
-            raise self.error
+            return
         if self._skipped and not self._queue.full():
             self._note(self._skipped)
             self._skipped = 0

@@ -6,8 +6,9 @@ read at any time, and a table's folder as one data set.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
+from io import BufferedWriter
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ SECONDS: Final = 300.0
 """Of a file, where nothing else is asked for."""
 GROUP_ROWS: Final = 1 << 15
 """Rows of a row group."""
+PARTIAL: Final = ".partial"
 
 
 class Rolls:
@@ -37,30 +39,32 @@ class Rolls:
         try:
             for name in self.tables:
                 (folder / name).mkdir(parents=True, exist_ok=True)
-            self._rolls = {name: _Roll(name, folder, rolling) for name in self.tables}
+                if (folder / name).is_symlink():
+                    raise DissectorError(f"{folder / name}: is a symbolic link, not a folder")
         except OSError as error:
             raise DissectorError(f"{folder}: cannot be written to: {error.strerror}") from error
+        self._rolls = {name: _Roll(name, folder, rolling) for name in self.tables}
 
     def read(self, name: str, rows: pa.RecordBatch) -> None:
-        self._try([partial(self._rolls[name].add, rows)])
+        self._try(self._rolls[name], partial(self._rolls[name].add, rows))
 
     def tick(self) -> None:
-        self._try([roll.roll for roll in self._rolls.values()])
+        for roll in self._rolls.values():
+            self._try(roll, roll.roll)
 
     def close(self) -> None:
-        self._try([roll.close for roll in self._rolls.values()])
+        for roll in self._rolls.values():
+            self._try(roll, roll.close)
 
-    def _try(self, steps: Iterable[Callable[[], None]]) -> None:
+    def _try(self, roll: _Roll, step: Callable[[], None]) -> None:
         if self.failure is not None:
             return
         try:
-            for step in steps:
-                step()
+            step()
         except OSError as error:
-            for roll in self._rolls.values():
-                roll.abandon()
-            reason = error.strerror or error
-            self.failure = f"{error.filename or 'export'}: {reason}: no more tables are written"
+            for each in self._rolls.values():
+                each.abandon()
+            self.failure = f"{roll.name}: {error.strerror or error}: no more tables are written"
             self._note(self.failure)
 
 
@@ -69,17 +73,21 @@ class _Roll:
 
     def __init__(self, name: str, folder: Path, rolling: Rolling) -> None:
         self._schema = TABLES[name].schema
-        self._files = Files(folder / name / name, ".parquet", rolling)
+        self._files = Files(folder / name / name, ".parquet", rolling, PARTIAL)
+        self.name = folder / name
+        """The latest file, or the folder."""
+        self._file: BufferedWriter | None = None
         self._writer: Any = None
-        self._path = Path()
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
-        if self._writer is None:
-            self._path = self._files.next()
+        if self._file is None:
+            file = self._files.next()
+            self.name = Path(str(file.name))
+            self._file = BufferedWriter(file)
             self._writer = pa.parquet.ParquetWriter(
-                self._partial, self._schema, compression="zstd",
+                self._file, self._schema, compression="zstd",
                 use_dictionary=repeating(self._schema),
             )  # fmt: skip
         self._waiting.append(rows)
@@ -88,26 +96,24 @@ class _Roll:
             self._flush()
 
     def roll(self) -> None:
-        if self._writer is not None and self._files.is_over(self._partial.stat().st_size):
+        if self._file is not None and self._files.is_over(self._file.tell()):
             self.close()
 
     def close(self) -> None:
-        if self._writer is not None:
+        if self._file is not None:
             self._flush()
             self._writer.close()
-            self._writer = None
-            self._partial.rename(self._path)
+            self._file.close()
+            self._file = None
+            self._files.finish()
 
     def abandon(self) -> None:
         """A file without its end cannot be read, and the disk may be full."""
-        if self._writer is not None:
+        if self._file is not None:
             self._writer.is_open = False  # else it tries again to write its end
-            self._writer = None
-            self._partial.unlink(missing_ok=True)
-
-    @property
-    def _partial(self) -> Path:
-        return self._path.with_name(f"{self._path.name}.partial")
+            self._file.raw.close()
+            self._file = None
+            self.name.unlink(missing_ok=True)
 
     def _flush(self) -> None:
         if self._waiting:

@@ -5,8 +5,8 @@ to every watcher, table by table, and then each of them gets a `tick`: also wher
 about once a second. All that happens in one thread, which must not be held up, since the kernel's
 buffer fills meanwhile: whoever writes to something slow does so in a thread of their own.
 
-Ctrl-C and SIGTERM end the session as the end of a file would: what waits is given out. A second
-Ctrl-C ends it at once.
+Ctrl-C, SIGTERM and SIGHUP (the terminal is gone) end the session as the end of a file would: what
+waits is given out, and files are completed. A second Ctrl-C ends it at once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
+from analysis.live.terminal import leave_if_gone
 from dissector.capture import Capture
 from dissector.packets.live import LiveSource
 
@@ -75,13 +76,21 @@ class Session:
 
 @contextmanager
 def ended_by_signals(session: Session) -> Iterator[None]:
-    """Ctrl-C and SIGTERM stop the session; another Ctrl-C interrupts."""
+    """Ctrl-C, SIGTERM and SIGHUP stop the session; another Ctrl-C interrupts.
+
+    A SIGHUP that is ignored, as under `nohup`, stays ignored.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            leave_if_gone()
         session.stop()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    before = {each: signal.signal(each, stop) for each in (signal.SIGINT, signal.SIGTERM)}
+    stopping = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        stopping.append(signal.SIGHUP)
+    before = {each: signal.signal(each, stop) for each in stopping}
     try:
         yield
     finally:

@@ -1,9 +1,11 @@
-"""A terminal for the full screen, also where standard input brings the packets."""
+"""The terminal: for the full screen, also where standard input brings the packets; and gone."""
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+import termios
 from dataclasses import replace
 
 from analysis.live.opening import Origin
@@ -27,3 +29,18 @@ def beside(origin: Origin) -> Origin:
     os.dup2(keyboard, 0)
     os.close(keyboard)
     return replace(origin, pipe=f"/dev/fd/{packets}")
+
+
+def leave_if_gone() -> None:
+    """After SIGHUP: each standard stream whose terminal is gone becomes /dev/null.
+
+    Every write to it would fail, and the full screen would wait for it without end.
+    """
+    for stream in (0, 1, 2):
+        try:
+            termios.tcgetattr(stream)
+        except termios.error as error:
+            if error.args[0] == errno.EIO:
+                nothing = os.open(os.devnull, os.O_RDWR)
+                os.dup2(nothing, stream)
+                os.close(nothing)

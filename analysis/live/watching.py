@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 import click
@@ -77,16 +78,22 @@ class Notices:
         """Say it now, or as soon as there is a place for it."""
         self.said.append(printable(sentence))
         if not self.is_held:
-            click.echo(self.said[-1], err=True)
+            _show(self.said[-1])
 
     def release(self) -> None:
         """Say what was held, the last of it."""
         self.is_held = False
         for sentence in self.said:
-            click.echo(sentence, err=True)
+            _show(sentence)
 
     def tick(self) -> None:
         """Nothing is put off."""
 
     def close(self) -> None:
         """Nothing is kept."""
+
+
+def _show(sentence: str) -> None:
+    """A terminal that is gone does not end a recording."""
+    with suppress(OSError):
+        click.echo(sentence, err=True)

@@ -1,0 +1,348 @@
+"""The files of a recording: private, new, with unique names, and complete whatever ends it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import stat
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from analysis.live import lines as live_lines
+from analysis.live import rolling
+from analysis.live.recorder import Recorder
+from analysis.live.rolling import Rolling
+from analysis.live.rolls import Rolls
+from dissector.capture import open_capture
+from dissector.errors import DissectorError
+from dissector.packets.paths import open_reader
+
+ROOT = Path(__file__).parents[3]
+PLAIN = ROOT / "captures" / "librdkafka-mock-produce.pcap"
+SNIFF = [
+    sys.executable, "-c",
+    "import os, sys; os.umask(0); from analysis.cli import main; "
+    "sys.exit(main(['sniff', *sys.argv[1:]]))",
+]  # fmt: skip
+IDENTITY = ("client_id", "api", "correlation_id", "client_port", "request_bytes")
+
+
+def rows_of(capture: Path, table: str = "exchanges") -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = open_capture([capture]).tables([table])[table].to_pylist()
+    return rows
+
+
+def identities(rows: Sequence[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row[name] for name in IDENTITY) for row in rows)
+
+
+@contextmanager
+def sniffing(
+    *arguments: str, before: Sequence[str] = (), **given: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`sniff -`, with a umask of 0; killed at the end, or after 40 seconds."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | given
+    process = subprocess.Popen([*before, *SNIFF, "-", *arguments], cwd=ROOT, **pipes)
+    watchdog = threading.Timer(40, process.kill)
+    watchdog.start()
+    try:
+        yield process
+    finally:
+        watchdog.cancel()
+        process.kill()
+        process.wait()
+
+
+def send(process: subprocess.Popen[bytes], data: bytes) -> None:
+    assert process.stdin
+    process.stdin.write(data)
+    process.stdin.flush()
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    for _ in range(800):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise TimeoutError
+
+
+def bytes_below(folder: Path, pattern: str) -> int:
+    return sum(each.stat().st_size for each in folder.rglob(pattern) if each.is_file())
+
+
+def is_complete(folder: Path) -> None:
+    """The folder has the tables and the packets of the whole of PLAIN."""
+    assert [*folder.rglob("*.partial")] == []
+    expected = rows_of(PLAIN)
+    kept = pq.read_table(folder / "tables" / "exchanges").to_pylist()
+    assert identities(kept) == identities(expected)
+    connections = pq.read_table(folder / "tables" / "connections")
+    assert len(connections) == len(rows_of(PLAIN, "connections"))
+    assert identities(rows_of(folder / "kept.pcapng")) == identities(expected)
+
+
+def test_sighup_ends_it_as_the_end_of_a_file_would(tmp_path: Path) -> None:
+    words = ["--view", "jsonl", "--export", str(tmp_path / "tables")]
+    with sniffing(*words, "--write", str(tmp_path / "kept.pcapng")) as process:
+        send(process, PLAIN.read_bytes())
+        assert process.stdout
+        first = process.stdout.readline()
+        wait_for(lambda: bytes_below(tmp_path, "kept.pcapng") > PLAIN.stat().st_size)
+        process.send_signal(signal.SIGHUP)
+        rest = process.stdout.read()
+        assert process.wait(30) == 0
+    shown = [json.loads(line) for line in (first + rest).splitlines()]
+    assert identities(shown) == identities(rows_of(PLAIN))
+    is_complete(tmp_path)
+
+
+@pytest.mark.parametrize("view", ["lines", "jsonl", "screen", "none"])
+def test_a_terminal_that_is_gone_leaves_complete_files(tmp_path: Path, view: str) -> None:
+    """The end of an ssh session: SIGHUP, and then every write to the terminal fails."""
+    terminal, inside = pty.openpty()
+
+    def take_terminal() -> None:
+        fcntl.ioctl(inside, termios.TIOCSCTTY, 0)
+
+    words = ["--view", view, "--export", str(tmp_path / "tables")]
+    words += ["--write", str(tmp_path / "kept.pcapng")]
+    with sniffing(
+        *words, stdout=inside, stderr=inside, start_new_session=True, preexec_fn=take_terminal
+    ) as process:
+        os.close(inside)
+        data = PLAIN.read_bytes()
+        send(process, data)
+        wait_for(lambda: bytes_below(tmp_path, "kept.pcapng") > len(data))
+        os.close(terminal)
+        process.wait(30)
+    is_complete(tmp_path)
+
+
+def test_under_nohup_it_goes_on(tmp_path: Path) -> None:
+    with sniffing("--view", "jsonl", before=["nohup"]) as process:
+        send(process, PLAIN.read_bytes())
+        assert process.stdout
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        assert process.poll() is None
+        assert process.stdin
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
+def test_a_reader_that_is_gone_leaves_complete_files(tmp_path: Path) -> None:
+    """`sniff - --export DIR | head`: the last rows of the tables are not lost."""
+    with sniffing("--export", str(tmp_path / "tables")) as process:
+        assert process.stdout
+        process.stdout.close()
+        send(process, PLAIN.read_bytes())
+        assert process.wait(30) == 141
+    assert [*tmp_path.rglob("*.partial")] == []
+    kept = pq.read_table(tmp_path / "tables" / "exchanges").to_pylist()
+    assert identities(kept) == identities(rows_of(PLAIN))
+
+
+@pytest.mark.parametrize("rolls", [[], ["--rotate-size", "8k"]])
+def test_only_the_owner_can_read_what_is_kept(tmp_path: Path, rolls: list[str]) -> None:
+    words = ["--write", str(tmp_path / "kept.pcapng"), "--export", str(tmp_path / "tables")]
+    words += ["-o", str(tmp_path / "rows.jsonl")]
+
+    def modes() -> dict[str, set[int]]:
+        found: dict[str, set[int]] = {}
+        for file in tmp_path.rglob("*"):
+            if file.is_file():
+                found.setdefault(file.suffix, set()).add(stat.S_IMODE(file.stat().st_mode))
+        return found
+
+    with sniffing(*words, *rolls) as process:
+        send(process, PLAIN.read_bytes())
+        wait_for(lambda: bytes_below(tmp_path, "*.jsonl") and [*tmp_path.rglob("*.partial")])
+        while_it_runs = modes()
+        assert process.stdin
+        process.stdin.close()
+        assert process.wait(30) == 0
+    assert while_it_runs[".partial"] == {0o600}
+    assert {*modes()} == {".pcapng", ".parquet", ".jsonl"}
+    for found in (while_it_runs, modes()):
+        assert {mode for each in found.values() for mode in each} == {0o600}
+
+
+@pytest.mark.parametrize("option", ["--write", "-o"])
+@pytest.mark.parametrize("is_dangling", [False, True])
+def test_a_link_is_not_followed(tmp_path: Path, option: str, is_dangling: bool) -> None:
+    target, link = tmp_path / "target", tmp_path / "link.out"
+    if not is_dangling:
+        target.write_text("precious")
+    link.symlink_to(target)
+    with sniffing(option, str(link), "--view", "none") as process:
+        _, said = process.communicate(PLAIN.read_bytes(), timeout=30)
+    assert process.returncode == 1
+    assert said.decode() == (f"Error: {link}: exists already: remove it, or choose another name\n")
+    assert [*tmp_path.iterdir()] == [link] if is_dangling else target.read_text() == "precious"
+
+
+def test_a_file_that_exists_is_not_written_over(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.pcapng"
+    kept.write_text("precious")
+    with sniffing("--write", str(kept), "-o", str(tmp_path / "rows.jsonl")) as process:
+        _, said = process.communicate(PLAIN.read_bytes(), timeout=30)
+    assert (process.returncode, kept.read_text()) == (1, "precious")
+    assert "exists already" in said.decode()
+    assert [*tmp_path.iterdir()] == [kept]  # nothing is in the way of the next attempt
+
+
+def test_links_of_the_names_of_the_coming_seconds_are_not_followed(tmp_path: Path) -> None:
+    target, now = tmp_path / "target", datetime.now(UTC)
+    target.write_text("precious")
+    (tmp_path / "exchanges").mkdir()
+    for second in range(60):
+        moment = (now + timedelta(seconds=second)).strftime("%Y%m%dT%H%M%SZ")
+        (tmp_path / f"kept-{moment}-00001.pcapng").symlink_to(target)
+        table = tmp_path / "exchanges" / f"exchanges-{moment}-00001.parquet.partial"
+        table.symlink_to(target)
+    words = ["--write", str(tmp_path / "kept.pcapng"), "--rotate-time", "1h"]
+    with sniffing(*words, "--export", str(tmp_path), "--view", "none") as process:
+        process.communicate(PLAIN.read_bytes(), timeout=30)
+    assert process.returncode == 0
+    assert target.read_text() == "precious"
+
+
+def test_a_table_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    elsewhere, tables = tmp_path / "elsewhere", tmp_path / "tables"
+    elsewhere.mkdir()
+    tables.mkdir()
+    (tables / "exchanges").symlink_to(elsewhere)
+    with pytest.raises(DissectorError, match="exchanges: is a symbolic link"):
+        Rolls(tables, Rolling(), print)
+    assert [*elsewhere.iterdir()] == []
+
+
+class StandingClock(datetime):
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:
+        return datetime(2026, 3, 1, 12, 0, 0, 123456, tz)
+
+
+@pytest.mark.parametrize("is_standing", [False, True], ids=["same second", "same microsecond"])
+def test_recordings_that_begin_together_have_files_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_standing: bool
+) -> None:
+    if is_standing:
+        monkeypatch.setattr(rolling, "datetime", StandingClock)
+        name = "kept-20260301T120000.123456Z-00001.pcapng"
+        (tmp_path / name).symlink_to(tmp_path / "elsewhere")
+    reader = open_reader(str(PLAIN), [])
+    packets = reader.read(0, 1 << 20)
+    reader.close()
+    assert packets
+    count = len(packets.number)
+    wanted = Rolling(bytes=1 << 30, keep=4)
+    recorders = [Recorder(tmp_path / "kept.pcapng", wanted, print) for _ in range(3)]
+    for recorder in recorders:
+        recorder.record(["lo"], packets, np.zeros(count, np.int32))
+    for recorder in recorders:
+        recorder.close()
+        assert recorder.failure is None
+    files = [each for each in tmp_path.iterdir() if not each.is_symlink()]
+    assert len(files) == 3
+    for file in files:
+        capture = open_capture([file])
+        capture.tables([])
+        assert capture.packets == count
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_tables_of_recordings_that_begin_together_are_all_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a file has its final name before the other recording begins one of that name."""
+    monkeypatch.setattr(rolling, "datetime", StandingClock, raising=False)
+    rows = open_capture([PLAIN]).tables(["exchanges"])["exchanges"].combine_chunks().to_batches()
+    recordings = [Rolls(tmp_path, Rolling(seconds=60), print) for _ in range(2)]
+    for recording in recordings:
+        recording.read("exchanges", rows[0])
+        recording.close()
+    files = [*(tmp_path / "exchanges").iterdir()]
+    assert sorted(each.suffix for each in files) == [".parquet"] * 2
+    assert len(pq.read_table(tmp_path / "exchanges")) == 2 * len(rows[0])
+
+
+def test_two_processes_write_to_one_folder(tmp_path: Path) -> None:
+    data, both = PLAIN.read_bytes(), []
+    words = ["--write", str(tmp_path / "kept.pcapng"), "--rotate-size", "8k"]
+    words += ["-o", str(tmp_path / "rows.jsonl"), "--export", str(tmp_path / "tables")]
+    with sniffing(*words, "--view", "none") as one, sniffing(*words, "--view", "none") as other:
+        for process in (one, other):
+            send(process, data)
+            assert process.stdin
+            process.stdin.close()
+            both.append(process)
+        assert [process.wait(30) for process in both] == [0, 0]
+    expected = identities(rows_of(PLAIN))
+    twice = Counter({each: 2 * count for each, count in expected.items()})
+    kept = pq.read_table(tmp_path / "tables" / "exchanges").to_pylist()
+    assert identities(kept) == twice
+    lines = [line for file in tmp_path.glob("rows-*.jsonl") for line in file.open()]
+    assert identities([json.loads(line) for line in lines]) == twice
+
+
+def test_json_lines_roll(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    batch = open_capture([PLAIN]).tables(["exchanges"])["exchanges"].combine_chunks()
+    piece = len(batch) // 10
+    lines = live_lines.LinesFile(path, lambda rows: rows, Rolling(bytes=6_000, keep=3), print)
+    for start in range(0, piece * 10, piece):
+        lines.read("exchanges", batch.slice(start, piece).to_batches()[0])
+    lines.close()
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 3
+    kept = [json.loads(line) for file in files for line in file.open()]
+    numbers = [row["correlation_id"] for row in kept]
+    whole = batch["correlation_id"].to_pylist()[: piece * 10]
+    assert numbers == whole[-len(numbers) :]
+    assert all(file.stat().st_size >= 6_000 for file in files[:-1])
+
+
+@pytest.mark.parametrize("rolls", [[], ["--rotate-size", "4k"]])
+def test_json_lines_are_those_that_where_leaves(tmp_path: Path, rolls: list[str]) -> None:
+    words = ["-o", str(tmp_path / "rows.jsonl"), "--where", "api = 'Produce'", *rolls]
+    with sniffing(*words, "--view", "none") as process:
+        process.communicate(PLAIN.read_bytes(), timeout=30)
+    assert process.returncode == 0
+    expected = [row for row in rows_of(PLAIN) if row["api"] == "Produce"]
+    rows = [json.loads(line) for file in tmp_path.glob("rows*") for line in file.open()]
+    assert identities(rows) == identities(expected)
+
+
+@pytest.mark.parametrize("rolls", [[], ["--rotate-size", "1k"]])
+def test_a_full_disk_leaves_whole_json_lines(tmp_path: Path, rolls: list[str]) -> None:
+    """No file may be larger than a limit (RLIMIT_FSIZE), as on a disk that is full."""
+    limit = ["prlimit", "--fsize=3000"]
+    words = ["-o", str(tmp_path / "rows.jsonl"), "--view", "jsonl", *rolls]
+    with sniffing(*words, before=limit) as process:
+        shown, said = process.communicate(PLAIN.read_bytes(), timeout=30)
+    assert process.returncode == 1
+    assert "which can be read, no more are written" in said.decode()
+    assert "Traceback" not in said.decode()
+    assert len(shown.splitlines()) == len(rows_of(PLAIN))
+    for file in tmp_path.iterdir():
+        for line in file.open():
+            json.loads(line)
