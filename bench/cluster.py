@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +38,13 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, workers: int = 2, memory: str = "1g") -> Iterator[Cluster]:
-    """Start a master and workers of a core each; stop them at the end. `folder` gets their logs."""
+def cluster(
+    folder: Path, workers: int = 2, memory: str = "1g", before: Sequence[str] = ()
+) -> Iterator[Cluster]:
+    """Start a master and workers of a core each; stop them at the end. `folder` gets their logs.
+
+    `before`: a command that starts each worker, such as `unshare`.
+    """
     port = _free_port()
     master = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
@@ -52,7 +57,7 @@ def cluster(folder: Path, workers: int = 2, memory: str = "1g") -> Iterator[Clus
             log = stack.enter_context((folder / f"worker{index}.log").open("wb"))
             words = [*where, "0", "--cores", "1", "--memory", memory]
             words += ["--work-dir", str(folder / f"work{index}"), master]
-            running.append(stack.enter_context(_part(log, "worker.Worker", *words)))
+            running.append(stack.enter_context(_part(log, "worker.Worker", *words, before=before)))
         for index in range(workers):
             _wait(folder / f"worker{index}.log", "Successfully registered with master")
         yield Cluster(master, running)
@@ -66,9 +71,11 @@ def kill(part: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def _part(log: IO[bytes], name: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+def _part(
+    log: IO[bytes], name: str, *words: str, before: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
     part = subprocess.Popen(
-        [HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *words],
+        [*before, HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *words],
         stdout=log, stderr=log, env=ENVIRONMENT, start_new_session=True,
     )  # fmt: skip
     try:

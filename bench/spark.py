@@ -96,10 +96,14 @@ def on_spark(master: str, paths: Iterable[str]) -> None:
 def _job(spark: Any, path: str) -> float:
     from analysis.spark import job
     from analysis.spark.options import Request
+    from analysis.spark.output import Output
 
-    begin = _CLOCK()
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in job.run(spark, Request([path]), folder):
+    begin, request = _CLOCK(), Request([path])
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Output(folder, request.tables).opened() as output,
+    ):
+        for _ in job.run(spark, request, output):
             pass
     return _CLOCK() - begin
 

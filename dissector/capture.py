@@ -24,10 +24,9 @@ from dissector.errors import DissectorError
 from dissector.packets import ahead, open_packets
 from dissector.packets.block import Int64, PacketSource
 from dissector.packets.files import BLOCK_BYTES
-from dissector.packets.paths import find
 from dissector.problems import Problem
 from dissector.reading import Reading
-from dissector.segments import is_segment, lies_beside_segments, segment_rows
+from dissector.segments import captures_and_segments, segment_rows
 from dissector.spool import Spool
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.streaming import DEFAULT_MEMORY
@@ -79,9 +78,7 @@ def open_capture(
     """
     if isinstance(paths, str | os.PathLike):
         paths = [paths]
-    files = find(paths, also=is_segment)
-    logs = [path for path in files if is_segment(path)]
-    others = [path for path in files if path not in logs and not lies_beside_segments(path)]
+    others, logs = captures_and_segments(paths)
     block_bytes = min(BLOCK_BYTES, memory // _MEMORY_SHARE)
     source = open_packets(others, block_bytes=block_bytes) if others or not logs else None
     if jobs > 1:

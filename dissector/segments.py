@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,7 @@ import pyarrow as pa
 from dissector import rows
 from dissector.arrow import batch as as_table
 from dissector.errors import CaptureError
+from dissector.packets.paths import find
 from dissector.problems import Problem
 from dissector.records import segment
 from dissector.records.batches import read_batches
@@ -42,6 +43,16 @@ _FOLDER: Final = re.compile(
     re.ASCII,
 )
 """A folder gets a suffix when its partition is deleted, moved, or not the broker's any more."""
+
+
+def captures_and_segments(
+    paths: Sequence[str | os.PathLike[str]],
+) -> tuple[list[str], list[str]]:
+    """The files that paths mean: captures, and log segments. Files beside segments are neither."""
+    files = find(paths, also=is_segment)
+    segments = [path for path in files if is_segment(path)]
+    others = set(files).difference(segments)
+    return [p for p in files if p in others and not lies_beside_segments(p)], segments
 
 
 def is_segment(path: str) -> bool:

@@ -6,6 +6,9 @@ session    finds Java, and makes a session
 source     the data source, and the office that runs plans for it
 plan       from files to tables, as Spark's jobs
 writing    rows to Parquet, by the tasks that make them
+output     the output folder of a job, in which nothing appears before all is complete
+requirements  what a job needs of its session and of the executors
+causes     the cause of an error of Spark, in one line
 splits     which bytes a task reads, and the proof that packets begin there
 cutting    what need not travel
 packets    blocks of packets to bundles, and back

@@ -13,6 +13,7 @@ A parcel is a row for Spark: `kind`, which is a table's name, `CONNECTIONS`, `NA
 from __future__ import annotations
 
 import pickle
+import socket
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -30,9 +31,11 @@ from analysis.spark.options import Request
 from analysis.spark.packets import BLOCK_BYTES, BundleSource, identity
 from analysis.spark.schemas import TOLD, to_spark
 from analysis.spark.splits import Broker
+from analysis.spark.writing import SHARED
 from dissector import internal_records
 from dissector.capture import Capture
 from dissector.conversation.topic_names import TopicNames
+from dissector.errors import DissectorError
 from dissector.packets.block import Int64
 from dissector.spool import TOPIC_COLUMNS
 from dissector.streams.limits import SECOND
@@ -85,6 +88,10 @@ def dissect(task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
     if first is None:
         return
     number, passage = first.column("share")[0].as_py(), task.passage
+    if passage and not Path(passage.after).is_dir():
+        raise DissectorError(
+            f"{passage.after} on {socket.gethostname()} is not the driver's folder: {SHARED}"
+        )
     share = (_restored(passage, number) if passage else None) or Share(task)
     yield from share.parcels(task, chain([first], batches))
     if passage and not passage.ends:
@@ -139,7 +146,7 @@ class Share:
             if self._source.claims and name == "exchanges":
                 found.append(cutting.found(rows))
             if len(rows) and name in wanted:
-                yield parcel(name, self._identified(_of_apis(task.request.apis, rows)))
+                yield parcel(name, self._identified(of_apis(task.request.apis, rows)))
         claims = np.concatenate([np.zeros(0, np.int64), *self._source.claims])
         if not np.isin(claims, np.concatenate(found)).all():
             yield parcel(DOUBT, pa.RecordBatch.from_pydict({}))
@@ -173,7 +180,8 @@ class Share:
         return pa.RecordBatch.from_pydict({"key": key, "position": place})
 
 
-def _of_apis(apis: Collection[str], rows: pa.RecordBatch) -> pa.RecordBatch:
+def of_apis(apis: Collection[str], rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of these APIs; all rows of a table without APIs, and where none are named."""
     if not apis or "api" not in rows.schema.names:
         return rows
     return rows.filter(pc.is_in(rows.column("api"), pa.array(sorted(apis))))

@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from analysis.spark import plan
+from analysis.spark import plan, requirements
+from analysis.spark.causes import cause
 from analysis.spark.options import Request
-from analysis.spark.writing import Folder
+from analysis.spark.output import Output
 from dissector.errors import DissectorError
-from dissector.packets.remote import is_url
 
 
-def run(spark: SparkSession, request: Request, output: str) -> Iterator[tuple[str, int, str]]:
-    """Write the tables to the folder `output`, each in a folder of its name that must not exist.
+def check(spark: SparkSession, output: Output) -> None:
+    """Whether executors can do the job; see `requirements`. Raises DissectorError."""
+    try:
+        requirements.check(spark, next(iter(output.folders.values())))
+    except (PySparkException, Py4JError) as error:
+        raise DissectorError(cause(error)) from error
 
-    The folder may be a URL; see `dissector.packets.remote`. Gives each table, when it is written:
-    its name, its rows, its folder. A row's date, in UTC, is that of its first time; its API is
-    where the table has one. Raises DissectorError.
+
+def run(spark: SparkSession, request: Request, output: Output) -> Iterator[tuple[str, int, str]]:
+    """Write the tables to an output that is open. Gives of each table its name, rows and folder.
+
+    A row's date, in UTC, is that of its first time; its API is where the table has one. Raises
+    DissectorError.
     """
-    root = output.rstrip("/") if is_url(output) else str(Path(output).absolute())
-    folders = {name: Folder(f"{root}/{name}", is_divided=True) for name in request.tables}
-    for folder in folders.values():
-        folder.must_be_new()
     try:
         with plan.whole(spark, request) as found:
-            for name, folder in folders.items():
-                yield name, found.write(name, folder), folder.path
+            rows = {name: found.write(name, folder) for name, folder in output.folders.items()}
     except (PySparkException, Py4JError) as error:
-        raise DissectorError(str(error).splitlines()[0]) from error
+        raise DissectorError(cause(error)) from error
+    output.commit()
+    for name, count in rows.items():
+        yield name, count, output.place(name)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias
+from uuid import uuid4
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ from pyspark.sql.types import StructType
 from analysis.answers import ANSWERS, common
 from analysis.answers.waits import waits
 from analysis.frames import frame
+from analysis.spark.requirements import refuse_connect
 from dissector.tables import TABLES, TableColumn
 
 Tables: TypeAlias = Mapping[str, DataFrame]
@@ -36,10 +38,16 @@ _KEY: Final = ("connection_id", "correlation_id")
 
 
 def load(spark: SparkSession, paths: str | Sequence[str], tables: Iterable[str]) -> Tables:
-    """Tables of captures, through the data source, which must be registered."""
-    source = spark.read.format("kafka_capture")
-    given = [paths] if isinstance(paths, str) else [*paths]
-    return {name: source.option("table", name).load(given) for name in tables}
+    """Tables of captures, through the data source, which must be registered.
+
+    They share one plan, which reads the captures once, when a table is first used. Raises
+    DissectorError for a session of Spark Connect.
+    """
+    refuse_connect(spark)
+    given, names = [paths] if isinstance(paths, str) else [*paths], [*tables]
+    shared = {"tables": ",".join(names), "reading": uuid4().hex}
+    source = spark.read.format("kafka_capture").options(**shared)
+    return {name: source.option("table", name).load(given) for name in names}
 
 
 def latency(tables: Tables, *, by: Sequence[str] = ("api",)) -> DataFrame:

@@ -3,6 +3,8 @@
 Options of the data source are text:
 
     table         one of the tables                                                  exchanges
+    tables        with `reading`: all tables that are read together
+    reading       an identifier: DataFrames that have it share one reading of the captures
     ports         where brokers listen, for connections that began before            9092
     keylog        a file of TLS secrets, which the driver reads
     since, until  ISO 8601, UTC where no zone is said: packets of that time only
@@ -62,6 +64,8 @@ class Request:
     watermark: int = WATERMARK
     """s."""
     state: str | None = None
+    reading: str | None = None
+    """The first table of several with this identifier is asked for; one plan gives all of them."""
 
 
 def request(
@@ -98,10 +102,11 @@ def parse(options: Mapping[str, str]) -> Request:
     if paths == [""]:
         raise DissectorError("which captures? load(PATH), or the option path")
     table = rest.pop("table", "exchanges")
-    _check([table])
+    tables = tuple(dict.fromkeys([table, *_words(rest, "tables")]))
+    _check(tables)
     found = Request(
         paths,
-        (table,),
+        tables,
         ports=[_number("ports", word) for word in _words(rest, "ports")] or DEFAULT_PORTS,
         keylog=rest.pop("keylog", None),
         since=_time(rest.pop("since")) if "since" in rest else BEFORE_ALL,
@@ -113,6 +118,7 @@ def parse(options: Mapping[str, str]) -> Request:
         spool=rest.pop("spool", None),
         watermark=_number("watermark", rest.pop("watermark", str(WATERMARK))),
         state=rest.pop("state", None),
+        reading=rest.pop("reading", None),
     )
     if rest:
         raise DissectorError(f"no option is called {next(iter(rest))}")

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 from pyspark import StorageLevel, TaskContext
@@ -40,14 +40,15 @@ from analysis.spark.dissection import (
 from analysis.spark.options import Request
 from analysis.spark.schemas import TOLD, spark_schema, to_spark
 from analysis.spark.splits import Broker, Look, Split
-from analysis.spark.writing import SPARK_WRITTEN, Folder
+from analysis.spark.writing import SPARK_WRITTEN, Folder, Written
 from dissector import rows
 from dissector.errors import CaptureError
 from dissector.keyfiles import KeyFiles
 from dissector.packets import remote
-from dissector.packets.paths import STANDARD_INPUT, find
+from dissector.packets.paths import STANDARD_INPUT
 from dissector.packets.remote import is_url
 from dissector.problems import Problem
+from dissector.segments import captures_and_segments, segment_rows
 
 SHARE_BYTES: Final = 128 << 20
 """Bytes of capture, about, that are worth a share of their own."""
@@ -63,6 +64,7 @@ MOST_SPLITS: Final = 16
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 Work: TypeAlias = Callable[[Batches], Batches]
+Item = TypeVar("Item")
 
 _BYTES: Final = pa.schema([("content", pa.binary())])
 _NEWS: Final = ("leader", "leader_epoch", "replicas", "isr")
@@ -78,27 +80,40 @@ class Dissected:
     known: Knowledge
     problems: Sequence[Problem]
     """Those of the first look."""
+    segments: Sequence[str] = ()
+    """Log segments of brokers, beside the captures."""
 
     def table(self, name: str) -> DataFrame:
         """The rows of a table."""
-        rows = settled(self.spark, self.task, name, self.parcels, self.known)
+        rows = settled(self.spark, self.task, name, self._parcels(name), self.known)
         if name == "topics":
             return news(rows)
         return rows.unionAll(as_rows(self.spark, self.problems)) if name == "problems" else rows
 
     def write(self, name: str, folder: Folder) -> int:
-        """Write a table as Parquet; how many rows. Raises DissectorError."""
-        folder.begin()
+        """Write a table as Parquet to a folder that has begun; how many rows.
+
+        Raises DissectorError.
+        """
         if name == "topics":
             written = mapped(self.table(name), folder.write, SPARK_WRITTEN)
         else:
-            written = settled(self.spark, self.task, name, self.parcels, self.known, folder)
-        parts = {row.part: row.rows for row in written.collect()}
+            parcels = self._parcels(name)
+            written = settled(self.spark, self.task, name, parcels, self.known, folder)
+        files = [Written(*row) for row in written.collect()]
         if name == "problems" and self.problems:
             for each in folder.write(iter([to_spark(name, rows.problems([*self.problems]))])):
-                parts |= zip(*map(pa.Array.to_pylist, each.columns), strict=True)
-        folder.end(parts)
-        return sum(parts.values())
+                files += [Written(**row) for row in each.to_pylist()]
+        folder.end(files)
+        return sum(file.rows for file in files)
+
+    def _parcels(self, name: str) -> DataFrame:
+        """Those of the captures, and those of a table of the log segments."""
+        if not self.segments:
+            return self.parcels
+        return self.parcels.unionAll(
+            of_segments(self.spark, self.task.request, self.segments, name)
+        )
 
 
 @contextmanager
@@ -107,14 +122,14 @@ def whole(spark: SparkSession, request: Request) -> Iterator[Dissected]:
 
     Raises CaptureError where nothing can be read.
     """
-    files = located(request.paths)
+    files, segments = inputs(request.paths)
     if STANDARD_INPUT in files:
         raise CaptureError("Spark reads files, not standard input")
     # Tasks run in another folder.
     here = [path if is_url(path) else str(Path(path).absolute()) for path in files]
     tasks = TASKS * parallelism(spark)
     looks = proved(spark, splits.guess(here, request.split_bytes, tasks))
-    if not any(found.packets for found in looks):
+    if not any(found.packets for found in looks) and not segments:
         _say_why_not(looks)
     brokers = frozenset[Broker]().union(*(found.brokers for found in looks))
     secrets = [*keylog(request), *(text for found in looks for text in found.secrets)]
@@ -126,18 +141,25 @@ def whole(spark: SparkSession, request: Request) -> Iterator[Dissected]:
         with dissected(spark, task, bundles, dealt) as (parcels, told):
             if any(kind == DOUBT for kind, _ in told):
                 continue
-            yield Dissected(spark, task, parcels, dissection.knowledge(told), problems)
+            known = dissection.knowledge(told)
+            yield Dissected(spark, task, parcels, known, problems, segments)
             return
 
 
 def located(paths: Sequence[str]) -> list[str]:
-    """The files that paths and URLs mean. Raises CaptureError."""
+    """The captures that paths and URLs mean. Raises CaptureError."""
+    return inputs(paths)[0]
+
+
+def inputs(paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The captures that paths and URLs mean, and the log segments. Raises CaptureError."""
     urls = [path for path in paths if is_url(path)]
     try:
         there = [file for url in urls for file in remote.files(url)]
     except OSError as error:
         raise CaptureError(str(error)) from error
-    return [*find([path for path in paths if path not in urls]), *dict.fromkeys(there)]
+    captures, segments = captures_and_segments([path for path in paths if path not in urls])
+    return [*captures, *dict.fromkeys(there)], segments
 
 
 def keylog(request: Request) -> Iterator[bytes]:
@@ -187,6 +209,19 @@ def bundled(
         return splits.bundles(split, shares, since, until, cutter)
 
     return _each(spark, inside, read, packets.SPARK_SCHEMA)
+
+
+def of_segments(
+    spark: SparkSession, request: Request, segments: Sequence[str], table: str
+) -> DataFrame:
+    """The rows of a table that are in log segments, as parcels; a segment is read by one task."""
+
+    def read(path: str) -> Batches:
+        for name, batch in segment_rows(path, [table], lambda count: None):
+            yield dissection.parcel(name, dissection.of_apis(request.apis, batch))
+
+    here = [str(Path(path).absolute()) for path in segments]
+    return _each(spark, here, read, SPARK_PARCEL)
 
 
 @contextmanager
@@ -291,7 +326,7 @@ def _freeze() -> None:
 
 
 def _each(
-    spark: SparkSession, items: Sequence[Split], work: Callable[[Split], Batches], schema: str
+    spark: SparkSession, items: Sequence[Item], work: Callable[[Item], Batches], schema: str
 ) -> DataFrame:
     """What `work` gives for each of the items, some of them in a task."""
     tasks = min(len(items), max(TASKS * parallelism(spark), len(items) // MOST_SPLITS))

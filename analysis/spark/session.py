@@ -1,6 +1,6 @@
 """A Spark session that needs nothing but Java, and says so where there is none.
 
-Everything stays on the loopback address, unless a master elsewhere is asked for.
+Everything stays on the loopback address, unless you name a master elsewhere.
 """
 
 from __future__ import annotations
@@ -17,12 +17,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from analysis.spark.causes import cause
 from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA: Final = 17
+OLDEST_PYSPARK: Final = (4, 2)
+"""The first one with `DataFrame.repartitionById`."""
+ATTEMPTS: Final = 4
+"""How often a task may run on this machine, as on a cluster. With ``local[N]`` it is once, and a
+Python process that is killed, as the kernel does when memory is short, fails the job."""
 LOOPBACK: Final = "127.0.0.1"
 
 _INSTALL: Final = (
@@ -46,6 +52,9 @@ _ALWAYS: Final = {
     _KEEP.format("TRIM_THRESHOLD"): str(512 << 20),
     "spark.driver.defaultJavaOptions": _QUICKLY,
     "spark.executor.defaultJavaOptions": _QUICKLY,
+    # The driver collects some 16 bytes for each connection and 350 for each split. Spark would fail
+    # the job at 1 GB of them, which is 67 million connections; the driver's memory is the limit.
+    "spark.driver.maxResultSize": "0",
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
@@ -75,16 +84,27 @@ def find_java() -> Path:
     return named
 
 
+def on_this_machine(cores: int | str) -> str:
+    """The master for this machine."""
+    return f"local[{cores},{ATTEMPTS}]"
+
+
 def session(
     master: str | None = None, settings: Mapping[str, str] = MappingProxyType({})
 ) -> SparkSession:
     """A session, on all cores of this machine where no master is named.
 
-    `settings`: Spark's own. Raises DissectorError where Java or PySpark is missing, or no session
-    can be had.
+    `settings`: Spark's own. Raises DissectorError where Java or PySpark is missing or too old, or
+    there is no session to be had.
     """
+    if (master or "").startswith("sc://") or os.environ.get("SPARK_REMOTE"):
+        raise DissectorError(
+            "Spark Connect is not supported: name a master, such as spark://HOST:7077, and unset "
+            "SPARK_REMOTE"
+        )
     find_java()
     try:
+        import pyspark
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
@@ -92,9 +112,14 @@ def session(
         raise DissectorError(
             "Spark is not installed: pip install 'kafka-dissector[spark]'"
         ) from error
+    if tuple(map(int, pyspark.__version__.split(".")[:2])) < OLDEST_PYSPARK:
+        oldest = ".".join(map(str, OLDEST_PYSPARK))
+        raise DissectorError(
+            f"PySpark {pyspark.__version__} is installed: {oldest} or newer is needed"
+        )
     # It says so at every step, and nothing that is used here is concerned.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
-    master = master or "local[*]"
+    master = master or on_this_machine("*")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local") or LOOPBACK in master:
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
@@ -105,5 +130,5 @@ def session(
     try:
         made: SparkSession = builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
-        raise DissectorError(f"no Spark at {master}: {str(error).splitlines()[0]}") from error
+        raise DissectorError(f"no Spark at {master}: {cause(error)}") from error
     return made

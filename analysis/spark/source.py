@@ -5,7 +5,8 @@ that know no session: it cannot shuffle. So the driver keeps an office. Asked fo
 source tells the office what is wanted; the office runs the plan, writes the table into the spool, a
 folder that all can read, and answers where it is. Reading a partition is reading a file of the
 spool. That happens once for a DataFrame, at its first action; further actions read the spool again.
-The spool is emptied when the driver ends.
+DataFrames with the same option `reading` share one plan: the first action of any of them writes all
+of their tables. The spool is emptied when the driver ends.
 
 Filters are never pushed down: Spark would keep what was read with one for a query without it.
 """
@@ -38,7 +39,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from analysis.spark import plan
+from analysis.spark import plan, requirements
+from analysis.spark.causes import cause
 from analysis.spark.options import Request, parse
 from analysis.spark.schemas import spark_schema
 from analysis.spark.session import LOOPBACK, SMALL_BATCHES
@@ -49,13 +51,16 @@ FORMAT: Final = "kafka_capture"
 
 Task: TypeAlias = Callable[[SparkSession, Request, tuple[Any, ...]], str]
 """What the office does: gives a folder of Parquet files."""
+_readings: Final[dict[str, Path]] = {}
+"""The spool of each reading that several DataFrames share; the office alone uses it."""
 
 
 def register(spark: SparkSession) -> None:
     """Make the format known to a session: ``spark.read.format("kafka_capture")``.
 
-    `analysis.spark.options` has its options.
+    `analysis.spark.options` has its options. Raises DissectorError for a session of Spark Connect.
     """
+    requirements.refuse_connect(spark)
     for name, value in SMALL_BATCHES.items():
         spark.conf.set(name, value)
     office = Office(spark)
@@ -108,16 +113,34 @@ class Office:
         try:
             return task(self._spark, parse(options), more), ""
         except (DissectorError, PySparkException, Py4JError, OSError) as error:
-            return "", str(error)
+            return "", cause(error)
 
 
 def spooled(spark: SparkSession, request: Request, more: tuple[Any, ...]) -> str:
-    """The table of a request as files in the spool."""
-    folder = Path(request.spool or tempfile.gettempdir(), f"kafka-dissector-{uuid4().hex}")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    with plan.whole(spark, request) as found:
-        found.write(request.tables[0], Folder(str(folder)))
-    return str(folder)
+    """The first table of a request as files in the spool."""
+    spool = _readings.get(request.reading or "")
+    if spool is None:
+        spool = Path(request.spool or tempfile.gettempdir(), f"kafka-dissector-{uuid4().hex}")
+        atexit.register(shutil.rmtree, spool, ignore_errors=True)
+        _write(spark, request, spool)
+        if request.reading:
+            _readings[request.reading] = spool
+    return str(spool / request.tables[0])
+
+
+def _write(spark: SparkSession, request: Request, spool: Path) -> None:
+    """Write all tables of a request into a spool. Raises DissectorError, and errors of Spark."""
+    folders = {name: Folder(str(spool / name)) for name in request.tables}
+    try:
+        for folder in folders.values():
+            folder.begin()
+        requirements.check(spark, folders[request.tables[0]])
+        with plan.whole(spark, request) as found:
+            for name, folder in folders.items():
+                found.write(name, folder)
+    except BaseException:
+        shutil.rmtree(spool, ignore_errors=True)
+        raise
 
 
 class _Source(DataSource):

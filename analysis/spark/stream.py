@@ -147,7 +147,7 @@ def _run(
     bundles = plan.bundled(spark, request, looks, state.shares).unionAll(_each_share(spark, state))
     with plan.dissected(spark, task, bundles, state.shares) as (parcels, told):
         state.known = dissection.knowledge(told, state.known)
-        (name,) = request.tables
+        name = request.tables[0]
         names = state.known.names
         lacking = () if end["ended"] else names.missing - names.names.keys()
         since = places.latest - request.watermark * SECOND

@@ -106,9 +106,9 @@ def test_sighup_ends_it_as_the_end_of_a_file_would(tmp_path: Path) -> None:
         first = process.stdout.readline()
         wait_for(lambda: bytes_below(tmp_path, "kept.pcapng") > PLAIN.stat().st_size)
         process.send_signal(signal.SIGHUP)
-        rest = process.stdout.read()
+        remainder = process.stdout.read()
         assert process.wait(30) == 0
-    shown = [json.loads(line) for line in (first + rest).splitlines()]
+    shown = [json.loads(line) for line in (first + remainder).splitlines()]
     assert identities(shown) == identities(rows_of(PLAIN))
     is_complete(tmp_path)
 
@@ -166,11 +166,11 @@ def test_only_the_owner_can_read_what_is_kept(tmp_path: Path, rolls: list[str]) 
     words += ["-o", str(tmp_path / "rows.jsonl")]
 
     def modes() -> dict[str, set[int]]:
-        found: dict[str, set[int]] = {}
+        actual: dict[str, set[int]] = {}
         for file in tmp_path.rglob("*"):
             if file.is_file():
-                found.setdefault(file.suffix, set()).add(stat.S_IMODE(file.stat().st_mode))
-        return found
+                actual.setdefault(file.suffix, set()).add(stat.S_IMODE(file.stat().st_mode))
+        return actual
 
     with sniffing(*words, *rolls) as process:
         send(process, PLAIN.read_bytes())
@@ -181,8 +181,8 @@ def test_only_the_owner_can_read_what_is_kept(tmp_path: Path, rolls: list[str]) 
         assert process.wait(30) == 0
     assert while_it_runs[".partial"] == {0o600}
     assert {*modes()} == {".pcapng", ".parquet", ".jsonl"}
-    for found in (while_it_runs, modes()):
-        assert {mode for each in found.values() for mode in each} == {0o600}
+    for actual in (while_it_runs, modes()):
+        assert {mode for each in actual.values() for mode in each} == {0o600}
 
 
 @pytest.mark.parametrize("option", ["--write", "-o"])
@@ -193,9 +193,11 @@ def test_a_link_is_not_followed(tmp_path: Path, option: str, is_dangling: bool) 
         target.write_text("precious")
     link.symlink_to(target)
     with sniffing(option, str(link), "--view", "none") as process:
-        _, said = process.communicate(PLAIN.read_bytes(), timeout=30)
+        _, message = process.communicate(PLAIN.read_bytes(), timeout=30)
     assert process.returncode == 1
-    assert said.decode() == (f"Error: {link}: exists already: remove it, or choose another name\n")
+    assert message.decode() == (
+        f"Error: {link}: exists already: remove it, or choose another name\n"
+    )
     assert [*tmp_path.iterdir()] == [link] if is_dangling else target.read_text() == "precious"
 
 
@@ -203,9 +205,9 @@ def test_a_file_that_exists_is_not_written_over(tmp_path: Path) -> None:
     kept = tmp_path / "kept.pcapng"
     kept.write_text("precious")
     with sniffing("--write", str(kept), "-o", str(tmp_path / "rows.jsonl")) as process:
-        _, said = process.communicate(PLAIN.read_bytes(), timeout=30)
+        _, message = process.communicate(PLAIN.read_bytes(), timeout=30)
     assert (process.returncode, kept.read_text()) == (1, "precious")
-    assert "exists already" in said.decode()
+    assert "exists already" in message.decode()
     assert [*tmp_path.iterdir()] == [kept]  # nothing is in the way of the next attempt
 
 
@@ -289,8 +291,8 @@ def test_two_processes_write_to_one_folder(tmp_path: Path) -> None:
     data, both = PLAIN.read_bytes(), []
     words = ["--write", str(tmp_path / "kept.pcapng"), "--rotate-size", "8k"]
     words += ["-o", str(tmp_path / "rows.jsonl"), "--export", str(tmp_path / "tables")]
-    with sniffing(*words, "--view", "none") as one, sniffing(*words, "--view", "none") as other:
-        for process in (one, other):
+    with sniffing(*words, "--view", "none") as left, sniffing(*words, "--view", "none") as right:
+        for process in (left, right):
             send(process, data)
             assert process.stdin
             process.stdin.close()
@@ -338,10 +340,10 @@ def test_a_full_disk_leaves_whole_json_lines(tmp_path: Path, rolls: list[str]) -
     limit = ["prlimit", "--fsize=3000"]
     words = ["-o", str(tmp_path / "rows.jsonl"), "--view", "jsonl", *rolls]
     with sniffing(*words, before=limit) as process:
-        shown, said = process.communicate(PLAIN.read_bytes(), timeout=30)
+        shown, message = process.communicate(PLAIN.read_bytes(), timeout=30)
     assert process.returncode == 1
-    assert "which can be read, no more are written" in said.decode()
-    assert "Traceback" not in said.decode()
+    assert "which can be read, no more are written" in message.decode()
+    assert "Traceback" not in message.decode()
     assert len(shown.splitlines()) == len(rows_of(PLAIN))
     for file in tmp_path.iterdir():
         for line in file.open():

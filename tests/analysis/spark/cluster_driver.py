@@ -23,7 +23,7 @@ def main() -> None:
         print("dissected", flush=True)
         sys.stdin.readline()
         for name in SOME_TABLES:
-            dissected.write(name, Folder(f"{output}/{name}"))
+            dissected.write(name, Folder(f"{output}/{name}").begin())
     spark.stop()
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from analysis.spark.schemas import to_spark
-from analysis.spark.writing import Folder
+from analysis.spark.writing import Folder, Written
 from bench import inputs
 from dissector.capture import open_capture
 from dissector.packets import open_packets
@@ -119,7 +119,7 @@ def on_one_machine(
     for name, folder in folders.items():
         folder.begin()
         rows = (to_spark(name, batch) for batch in found[name].to_batches())
-        folder.end(part for batch in folder.write(rows) for part in batch["part"].to_pylist())
+        folder.end(Written(**row) for batch in folder.write(rows) for row in batch.to_pylist())
 
 
 def same_rows(one: Path, other: Path, *, without: str = "") -> int:

@@ -42,7 +42,7 @@ def test_parquet_by_date_and_api(
     assert sorted(found["api"].to_pylist()) == sorted(one["exchanges"]["api"].to_pylist())
     assert {str(each) for each in found["date"].to_pylist()} == {"2026-11-21"}
     assert main(words) == 1  # what is there is not written over
-    assert f"{output.as_uri()}/exchanges is there already" in capsys.readouterr().err
+    assert f"{output.as_uri()}/exchanges: exists already" in capsys.readouterr().err
 
 
 def test_without_java_one_sentence_says_what_to_install(
@@ -72,6 +72,7 @@ def test_memory_is_that_of_each_task(
     asked = []
     monkeypatch.setattr(SparkSession, "stop", lambda session: None)
     monkeypatch.setattr(job, "run", lambda spark, request, output: asked.append(request) or [])
+    monkeypatch.setattr(job, "check", lambda spark, output: None)
     assert main(["spark", str(QUOTAS), "-o", str(tmp_path), "--memory", "20"]) == 0
     assert [each.memory for each in asked] == [20 << 20]
     monkeypatch.setattr(splits, "BLOCK_BYTES", 50_000)

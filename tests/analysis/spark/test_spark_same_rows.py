@@ -57,7 +57,7 @@ def compare(
         output = folder / f"spark-{len(request.tables)}"
         with plan.whole(spark, request) as dissected:
             for name in request.tables:
-                rows = dissected.write(name, Folder(str(output / name)))
+                rows = dissected.write(name, Folder(str(output / name)).begin())
                 assert rows == same_rows(output / name, folder / "one" / name)
                 assert rows or name != "exchanges"
     shutil.rmtree(folder)

@@ -67,7 +67,7 @@ def test_the_same_rows(spark: SparkSession, server: str, tmp_path: Path) -> None
     assert len(splits.guess(urls, request.split_bytes)) > len(urls)
     with plan.whole(spark, request) as dissected:
         for name in TABLES:
-            dissected.write(name, Folder(str(tmp_path / "spark" / name)))
+            dissected.write(name, Folder(str(tmp_path / "spark" / name)).begin())
     same_rows(tmp_path / "spark" / "connections", tmp_path / "one" / "connections")
     same_rows(tmp_path / "spark" / "exchanges", tmp_path / "one" / "exchanges", without="capture")
 

@@ -1,0 +1,56 @@
+"""Errors of Spark as one sentence: the cause, which Spark reports at the end of long texts.
+
+What a task raises in Python comes with the traceback of the worker, within a Java exception that
+only says that there was one. What Java raises has its causes one below the other.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from dissector.errors import DissectorError
+
+DOCS: Final = 'see "Executors" in docs/spark.md'
+
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_PYTHON: Final = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<detail>.*))?$")
+_JAVA: Final = re.compile(r"^(?:Caused by|:) ?:? ?(?P<cause>[\w.$]+(?:Exception|Error): .+)$", re.M)
+_MODULE: Final = re.compile(r"No module named '([\w.]+)'")
+_GENERIC: Final = re.compile(r"An error occurred while calling|An exception was thrown from")
+
+
+def cause(error: BaseException) -> str:
+    """The cause of an error of Spark, in one line."""
+    if isinstance(error, DissectorError):
+        return str(error)
+    text = str(error)
+    sentence = _of_python(text) or _of_java(text) or type(error).__name__
+    if module := _MODULE.search(sentence):
+        return (
+            f"an executor's Python has no module {module[1]}: bring kafka-dissector and what it "
+            f"needs to the executors; {DOCS}"
+        )
+    return sentence
+
+
+def _of_python(text: str) -> str | None:
+    """The last line of the last traceback: ``OSError: ...``; of our own errors, what they say."""
+    _, is_there, traceback = text.rpartition(_TRACEBACK)
+    if not is_there:
+        return None
+    for line in traceback.splitlines()[1:]:
+        if line.strip() and not line.startswith((" ", "\t")):
+            raised = _PYTHON.match(line)
+            if raised and raised["kind"].startswith("dissector.") and raised["detail"]:
+                return raised["detail"]
+            return line.strip()
+    return None
+
+
+def _of_java(text: str) -> str:
+    """The last cause that has a message, or the first line that has a meaning."""
+    causes = [match["cause"] for match in _JAVA.finditer(text)]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    specific = [line for line in lines if not _GENERIC.search(line)]
+    return causes[-1] if causes else next(iter(specific or lines), "")

@@ -1,0 +1,229 @@
+"""What goes wrong with executors and sessions: an error that names the cause and what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
+
+from dealing import CAPTURES
+from pyspark.sql import SparkSession
+
+import analysis.spark
+from analysis.cli import main
+from analysis.spark import session as sessions
+from bench.cluster import ENVIRONMENT, cluster
+
+ROOT = Path(__file__).parents[3]
+QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
+COMMAND = [
+    sys.executable, "-c",
+    f"import sys; sys.path.insert(0, {str(ROOT)!r}); from analysis.cli import main; "
+    "sys.exit(main())",
+]  # fmt: skip
+COUNT = """
+import sys
+import analysis.spark
+from analysis.spark.session import session
+spark = session(sys.argv[1])
+analysis.spark.register(spark)
+source = spark.read.format("kafka_capture").option("spool", sys.argv[3])
+print("count", source.load(sys.argv[2]).count())
+"""
+
+
+def may_mount() -> bool:
+    if shutil.which("unshare") is None:
+        return False
+    words = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /mnt"]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not may_mount(), reason="needs the right to mount: run as root")
+def test_rows_on_disks_that_the_driver_does_not_see_are_an_error(
+    java: None, tmp_path: Path
+) -> None:
+    """Each worker has a file system of its own where the output and the spool are to be."""
+    shared, logs = tmp_path / "shared", tmp_path / "logs"
+    for folder in (shared, logs):
+        folder.mkdir()
+    script = f'mount -t tmpfs none "{shared}" && exec "$@"'
+    before = ["unshare", "--mount", "sh", "-c", script, "sh"]
+    with cluster(logs, workers=1, memory="2g", before=before) as running:
+        words = ["spark", str(QUOTAS), "-o", str(shared / "tables"), "--master", running.master]
+        job = subprocess.run(
+            [*COMMAND, *words], env=ENVIRONMENT, capture_output=True, text=True, check=False
+        )
+        assert job.returncode == 1, job.stdout
+        assert "is not the driver's folder: the driver and all executors need one" in job.stderr
+        assert " rows in " not in job.stdout
+        assert [*shared.iterdir()] == []
+        query = subprocess.run(
+            [sys.executable, "-c", COUNT, running.master, str(QUOTAS), str(shared)],
+            env=ENVIRONMENT, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert query.returncode == 1
+        assert "count" not in query.stdout
+        assert "is not the driver's folder" in query.stderr
+
+
+def test_a_bare_python_on_executors_is_named(java: None, tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare")
+    python = tmp_path / "bare" / "bin" / "python"
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [*COMMAND, "spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "1"],
+        env=environment | {"PYSPARK_PYTHON": str(python)}, cwd=tmp_path, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    message = done.stderr.splitlines()[-1]
+    assert message.startswith("Error: the Python of executor ")
+    assert f"{python}, lacks numpy, pyarrow, pandas, zstandard, fsspec, dissector" in message
+    assert message.endswith('see "Executors" in docs/spark.md')
+    assert not (tmp_path / "tables").exists()
+
+
+PYTHON = """An error occurred while calling o98.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 \
+times, most recent failure: Lost task 0.0 in stage 0.0 (TID 0) (127.0.0.1 executor driver): \
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/spark/python/pyspark/worker.py", line 3000, in main
+    process()
+  File "/home/app/read.py", line 7, in read
+    raise {raised}
+{raised}
+
+\tat org.apache.spark.api.python.BasePythonRunner.handlePythonException(PythonRunner.scala:572)
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+
+Driver stacktrace:
+\tat org.apache.spark.scheduler.DAGScheduler.failJob(DAGScheduler.scala:2898)
+"""
+JAVA = """An error occurred while calling o448.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 2.0 failed
+\tat org.apache.spark.scheduler.DAGScheduler.failJob(DAGScheduler.scala:2898)
+Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator(PythonRunner.scala:584)
+Caused by: java.io.EOFException
+\tat java.base/java.io.DataInputStream.readInt(DataInputStream.java:398)
+\t... 21 more
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (
+            PYTHON.format(raised="OSError: [Errno 28] No space left on device"),
+            "OSError: [Errno 28] No space left on device",
+        ),
+        (PYTHON.format(raised="MemoryError"), "MemoryError"),
+        (PYTHON.format(raised="dissector.errors.DissectorError: /t: full"), "/t: full"),
+        (
+            PYTHON.format(raised="ModuleNotFoundError: No module named 'dissector'"),
+            "an executor's Python has no module dissector",
+        ),
+        (JAVA, "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"),
+        ("[TABLE_OR_VIEW_NOT_FOUND] The table or view x cannot be found.", "[TABLE_OR_VIEW"),
+        ("", "ValueError"),
+    ],
+)
+def test_the_cause_is_named(text: str, cause: str) -> None:
+    from analysis.spark import causes
+
+    actual = causes.cause(ValueError(text))
+    assert actual.startswith(cause)
+    assert "\n" not in actual
+
+
+def test_an_error_in_a_task_is_named_by_the_command(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from analysis.spark import plan
+
+    def fail(batches: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(SparkSession, "stop", lambda session: None)
+    mapped = plan.mapped
+    monkeypatch.setattr(plan, "mapped", lambda frame, work, schema: mapped(frame, fail, schema))
+    assert main(["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "2"]) == 1
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.endswith("Error: OSError: [Errno 28] No space left on device")
+
+
+def test_tasks_on_this_machine_have_four_attempts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def start(master: str, settings: object) -> None:
+        asked.append(master)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sessions, "session", start)
+    assert main(["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "3"]) == 130
+    assert asked == ["local[3,4]"]
+
+
+def test_the_driver_may_collect_what_it_needs(spark: SparkSession) -> None:
+    assert spark.sparkContext.getConf().get("spark.driver.maxResultSize") == "0"
+
+
+def test_properties_of_spark_reach_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: dict[str, str] = {}
+
+    def start(master: str, settings: dict[str, str]) -> None:
+        asked.update(settings)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sessions, "session", start)
+    words = ["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--conf"]
+    assert main([*words, "spark.archives=env.tar.gz#env"]) == 130
+    assert asked["spark.archives"] == "env.tar.gz#env"
+    assert main([*words, "spark.archives"]) == 2
+    assert "--conf spark.archives: give NAME=VALUE" in capsys.readouterr().err
+
+
+class ConnectSession:
+    """As the session of Spark Connect, which needs packages that are not installed here."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+
+@pytest.mark.parametrize("use", [analysis.spark.register, analysis.spark.load])
+def test_spark_connect_is_refused(use) -> None:
+    from dissector.errors import DissectorError
+
+    given = (ConnectSession(),) if use is analysis.spark.register else (ConnectSession(), "x", [])
+    with pytest.raises(DissectorError, match="Spark Connect is not supported: use a classic"):
+        use(*given)
+
+
+def test_a_master_of_spark_connect_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--master", "sc://127.0.0.1"]
+    assert main(words) == 1
+    assert "Error: Spark Connect is not supported: name a master" in capsys.readouterr().err
+
+
+def test_a_pyspark_that_is_too_old_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], java: None
+) -> None:
+    monkeypatch.setattr("pyspark.__version__", "3.5.1")
+    assert main(["spark", str(QUOTAS), "-o", str(tmp_path / "tables")]) == 1
+    assert "PySpark 3.5.1 is installed: 4.2 or newer is needed" in capsys.readouterr().err

@@ -1,0 +1,113 @@
+"""What is read, and how often: log segments beside captures; several tables in one plan."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import zstandard
+from dealing import CAPTURES, deal, texts
+from pyspark.sql import SparkSession
+
+import analysis.spark
+from analysis.cli import main
+from analysis.spark import plan, splits
+from analysis.spark.schemas import to_spark
+from dissector.capture import open_capture
+
+QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
+SEGMENT = "00000000000000000000.log"
+OF_SEGMENTS = ("batches", "records", "problems")
+LATENCY = ("exchanges", "batches", "connections")
+
+
+@pytest.fixture(scope="module")
+def read(spark: SparkSession) -> SparkSession:
+    analysis.spark.register(spark)
+    return spark
+
+
+@pytest.fixture(scope="module")
+def segments(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A broker's disk: see tests/data/README.md."""
+    folder = tmp_path_factory.mktemp("segments")
+    packed = Path(__file__).parents[2] / "data" / "segments.tar.zst"
+    data = zstandard.ZstdDecompressor().stream_reader(packed.read_bytes()).read()
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "kafka-3"
+
+
+def on_one_machine(path: Path, table: str) -> list[str]:
+    rows = open_capture(path).tables([table])[table]
+    return texts([to_spark(table, batch) for batch in rows.to_batches()])
+
+
+@pytest.mark.parametrize("name", OF_SEGMENTS)
+def test_segments_beside_captures(
+    read: SparkSession, segments: Path, tmp_path: Path, name: str
+) -> None:
+    deal(QUOTAS, tmp_path, 2)
+    for partition in ("orders-0", "__consumer_offsets-0"):
+        shutil.copytree(segments / partition, tmp_path / partition)
+    damaged = tmp_path / "orders-0" / SEGMENT
+    damaged.write_bytes(damaged.read_bytes() + bytes(1000))
+    actual = read.read.format("kafka_capture").option("table", name).load(str(tmp_path)).toArrow()
+    expected = on_one_machine(tmp_path, name)
+    assert len(expected) > len(on_one_machine(QUOTAS, name))
+    assert texts(actual.to_batches()) == expected
+
+
+def test_segments_alone(
+    spark: SparkSession, segments: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkSession, "stop", lambda session: None)
+    words = ["spark", str(segments), "--table", "records", "--table", "exchanges", "--jobs", "2"]
+    assert main([*words, "-o", str(tmp_path / "tables")]) == 0
+    by = ds.partitioning(pa.schema({"date": pa.date32(), "api": pa.string()}), flavor="hive")
+    actual = ds.dataset(tmp_path / "tables" / "records", partitioning=by).to_table()
+    expected = open_capture(segments).tables(["records"])["records"]
+    assert len(actual) == len(expected) > 0
+    assert ds.dataset(tmp_path / "tables" / "exchanges").count_rows() == 0
+
+
+def test_several_tables_are_one_plan(
+    read: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: list[tuple[str, ...]] = []
+    guesses: list[object] = []
+    whole, guess = plan.whole, splits.guess
+
+    def counted(spark: SparkSession, request: plan.Request):
+        plans.append(tuple(request.tables))
+        return whole(spark, request)
+
+    def guessed(*given: object):
+        guesses.append(given)
+        return guess(*given)
+
+    monkeypatch.setattr(plan, "whole", counted)
+    monkeypatch.setattr(splits, "guess", guessed)
+    paths = deal(QUOTAS, tmp_path, 3)
+    tables = analysis.spark.load(read, paths, LATENCY)
+    assert plans == []  # nothing is read before a table is used
+    actual = {name: tables[name].toArrow() for name in ("connections", *LATENCY)}
+    assert [{*each} for each in plans] == [{*LATENCY}]
+    assert len(guesses) == 1  # the captures were planned, and so read, once
+    for name in LATENCY:
+        rows = open_capture(paths).tables([name])[name]
+        same = pa.Table.from_batches([to_spark(name, each) for each in rows.to_batches()])
+        assert texts(actual[name].to_batches()) == texts(same.to_batches())
+    # What is loaded again is read again: captures may have changed.
+    assert analysis.spark.load(read, paths[:1], LATENCY)["exchanges"].count() < len(
+        actual["exchanges"]
+    )
+    assert len(plans) == 2
