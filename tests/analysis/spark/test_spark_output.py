@@ -23,7 +23,9 @@ from dealing import CAPTURES
 from pyspark.sql import SparkSession
 
 from analysis.cli import main
-from analysis.spark import plan, session
+from analysis.spark import packets, plan, session
+from analysis.spark.dissection import Passage, Task, dissect
+from analysis.spark.options import Request
 from analysis.spark.output import HIDDEN, SUCCESS, Output
 from analysis.spark.writing import Folder, Written
 from dissector.capture import open_capture
@@ -344,3 +346,10 @@ def test_a_task_writes_only_to_the_drivers_folder(tmp_path: Path) -> None:
     with pytest.raises(DissectorError, match="is not the driver's folder: the driver and all"):
         next(Folder(str(tmp_path / "tables")).write(iter(TABLE.to_batches())))
     assert [*(tmp_path / "tables").iterdir()] == []
+
+
+def test_a_stream_runs_only_where_executors_share_its_state(tmp_path: Path) -> None:
+    passage = Passage("", str(tmp_path / "elsewhere"), 0, ends=True)
+    task = Task(Request([str(QUOTAS)]), [str(QUOTAS)], frozenset(), [], passage)
+    with pytest.raises(DissectorError, match=r"elsewhere on .* is not the driver's folder"):
+        next(dissect(task, iter([packets.empty(0)])))
