@@ -68,7 +68,7 @@ def open_capture(
     `show_secrets`: leave secrets in the tables; see `dissector.secrets`.
     `keylog`: a file of TLS secrets (NSS key log format), which may still be written to. Those that
     a pcapng file carries are used without it.
-    `jobs`: processors to use, where files are large enough to be the sooner for it; the processes
+    `jobs`: processes to use for files of 256 MB or more in all; smaller input is read by one. They
     are forked when the first rows are asked for. The rows and their order are the same.
     `memory`: bytes that may be taken for what is read at once and for what waits, beside the
     program itself. Where it does not suffice, what waits longest is given up, and told in

@@ -55,7 +55,8 @@ class Input:
     captures: tuple[str, ...]
     ports: tuple[int, ...]
     keylog: Path | None
-    jobs: int
+    jobs: int | None
+    """Processes; None: as many as are measured to be fastest, which is one."""
     memory: int
     """MB."""
 
@@ -70,7 +71,7 @@ class Input:
         with self.options(show_progress=show_progress, show_secrets=show_secrets) as options:
             import dissector
 
-            yield dissector.open_capture(self.captures, jobs=self.jobs, **options)
+            yield dissector.open_capture(self.captures, jobs=self.jobs or 1, **options)
 
     @contextmanager
     def stored(
@@ -142,7 +143,7 @@ def on_capture(command: F, *, alone: bool = False) -> F:
     @wraps(command)
     def run(
         captures: tuple[str, ...], ports: tuple[int, ...], keylog: Path | None, memory: int,
-        jobs: int = 1, **given: Any,
+        jobs: int | None = None, **given: Any,
     ) -> Any:  # fmt: skip
         return command(source=Input(captures, ports, keylog, jobs, memory), **given)
 
@@ -175,8 +176,8 @@ def on_capture_alone(command: F) -> F:
 
 
 _JOBS: Final = click.option(
-    "--jobs", type=click.IntRange(min=1), metavar="N", default=processors,
-    help="Processors to use where a large file is read once.  [default: all]",
+    "--jobs", type=click.IntRange(min=1), metavar="N", default=None,
+    help="Processes to use for input of 256 MB or more.  [default: 1; spark: all processors]",
 )  # fmt: skip
 
 

@@ -6,7 +6,14 @@ import sys
 
 import click
 
-from analysis.commands.common import SHOW_SECRETS, TABLE_NAMES, Input, allow_pandas, on_capture
+from analysis.commands.common import (
+    SHOW_SECRETS,
+    TABLE_NAMES,
+    Input,
+    allow_pandas,
+    on_capture,
+    processors,
+)
 
 
 @click.command("spark")
@@ -70,7 +77,7 @@ def command(
         )  # fmt: skip
         with Output(path, asked.tables, mode).opened() as output:
             bar = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
-            spark = session(master or on_this_machine(source.jobs), bar | properties)
+            spark = session(master or on_this_machine(source.jobs or processors()), bar | properties)
             from analysis.spark import job
 
             try:

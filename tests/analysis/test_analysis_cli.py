@@ -289,3 +289,22 @@ def test_an_interrupt_is_status_130_and_says_nothing(
     monkeypatch.setattr(dissector, "open_capture", interrupted, raising=False)
     assert main([command, "x.pcap"]) == 130
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("given", "jobs"), [([], 1), (["--jobs", "3"], 3)])
+def test_the_default_is_one_process(
+    given: list[str], jobs: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On any machine: no measurement shows that more are faster."""
+    opened: list[object] = []
+    open_capture = dissector.open_capture
+
+    def watched(*paths: object, **options: object) -> object:
+        opened.append(options["jobs"])
+        return open_capture(*paths, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.setattr(dissector, "open_capture", watched)
+    assert main(["summary", *given, "captures/kafka-python-mock.pcap"]) == 0
+    assert opened == [jobs]
+    capsys.readouterr()

@@ -183,6 +183,8 @@ def test_small_files_and_pipes_are_read_by_one_process(tmp_path: Path) -> None:
     assert not parallel.helps(source)
     source.total_bytes = parallel.LEAST_BYTES
     assert parallel.helps(source)
+    source.total_bytes = 35_000_000  # measured: two processes take half as long again
+    assert not parallel.helps(source)
     source.total_bytes = None  # a pipe's
     assert not parallel.helps(source)
     assert isinstance(source, FileSource)
