@@ -67,8 +67,15 @@ _PACKET = np.dtype(
 
 _ETHERNET, _RAW_IP = 1, 101
 _LOOPBACK = 772
-_LINKS = {1: _ETHERNET, _LOOPBACK: _ETHERNET, **dict.fromkeys((519, 768, 776, 778, 65534), _RAW_IP)}
-"""Link type by ARPHRD_… of the interface: Ethernet, loopback; raw IP, the tunnels, tun devices."""
+_LINKS = {
+    **dict.fromkeys((1, _LOOPBACK), _ETHERNET),
+    **dict.fromkeys((519, 768, 776, 778, 65534), _RAW_IP),
+    801: 105,
+    802: 119,
+    803: 127,
+}
+"""Link type by ARPHRD_… of the interface: Ethernet, loopback; raw IP, the tunnels, tun devices;
+802.11 in monitor mode, alone, behind Prism's header, and behind radiotap's."""
 
 
 class Ring:

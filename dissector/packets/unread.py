@@ -159,7 +159,7 @@ def labels(records: Records, rows: Int64, layers: Mapping[Kind, Layer]) -> dict[
     packets = Packets(some)
     found = {
         index: Label("link type", int(some.columns.link[index]))
-        for index in np.flatnonzero(packets.kind == Kind.UNKNOWN_LINK).tolist()
+        for index in np.flatnonzero(packets.kind < FIRST_HEADER).tolist()
     }
     for _ in range(MAX_LAYERS):
         kind, at = packets.kind.copy(), packets.at.copy()

@@ -20,6 +20,9 @@ from packet_bytes import (
     frame,
     ipv4,
     ipv6,
+    ng_enhanced,
+    ng_interface,
+    ng_section,
     pcap,
     pcap_header,
     pcap_record,
@@ -439,3 +442,11 @@ def test_without_scapy_the_row_says_what_to_install(
     packet = unread("EtherType 0x88b5 (experimental)", checked(ipv4(tcp(b"hello"))))
     (problem,) = read_bytes(tmp_path, pcap([packet])).problems
     assert "pip install 'kafka-dissector[live]'" in problem.detail
+
+
+def test_tcp_of_an_interface_that_the_file_does_not_describe(tmp_path: Path) -> None:
+    packet = ethernet(checked(ipv4(tcp(b"hello"))))
+    content = ng_section() + ng_interface() + ng_enhanced(packet, interface=3)
+    details = {p.kind: p.detail for p in read_bytes(tmp_path, content).problems}
+    assert details.keys() == {"unknown_interface", "unread_layer"}
+    assert "link type -1 (not described in the file)" in details["unread_layer"]
