@@ -16,6 +16,9 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 
+from analysis.answers import ANSWERS
+from analysis.exchange_columns import COLUMNS
+from analysis.sql import name_of
 from dissector.tables import TABLES
 
 WORDS: Final = (
@@ -38,7 +41,10 @@ def queries() -> Iterator[str]:
         complete_while_typing=True,
         auto_suggest=AutoSuggestFromHistory(),
     )
-    click.echo(f"Tables: {', '.join(TABLES)}. `describe exchanges` has the columns; Ctrl-D ends.")
+    click.echo(
+        f"Tables: {', '.join(TABLES)}.\nAnswers: {', '.join(map(name_of, ANSWERS.values()))}.\n"
+        "`describe exchanges` lists the columns; Ctrl-D ends."
+    )
     while True:
         try:
             text = session.prompt().strip()
@@ -53,12 +59,19 @@ def queries() -> Iterator[str]:
 
 
 def completer() -> WordCompleter:
-    """Completes tables, columns, each with its meaning, and words of SQL."""
-    meanings = {
-        column.name: column.meaning for table in TABLES.values() for column in table.columns
-    } | {table.name: f"table: {table.row}" for table in TABLES.values()}
+    """Completes tables, answers and columns, each with its meaning, and words of SQL."""
+    declared = (
+        COLUMNS,
+        *(answer.columns for answer in ANSWERS.values()),
+        *(table.columns for table in TABLES.values()),
+    )
+    meanings = (
+        {column.name: column.meaning for columns in declared for column in columns}
+        | {name_of(answer): f"answer: {answer.question}" for answer in ANSWERS.values()}
+        | {table.name: f"table: {table.row}" for table in TABLES.values()}
+    )
     return WordCompleter(
-        [*meanings, *WORDS], ignore_case=True, meta_dict=meanings, pattern=re.compile(r"\w+")
+        [*meanings, *WORDS], ignore_case=True, meta_dict=meanings, pattern=re.compile(r"[\w.]+")
     )
 
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 import duckdb
 import pyarrow as pa
+from rich.cells import cell_len
 
+from analysis.exchange_columns import tables_used
 from analysis.sql import CaptureTables, views
 from analysis.terminal import printable
 
@@ -58,10 +60,12 @@ class Session:
         Raises duckdb.Error when the query is wrong, and DissectorError or OSError when the capture
         could not be read or kept; so does asking for the next batch.
         """
+        self._tables.used.clear()
         self._tables.named.clear()
         if (relation := self._wait(lambda: self._bound(query))) is None:
             return None
         relation = _writable(relation)
+        self._tables.used |= self._wait(lambda: tables_used(relation))
         self._tables.named.clear()  # only its run is to count: see CaptureTables.pass_on
         reader: pa.RecordBatchReader = self._wait(lambda: relation.to_arrow_reader(BATCH_ROWS))
         return reader.schema, self._batches(reader)
@@ -87,11 +91,24 @@ class Session:
             raise failure from None
 
 
-def sentence(error: duckdb.Error) -> str:
-    """What DuckDB says, in one line: without its kind of error and a copy of the query."""
-    said = str(error).split("\n\n")[0]
-    kind, separator, reason = said.partition(" Error: ")
-    return printable(" ".join((reason if separator else kind).split()))
+def message(error: duckdb.Error) -> str:
+    """DuckDB's message without its kind: the reason, and where there is one, the line and caret."""
+    kind, separator, reason = str(error).partition(" Error: ")
+    lines = [line for line in (reason if separator else kind).split("\n") if line.strip()]
+    shown = [printable(line) for line in lines]
+    if len(lines) > 1 and not lines[-1].strip(" ^"):
+        shown[-1] = _below(lines[-2], lines[-1])
+    return "\n".join(shown)
+
+
+def _below(line: str, carets: str) -> str:
+    """The carets, moved to where the text that they point to is once the line is printable.
+
+    DuckDB counts cells of a terminal, of which a control character has none.
+    """
+    column = len(carets) - len(carets.lstrip())
+    before = max(n for n in range(len(line) + 1) if cell_len(line[:n]) <= column)
+    return " " * cell_len(printable(line[:before])) + carets.strip()
 
 
 def _writable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:

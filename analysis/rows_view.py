@@ -41,7 +41,7 @@ def screen(rows: pa.Table) -> Iterator[RenderableType]:
 def _cells(column: pa.ChunkedArray, from_day: int) -> list[Text]:
     text: Callable[[Any], str] = str
     if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ns")).cast(pa.int64())
+        column = _ns(column)
         text = lambda ns: time_text(ns, 3)[from_day:]  # noqa: E731
     elif pa.types.is_floating(column.type):
         text = "{:.3f}".format
@@ -57,8 +57,13 @@ def _cells(column: pa.ChunkedArray, from_day: int) -> list[Text]:
 
 def _days(rows: pa.Table) -> set[str]:
     times = [column for column in rows.columns if pa.types.is_timestamp(column.type)]
-    ends = [end for column in times for end in pc.min_max(column).values()]
-    return {time_text(end.value)[:DAY] for end in ends if end.is_valid}
+    ends = [end.as_py() for column in times for end in pc.min_max(_ns(column)).values()]
+    return {time_text(end)[:DAY] for end in ends if end is not None}
+
+
+def _ns(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times of any unit in ns since 1970."""
+    return times.cast(pa.timestamp("ns")).cast(pa.int64())
 
 
 def _is_number(type: pa.DataType) -> bool:

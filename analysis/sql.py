@@ -1,4 +1,4 @@
-"""A capture in SQL: its tables as views of DuckDB, over Arrow.
+"""A capture in SQL: its tables and answers as views of DuckDB, over Arrow.
 
 A view is an object of Arrow's C data interface. DuckDB asks it for its schema when a query is
 bound, and for its rows when the query runs; so nothing is read before a query names a table, and
@@ -10,6 +10,10 @@ one table once (`CaptureTables.pass_on`) needs not even that: the rows go by whi
 read. What DuckDB itself must hold, for a sort or an exact quantile, it writes to the folder of
 temporary files (``TMPDIR``) beyond four fifths of the machine's memory.
 
+The answers of `analysis.answers` are views of the schema ``answers``, which is searched after the
+tables: ``from latency``; but ``from answers.errors``, because ``errors`` is a table. They have the
+default options. `analysis.exchange_columns` says what `exchanges` has beside the table's columns.
+
 Times are ``TIMESTAMP_NS``, in UTC without saying so: DuckDB has few functions for nanoseconds with
 a time zone, and other types would round them.
 """
@@ -19,14 +23,23 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from threading import RLock
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import duckdb
+import numpy as np
 import pyarrow as pa
+from duckdb.func import PythonUDFType
 
 import dissector
+from analysis import exchange_columns
+from analysis.answers import ANSWERS, Answer
+from analysis.answers.asking import NTH
+from analysis.exchange_columns import LOOKUPS, Lookup
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
 
@@ -37,7 +50,7 @@ Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def connect(paths: Paths, **options: Any) -> duckdb.DuckDBPyConnection:
-    """A connection to DuckDB with a view for each table; `options`: of `dissector.open_capture`.
+    """A connection to DuckDB with `views`; `options`: of `dissector.open_capture`.
 
     A query reads those tables that it is the first to name, in one pass over the capture. Raises
     CaptureError when nothing can be read. What goes wrong later is an error of DuckDB's, with the
@@ -47,7 +60,32 @@ def connect(paths: Paths, **options: Any) -> duckdb.DuckDBPyConnection:
 
 
 def views(tables: CaptureTables) -> duckdb.DuckDBPyConnection:
-    """A connection to DuckDB with a view for each of the tables."""
+    """A connection to DuckDB with a view for each table and each answer."""
+    connection = _connection()
+    for lookup in LOOKUPS:
+        connection.create_function(
+            lookup.name,
+            partial(tables.looked_up, lookup),
+            ["BIGINT"],
+            connection.struct_type(exchange_columns.struct(lookup)),
+            type=PythonUDFType.ARROW,
+        )
+    for name in TABLES:
+        view = _View(tables, (name,), _scanned_schema(name), partial(tables.rows, name))
+        rows = connection.from_arrow(view)
+        if name == "exchanges":
+            rows = rows.project(exchange_columns.PROJECTION)
+        rows.create_view(name)
+    connection.execute("create schema answers; use answers")
+    for name, answer in ANSWERS.items():
+        view = _View(tables, answer.tables, answer_schema(answer), partial(tables.answer, answer))
+        connection.from_arrow(view).create_view(name)
+    connection.execute("set search_path = 'main,answers'")
+    tables.named.clear()
+    return connection
+
+
+def _connection() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(
         config={
             "temp_directory": tempfile.gettempdir(),
@@ -56,20 +94,48 @@ def views(tables: CaptureTables) -> duckdb.DuckDBPyConnection:
         }
     )
     connection.execute("set timezone = 'UTC'")
-    for name in TABLES:
-        connection.register(name, _View(tables, name))
-    tables.named.clear()
     return connection
 
 
+@cache
 def schema(name: str) -> pa.Schema:
-    """Of a table as it is in SQL."""
+    """Of a table, without the columns that `exchanges` has in SQL alone."""
+    return _without_zones(TABLES[name].schema)
+
+
+def name_of(answer: Answer) -> str:
+    """The name of the answer's view in a query."""
+    return f"answers.{answer.name}" if answer.name in TABLES else answer.name
+
+
+@cache
+def answer_schema(answer: Answer) -> pa.Schema:
+    """Of an answer with its default options."""
+    types = {field.name: field.type for table in TABLES.values() for field in table.schema}
+    declared = {column.name: column.type for column in answer.columns}
+    by = (option.default for option in answer.options if option.name == "by")
+    columns = {
+        name: declared.get(name, types.get(name, pa.string()))
+        for names in by
+        if isinstance(names, tuple)
+        for name in names
+    }
+    return _without_zones(pa.schema(list((columns | declared).items())))
+
+
+def _without_zones(schema: pa.Schema) -> pa.Schema:
+    """Times as they are in SQL."""
     return pa.schema(
         [
             field.with_type(pa.timestamp("ns")) if pa.types.is_timestamp(field.type) else field
-            for field in TABLES[name].schema
+            for field in schema
         ]
     )
+
+
+def _scanned_schema(name: str) -> pa.Schema:
+    """Of the rows that DuckDB scans for a table."""
+    return exchange_columns.with_keys(schema(name)) if name == "exchanges" else schema(name)
 
 
 class CaptureTables:
@@ -83,29 +149,66 @@ class CaptureTables:
         self._options = options
         self._unread: Capture | None = dissector.open_capture(paths, **options)
         self._kept: dict[str, pa.Table] = {}
+        self._looked_up: dict[str, pa.Array] = {}
+        self._lock = RLock()  # DuckDB's threads ask for several tables at once
         self.named: Counter[str] = Counter()
         """How often queries have named each table."""
         self.pass_on = False
         """Keep no rows of a table that is named once, and alone. Whoever sets it clears `named`
         between a query's binding and its run."""
+        self.used: set[str] = set()
+        """Tables that the query's lookups need; see `exchange_columns.tables_used`."""
         self.failure: DissectorError | OSError | None = None
-        """What stopped the reading; DuckDB tells its text only."""
+        """What stopped the reading. DuckDB's error has only its text."""
 
-    def reader(self, name: str) -> pa.RecordBatchReader:
+    def rows(self, name: str) -> pa.RecordBatchReader:
         """The rows of a table. Tables that are named and not kept yet are read in one pass."""
-        if name not in self._kept:
-            if self.pass_on and self.named == {name: 1}:
-                batches = (batch for _, batch in self._stream([name]))
-                return pa.RecordBatchReader.from_batches(_SCHEMAS[name], batches)
-            self.read(self.named)
-        return self._kept[name].to_reader()
+        with self._lock:
+            if name in self._kept:
+                return _reader(name, self._kept[name].to_batches())
+            if self.pass_on and self.named == {name: 1} and not self.used:
+                return _reader(name, (batch for _, batch in self._stream([name])))
+            self.read({*self.named, *self.used})
+            return _reader(name, self._kept[name].to_batches())
+
+    def answer(self, answer: Answer) -> pa.RecordBatchReader:
+        """The rows of an answer with its default options."""
+        with self._asked(answer.tables) as connection:
+            rows = pa.Table.from_pandas(answer.function(connection), preserve_index=False)
+        return rows.cast(answer_schema(answer)).to_reader()
+
+    def looked_up(self, lookup: Lookup, rows: pa.Array) -> pa.Array:
+        """The values of a lookup for these rows of `exchanges`."""
+        with self._lock, self.noted():
+            if lookup.name not in self._looked_up:
+                # Only a query that DuckDB ran without `used` lacks any; the next may lack others.
+                if not self._kept.keys() >= set(lookup.tables):
+                    self.read({name for each in LOOKUPS for name in each.tables})
+                with self._asked(lookup.tables) as connection:
+                    values = connection.sql(lookup.query).to_arrow_table()
+                self._looked_up[lookup.name] = values.to_struct_array().combine_chunks()
+        return self._looked_up[lookup.name].take(rows)
+
+    @contextmanager
+    def _asked(self, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection of its own with these tables, as `analysis.answers.asking` needs them."""
+        with self._lock:
+            self.read({*self.named, *self.used, *names})
+            with _connection() as connection:
+                for name in names:
+                    table = self._kept[name]
+                    numbers = pa.array(np.arange(len(table)))
+                    connection.register(name, table.append_column(NTH, numbers))
+                yield connection
 
     def read(self, names: Collection[str]) -> None:
         """Read those of these tables that are not kept yet, in one pass, into mapped files."""
         names = [name for name in TABLES if name in names and name not in self._kept]
+        if not names:
+            return
         with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
             files = {name: Path(folder) / name for name in names}
-            writers = {name: pa.ipc.new_file(files[name], _SCHEMAS[name]) for name in names}
+            writers = {name: pa.ipc.new_file(files[name], schema(name)) for name in names}
             try:
                 for name, batch in self._stream(names):
                     writers[name].write_batch(batch)
@@ -117,9 +220,15 @@ class CaptureTables:
                 self._kept[name] = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
 
     def _stream(self, names: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        try:
+        with self.noted():
             for name, batch in self._capture().stream(names):
-                yield name, batch.cast(_SCHEMAS[name])
+                yield name, batch.cast(schema(name))
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Keep what stops the reading."""
+        try:
+            yield
         except (DissectorError, OSError) as error:
             self.failure = error
             raise
@@ -132,23 +241,34 @@ class CaptureTables:
         return capture or dissector.open_capture(self._paths, **self._options)
 
 
+def _reader(name: str, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
+    """What DuckDB scans for a table."""
+    scanned = _scanned_schema(name)
+    if name == "exchanges":
+        batches = exchange_columns.keyed(batches, scanned)
+    return pa.RecordBatchReader.from_batches(scanned, batches)
+
+
 class _View:
     """What DuckDB takes for a table (Arrow's PyCapsule interface)."""
 
-    def __init__(self, tables: CaptureTables, name: str) -> None:
+    def __init__(
+        self,
+        tables: CaptureTables,
+        names: Sequence[str],
+        schema: pa.Schema,
+        rows: Callable[[], pa.RecordBatchReader],
+    ) -> None:
+        """`names`: of the tables that the rows are made of."""
         self._tables = tables
-        self._name = name
+        self._names = names
+        self._schema = schema
+        self._rows = rows
 
     def __arrow_c_schema__(self) -> object:
-        self._tables.named[self._name] += 1
-        return _SCHEMAS[self._name].__arrow_c_schema__()
+        self._tables.named.update(self._names)
+        return self._schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        try:
-            return self._tables.reader(self._name).__arrow_c_stream__(requested_schema)
-        except OSError as error:  # no room for what is kept
-            self._tables.failure = error
-            raise
-
-
-_SCHEMAS: Final[Mapping[str, pa.Schema]] = {name: schema(name) for name in TABLES}
+        with self._tables.noted():
+            return self._rows().__arrow_c_stream__(requested_schema)

@@ -17,7 +17,9 @@ from typing import Final
 
 import pyarrow as pa
 
+from analysis import exchange_columns
 from analysis.answers import ANSWERS, Answer, Option
+from analysis.sql import name_of
 from dissector.protocol import catalog
 from dissector.protocol.notation import Direction, Field
 from dissector.tables import TABLES, Table, TableColumn
@@ -152,7 +154,12 @@ def _table(table: Table) -> str:
         for c in table.columns
     ]
     heads = ("column", "type", "unit", "meaning", "filled by")
-    return "\n".join([*lines, *_markdown(heads, rows), ""])
+    lines += [*_markdown(heads, rows), ""]
+    if table.name == "exchanges":
+        lines += ["In SQL (`sql`, `analysis.connect`) there are these, too:", ""]
+        columns = [_column(column) for column in exchange_columns.COLUMNS]
+        lines += [*_markdown(("column", "type", "unit", "meaning"), columns), ""]
+    return "\n".join(lines)
 
 
 def _filled(found: Mapping[Direction, Mapping[str, range]]) -> str:
@@ -188,6 +195,8 @@ def _answer(answer: Answer) -> str:
         f"    kafka-dissector {answer.name} CAPTURE...{options}", "",
         f"In Python, `analysis.{answer.name}(tables)`, where `tables` needs "
         f"{', '.join(f'[{name}](../tables/{name}.md)' for name in answer.tables)}.", "",
+        f"In SQL, `select * from {name_of(answer)}`"
+        f"{', with the default options' if answer.options else ''}.", "",
         head, "",
     ]  # fmt: skip
     if answer.options:

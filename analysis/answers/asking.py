@@ -12,19 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import duckdb
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from analysis.frames import frame
 from dissector.errors import DissectorError
 from dissector.tables import TABLES, TIME
 
-Tables: TypeAlias = Mapping[str, pd.DataFrame] | duckdb.DuckDBPyConnection
-Ask: TypeAlias = Callable[[str], pd.DataFrame]
+if TYPE_CHECKING:
+    import pandas as pd
+
+Tables: TypeAlias = "Mapping[str, pd.DataFrame] | duckdb.DuckDBPyConnection"
+Ask: TypeAlias = Callable[[str], "pd.DataFrame"]
 """A query in SQL to its rows, in the dtypes of `analysis.load`; sums of integers are Int64."""
 
 NTH: Final = "nth"

@@ -10,14 +10,16 @@ of their creation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pandas as pd
 import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
 from analysis.answers.common import counted, first_of, floored, ms, rows_by, shaped
 from dissector.tables import DECOMPRESSED_BATCHES, TableColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS: Final = (
     TableColumn("batches", pa.int64(), "batches produced"),

@@ -15,15 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pandas as pd
 import pyarrow as pa
 
 from analysis.answers.asking import Tables
 from analysis.frames import frame
 from dissector.errors import DissectorError
 from dissector.tables import TABLES, Table, TableColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 """Linear between the two nearest values, as NumPy, pandas and SQL's quantile_cont have them."""
@@ -147,6 +149,12 @@ SOFTWARE: Final = """(
   select connection_id, software_name || coalesce(' ' || software_version, '') as told_software
   from connections where software_name is not null)"""
 """SQL: name and version of the client's software by connection_id, where it tells them."""
+
+CLIENT: Final = TableColumn("client", pa.string(), "address of the client")
+BROKER: Final = TableColumn("broker", pa.string(), "address and port of the broker")
+SOFTWARE_OF_CLIENT: Final = TableColumn(
+    "software", pa.string(), "name and version of the client's software, where ApiVersions has it"
+)
 
 _MADE: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {

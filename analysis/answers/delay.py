@@ -14,15 +14,17 @@ was produced with acks=0 has no offset, and is in no row.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pandas as pd
 import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
 from analysis.answers.common import counted, ms, quantiles, shaped
 from dissector.errors import DissectorError
 from dissector.tables import TIME, TableColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MS: Final = pa.float64()
 

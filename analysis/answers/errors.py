@@ -8,14 +8,16 @@ start, and a retriable one that stops is mostly no more than a move of a leader.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pandas as pd
 import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
 from analysis.answers.common import counted, first_of, rows_by, shaped
 from dissector.tables import ERRORS, TIME, TableColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS: Final = (
     TableColumn("error_code", pa.int16(), "the code; the first where a group has several"),

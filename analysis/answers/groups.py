@@ -21,14 +21,16 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import groupby, pairwise
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-import pandas as pd
 import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
 from analysis.answers.common import shaped
 from dissector.tables import TIME, TableColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _TEXT: Final = pa.string()
 
@@ -84,6 +86,8 @@ class Step(NamedTuple):
 
 def groups(tables: Tables) -> pd.DataFrame:
     """The rebalances of all groups, in order of time; columns: `COLUMNS`. Needs memberships."""
+    import pandas as pd
+
     with asking(tables, ("memberships",)) as ask:
         rows, last = ask(_STEPS), ask(_HEARD)
     heard = dict(zip(last["member_id"], last["time"], strict=True))

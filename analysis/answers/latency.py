@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pandas as pd
 import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
 from analysis.answers.common import columns_of, counted, endpoint, quantiles, rows_by, shaped
 from analysis.answers.waits import WAITED, WAITS
 from dissector.tables import EXCHANGES, TableColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MS: Final = pa.float64()
 _NET: Final = "the same, net of wait; null where that is not known of any"

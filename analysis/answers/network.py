@@ -13,9 +13,8 @@ take any more, tell why a way is slow.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pandas as pd
 import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
@@ -23,6 +22,9 @@ from analysis.answers.common import counted, floored, quantiles, quoted, rows_by
 from analysis.answers.waits import WAITED
 from dissector.errors import DissectorError
 from dissector.tables import CONNECTIONS, TableColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MS, _COUNT = pa.float64(), pa.int64()
 

@@ -14,15 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pandas as pd
 import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
 from analysis.answers.common import ms, shaped
 from dissector.errors import DissectorError
 from dissector.tables import TIME, TableColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _TEXT, _COUNT = pa.string(), pa.int64()
 

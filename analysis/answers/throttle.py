@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pandas as pd
 import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
 from analysis.answers.common import counted, mapped, ms, rows_by, shaped
 from dissector.tables import EXCHANGES, TIME, TableColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS: Final = (
     TableColumn("responses", pa.int64(), "responses that tell a throttle time"),

@@ -8,15 +8,17 @@ among its requests.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pandas as pd
 import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
 from analysis.answers.common import columns_of, counted, shaped
 from analysis.answers.who import MOVERS
 from dissector.tables import PARTITIONS, TIME, TableColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS: Final = (
     *columns_of(PARTITIONS, "topic"),

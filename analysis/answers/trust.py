@@ -8,15 +8,17 @@ than the definitions, is counted and no more.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pandas as pd
 import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
 from analysis.answers.common import shaped
 from analysis.answers.unanswered import EXPLAINED
 from dissector.tables import TableColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS: Final = (
     TableColumn("flaw", pa.string(), "in what way the capture falls short"),
@@ -32,6 +34,8 @@ def trust(tables: Tables) -> pd.DataFrame:
 
     The columns are `COLUMNS`. Without connections there are only the problems.
     """
+    import pandas as pd
+
     with asking(tables, ("connections", "exchanges", "batches", "problems")) as ask:
         flaws = [ask(query) for query in _FLAWS]
         problems = ask(_PROBLEMS)

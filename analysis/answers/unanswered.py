@@ -13,15 +13,17 @@ A Produce with acks=0 wants none, and is not among them. Why:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pandas as pd
 import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
 from analysis.answers.common import counted, ms, rows_by, shaped, words
 from analysis.answers.waits import GROUP_WAITS
 from dissector.tables import EXCHANGES, TIME, TableColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS: Final = (
     TableColumn("why", pa.string(), "loss, one_sided, reset, timeout, closed or capture_end"),

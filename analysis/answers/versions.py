@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pandas as pd
 import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
 from analysis.answers.common import columns_of, counted, mapped, rows_by, shaped, words
 from dissector.tables import EXCHANGES, TIME, TableColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS: Final = (
     *columns_of(EXCHANGES, "client_id"),

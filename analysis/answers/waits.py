@@ -16,18 +16,29 @@ The latency that is left, net of these, is what the network and the broker took.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pandas as pd
+import pyarrow as pa
 
 from analysis.answers.asking import asking
 from analysis.answers.common import words
+from dissector.tables import TableColumn
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 GROUP_WAITS: Final = ("JoinGroup", "SyncGroup")
 """Their latency ends when others act: net of wait, nothing is known of it."""
 
-WAITS: Final = ("behind_ms", "poll_ms", "net_ms")
+WAIT_COLUMNS: Final = (
+    TableColumn("behind_ms", pa.float64(), "wait for earlier requests of the connection", "ms"),
+    TableColumn("poll_ms", pa.float64(), "wait by design: for data, or for other members", "ms"),
+    TableColumn("net_ms", pa.float64(), "latency excluding both waits", "ms"),
+)
 """The columns that `WAITED` has beside those of `exchanges`."""
+
+WAITS: Final = tuple(column.name for column in WAIT_COLUMNS)
+"""Their names."""
 
 WAITED: Final = f"""(
   with fetched as (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from analysis.commands.common import FORMAT_NAMES, F, Input, Output, on_capture_alone, on_output
+from analysis.answers import ANSWERS
+from analysis.commands.common import (
+    FORMAT_NAMES,
+    F,
+    Input,
+    Output,
+    allow_pandas,
+    on_capture_alone,
+    on_output,
+)
 from analysis.commands.output import TABLE, check, to_terminal, write
 from analysis.extras import needed
 
@@ -23,8 +33,11 @@ SHOWN: Final = 1000
 """Rows of a table for the eyes, at most."""
 
 
+NOT_TEXT: Final = "the query is not valid UTF-8"
+
+
 class WrongQuery(click.ClickException):
-    """As wrong as any other part of a command line, but of no help is how the command is used."""
+    """An error in the query. Unlike a usage error it does not show how the command is used."""
 
     exit_code = 2
 
@@ -37,29 +50,32 @@ def _on_output(command: F) -> F:
 @on_capture_alone
 @_on_output
 def command(source: Input, output: Output) -> None:
-    """Ask a capture in SQL.
+    """Query a capture with SQL.
 
-    The last argument is the query, if it has a blank in it and no file has this name:
+    The last argument is the query if it contains a space and is not an existing file:
 
     \b
       kafka-dissector sql kafka.pcap \\
         "select client_id, quantile_cont(latency_ms, 0.99) from exchanges group by all"
 
-    Without a query there is a prompt; or, where standard input is not a terminal, the query is
-    read from there. The language is DuckDB's, the tables those of `export`; `describe exchanges`
-    tells the columns. Times are in UTC. Only the tables that a query names are built.
+    Without a query, a prompt opens; if standard input is not a terminal, the query is read from
+    it. The SQL dialect is DuckDB's. The tables are those of `export`, and every answer is a view:
+    `select * from latency`. `describe exchanges` lists the columns of a table. Times are in UTC.
+    Only the tables that a query names are built.
     """
     source, query = _divided(source)
     check(output, source)
     if query is None and "-" in source.captures:
         raise click.UsageError("a capture from standard input needs a query")
     if query is None and not sys.stdin.isatty():
-        query = sys.stdin.read()
+        query = _read_query()
         if not query.strip():
             raise click.UsageError("no query is given, nor does standard input have one")
     if query is None and output.file is not None:
         raise click.UsageError("a file to write to needs a query")
     # Progress ends before the first row comes only where rows wait, and where an end is known.
+    if query is None or not ANSWERS.keys().isdisjoint(re.findall(r"\w+", query.lower())):
+        allow_pandas()  # an answer needs it, and so does a prompt, where one may be named later
     shows = not to_terminal(output) or (output.form == TABLE and "-" not in source.captures)
     with source.options(show_progress=shows, show_secrets=output.show_secrets) as options:
         from analysis.query import Session
@@ -77,11 +93,27 @@ def command(source: Input, output: Output) -> None:
 def _divided(source: Input) -> tuple[Input, str | None]:
     """The captures, and the query, which click takes for one of them."""
     *captures, last = source.captures
-    if len(last.split()) < 2 or Path(last).exists():
+    if len(last.split()) < 2 or _is_file(last):
         return source, None
     if not captures:
         raise click.UsageError("Missing argument 'CAPTURE...'.")
     return replace(source, captures=tuple(captures)), last
+
+
+def _is_file(argument: str) -> bool:
+    """False also for what cannot be the name of a file, such as a long query."""
+    try:
+        return Path(argument).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _read_query() -> str:
+    """Standard input, whatever the locale."""
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise WrongQuery(NOT_TEXT) from error
 
 
 def _converse(session: Session, output: Output) -> None:
@@ -102,15 +134,19 @@ def _answer(session: Session, query: str, output: Output) -> None:
     import duckdb
     import pyarrow as pa
 
-    from analysis.query import sentence
+    from analysis.query import message
 
+    try:
+        query.encode()
+    except UnicodeEncodeError as error:  # a surrogate stands for a byte that is not UTF-8
+        raise WrongQuery(NOT_TEXT) from error
     try:
         if (found := session.rows(query)) is None:
             return
         schema, batches = found
         write(_few(batches) if output.form == TABLE else batches, schema, output)
     except duckdb.Error as error:
-        raise WrongQuery(sentence(error)) from error
+        raise WrongQuery(message(error)) from error
     except pa.ArrowInvalid as error:  # such as a year that nanoseconds do not reach
         raise WrongQuery(f"{output.form} cannot have this: {error}") from error
 
