@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from errno import EEXIST
 from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO, Final, TypeAlias
@@ -93,25 +94,38 @@ FORMATS: Final[Mapping[str, Export]] = MappingProxyType(
 
 
 @contextmanager
-def output(path: Path) -> Iterator[BinaryIO]:
+def output(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
     """A file to write to, which takes the name `path` when all has gone well.
 
-    A device or a pipe of that name is written to as it is. Raises OSError.
+    A device or a pipe of that name is written to as it is. Raises OSError: FileExistsError where a
+    file would be replaced without `overwrite`.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as sink:
             yield sink
         return
+    if not overwrite and (there := taken(path)) is not None:
+        raise FileExistsError(EEXIST, os.strerror(EEXIST), str(there))
     growing = partial(path)
+    opened = growing.open("wb" if overwrite else "xb")
     try:
-        with growing.open("wb") as sink:
+        with opened as sink:
             yield sink
     except KeyboardInterrupt:
         raise
     except BaseException:
         growing.unlink(missing_ok=True)
         raise
+    if not overwrite and path.exists():  # another process was faster
+        raise FileExistsError(EEXIST, f"exists; the rows are in {growing}", str(path))
     growing.replace(growing.with_suffix(""))
+
+
+def taken(path: Path) -> Path | None:
+    """The file that `output` would replace, if there is one: complete, or still partial."""
+    if path.exists() and not path.is_file():
+        return None
+    return next((each for each in (path, partial(path)) if each.exists()), None)
 
 
 def partial(path: Path) -> Path:

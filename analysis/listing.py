@@ -1,7 +1,7 @@
 """Listings: tables without lines, that fit the screen.
 
-Where a screen is too narrow, columns that can be missed are left out, the last first; then text is
-folded. A number is never cut.
+Where a screen is too narrow, columns are left out, the least important first, and text is folded. A
+number or a time is never broken.
 """
 
 from __future__ import annotations
@@ -16,6 +16,12 @@ from rich.text import Text
 
 GAP: Final = 2
 """Blanks between columns."""
+FOLDED: Final = 20
+"""Width to which an important text may be folded before a less important column is left out."""
+
+ALWAYS: Final = 0
+OPTIONAL: Final = 1000
+"""Ranks: see `Column.rank`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,39 +31,51 @@ class Column:
     name: str
     number: bool = False
     """Stands to the right, and is not broken."""
-    optional: bool = False
-    """Can be missed."""
+    rank: int = ALWAYS
+    """Columns with a higher rank are left out first. `ALWAYS`: never. `OPTIONAL`: also where the
+    column fits only if text is folded."""
+    is_whole: bool = False
+    """Is not broken."""
 
 
 class Listing:
     """Columns and rows of cells, for rich to print."""
 
     def __init__(
-        self, columns: Sequence[Column], rows: Iterable[Sequence[Text]], *, tell: bool = False
+        self,
+        columns: Sequence[Column],
+        rows: Iterable[Sequence[Text]],
+        *,
+        hint: str = "",
+        is_wide: bool = False,
     ) -> None:
-        """`tell`: say below which columns are left out."""
+        """`hint`: say below which columns are left out, and this. `is_wide`: leave out and fold
+        nothing; the lines may be longer than the screen is wide."""
         self._columns = columns
         self._rows = list(rows)
-        self._tell = tell
+        self._hint = hint
+        self._is_wide = is_wide
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
         widths = self._widths()
         shown = self._shown(widths, options.max_width)
         for index in shown:
-            column = self._columns[index]
-            if column.number:
-                table.add_column(
-                    column.name, justify="right", no_wrap=True, min_width=widths[index]
-                )
-            else:
-                table.add_column(column.name, overflow="fold")
+            column, width = self._columns[index], widths[index]
+            is_whole = self._is_wide or not self._is_text(index)
+            table.add_column(
+                column.name,
+                justify="right" if column.number else "left",
+                no_wrap=is_whole,
+                overflow="fold",
+                min_width=width if is_whole else min(width, FOLDED // 2),
+            )
         for row in self._rows:
             table.add_row(*(row[index] for index in shown))
         yield table
-        missed = [column.name for i, column in enumerate(self._columns) if i not in shown]
-        if self._tell and missed:
-            yield Text(f"no room for {', '.join(missed)}", "dim")
+        hidden = [column.name for i, column in enumerate(self._columns) if i not in shown]
+        if self._hint and hidden:
+            yield Text(f"Hidden (terminal too narrow): {', '.join(hidden)}; {self._hint}", "dim")
 
     def _widths(self) -> list[int]:
         heads = [Text(column.name) for column in self._columns]
@@ -67,10 +85,22 @@ class Listing:
 
     def _shown(self, widths: Sequence[int], room: int) -> list[int]:
         """Indexes of the columns that are shown."""
-        shown = list(range(len(widths)))
-        for index in reversed(shown):
-            if sum(widths[each] + GAP for each in shown) - GAP <= room:
-                break
-            if self._columns[index].optional:
-                shown.remove(index)
-        return shown
+        places = range(len(widths))
+        if self._is_wide:
+            return list(places)
+        shown: list[int] = []
+        for index in sorted(places, key=lambda index: self._columns[index].rank):
+            rank = self._columns[index].rank
+            needed = [
+                widths[each] + GAP if rank >= OPTIONAL else self._least(widths, each) + GAP
+                for each in (*shown, index)
+            ]
+            if rank == ALWAYS or sum(needed) - GAP <= room:
+                shown.append(index)
+        return sorted(shown)
+
+    def _least(self, widths: Sequence[int], index: int) -> int:
+        return min(widths[index], FOLDED) if self._is_text(index) else widths[index]
+
+    def _is_text(self, index: int) -> bool:
+        return not (self._columns[index].number or self._columns[index].is_whole)

@@ -1,12 +1,12 @@
-"""Any rows on a screen, for the eyes: fewer digits than in the data, and what has no room left out.
+"""Any rows on a screen, for people: fewer digits than in the data, and columns that fit.
 
-Numbers have no separators, so that an id or a packet number can be copied. Of times the day is said
-once, where they are all of one.
+Numbers have no separators, so that an id or a packet number can be copied. If all times are of one
+day, the day stands below the table. The vertical form has a line for each value, in full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,35 +14,67 @@ import pyarrow.compute as pc
 from rich.console import RenderableType
 from rich.text import Text
 
-from analysis.listing import Column, Listing
+from analysis.listing import ALWAYS, OPTIONAL, Column, Listing
 from analysis.terminal import printable, time_text
 
 DAY: Final = 10
 """Characters of a day, as `time_text` writes it."""
+HINT: Final = "use --wide, --vertical or --columns"
 
 
-def screen(rows: pa.Table) -> Iterator[RenderableType]:
-    """The parts of the screen."""
+def screen(
+    rows: pa.Table,
+    essential: Sequence[str] = (),
+    useful: Sequence[str] = (),
+    *,
+    is_wide: bool = False,
+) -> Iterator[RenderableType]:
+    """The parts of the screen.
+
+    `essential`: columns that a narrow screen hides last; `useful`: those that it hides before them;
+    both with the most important first. `is_wide`: all columns, whatever the width.
+    """
     if not len(rows):
         yield Text("No rows.", "dim")
         return
     days = _days(rows)
     from_day = DAY + 1 if len(days) == 1 else 0
+    ranks = {name: rank for rank, name in enumerate(useful, OPTIONAL)}
+    ranks |= {name: rank for rank, name in enumerate(essential, ALWAYS + 1)}
+    last = OPTIONAL + len(useful)
     columns = [
-        Column(field.name, number=_is_number(field.type), optional=index > 0)
+        Column(
+            field.name,
+            number=_is_number(field.type),
+            is_whole=pa.types.is_timestamp(field.type),
+            rank=ranks.get(field.name, last) if index else ALWAYS,
+        )
         for index, field in enumerate(rows.schema)
     ]
     texts = [_cells(column, from_day) for column in rows.columns]
-    yield Listing(columns, zip(*texts, strict=True), tell=True)
+    yield Listing(columns, zip(*texts, strict=True), hint=HINT, is_wide=is_wide)
     if from_day:
         yield Text(f"times of {days.pop()}, UTC", "dim")
 
 
-def _cells(column: pa.ChunkedArray, from_day: int) -> list[Text]:
+def vertical(rows: pa.Table) -> Iterator[RenderableType]:
+    """The parts of a screen with a line for each value."""
+    if not len(rows):
+        yield Text("No rows.", "dim")
+        return
+    columns = [_cells(column, digits=9) for column in rows.columns]
+    width = max(map(len, rows.column_names))
+    for index, row in enumerate(zip(*columns, strict=True)):
+        yield Text(f"{'' if not index else chr(10)}row {index + 1} of {len(rows)}", "dim")
+        for name, value in zip(rows.column_names, row, strict=True):
+            yield Text.assemble((f"  {printable(name):<{width}}  ", "dim"), value)
+
+
+def _cells(column: pa.ChunkedArray, from_day: int = 0, digits: int = 3) -> list[Text]:
     text: Callable[[Any], str] = str
     if pa.types.is_timestamp(column.type):
         column = _ns(column)
-        text = lambda ns: time_text(ns, 3)[from_day:]  # noqa: E731
+        text = lambda ns: time_text(ns, digits)[from_day:]  # noqa: E731
     elif pa.types.is_floating(column.type):
         text = "{:.3f}".format
     elif pa.types.is_list(column.type):

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from analysis.listing import Column, Listing
+from analysis.listing import OPTIONAL, Column, Listing
 from analysis.summary import LONG_POLLS, Summary, Totals
 from analysis.terminal import counted, duration_text, printable, size_text, span_text, time_text
 
@@ -119,8 +119,8 @@ def _errors(summary: Summary, totals: Totals) -> Iterator[RenderableType]:
             Column("error"),
             Column("API"),
             Column("topic"),
-            Column("from", optional=True),
-            Column("to", optional=True),
+            Column("from", rank=OPTIONAL),
+            Column("to", rank=OPTIONAL),
         ),
         summary.errors(),
         lambda row: (
@@ -139,7 +139,7 @@ def _throttled(summary: Summary) -> Iterator[RenderableType]:
             Column("count", number=True),
             Column("client id"),
             Column("API"),
-            Column("total ms", number=True, optional=True),
+            Column("total ms", number=True, rank=OPTIONAL),
             Column("longest ms", number=True),
         ),
         summary.throttled(),
@@ -159,8 +159,8 @@ def _unanswered(summary: Summary, totals: Totals) -> Iterator[RenderableType]:
             Column("count", number=True),
             Column("client id"),
             Column("API"),
-            Column("from", optional=True),
-            Column("to", optional=True),
+            Column("from", rank=OPTIONAL),
+            Column("to", rank=OPTIONAL),
         ),
         summary.unanswered(),
         lambda row: (
@@ -176,8 +176,8 @@ def _rebalances(summary: Summary, totals: Totals) -> Iterator[RenderableType]:
             Column("count", number=True),
             Column("group"),
             Column("type"),
-            Column("from", optional=True),
-            Column("to", optional=True),
+            Column("from", rank=OPTIONAL),
+            Column("to", rank=OPTIONAL),
         ),
         summary.rebalances(),
         lambda row: (
@@ -192,8 +192,8 @@ def _clients(summary: Summary) -> Iterator[RenderableType]:
         (
             Column("client id"),
             Column("software"),
-            Column("address", optional=True),
-            Column("connections", number=True, optional=True),
+            Column("address", rank=OPTIONAL),
+            Column("connections", number=True, rank=OPTIONAL),
             Column("requests", number=True),
             Column("errors", number=True),
         ),
@@ -219,7 +219,7 @@ def _requests(summary: Summary) -> Iterator[RenderableType]:
             Column("version", number=True),
             Column("requests", number=True),
             Column("errors", number=True),
-            Column("throttled", number=True, optional=True),
+            Column("throttled", number=True, rank=OPTIONAL),
             Column("p50 ms", number=True),
             Column("p99 ms", number=True),
             Column("max ms", number=True),
@@ -250,7 +250,7 @@ def _unread(summary: Summary, totals: Totals, command: Command) -> Iterator[Rend
             (
                 Column("count", number=True),
                 Column("bytes", number=True),
-                Column("stage", optional=True),
+                Column("stage", rank=OPTIONAL),
                 Column("kind"),
                 Column("the first of them"),
             ),

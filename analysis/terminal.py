@@ -8,6 +8,10 @@ end of a line.
 
 from __future__ import annotations
 
+import os
+import shlex
+import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -76,14 +80,63 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def write(parts: Iterable[RenderableType]) -> None:
-    """Write to standard output, as wide as the terminal is."""
+def write(parts: Iterable[RenderableType], *, pager: bool = False, is_wide: bool = False) -> None:
+    """Write to standard output, as wide as the terminal is.
+
+    `pager`: show on a terminal what is longer than its screen in the user's pager. `is_wide`: lines
+    may be longer than the terminal is wide.
+    """
     from rich.console import Console
 
-    if sys.stdout.isatty():
-        _write(Console(markup=False, highlight=False, emoji=False), parts)
-    else:
+    if not sys.stdout.isatty():
         sys.stdout.write(plain(parts))
+        return
+    console = Console(markup=False, highlight=False, emoji=False)
+    if not (pager or is_wide):
+        _write(console, parts)
+        return
+    wide = Console(
+        markup=False, highlight=False, emoji=False, width=PIPE_WIDTH if is_wide else None,
+    )  # fmt: skip
+    with wide.capture() as captured:
+        _write(wide, parts)
+    text = "".join(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1])
+    if not (pager and _is_too_large(text, is_wide) and _paged(text, is_wide)):
+        sys.stdout.write(text)
+
+
+def _is_too_large(text: str, is_wide: bool) -> bool:
+    """Whether the text is too large for the screen; False where the terminal has no known size."""
+    from rich.text import Text
+
+    width, height = os.get_terminal_size(sys.stdout.fileno())
+    if not (width and height):
+        return False
+    lengths = [Text.from_ansi(line).cell_len for line in text.splitlines()]
+    if is_wide and max(lengths, default=0) > width:
+        return True
+    return sum(max(-(-length // width), 1) for length in lengths) >= height
+
+
+def _paged(text: str, is_wide: bool) -> bool:
+    """Show the text in the pager that PAGER names, else in less; False where there is none."""
+    command = shlex.split(os.environ.get("PAGER", "less"))
+    if not command or command == ["cat"] or os.environ.get("TERM", "dumb") == "dumb":
+        return False
+    # As git does: quit if it fits, show colours, leave the text on the screen. S: scroll sideways.
+    environment = {"LESS": "FRSX" if is_wide else "FRX"} | os.environ
+    try:
+        pager = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+    except OSError:
+        return False
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the pager
+    try:
+        pager.communicate(text.encode(errors="backslashreplace"))
+    except BrokenPipeError:  # the reader has seen enough
+        pager.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return True
 
 
 def plain(parts: Iterable[RenderableType]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -11,13 +10,15 @@ import click
 from analysis.answers import Answer, Option
 from analysis.commands.common import (
     FORMAT_NAMES,
+    TABLE,
     Input,
     Output,
     allow_pandas,
     on_capture,
     on_output,
+    words,
 )
-from analysis.commands.output import TABLE, check, to_terminal, write
+from analysis.commands.output import check, check_columns, to_terminal, write
 
 NOTHING: Final = (
     "No Kafka request or response was found. If a broker listens on another port than 9092, and "
@@ -44,7 +45,7 @@ def _option(option: Option) -> Any:
     name, default = f"--{option.name.replace('_', '-')}", option.default
     if isinstance(default, tuple):
         return click.option(
-            name, option.name, multiple=True, default=default, callback=_words, metavar="COLUMN",
+            name, option.name, multiple=True, default=default, callback=words, metavar="COLUMN",
             help=f"{option.meaning}; may be repeated.  [default: {', '.join(default)}]",
         )  # fmt: skip
     kind = click.IntRange(0) if isinstance(default, int) else type(default)
@@ -52,11 +53,6 @@ def _option(option: Option) -> Any:
         name, option.name, type=kind, default=default, show_default=True,
         help=f"{option.meaning}.",
     )  # fmt: skip
-
-
-def _words(_: click.Context, __: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
-    """``--by client_id,api`` is ``--by client_id --by api``."""
-    return tuple(word.strip() for each in given for word in each.split(","))
 
 
 def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any]) -> None:
@@ -69,13 +65,17 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
 
     ask, names = partial(answer.function, **options), answer.tables
     try:
-        ask(no_tables(names))  # a wrong option is told before a large capture is read
+        # A wrong option is an error before a large capture is read.
+        columns = [str(name) for name in ask(no_tables(names))]
     except DissectorError as error:
         raise click.UsageError(str(error)) from error
+    check_columns(columns, output)
     with source.stored(names, show_progress=not to_terminal(output)) as sql:
         rows = pa.Table.from_pandas(ask(sql), preserve_index=False)
         if not len(rows):
             empty = "exchanges" in names and not sql.sql("from exchanges limit 1").fetchall()
-            click.echo(NOTHING if empty else "None in this capture.", err=True)
+            click.echo(NOTHING if empty else f"No {answer.rows} in this capture.", err=True)
     if len(rows) or output.form != TABLE or output.file:
-        write(rows.to_batches(), rows.schema, output)
+        # What a user groups by belongs to the answer.
+        essential = (*options.get("by", ()), *answer.essential)
+        write(rows.to_batches(), rows.schema, output, essential, answer.useful)

@@ -42,6 +42,13 @@ TABLE_NAMES: Final = (
     "decompressed_batches",
 )
 FORMAT_NAMES: Final = ("jsonl", "csv", "parquet", "arrow")
+TABLE: Final = "table"
+"""The format for people, which needs all rows before it can write the first."""
+FORMAT_OF_SUFFIX: Final = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet",
+    ".pq": "parquet", ".arrow": "arrow", ".arrows": "arrow",
+}  # fmt: skip
+"""What the name of an output file says of its format."""
 
 DEFAULT_MEMORY: Final = 512
 """MB; as in `dissector`."""
@@ -187,7 +194,15 @@ class Output:
 
     form: str
     file: Path | None
-    show_secrets: bool
+    overwrite: bool = False
+    show_secrets: bool = False
+    columns: tuple[str, ...] = ()
+    """Names of the columns to write, in this order; empty: all."""
+    is_wide: bool = False
+    """A table has all columns, whatever the width of the terminal."""
+    is_vertical: bool = False
+    """A table has a line for each value."""
+    pager: bool = True
 
 
 def on_output(command: F, forms: Sequence[str] = FORMAT_NAMES, secrets: bool = True) -> F:
@@ -197,23 +212,80 @@ def on_output(command: F, forms: Sequence[str] = FORMAT_NAMES, secrets: bool = T
     """
 
     @wraps(command)
-    def run(form: str, file: Path | None, show_secrets: bool = False, **given: Any) -> Any:
-        return command(output=Output(form, file, show_secrets), **given)
+    def run(
+        form: str | None, file: Path | None, overwrite: bool, columns: tuple[str, ...],
+        show_secrets: bool = False, is_wide: bool = False, is_vertical: bool = False,
+        no_pager: bool = False, **given: Any,
+    ) -> Any:  # fmt: skip
+        output = Output(
+            _form(form, file, forms), file, overwrite, show_secrets, columns, is_wide, is_vertical,
+            not no_pager,
+        )  # fmt: skip
+        if output.form != TABLE and (is_wide or is_vertical):
+            raise click.UsageError(f"--wide and --vertical are for tables, not for {output.form}")
+        return command(output=output, **given)
 
     if secrets:
         run = click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS)(run)
-    for option in (
-        click.option(
-            "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path),
-            metavar="FILE", help="Write to a file, which takes this name when it is complete.",
-        ),
-        click.option(
-            "--format", "form", type=click.Choice(forms), default=forms[0],
-            show_default=True, help="How to write it.",
-        ),
-    ):  # fmt: skip
+    for option in (*(_TABLE_OPTIONS if TABLE in forms else ()), *_output_options(forms)):
         run = option(run)
     return cast(F, run)
+
+
+def _form(form: str | None, file: Path | None, forms: Sequence[str]) -> str:
+    """The format that is asked for, or that the name of the file says, or the default."""
+    named = FORMAT_OF_SUFFIX.get(file.suffix.lower()) if file else None
+    if form is not None and named not in (None, form):
+        raise click.UsageError(f"--format {form} contradicts the name {file}, which says {named}")
+    return form or named or forms[0]
+
+
+def _output_options(forms: Sequence[str]) -> tuple[Callable[[F], F], ...]:
+    return (
+        click.option(
+            "--columns", metavar="COLUMN,...", multiple=True, callback=words,
+            help="Write only these columns, in this order.",
+        ),
+        on_overwrite,
+        click.option(
+            "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path),
+            metavar="FILE", help="Write to FILE, which has this name only once it is complete.",
+        ),
+        click.option(
+            "--format", "form", type=click.Choice(forms),
+            help=f"Format of the output.  [default: by the suffix of FILE, else {forms[0]}]",
+        ),
+    )  # fmt: skip
+
+
+def on_overwrite(command: F) -> F:
+    """The option of commands that write a file."""
+    return click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")(command)
+
+
+def on_pager(command: F) -> F:
+    """The option of commands that print text to read."""
+    return click.option(
+        "--no-pager", is_flag=True,
+        help="Do not show long output in a pager (PAGER, else less).",
+    )(command)  # fmt: skip
+
+
+_TABLE_OPTIONS: Final = (
+    on_pager,
+    click.option(
+        "--vertical", "is_vertical", is_flag=True, help="Print a line for each value of a row."
+    ),
+    click.option(
+        "--wide", "is_wide", is_flag=True,
+        help="Print all columns, even if they are wider than the terminal.",
+    ),
+)  # fmt: skip
+
+
+def words(_: click.Context, __: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
+    """``--by client_id,api`` is ``--by client_id --by api``."""
+    return tuple(word.strip() for each in given for word in each.split(","))
 
 
 class NoPandas(MetaPathFinder):

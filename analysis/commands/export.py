@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from analysis.commands.common import TABLE_NAMES, Input, Output, on_capture, on_output
-from analysis.commands.output import check, to_terminal, write
+from analysis.commands.output import check, check_columns, to_terminal, write
 
 
 @click.command("export")
@@ -19,7 +19,7 @@ def command(source: Input, table: str, output: Output) -> None:
     """Write the rows of a table.
 
     Rows come out while the capture is read. Times are ISO 8601 in UTC with nanoseconds, bytes are
-    base64; lists in csv are JSON. In the place of a secret stands [redacted].
+    base64; lists in csv are JSON. Credentials are shown as [redacted].
     """
     write_table(source, table, output)
 
@@ -29,6 +29,7 @@ def write_table(source: Input, table: str, output: Output) -> None:
     check(output, source)
     from dissector.tables import TABLES
 
+    check_columns(TABLES[table].schema.names, output)
     with source.opened(
         show_progress=not to_terminal(output), show_secrets=output.show_secrets
     ) as capture:

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from analysis.commands.common import Input, Output
+from analysis.commands.common import TABLE, Input, Output
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 BINARY_FORMATS: Final = ("parquet", "arrow")
-TABLE: Final = "table"
-"""The format for the eyes, which needs all rows before it can write the first."""
 
 
 def to_terminal(output: Output) -> bool:
@@ -30,15 +28,42 @@ def check(output: Output, source: Input) -> None:
         raise click.UsageError(f"{output.form} is not for a terminal: use -o FILE, or a pipe")
     if output.file is not None and output.file.exists() and _is_among(output.file, source.captures):
         raise click.UsageError(f"{output.file} is the input")
+    if output.file is not None and not output.overwrite:
+        from analysis.export import taken
+
+        if (there := taken(output.file)) is not None:
+            raise click.UsageError(f"{there} exists: pass --overwrite to replace it")
 
 
-def write(batches: Iterable[pa.RecordBatch], schema: pa.Schema, output: Output) -> None:
-    """Write the rows, as and where it was asked for."""
+def check_columns(names: Sequence[str], output: Output) -> None:
+    """Raises click.UsageError for `--columns` that are not among `names`, or repeated."""
+    for name in output.columns:
+        if name not in names:
+            raise click.UsageError(f"no column {name!r}; there are: {', '.join(names)}")
+    if len(set(output.columns)) < len(output.columns):
+        raise click.UsageError("--columns names a column twice")
+
+
+def write(
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    output: Output,
+    essential: Sequence[str] = (),
+    useful: Sequence[str] = (),
+) -> None:
+    """Write the rows, as and where `output` says; `essential` and `useful`: see `Answer`."""
     from analysis import export
     from analysis.text import without_controls
 
+    if output.columns:
+        import pyarrow as pa
+
+        check_columns(schema.names, output)
+        schema = pa.schema([schema.field(name) for name in output.columns])
+        batches = (batch.select(output.columns) for batch in batches)
+        essential = output.columns
     if output.form == TABLE:
-        _write_listing(batches, schema, output.file)
+        _write_listing(batches, schema, output, essential, useful)
         return
     form = export.FORMATS[output.form]
     if output.file is None:
@@ -47,24 +72,33 @@ def write(batches: Iterable[pa.RecordBatch], schema: pa.Schema, output: Output) 
         form(batches, schema, sys.stdout.buffer)
         return
     try:
-        with export.output(output.file) as sink:
+        with export.output(output.file, overwrite=output.overwrite) as sink:
             form(batches, schema, sink)
     except KeyboardInterrupt:
         click.echo(f"{export.partial(output.file)} has the rows up to here.", err=True)
         raise
 
 
-def _write_listing(batches: Iterable[pa.RecordBatch], schema: pa.Schema, file: Path | None) -> None:
+def _write_listing(
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    output: Output,
+    essential: Sequence[str],
+    useful: Sequence[str],
+) -> None:
     import pyarrow as pa
 
-    from analysis import export, terminal
-    from analysis.rows_view import screen
+    from analysis import export, rows_view, terminal
 
-    parts = screen(pa.Table.from_batches(batches, schema))
-    if file is None:
-        terminal.write(parts)
+    rows = pa.Table.from_batches(batches, schema)
+    if output.is_vertical:
+        parts = rows_view.vertical(rows)
+    else:
+        parts = rows_view.screen(rows, essential, useful, is_wide=output.is_wide)
+    if output.file is None:
+        terminal.write(parts, pager=output.pager, is_wide=output.is_wide)
         return
-    with export.output(file) as sink:
+    with export.output(output.file, overwrite=output.overwrite) as sink:
         sink.write(terminal.plain(parts).encode())
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from analysis.commands.common import SHOW_SECRETS, Input, on_capture_alone
+from analysis.commands.common import SHOW_SECRETS, Input, on_capture_alone, on_pager
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from dissector.exchange import Exchange
 
 CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
@@ -33,6 +35,7 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
     "--limit", type=click.IntRange(1), default=10, show_default=True, help="How many at most."
 )
 @click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS)
+@on_pager
 def command(
     source: Input,
     packet: int | None,
@@ -41,6 +44,7 @@ def command(
     only: str | None,
     limit: int,
     show_secrets: bool,
+    no_pager: bool,
 ) -> None:
     """Show exchanges as trees: offset, field, value.
 
@@ -60,11 +64,19 @@ def command(
     with source.opened() as capture:
         # One more than asked for, to know whether there are more.
         chosen = list(islice(filter(is_chosen, capture.exchanges()), limit + 1))
-    for index, exchange in enumerate(chosen[:limit]):
-        if index:
-            click.echo()
-        write(tree(exchange, secrets=show_secrets))
+    trees = (tree(exchange, secrets=show_secrets) for exchange in chosen[:limit])
+    write((part for each in _apart(trees) for part in each), pager=not no_pager)
     if not chosen:
         click.echo("No such exchange is in the capture.", err=True)
     elif len(chosen) > limit:
-        click.echo("There are more: --limit shows them.", err=True)
+        click.echo(f"Showing the first {limit:,}; raise --limit for more.", err=True)
+
+
+def _apart(
+    trees: Iterable[Iterable[RenderableType]],
+) -> Iterator[Iterable[RenderableType]]:
+    """The trees, with an empty line between two."""
+    for index, each in enumerate(trees):
+        if index:
+            yield ("",)
+        yield each

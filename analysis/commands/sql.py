@@ -14,6 +14,7 @@ import click
 from analysis.answers import ANSWERS
 from analysis.commands.common import (
     FORMAT_NAMES,
+    TABLE,
     F,
     Input,
     Output,
@@ -21,7 +22,7 @@ from analysis.commands.common import (
     on_capture_alone,
     on_output,
 )
-from analysis.commands.output import TABLE, check, to_terminal, write
+from analysis.commands.output import check, to_terminal, write
 from analysis.extras import needed
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from analysis.query import Session
 
 SHOWN: Final = 1000
-"""Rows of a table for the eyes, at most."""
+"""Rows of a table for people, at most."""
 
 
 NOT_TEXT: Final = "the query is not valid UTF-8"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
-from analysis.commands.common import Input, on_capture
+from analysis.commands.common import Input, on_capture, on_pager
 
 
 @click.command("summary")
 @on_capture
-def command(source: Input) -> None:
+@on_pager
+def command(source: Input, no_pager: bool) -> None:
     """Show what is in a capture, what is wrong first."""
     from analysis.summary import Summary
     from analysis.summary_view import screen
@@ -18,4 +19,4 @@ def command(source: Input) -> None:
     found = Summary()
     with source.opened() as capture:
         found.read(capture.stream(Summary.TABLES))
-    write(screen(found, source.name, capture.packets, source.again))
+    write(screen(found, source.name, capture.packets, source.again), pager=not no_pager)

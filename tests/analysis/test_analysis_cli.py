@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import textwrap
 import time
 from collections.abc import Sequence
@@ -37,11 +40,16 @@ def run(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProc
     )  # fmt: skip
 
 
-def on_terminal(*arguments: str) -> tuple[int, str]:
+def on_terminal(
+    *arguments: str, width: int = 0, height: int = 0, pager: str | None = None
+) -> tuple[int, str]:
     """Run with both outputs on a terminal; the exit status, and what came."""
     pid, terminal = pty.fork()
     if not pid:
         os.chdir(ROOT)
+        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+        if pager is not None:
+            os.environ["PAGER"] = pager
         os.environ.pop("NO_COLOR", None)
         os.environ["TERM"] = "xterm"
         os.execv(COMMAND[0], [*COMMAND, *arguments])
@@ -180,7 +188,7 @@ def test_show_says_when_there_is_nothing_or_more(
     assert capsys.readouterr().err == "No such exchange is in the capture.\n"
     made(exchanges=[exchange(), exchange()])
     assert main(["show", "x.pcap", "--limit", "1"]) == 0
-    assert capsys.readouterr().err == "There are more: --limit shows them.\n"
+    assert capsys.readouterr().err == "Showing the first 1; raise --limit for more.\n"
 
 
 def test_a_summary_in_a_pipe_is_plain_text() -> None:
@@ -208,6 +216,55 @@ def test_a_summary_on_a_terminal_has_colour() -> None:
     assert status == 0
     assert "\x1b[1m" in text
     assert "Requests" in text
+
+
+PAGER = f"{sys.executable} -c 'import sys; print(\"PAGED\", len(sys.stdin.readlines()))'"
+QUOTAS = str(ROOT / "captures" / "kafka-4-quotas.pcap.zst")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "height", "is_paged"),
+    [
+        (["summary", QUOTAS], 24, True),
+        (["summary", QUOTAS], 200, False),
+        (["summary", QUOTAS], 0, False),  # a terminal that does not know its size
+        (["summary", "--no-pager", QUOTAS], 24, False),
+        (["latency", QUOTAS], 10, True),
+        (["latency", QUOTAS], 100, False),
+        (["latency", "--wide", QUOTAS], 100, True),  # for its width
+        (["sql", QUOTAS, "select range from range(100)"], 24, True),
+        (["show", QUOTAS], 24, True),
+        (["export", QUOTAS], 24, False),  # rows that come while the capture is read
+    ],
+)
+def test_what_is_longer_than_the_screen_goes_to_the_pager(
+    arguments: list[str], height: int, is_paged: bool
+) -> None:
+    status, text = on_terminal(*arguments, width=100 if height else 0, height=height, pager=PAGER)
+    assert status == 0
+    assert ("PAGED" in text) == is_paged
+
+
+@pytest.mark.parametrize("pager", ["", "cat", "no-such-program --at all", "true"])
+def test_a_pager_that_is_none_loses_nothing(pager: str) -> None:
+    status, text = on_terminal("latency", QUOTAS, width=100, height=10, pager=pager)
+    assert status == 0
+    assert ("BrokerHeartbeat" in text) == (pager != "true")
+
+
+def test_a_pipe_is_never_paged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENVIRONMENT, "PAGER", PAGER)
+    assert b"PAGED" not in run("summary", QUOTAS).stdout
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_wide_tables_are_whole(width: int) -> None:
+    arguments = ("network", QUOTAS)
+    _, narrow = on_terminal(*arguments, width=width, height=500, pager="cat")
+    _, wide = on_terminal(*arguments, "--wide", width=width, height=500, pager="cat")
+    assert "Hidden (terminal too narrow): " in narrow
+    assert "Hidden" not in wide
+    assert "client_zero_windows" in wide.splitlines()[0]
 
 
 @pytest.mark.parametrize("table", ["exchanges", "errors", "connections", "topics", "problems"])

@@ -103,22 +103,102 @@ def test_what_cannot_be_read_is_one_sentence(
     assert len(said.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", ["latency", "errors", "unanswered", "versions", "topology"])
 @pytest.mark.parametrize(
-    ("rows", "sentence"), [([], "No Kafka request"), ([exchange(latency_ms=None)], "None in this")]
+    ("name", "sentence"),
+    [
+        ("latency", "No latencies in this capture.\n"),
+        ("throttle", "No throttled responses in this capture.\n"),
+        ("unanswered", "No unanswered requests in this capture.\n"),
+        ("versions", "No requests in versions that Kafka 4.0 removed in this capture.\n"),
+    ],
 )
-def test_a_capture_without_it_says_so(
-    name: str,
-    rows: list[dict[str, object]],
-    sentence: str,
-    made: Make,
-    capsys: pytest.CaptureFixture[str],
+def test_a_capture_without_it_names_what_is_not_there(
+    name: str, sentence: str, made: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made(exchanges=rows, connections=[connection()])
+    made(exchanges=[exchange(latency_ms=None)], connections=[connection()])
     assert main([name, "x.pcap"]) == 0
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith(sentence)
+    assert capsys.readouterr() == ("", sentence)
+    made(exchanges=[], connections=[connection()])
+    assert main([name, "x.pcap"]) == 0
+    assert capsys.readouterr().err.startswith("No Kafka request")
+
+
+MAGIC = {"parquet": b"PAR1", "arrow": b"\xff\xff\xff\xff", "csv": b'"', "jsonl": b'{"'}
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("x.parquet", "parquet"), ("x.CSV", "csv"), ("x.jsonl", "jsonl"), ("x.arrow", "arrow")],
+)
+@pytest.mark.parametrize(
+    "command",
+    [["throttle", QUOTAS], ["export", QUOTAS], ["records", QUOTAS], ["sql", QUOTAS, "from topics"]],
+    ids=lambda command: command[0],
+)
+def test_the_name_of_the_file_is_its_format(
+    command: list[str], name: str, form: str, tmp_path: Path
+) -> None:
+    named, asked = tmp_path / name, tmp_path / "asked"
+    assert main([*command, "-o", str(named)]) == 0
+    assert main([*command, "-o", str(asked), "--format", form]) == 0
+    assert named.read_bytes() == asked.read_bytes()
+    assert named.read_bytes().startswith(MAGIC[form])
+
+
+def test_a_format_that_contradicts_the_name_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.parquet"
+    assert main(["export", QUOTAS, "-o", str(path), "--format", "csv"]) == 2
+    assert "--format csv contradicts" in capsys.readouterr().err
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["export", QUOTAS, "-o"],
+        ["records", QUOTAS, "-o"],
+        ["errors", QUOTAS, "-o"],
+        ["sql", QUOTAS, "select 1 as n", "-o"],
+        ["report", QUOTAS, "-o"],
+    ],
+    ids=lambda command: command[0],
+)
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.partial"])
+def test_a_file_is_replaced_only_where_that_is_wanted(
+    command: list[str], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = tmp_path / name
+    there.write_bytes(b"precious")
+    path = tmp_path / "x.csv"
+    assert main([*command, str(path)]) == 2
+    assert f"{there} exists: pass --overwrite to replace it" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"precious"]
+    assert main([*command, str(path), "--overwrite"]) == 0
+    assert [each.name for each in tmp_path.iterdir()] == ["x.csv"]
+    assert path.read_bytes() != b"precious"
+
+
+def test_columns_are_chosen_and_ordered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.csv"
+    arguments = ["throttle", QUOTAS, "--columns", "total_ms,client_id", "-o", str(path)]
+    assert main(arguments) == 0
+    assert path.read_text().splitlines()[0] == '"total_ms","client_id"'
+    assert main(["throttle", "missing.pcap", "--columns", "nonsense"]) == 2
+    assert "no column 'nonsense'; there are: client_id" in capsys.readouterr().err
+    assert main(["export", "missing.pcap", "--columns", "api,api"]) == 2
+
+
+def test_the_vertical_form_has_a_line_for_each_value(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["throttle", QUOTAS, "--vertical"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    expected = analysis.throttle(capture("kafka-4-quotas"))
+    assert lines[0] == f"row 1 of {len(expected)}"
+    assert [line.split()[0] for line in lines[1 : 1 + len(expected.columns)]] == list(expected)
+    assert lines[1].split() == ["client_id", expected["client_id"][0]]
 
 
 def test_what_comes_from_the_wire_moves_no_cursor(

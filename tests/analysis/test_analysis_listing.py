@@ -1,0 +1,73 @@
+"""Listings keep what answers the question, whatever the width of the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+from answering import capture
+from rich.console import Console
+
+from analysis.answers import ANSWERS
+from analysis.rows_view import screen
+
+NAMES = ("kafka-4-followed", "kafka-4-errors", "kafka-4-net-loss", "kafka-3-java-0-10")
+MUST = {
+    "errors": ["error", "count"],
+    "network": ["client_id", "broker", "broker_p50_ms", "network_percent"],
+    "versions": ["client_id", "api", "breaks"],
+    "groups": ["group_id", "trigger", "reason"],
+    "producers": ["producer_id", "gaps", "refused", "fenced"],
+    "latency": ["api", "count", "net_p50_ms", "net_p99_ms"],
+    "lag": ["group_id", "topic", "partition", "lag"],
+    "throttle": ["client_id", "api", "total_ms", "longest_ms"],
+    "leadership": ["topic", "partition", "leader_before", "leader"],
+}
+"""Columns without which the question is not answered."""
+
+
+def printed(name: str, recording: str, width: int) -> list[str]:
+    answer = ANSWERS[name]
+    rows = answer.function(capture(recording, answer.tables))
+    table = pa.Table.from_pandas(rows, preserve_index=False)
+    by = [each for option in answer.options if option.name == "by" for each in option.default]
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        for part in screen(table, (*by, *answer.essential), answer.useful):
+            console.print(part)
+    return captured.get().splitlines()
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("recording", NAMES)
+@pytest.mark.parametrize("width", [80, 120, 10_000])
+def test_an_answer_fits_and_keeps_its_columns(name: str, recording: str, width: int) -> None:
+    lines = printed(name, recording, width)
+    if lines == ["No rows."]:
+        return
+    assert all(len(line) <= width for line in lines)
+    heads = lines[0].split()
+    assert set(MUST.get(name, [])) <= set(heads)
+    hidden = hidden_columns(lines)
+    columns = [field for field in heads if field in hidden]
+    assert columns == []
+    assert len(heads) + len(hidden) == len(printed(name, recording, 10_000)[0].split())
+
+
+def hidden_columns(lines: Sequence[str]) -> list[str]:
+    text = " ".join(" ".join(lines).split())
+    _, _, text = text.partition("Hidden (terminal too narrow): ")
+    names, _, hint = text.partition("; ")
+    assert not names or hint.startswith("use --wide")
+    return names.split(", ") if names else []
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=list(ANSWERS))
+def test_what_an_answer_calls_essential_is_a_column_of_it(answer: object) -> None:
+    each = ANSWERS[answer.name]  # type: ignore[attr-defined]
+    variants = (each.columns, *each.other_columns.values())
+    by = [name for option in each.options if option.name == "by" for name in option.default]
+    declared = {column.name for columns in variants for column in columns} | set(by)
+    assert {*each.essential, *each.useful} <= declared
+    assert not set(each.essential) & set(each.useful)
