@@ -1,7 +1,8 @@
 """The flow graph: producers, topics and consumers in three columns, joined by curves.
 
-Of `analysis.topology` the links that moved most bytes are drawn, as wide as these bytes. A curve is
-a cubic from one column to the next, level at both ends, as a row of points: Vega-Lite has lines.
+A link is what one client id does with one topic, from whatever addresses. The links that moved most
+bytes are drawn, as wide as these bytes; the title says what is left out. A curve is a cubic from
+one column to the next, level at both ends, as a row of points: Vega-Lite has lines.
 """
 
 from __future__ import annotations
@@ -20,18 +21,23 @@ CURVE: Final = 16
 LINKS: Final = 60
 """Curves, at most."""
 PRODUCES: Final = "produces"
+NAMELESS: Final = "(no client id)"
 
 
 def flow(topology: pd.DataFrame) -> Chart | None:
     """Who produces to which topic, and who consumes from it: `analysis.topology`."""
-    links = _links(topology)
+    merged = _merged(topology)
+    chosen = _largest(merged)
+    links = _links(chosen)
     if not links:
         return None
     heights = _heights(links)
     hover = alt.selection_point(fields=["link"], on="pointerover", empty=False)
     x = alt.X("x:Q").axis(None).scale(domain=[0, 2], nice=False)
     y = alt.Y("y:Q").axis(None).scale(domain=[max(heights.values()) + 0.5, -0.5], nice=False)
-    tips_of_link = tips(links, "who", "action", "topic", "requests", "records", "bytes")
+    tips_of_link = tips(
+        links, "client", "action", "topic", "addresses", "requests", "records", "bytes"
+    )
     lines = (
         alt.Chart(alt.InlineData(_curves(links, heights)))
         .mark_line()
@@ -63,20 +69,53 @@ def flow(topology: pd.DataFrame) -> Chart | None:
         width="container",
         height=(1 + max(heights.values())) * ROW * 2,
         description="Producers (left) to topics (middle) to consumers (right)",
+        title=alt.Title(
+            _left_out(merged, chosen), anchor="start", fontSize=12, fontWeight="normal"
+        ),
     )
 
 
-def _links(topology: pd.DataFrame) -> Rows:
+def _merged(topology: pd.DataFrame) -> pd.DataFrame:
+    """A row for each topic, action and client id (with its groups); the most bytes first."""
+    named = topology.assign(client_id=topology["client_id"].fillna(NAMELESS))
+    by_id = named.groupby(["topic", "action", "client_id", "groups"], dropna=False, sort=False)
+    merged = by_id.agg(
+        addresses=("client", "nunique"),
+        requests=("requests", "sum"),
+        records=("records", lambda counts: counts.sum(min_count=1)),
+        bytes=("bytes", "sum"),
+    )
+    sorted_ = merged.reset_index().sort_values("bytes", ascending=False, kind="stable")
+    return sorted_.reset_index(drop=True)
+
+
+def _largest(merged: pd.DataFrame) -> pd.DataFrame:
+    """The largest links. Each side has half of the places, as far as it fills them."""
+    produces = merged["action"] == PRODUCES
+    halves = pd.concat([merged[produces].head(LINKS // 2), merged[~produces].head(LINKS // 2)])
+    others = merged.drop(halves.index).head(LINKS - len(halves))
+    return pd.concat([halves, others]).sort_index()
+
+
+def _left_out(merged: pd.DataFrame, chosen: pd.DataFrame) -> str:
+    """A sentence on the links that are not drawn; empty where all are."""
+    if len(chosen) == len(merged):
+        return ""
+    total, bytes_ = merged["bytes"].sum(), chosen["bytes"].sum()
+    share = f" They have {100 * bytes_ / total:.1f} % of the bytes." if total else ""
+    return f"The largest {len(chosen):,} of {len(merged):,} flows.{share} `topology` lists all."
+
+
+def _links(chosen: pd.DataFrame) -> Rows:
     """From column 0 to 1, or 1 to 2; the widest first."""
-    widest = topology.sort_values("bytes", ascending=False, kind="stable").head(LINKS)
-    rows = records(widest[["topic", "action", "client_id", "client", "groups", "requests",
-                           "records", "bytes"]])  # fmt: skip
+    rows = records(chosen)
     for number, row in enumerate(rows):
-        name = row["client_id"] or row["client"] or "?"
-        row["who"] = f"{name} ({row['groups']})" if row["groups"] else name
+        groups = row.pop("groups")
+        name = row.pop("client_id")
+        row["client"] = f"{name} ({groups})" if groups else name
         row["link"] = number
-        ends = (0, row["who"]), (1, row["topic"] or "?")
-        row["ends"] = ends if row["action"] == PRODUCES else (ends[1], (2, row["who"]))
+        ends = (0, row["client"]), (1, row["topic"] or "?")
+        row["ends"] = ends if row["action"] == PRODUCES else (ends[1], (2, row["client"]))
     return rows
 
 

@@ -1,13 +1,13 @@
 """What charts share: axes, colours, tooltips, and rows as Vega takes them.
 
-Times are in UTC. The parameters `from` and `to` (ms since 1970) of a chart over time cut it to that
-time, so that one control can move all of them; null is the whole capture.
+Times are in UTC. Charts over time reach over the whole capture (`over`), so that they can be
+compared one above the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import altair as alt
 import pandas as pd
@@ -29,8 +29,18 @@ def time(name: str = "time", *, binned: bool = False) -> alt.X:
 
 
 def window() -> tuple[alt.Parameter, alt.Parameter]:
-    """The parameters that `_time` is cut by."""
+    """The ends of the axis `time`; `over` sets them."""
     return alt.param("from", value=None), alt.param("to", value=None)
+
+
+def over(chart: dict[str, Any], edges: tuple[float, float]) -> dict[str, Any]:
+    """A chart as Vega-Lite, whose axis `time`, if it has one, reaches from edge to edge."""
+    ends = dict(zip(("from", "to"), edges, strict=True))
+    params = [
+        each | {"value": ends[each["name"]]} if each["name"] in ends else each
+        for each in chart.get("params", [])
+    ]
+    return chart | ({"params": params} if params else {})
 
 
 def names(name: str) -> alt.Y:

@@ -1,10 +1,9 @@
 "use strict";
 // Text from the capture becomes text of the page (textContent) or data of Vega, never markup.
 
-const { charts, tables, config, span } = JSON.parse(document.getElementById("data").textContent);
+const { charts, tables, config } = JSON.parse(document.getElementById("data").textContent);
 const PAGE_ROWS = 50;
 const root = document.documentElement;
-const overTime = new Set();
 
 function element(name, properties = {}, ...children) {
   const made = Object.assign(document.createElement(name), properties);
@@ -30,16 +29,12 @@ async function draw(place) {
   if (begun.has(place)) return;
   begun.add(place);
   const spec = charts[place.dataset.chart];
-  const { view } = await vegaEmbed(place, spec, {
+  await vegaEmbed(place, spec, {
     actions: false,
     ast: true, // expressions are interpreted: the page forbids eval
     config: { ...config, legend: { ...config.legend, columns: Math.ceil(place.clientWidth / 180) } },
     renderer: "svg",
   });
-  if (control && spec.params?.some(({ name }) => name === "from")) {
-    overTime.add(view);
-    move(view);
-  }
   place.style.minHeight = "";
   place.after(dataOf(spec));
   place.dataset.drawn = "yes";
@@ -74,34 +69,6 @@ function kindOf(name, rows) {
   const values = rows.map((row) => row[name]).filter((value) => value !== null);
   if (values.some((value) => typeof value === "string")) return "text";
   return values.every(Number.isInteger) ? "integer" : "number";
-}
-
-// One control of time moves all charts over time.
-const control = document.getElementById("window");
-function between() {
-  const [first, last] = span;
-  const at = (id) => first + ((last - first) * control.elements[id].valueAsNumber) / 1000;
-  return [at("from"), at("to")];
-}
-function move(view) {
-  const [from, to] = between();
-  view.signal("from", from).signal("to", to).runAsync();
-}
-let frame;
-function moveAll() {
-  const { from, to } = control.elements;
-  if (from.valueAsNumber >= to.valueAsNumber) {
-    (document.activeElement === to ? to : from).value = document.activeElement === to ? from.valueAsNumber + 1 : to.valueAsNumber - 1;
-  }
-  const [first, last] = between().map((ms) => timeText(ms * 1000).slice(0, 23));
-  control.elements.shown.value = `${first} to ${last.slice(0, 10) === first.slice(0, 10) ? last.slice(11) : last} UTC`;
-  cancelAnimationFrame(frame); // a slider moves faster than charts are drawn
-  frame = requestAnimationFrame(() => overTime.forEach(move));
-}
-if (control) {
-  control.addEventListener("input", moveAll);
-  control.addEventListener("reset", () => setTimeout(moveAll));
-  moveAll();
 }
 
 function timeText(us) {

@@ -28,8 +28,8 @@ from analysis.terminal import counted, duration_text, printable, size_text, span
 ROWS: Final = 2000
 """Rows of an answer that the page has, at most: those that the answer puts first."""
 
-WRONG: Final = frozenset({"throttle", "errors", "unanswered", "versions"})
-"""Answers in which every row is a finding."""
+WRONG: Final = frozenset({"throttle", "errors", "unanswered", "versions", "trust"})
+"""Answers that list findings."""
 
 HERE: Final = Path(__file__).parent
 
@@ -85,6 +85,7 @@ def page(name: str, sql: duckdb.DuckDBPyConnection, again: Callable[[str], str])
                 "name": answer.name,
                 "question": answer.question,
                 "rows": len(section.rows),
+                "count": _count(section),
                 "wrong": _is_wrong(section),
                 "charts": shown,
                 "more": again(answer.name),
@@ -94,7 +95,6 @@ def page(name: str, sql: duckdb.DuckDBPyConnection, again: Callable[[str], str])
         "charts": charts,
         "tables": tables,
         "config": CONFIG,
-        "span": span and span.edges,
     }
     script, vega = _text("page.js"), vega_script()
     made = _template().generate(
@@ -105,7 +105,6 @@ def page(name: str, sql: duckdb.DuckDBPyConnection, again: Callable[[str], str])
         note=_note(totals),
         tiles=_tiles(totals, {each["name"]: each["rows"] for each in described}),
         sections=described,
-        times=bool(charts),
         data=jinja2.utils.htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False),
         style=Markup(_text("page.css")),
         vega=Markup(vega),
@@ -114,12 +113,15 @@ def page(name: str, sql: duckdb.DuckDBPyConnection, again: Callable[[str], str])
     return (piece.encode() for piece in made)
 
 
+def _count(section: Section) -> int:
+    """How much there is of what is asked about."""
+    if section.answer.name == "trust":  # it has a row for each kind of flaw, also for no flaw
+        return int((section.rows["count"] > 0).sum())
+    return len(section.rows)
+
+
 def _is_wrong(section: Section) -> bool:
-    if (
-        section.answer.name == "trust"
-    ):  # it has a row for each kind of flaw, also where there is none
-        return bool((section.rows["count"] > 0).any())
-    return section.answer.name in WRONG and len(section.rows) > 0
+    return section.answer.name in WRONG and _count(section) > 0
 
 
 def _tiles(totals: Mapping[str, Any], rows: Mapping[str, int]) -> list[Tile]:

@@ -16,7 +16,7 @@ import pandas as pd
 from analysis.answers import ANSWERS, Answer
 from analysis.report import answer_charts, bins, charts
 from analysis.report.flow import flow
-from analysis.report.marks import Chart
+from analysis.report.marks import Chart, over
 
 TABLES: Final = tuple({name: None for answer in ANSWERS.values() for name in answer.tables})
 """What a report needs."""
@@ -104,5 +104,9 @@ def sections(sql: duckdb.DuckDBPyConnection, span: bins.Span | None) -> Iterator
         if span is not None:
             evidence = Evidence(sql, span, rows)
             made = ((title, draw(evidence)) for title, draw in CHARTS.get(answer.name, ()))
-            drawn = [(title, chart.to_dict()) for title, chart in made if chart is not None]
+            drawn = [
+                (title, over(chart.to_dict(), span.edges))
+                for title, chart in made
+                if chart is not None
+            ]
         yield Section(answer, rows, drawn)
