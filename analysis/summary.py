@@ -96,6 +96,20 @@ class Totals:
     """Connections by protocol."""
     unknown_ports: Sequence[int]
     """Ports of the servers that speak something else, those with the most bytes first."""
+    unknown: int = 0
+    """Connections with payload of no known protocol."""
+    one_sided: int = 0
+    """Kafka's connections of which the capture has packets of one side only."""
+
+    @property
+    def unread(self) -> int:
+        """Connections with payload that could not be read."""
+        return self.protocols.get("tls", 0) + self.unknown
+
+    @property
+    def read(self) -> int:
+        """Connections that could be read."""
+        return self.protocols.get("kafka", 0)
 
 
 class Summary:
@@ -120,7 +134,7 @@ class Summary:
         self._problems = Tally(("stage", "kind"), count="sum", bytes="sum", detail="first")
         self._protocols = Tally(
             ("protocol",), count="sum", first="min", last="max", packets="sum", bytes="sum",
-            lost="sum", lossy="sum",
+            lost="sum", lossy="sum", with_payload="sum", one_sided="sum",
         )  # fmt: skip
         self._unknown_ports = Tally(("broker_port",), bytes="sum")
         self._named: list[pa.Table] = []
@@ -211,6 +225,8 @@ class Summary:
             pc.sum(table["lossy"]).as_py(),
             dict(zip(*(table[name].to_pylist() for name in ("protocol", "count")), strict=True)),
             _ports(self._unknown_ports.total),
+            _of_protocol(table, "unknown", "with_payload"),
+            _of_protocol(table, "kafka", "one_sided"),
         )
 
     def _read_exchanges(self, rows: pa.Table) -> None:
@@ -260,9 +276,14 @@ class Summary:
         rows = rows.append_column("lossy", pc.greater(rows["lost"], 0).cast(pa.int64()))
         for name in ("first", "last"):
             rows = rows.append_column(name, rows[f"{name}_time"].cast(pa.int64()))
-        self._protocols.add(
-            rows.select(["protocol", "count", "first", "last", "packets", "bytes", "lost", "lossy"])
-        )
+        fewer_packets = pc.min_element_wise(rows["client_packets"], rows["broker_packets"])
+        for name, is_so in (
+            ("with_payload", pc.greater(rows["bytes"], 0)),
+            ("one_sided", pc.equal(fewer_packets, 0)),
+        ):
+            rows = rows.append_column(name, is_so.cast(pa.int64()))
+        columns = ["packets", "bytes", "lost", "lossy", "with_payload", "one_sided"]
+        self._protocols.add(rows.select(["protocol", "count", "first", "last", *columns]))
         unknown = rows.filter(pc.equal(rows["protocol"], "unknown"))
         if len(unknown):
             self._unknown_ports.add(unknown.select(["broker_port", "bytes"]))
@@ -347,6 +368,12 @@ def _spanned(rows: pa.Table, time: str) -> pa.Table:
 
 def _known(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.fill_null(column, 0)
+
+
+def _of_protocol(table: pa.Table, protocol: str, name: str) -> int:
+    """A column of the row of one protocol; 0 where there is no such row."""
+    count: int | None = pc.sum(table.filter(pc.equal(table["protocol"], protocol))[name]).as_py()
+    return count or 0
 
 
 def _ports(table: pa.Table | None) -> list[int]:

@@ -18,24 +18,30 @@ T = TypeVar("T")
 MOST: Final = 10
 """Rows of one kind that are shown; how many there are beyond is said."""
 
-Command: TypeAlias = Callable[[str], str]
-"""Makes of ``export --table errors`` the command line that does this with the same capture."""
+Command: TypeAlias = Callable[[str], str | None]
+"""Makes of ``export --table errors`` the command line that does this with the same capture; None
+where there is no capture that a command could read."""
+
+ALL_CLIENTS: Final = "network --by client_id,software"
+"""Lists all clients: a row for each row of the summary, and for those that it leaves out."""
 
 
-def screen(summary: Summary, name: str, packets: int, command: Command) -> Iterator[RenderableType]:
-    """The parts of the screen, from the top."""
+def screen(
+    summary: Summary, name: str, packets: int, command: Command, *, has_keylog: bool = False
+) -> Iterator[RenderableType]:
+    """The parts of the screen, from the top; `has_keylog`: TLS was to be decrypted."""
     totals = summary.totals()
+    unread = list(_coverage(totals, has_keylog=has_keylog))
     yield Text(printable(name), "bold")
     yield from _span(summary, totals, packets)
     if summary.exchanges:
         wrong = list(_wrong(summary, totals, command))
-        good = Text("Nothing: no error, no throttling, every request answered.", "green")
-        yield from _section("What is wrong", wrong or [good])
-        yield from _section("Clients", _led(_clients(summary), command("topology")))
+        yield from _section("What is wrong", [*unread, *(wrong or [_good(totals)])])
+        yield from _section("Clients", _led(_clients(summary), command(ALL_CLIENTS)))
         yield from _section("Requests", _led(_requests(summary), command("latency")))
     else:
-        yield from _nothing(totals)
-    yield from _section("What could not be read", _unread(summary, totals, command))
+        yield from _nothing(totals, unread)
+    yield from _section("What could not be read", _unread(summary, command))
 
 
 def _section(title: str, parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
@@ -63,41 +69,78 @@ def _span(summary: Summary, totals: Totals, packets: int) -> Iterator[Renderable
     )
 
 
-def _nothing(totals: Totals) -> Iterator[RenderableType]:
+def _nothing(totals: Totals, unread: Sequence[RenderableType]) -> Iterator[RenderableType]:
     yield Text("\nNo Kafka request or response was found.", "bold")
     if not totals.protocols:
-        yield Text("No packet of it is TCP, or TCP in an encapsulation that can be read.")
-    elif totals.unknown_ports:
+        yield Text("No packet is TCP, or TCP in an encapsulation that can be read.")
+    yield from unread
+
+
+def _good(totals: Totals) -> Text:
+    """What is said where nothing is wrong: no more than could be seen."""
+    clean = "no error, no throttling, every request answered."
+    connections = sum(totals.protocols.values())
+    if totals.one_sided:
+        return Text("Nothing else in what could be read.")
+    if totals.read == connections:
+        return Text(f"Nothing: {clean}", "green")
+    return Text(f"Nothing in the {totals.read:,} of {connections:,} connections read: {clean}")
+
+
+def _coverage(totals: Totals, *, has_keylog: bool) -> Iterator[RenderableType]:
+    """How much of the traffic could be read, where that is not all, and what to do about it."""
+    if totals.unread:
+        whole = counted(totals.read + totals.unread, "connection")
+        only = "Only " if totals.read else ""
+        yield Text.assemble((f"{only}{totals.read:,} of {whole}", "bold red"), " could be read")
+    if hidden := totals.protocols.get("tls", 0):
+        hint = "the key log has no secrets for them" if has_keylog else "use --keylog FILE"
+        yield _indented(Text(f"{hidden:,} {_are(hidden)} encrypted with TLS: {hint}"))
+    if totals.unknown:
         ports = ", ".join(map(str, totals.unknown_ports[:MOST]))
-        yield Text(
-            f"Something else, or something not recognised, was spoken with port {ports}. "
-            "If a Kafka broker listens there, name the port: --port."
+        yield _indented(
+            Text(
+                f"{totals.unknown:,} {_are(totals.unknown)} of an unknown protocol, with port "
+                f"{ports}: if a Kafka broker listens there, use --port PORT"
+            )
         )
+    silent = totals.protocols.get("unknown", 0) - totals.unknown
+    if silent and totals.read:
+        yield Text(f"{counted(silent, 'connection')} without any payload", "dim")
+    if totals.one_sided:
+        yield Text.assemble(
+            (counted(totals.one_sided, "connection"), "bold red"),
+            " with packets of one direction only: latencies and errors are missing",
+        )
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[RenderableType]:
     if errors := summary.errors():
         yield _finding(counted(sum(row["count"] for row in errors), "error"), "in responses")
         yield from map(_indented, _errors(summary, totals))
-        yield _more(command("errors"))
+        yield from _more(command("errors"))
     if throttled := summary.throttled():
         longest = max(row["longest"] for row in throttled)
         yield _finding(
             counted(sum(row["count"] for row in throttled), "response"),
-            f"told the client to wait because of a quota, the longest {longest:,} ms",
+            f"throttled by a quota, the longest for {longest:,} ms",
         )
         yield from map(_indented, _throttled(summary))
-        yield _more(command("throttle"))
+        yield from _more(command("throttle"))
     if unanswered := summary.unanswered():
         count = sum(row["count"] for row in unanswered)
         yield _finding(counted(count, "request"), "without an answer")
         yield from map(_indented, _unanswered(summary, totals))
-        yield _more(command("unanswered"))
+        yield from _more(command("unanswered"))
     if rebalances := summary.rebalances():
         count = sum(row["count"] for row in rebalances)
         yield _finding(counted(count, "rebalance"), "of consumer groups")
         yield from map(_indented, _rebalances(summary, totals))
-        yield _more(command("groups"))
+        yield from _more(command("groups"))
     statuses = summary.statuses()
     for status, thing, what in (
         ("undecoded", "exchange", "that could not be decoded"),
@@ -105,11 +148,11 @@ def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[Rende
     ):
         if count := statuses.get(status, 0):
             yield _finding(counted(count, thing), what)
-            yield _more(command(f"show --only {status}"))
+            yield from _more(command(f"show --only {status}"))
     if totals.lost_bytes:
         lossy = counted(totals.lossy, "connection")
         yield _finding(size_text(totals.lost_bytes), f"missing from the capture, in {lossy}")
-        yield _more(command("trust"))
+        yield from _more(command("trust"))
 
 
 def _errors(summary: Summary, totals: Totals) -> Iterator[RenderableType]:
@@ -238,13 +281,11 @@ def _requests(summary: Summary) -> Iterator[RenderableType]:
     )
     polls = sorted({use.api for use in apis} & LONG_POLLS)
     if polls:
-        names, its = " and ".join(polls), "its" if len(polls) == 1 else "their"
-        yield Text(f"{names} may wait at the broker: {its} latency is not all work.", "dim")
+        its = " and ".join(polls)
+        yield Text(f"{its} latency includes waiting at the broker; `latency` excludes it.", "dim")
 
 
-def _unread(summary: Summary, totals: Totals, command: Command) -> Iterator[RenderableType]:
-    if hidden := totals.protocols.get("tls", 0):
-        yield Text(f"{counted(hidden, 'connection')} encrypted with TLS")
+def _unread(summary: Summary, command: Command) -> Iterator[RenderableType]:
     if problems := summary.problems():
         yield from _listed(
             (
@@ -263,7 +304,7 @@ def _unread(summary: Summary, totals: Totals, command: Command) -> Iterator[Rend
                 _text(row["detail"]),
             ),
         )
-        yield _lead(command("export --table problems"))
+        yield from _lead(command("export --table problems"))
 
 
 def _listed(
@@ -280,22 +321,22 @@ def _finding(count: str, what: str) -> Text:
     return Text.assemble((count, "bold red"), f" {what}")
 
 
-def _more(command: str) -> RenderableType:
-    return _indented(_lead(command))
+def _more(command: str | None) -> Iterator[RenderableType]:
+    """The command that shows more, where there is one."""
+    yield from map(_indented, _lead(command))
 
 
-def _lead(command: str) -> Text:
-    return Text.assemble(("more: ", "dim"), (command, "cyan"), no_wrap=True)
+def _lead(command: str | None) -> Iterator[Text]:
+    if command is not None:
+        yield Text.assemble(("more: ", "dim"), (command, "cyan"), no_wrap=True)
 
 
-def _led(parts: Iterable[RenderableType], command: str) -> Iterator[RenderableType]:
+def _led(parts: Iterable[RenderableType], command: str | None) -> Iterator[RenderableType]:
     """The parts, and where there is any, the command that shows more."""
-    some = False
-    for part in parts:
-        yield part
-        some = True
-    if some:
-        yield _lead(command)
+    listed = list(parts)
+    yield from listed
+    if listed:
+        yield from _lead(command)
 
 
 def _indented(part: RenderableType) -> RenderableType:

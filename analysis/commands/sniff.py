@@ -180,6 +180,11 @@ def command(
 
     imported()
     origin = Origin(pipe, interfaces, ports, expression, buffer_bytes)
+    if given["view"] == "screen" and origin.is_file:
+        raise click.UsageError(
+            "the full screen has rates of the last seconds, and a file has none: use --view lines, "
+            "or kafka-dissector summary"
+        )
     try:
         failures = _watch(origin, **given)
     except DissectorError as error:
@@ -237,7 +242,18 @@ def _watch(
         raise lines.error
     if view != "jsonl":
         click.echo()
-        write(screen(counted.summary, origin.name, capture.packets, _again(**kept)))
+        again = _again(origin, **kept)
+        write(
+            screen(
+                counted.summary,
+                origin.name,
+                capture.packets,
+                again,
+                has_keylog=keylog is not None,
+            )
+        )
+        if again("summary") is None:
+            click.echo("\nTo look further, keep the packets: --write FILE")
     return [writer.failure for writer in writers if writer.failure is not None]
 
 
@@ -320,13 +336,19 @@ def _status(source: LiveSource, capture: Capture, notices: Notices) -> str:
 
 
 def _again(
-    *, record: Path | None, rotate_size: int | None, rotate_time: int | None, **rest: Any
-) -> Callable[[str], str]:
-    """Makes of ``export --table errors`` the command that does this with what was written."""
-    name = shlex.quote(str(record)) if record and not rotate_size and not rotate_time else "CAPTURE"
+    origin: Origin, *, record: Path | None, rotate_size: int | None, rotate_time: int | None,
+    **rest: Any,
+) -> Callable[[str], str | None]:  # fmt: skip
+    """Makes of ``export --table errors`` the command that does this with the packets, if they are
+    in a file: of `--write`, or one that they came from."""
+    name = str(record) if record else origin.pipe
+    if record and (rotate_size or rotate_time):
+        name = f"{record.with_suffix('')}-*{record.suffix}"
+    is_there = record is not None or (origin.is_file and name != "-")
 
-    def command(rest: str) -> str:
+    def command(rest: str) -> str | None:
         verb, _, options = rest.partition(" ")
-        return f"kafka-dissector {verb} {name} {options}"
+        words = ["kafka-dissector", verb, shlex.quote(name or ""), options]
+        return " ".join(filter(None, words)) if is_there else None
 
     return command

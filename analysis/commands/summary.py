@@ -19,4 +19,7 @@ def command(source: Input, no_pager: bool) -> None:
     found = Summary()
     with source.opened() as capture:
         found.read(capture.stream(Summary.TABLES))
-    write(screen(found, source.name, capture.packets, source.again), pager=not no_pager)
+    parts = screen(
+        found, source.name, capture.packets, source.again, has_keylog=source.keylog is not None
+    )
+    write(parts, pager=not no_pager)

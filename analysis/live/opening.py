@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +45,17 @@ class Origin:
         """What the kernel is asked for, in libpcap's language."""
         wanted = " or ".join(f"tcp port {port}" for port in self.ports)
         return " and ".join(f"({each})" for each in (wanted, self.expression) if each)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the packets come from a regular file, which holds what was, not what is."""
+        if self.pipe is None:
+            return False
+        try:
+            mode = os.fstat(sys.stdin.fileno()) if self.pipe == "-" else Path(self.pipe).stat()
+        except (OSError, ValueError):  # opening it reports why
+            return False
+        return stat.S_ISREG(mode.st_mode)
 
     @property
     def name(self) -> str:

@@ -162,7 +162,7 @@ def test_connections_add_up() -> None:
 def test_a_capture_without_anything() -> None:
     text = printed(summed())
     assert "No Kafka request or response was found." in text
-    assert "No packet of it is TCP" in text
+    assert "No packet is TCP" in text
     assert "What is wrong" not in text
 
 
@@ -170,6 +170,58 @@ def test_a_capture_without_kafka_names_the_ports_to_try() -> None:
     text = printed(summed(connections=[connection(protocol="unknown", broker_port=29092)]))
     assert "port 29092" in text
     assert "--port" in text
+
+
+TLS = connection(protocol="tls")
+UNKNOWN = connection(protocol="unknown", broker_port=29092)
+SILENT = UNKNOWN | {"client_bytes": 0, "broker_bytes": 0}
+ONE_SIDED = connection(broker_packets=0, broker_bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("others", "said", "hint"),
+    [
+        ([TLS] * 3, "Only 1 of 4 connections could be read", "use --keylog FILE"),
+        ([UNKNOWN] * 2, "Only 1 of 3 connections could be read", "port 29092"),
+        ([TLS, UNKNOWN], "Only 1 of 3 connections could be read", "use --port PORT"),
+        ([SILENT], "Nothing in the 1 of 2 connections read:", "1 connection without any payload"),
+        ([ONE_SIDED], "1 connection with packets of one direction only", ""),
+    ],
+)
+def test_no_verdict_on_what_could_not_be_read(others: Rows, said: str, hint: str) -> None:
+    text = printed(summed(exchanges=[exchange()], connections=[connection(), *others]))
+    assert said in text
+    assert hint in text
+    assert "Nothing: no error" not in text
+    found = printed(
+        summed(exchanges=[exchange()], errors=[error()], connections=[connection(), *others])
+    )
+    assert "1 error in responses" in found
+    assert hint in found
+
+
+def test_where_nothing_could_be_read_the_verdict_says_why() -> None:
+    text = printed(summed(connections=[TLS, TLS]))
+    assert "0 of 2 connections could be read" in text
+    assert "2 are encrypted with TLS: use --keylog FILE" in text
+    assert "What is wrong" not in text
+
+
+def test_a_key_log_that_does_not_help_is_not_asked_for_again() -> None:
+    parts = screen(summed(connections=[TLS]), "x", 1, lambda rest: rest, has_keylog=True)
+    text = " ".join(str(getattr(part, "renderable", part)) for part in parts)
+    assert "the key log has no secrets for them" in text
+    assert "use --keylog" not in text
+
+
+def test_without_a_capture_there_is_no_command_for_it() -> None:
+    console = Console(width=200, color_system=None)
+    summary = summed(exchanges=[exchange(status="unanswered")], connections=[connection()])
+    with console.capture() as captured:
+        for part in screen(summary, "lo", 1, lambda _: None):
+            console.print(part)
+    assert "more:" not in captured.get()
+    assert "kafka-dissector" not in captured.get()
 
 
 def test_what_has_no_rows_has_no_heading() -> None:
@@ -207,7 +259,7 @@ def test_what_is_wrong_names_the_command_that_shows_more() -> None:
     )
     for said in (
         "1 error in responses",
-        "1 response told the client to wait because of a quota, the longest 250 ms",
+        "1 response throttled by a quota, the longest for 250 ms",
         "1 request without an answer",
         "1 exchange that could not be decoded",
         "1 response to a request that is not in the capture",
@@ -223,7 +275,7 @@ def test_what_is_wrong_names_the_command_that_shows_more() -> None:
         "kafka-dissector show --only request_missing",
         "kafka-dissector trust\n",
         "kafka-dissector export --table problems",
-        "kafka-dissector topology\n",
+        "kafka-dissector network --by client_id,software\n",
         "kafka-dissector latency\n",
     ):
         assert said in text
@@ -310,3 +362,17 @@ def test_problems_count_the_packets_they_stand_for() -> None:
     ]
     (found,) = summed(problems=rows).problems()
     assert found["count"] == 43
+
+
+@pytest.mark.parametrize("name", ["kafka-4-followed", "kafka-4-quotas", "kafka-4-errors"])
+def test_the_command_for_clients_lists_them(name: str) -> None:
+    path = next(CAPTURES.glob(f"{name}.pcap*"))
+    summary = Summary()
+    summary.read(dissector.open_capture(path).stream(Summary.TABLES))
+    text = printed(summary)
+    _, _, rest = text.partition("\nClients\n")
+    command, _, by = rest.partition("more: kafka-dissector ")[2].splitlines()[0].partition(" --by ")
+    rows = getattr(analysis, command)(capture(name), by=by.split(","))
+    named = rows[["client_id", "software"]].astype("object").fillna("")
+    listed = set(named.itertuples(index=False, name=None))
+    assert {(c.client_id or "", c.software or "") for c in summary.clients()} <= listed

@@ -280,3 +280,30 @@ def test_with_sudo_it_becomes_the_caller() -> None:
         process.send_signal(signal.SIGINT)
         line_with(process.stdout, "packets")
         assert process.wait(30) == 0
+
+
+def test_the_summary_names_commands_for_packets_that_are_kept(tmp_path: Path) -> None:
+    kept = tmp_path / "kept packets.pcapng"
+    done = run("-", "--view", "none", "--write", str(kept), stdin=PLAIN)
+    assert f"more: kafka-dissector latency '{kept}'\n" in done.stdout
+    assert "--write FILE" not in done.stdout
+    rolled = tmp_path / "rolled.pcapng"
+    done = run("-", "--view", "none", "--write", str(rolled), "--rotate-size", "1M", stdin=PLAIN)
+    assert f"more: kafka-dissector latency '{tmp_path}/rolled-*.pcapng'\n" in done.stdout
+    done = run(str(PLAIN), "--view", "none")
+    assert f"more: kafka-dissector latency {PLAIN}\n" in done.stdout
+
+
+def test_the_summary_names_no_command_for_packets_that_are_gone() -> None:
+    done = run("-", "--view", "none", stdin=PLAIN)
+    assert done.returncode == 0
+    assert "more:" not in done.stdout
+    assert "CAPTURE" not in done.stdout
+    assert done.stdout.endswith("To look further, keep the packets: --write FILE\n")
+
+
+@pytest.mark.parametrize("source", [str(PLAIN), "-"])
+def test_a_file_has_no_rates_of_the_last_seconds(source: str) -> None:
+    done = run(source, "--view", "screen", stdin=PLAIN)
+    assert done.returncode == 2
+    assert "kafka-dissector summary" in " ".join(done.stderr.split())
