@@ -77,5 +77,5 @@ def export(capture: Path, table: str, output: Path, *, jobs: int = 1) -> list[st
     """The project's command that writes a table as Parquet."""
     return [
         *(PROGRAM, "export", str(capture), "--table", table),
-        *("--format", "parquet", "-o", str(output), "--jobs", str(jobs)),
+        *("--format", "parquet", "-o", str(output), "--overwrite", "--jobs", str(jobs)),
     ]

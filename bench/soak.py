@@ -90,7 +90,7 @@ def soak(size: float, memory: int, target: Path) -> tuple[list[Moment], float, i
     begin = [sys.executable, "-m", "bench.soak", "--generate", f"{size}"]
     made = subprocess.Popen(begin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=False)
     command = [PROGRAM, "export", "-", "--memory", f"{memory}", "--format", "parquet"]
-    process = subprocess.Popen([*command, "-o", target], stdin=made.stdout)
+    process = subprocess.Popen([*command, "-o", target, "--overwrite"], stdin=made.stdout)
     assert made.stdout
     assert made.stderr
     made.stdout.close()

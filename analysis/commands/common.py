@@ -163,13 +163,13 @@ def on_capture(command: F, *, alone: bool = False) -> F:
         click.option(
             "--keylog", type=click.Path(exists=True, dir_okay=False, path_type=Path),
             metavar="FILE",
-            help="Secrets to decrypt TLS with, in the NSS key log format (SSLKEYLOGFILE).",
+            help="TLS secrets in the NSS key log format (SSLKEYLOGFILE), to decrypt connections.",
         ),
         *(() if alone else (_JOBS,)),
         click.option(
             "--memory", type=click.IntRange(16), default=DEFAULT_MEMORY, show_default=True,
-            metavar="MB", help="For what is read at once and what waits; what waits longest is "
-            "given up where it does not suffice.",
+            metavar="MB", help="Memory budget. When it is used up, the oldest pending data "
+            "is dropped and reported.",
         ),
         click.argument("captures", metavar="CAPTURE...", nargs=-1, required=True),
     ):  # fmt: skip

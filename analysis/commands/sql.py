@@ -158,6 +158,6 @@ def _few(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield batch.slice(0, room)
         if len(batch) > room:
-            click.echo(f"There are more than {SHOWN:,} rows: --format csv has all.", err=True)
+            click.echo(f"There are more than {SHOWN:,} rows; --format csv writes all.", err=True)
             return
         room -= len(batch)
