@@ -77,7 +77,9 @@ def command(
         )  # fmt: skip
         with Output(path, asked.tables, mode).opened() as output:
             bar = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
-            spark = session(master or on_this_machine(source.jobs or processors()), bar | properties)
+            spark = session(
+                master or on_this_machine(source.jobs or processors()), bar | properties
+            )
             from analysis.spark import job
 
             try:

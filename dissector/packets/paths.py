@@ -98,9 +98,7 @@ def _recognise(path: str, source: ByteInput, secrets: list[bytes]) -> CaptureRea
     if not head:
         raise CaptureError("is empty" + (" inside its compression" if source.consumed else ""))
     if not Pcap.recognises(head) and not Pcapng.recognises(head):
-        raise CaptureError(
-            "is no capture: it is neither pcap nor pcapng; `editcap -F pcap` converts other formats"
-        )
+        raise CaptureError("is not a pcap or pcapng file; `editcap -F pcap` converts other formats")
     if Pcapng.recognises(head) and len(head) == Pcapng.HEADER_BYTES:
-        raise CaptureError("is no capture: its pcapng section header is damaged")
-    raise CaptureError("is no capture: it ends within its file header")
+        raise CaptureError("is not a capture file: its pcapng section header is damaged")
+    raise CaptureError("is not a capture file: it ends within its file header")

@@ -201,7 +201,7 @@ def test_nothing_to_read_is_an_error(tmp_path):
         open_packets([folder])
     with pytest.raises(CaptureError, match="no capture was found"):
         open_packets([])
-    with pytest.raises(CaptureError, match=r"missing: No such file.*text is no capture"):
+    with pytest.raises(CaptureError, match=r"missing: No such file.*text is not a pcap"):
         open_packets([tmp_path / "missing", text])
 
 
