@@ -48,7 +48,7 @@ STAGES = {
     ),
     "conversation: bodies": ("dissector.conversation.facts:gather",),
     "conversation: match": (
-        "dissector.conversation.matching:match",
+        "dissector.conversation.matching:Matcher.match",
         "dissector.conversation.matching:in_flight",
     ),
     "conversation: describe requests": ("dissector.conversation.dialogue:describe",),

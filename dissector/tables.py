@@ -79,7 +79,9 @@ EXCHANGES = Table(
         TableColumn("response_time", TIME, "when the response's first byte was seen"),
         TableColumn("response_end_time", TIME, "when its last byte was seen"),
         TableColumn(
-            "latency_ms", pa.float64(), "from the end of the request to the start of the response",
+            "latency_ms", pa.float64(),
+            "from the end of the request to the start of the response; negative where the two "
+            "directions were captured with different clocks",
             "ms",
         ),
         TableColumn("request_packet", pa.int64(), "packet of the request's first byte"),

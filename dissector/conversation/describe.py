@@ -5,6 +5,9 @@ The columns of a description (n rows; null where the request does not say):
     id: int64, running number of the request
     key, connection, correlation_id, api_key, version, capture, packet, time, end_time, bytes: int64
     ordinal: int64, number among the connection's requests that want a response, from 1; else 0
+    run, acknowledged: int64, see `FrameBlock`
+    end: int64, sequence number behind the last byte
+    repeats: bool, see `matching.Requests`
     in_flight: int64, known once the block's responses are matched
     known, decoded, is_token: bool, see `dialogue.Side`
     client_id, group_id, member_id, transactional_id: strings, in a dictionary
@@ -32,8 +35,9 @@ if TYPE_CHECKING:
 
 
 def describe(
-    side: Side, key: Int64, client_id: pa.Array, ordinal: Int64, names: TopicNames
-) -> pa.Table:
+    side: Side, key: Int64, client_id: pa.Array, ordinal: Int64, repeats: NDArray[np.bool_],
+    names: TopicNames,
+) -> pa.Table:  # fmt: skip
     """The table of a block's requests."""
     head, facts = side.heads, side.facts
     columns: dict[str, pa.Array | NDArray[np.generic]] = {
@@ -48,6 +52,10 @@ def describe(
         "end_time": head.end_time,
         "bytes": head.bytes,
         "ordinal": ordinal,
+        "run": head.run,
+        "acknowledged": head.acknowledged,
+        "end": (head.sequence + head.bytes) % (1 << 32),
+        "repeats": repeats,
         "in_flight": np.zeros(len(head), np.int64),
         "known": side.known,
         "decoded": side.decoded,

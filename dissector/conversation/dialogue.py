@@ -191,6 +191,7 @@ class Conversation:
         self._waiting_frames: list[bytes] = []
         self._crowded_out = 0  # responses
         self._connections = _PerConnection()
+        self._matcher = matching.Matcher()
         self._tokens = SaslTokens()
 
     @property
@@ -202,6 +203,7 @@ class Conversation:
     def forget(self, connections: Int64) -> None:
         """Let go of these connections, none of which is `busy`."""
         self._connections.forget(connections)
+        self._matcher.forget(connections)
         self._tokens.forget(connections)
 
     @property
@@ -218,14 +220,15 @@ class Conversation:
         seen. `last`: nothing follows, so nothing waits any longer.
         """
         self._connections.grow(len(ended))
+        self._matcher.grow(len(ended))
         spaces = spaces_of(frames)
         request = self._requests(frames, spaces)
         responses = heads(frames, spaces, np.flatnonzero(~frames.is_request))
         responses = self._with_waiting(responses, spaces)
         table, new = self._table, self._new
-        key, end_time = _ints(table, "key"), _ints(table, "end_time")
-        response_key = self._response_keys(responses, key)
-        answered, other = matching.match(key, end_time, response_key, responses.time)
+        end_time = _ints(table, "end_time")
+        is_late = (responses.time < now - RESPONSE_WAIT) | last
+        answered, other = self._match(table, responses, is_late)
         found = responses[other]
         table = self._with_in_flight(table, new, answered, found)
         unmatched = np.ones(len(responses), np.bool_)
@@ -253,6 +256,23 @@ class Conversation:
             len(crowded) + self._crowded_out,
         )
 
+    def _match(
+        self, table: pa.Table, responses: Heads, is_late: NDArray[np.bool_]
+    ) -> tuple[Int64, Int64]:
+        """Rows of requests, and indices of the responses that answer them."""
+        asked = matching.Requests(
+            key=_ints(table, "key"), connection=_ints(table, "connection"), run=_ints(table, "run"),
+            acknowledged=_ints(table, "acknowledged"), time=_ints(table, "end_time"),
+            ordinal=_ints(table, "ordinal"), end=_ints(table, "end"),
+            repeats=table["repeats"].to_numpy(),
+        )  # fmt: skip
+        key = self._response_keys(responses, asked.key)
+        came = matching.Responses(
+            key, responses.connection, responses.run, responses.acknowledged, responses.time,
+            responses.rank, responses.sequence, is_late,
+        )  # fmt: skip
+        return self._matcher.match(asked, came)
+
     def _requests(self, frames: FrameBlock, spaces: Sequence[ByteSpace]) -> Side:
         """Read the block's requests; put them into a table behind those that still wait."""
         head = heads(frames, spaces, np.flatnonzero(frames.is_request))
@@ -275,7 +295,8 @@ class Conversation:
             whole = client.cast(pa.string())
             told = pc.binary_join_element_wise(whole, CUT, "")
             client = pc.if_else(header.client_id_is_cut, told, whole).dictionary_encode()
-        table = describe(side, key, client, self._ordinals(side), self._names)
+        repeats = self._matcher.repeats(head.connection, head.correlation_id)
+        table = describe(side, key, client, self._ordinals(side), repeats, self._names)
         table = table.append_column("id", pa.array(self._count + np.arange(len(head))))
         self._count += len(head)
         if self._keep_frames:

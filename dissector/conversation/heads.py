@@ -52,6 +52,11 @@ class Heads:
     """Behind the last byte that is there."""
     correlation_id: Int64
     """0 where the frame is too short to have one."""
+    sequence: Int64
+    acknowledged: Int64
+    rank: Int64
+    run: Int64
+    """As in `FrameBlock`."""
 
     def __len__(self) -> int:
         return len(self.time)
@@ -97,6 +102,7 @@ def heads(frames: FrameBlock, spaces: Sequence[ByteSpace], index: Int64) -> Head
         frames.connection[index].astype(np.int64), frames.capture[index].astype(np.int64),
         frames.packet[index], frames.time[index], frames.end_time[index],
         frames.size[index] + 4, space, start, end, np.where(at + 4 <= end, correlation, 0),
+        frames.sequence[index], frames.acknowledged[index], frames.rank[index], frames.run[index],
     )  # fmt: skip
 
 

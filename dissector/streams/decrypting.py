@@ -24,6 +24,7 @@ from dissector.streams.limits import GRACE
 from dissector.streams.seeking import Seeker
 from dissector.streams.segments import BLOCK, Segments
 from dissector.streams.table import (
+    FIRST_TIME,
     KAFKA,
     OPEN,
     SEEKING,
@@ -226,6 +227,7 @@ class Decrypting:
                 streams.flat("sync")[stream] = SEEKING
                 streams.flat("at_head")[stream] = is_new and plain.follows
                 streams.flat("frame_end")[stream] = -1
+                streams.flat("framed")[stream] = plain.at if plain.follows else FIRST_TIME
                 streams.flat("begun")[stream] = True
             streams.flat("expected")[stream] = plain.at + len(plain.data)
 
@@ -248,4 +250,8 @@ def _segments(said: list[tuple[int, Plain]], begin: int) -> Segments:
     at = np.array([plain.at for _, plain in said], np.int64)
     arrival = np.array([plain.arrival for _, plain in said], np.int64).reshape(-1, 3)
     place = begin + np.cumsum(length) - length
-    return Segments(stream, at, length, length, place, np.full(len(said), BLOCK), *arrival.T.copy())
+    time, capture, number = arrival.T.copy()
+    return Segments(
+        stream, at, length, length, place, np.full(len(said), BLOCK), time, capture, number,
+        acknowledged=np.full(len(said), -1),
+    )  # fmt: skip

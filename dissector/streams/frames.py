@@ -45,6 +45,16 @@ class FrameBlock:
     """ns; when the first byte of the size could be read."""
     end_time: Int64
     """ns; when the last byte could be read."""
+    sequence: Int64
+    """Sequence number of the first byte of the size (modulo 2^32)."""
+    acknowledged: Int64
+    """Acknowledgement number of the packet that brought that byte: what its sender had received
+    when it sent the frame. -1 where that is not known."""
+    rank: Int64
+    """Number of the frame in its stream, from 1."""
+    run: Int64
+    """How often bytes were missing between frames of the stream up to here; 0 only from the first
+    byte of the stream on."""
     problems: list[Problem] = field(default_factory=list)
 
     def __len__(self) -> int:

@@ -19,6 +19,7 @@ from dissector.streams import sequence
 from dissector.streams.limits import GRACE, REORDER_PACKETS, WINDOW_AHEAD
 from dissector.streams.segments import Segments
 from dissector.streams.table import (
+    FIRST_TIME,
     FRAMED,
     KAFKA,
     LAST_TIME,
@@ -153,6 +154,7 @@ class Placer:
             streams.flat(name)[stream] = begin
         streams.flat("begun")[stream] = True
         streams.flat("at_head")[stream] = known
+        streams.flat("framed")[stream] = np.where(known, begin, FIRST_TIME)
         protocol = self._table.protocol[stream >> 1]
         sync = np.where(known & (protocol == KAFKA), FRAMED, SEEKING)
         streams.flat("sync")[stream] = unframed(self._table, stream >> 1, sync)

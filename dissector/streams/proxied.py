@@ -54,5 +54,6 @@ def without_headers(
     if not front.any():
         return segments
     np.add.at(boundary, stream, front)
+    np.add.at(streams.flat("framed"), stream, front)
     trimmed = segments.trimmed(front, segments.span - front)
     return trimmed[trimmed.span > 0]

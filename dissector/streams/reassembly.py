@@ -140,12 +140,13 @@ class Reassembler:
             wide: Int64 = gathered.astype(np.int64, copy=False)
             return wide
 
+        acknowledged = np.where(block.flags & ACK, block.ack.astype(np.int64), -1)
         every = Segments(
             stream[arrival], at[arrival], column(held.length, block.captured),
             column(held.span, block.length), column(held.source, block.payload),
             column(held.held, np.full(len(block), BLOCK)) if len(held) else np.full(len(at), BLOCK),
             column(held.time, block.time), column(held.capture, block.capture),
-            column(held.number, block.number),
+            column(held.number, block.number), column(held.acknowledged, acknowledged),
         )  # fmt: skip
         return every, arrival, stray
 

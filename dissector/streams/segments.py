@@ -34,6 +34,8 @@ class Segments:
     capture: Int64
     number: Int64
     """File and number of the packet."""
+    acknowledged: Int64
+    """Acknowledgement number of the packet; -1 where it has none, or the bytes were decrypted."""
 
     def __len__(self) -> int:
         return len(self.at)

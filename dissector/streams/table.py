@@ -215,6 +215,12 @@ class StreamTable(_ByEnd):
     """FRAMED: position of the next frame. SEEKING: before it, nothing is looked at any more."""
     frame_end: Int64 = _column(np.int64, 2, NEVER)
     """Position behind the frame at `boundary`; -1 while its size is not known."""
+    framed: Int64 = _column(np.int64, 2, FIRST_TIME)
+    """Position behind the last frame that was given out; at first, that behind the SYN."""
+    frames: Int64 = _column(np.int64, 2)
+    """How many frames were given out."""
+    breaks: Int64 = _column(np.int64, 2)
+    """How many of them do not follow the one before, or the SYN."""
     looked: Int64 = _column(np.int64, 2, FIRST_TIME)
     """Position up to which segments were looked at; of those before it one time is known."""
     sought: Int64 = _column(np.int64, 2)

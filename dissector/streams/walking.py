@@ -17,6 +17,7 @@ from dissector.streams.judging import RESERVED, Judge
 from dissector.streams.limits import RESYNCS, SEEK_BYTES, WAITING_BYTES
 from dissector.streams.seeking import Seeker
 from dissector.streams.segments import last_of_each, running_maximum
+from dissector.streams.sequence import numbers
 from dissector.streams.table import (
     FRAMED,
     KAFKA,
@@ -441,6 +442,8 @@ class Walk:
         flat = inside + size <= pieces.length[holder] if len(first) else body.astype(np.bool_)
         there = behind.copy()
         there[several] = np.minimum(chains.there_until(body[several]), end)
+        position = pieces.at[first] + start - chains.address[first] if len(first) else start
+        rank, run = self._numbered(stream, position, position + 4 + size)
         return FrameBlock(
             data=chains.data,
             space=chains.space,
@@ -454,5 +457,25 @@ class Walk:
             packet=pieces.number[first],
             time=pieces.time[first],
             end_time=pieces.time[last],
+            sequence=numbers(position, self._streams.flat("origin")[stream]).astype(np.int64),
+            acknowledged=pieces.acknowledged[first],
+            rank=rank,
+            run=run,
             problems=self._complaints.problems,
         )
+
+    def _numbered(self, stream: Int64, begin: Int64, end: Int64) -> tuple[Int64, Int64]:
+        """Rank and run of frames, see `FrameBlock`; by stream, with their positions."""
+        streams, last = self._streams, last_of_each(stream)
+        framed, frames, breaks = (streams.flat(each) for each in ("framed", "frames", "breaks"))
+        first = np.append(0, last[:-1] + 1)[: len(last)]
+        before = np.append(0, end[:-1])[: len(end)]
+        before[first] = framed[stream[first]]
+        missing = np.cumsum(begin != before)
+        length = last + 1 - first
+        earlier = missing[first] - (begin[first] != before[first])
+        rank = np.arange(len(stream)) + np.repeat(frames[stream[first]] + 1 - first, length)
+        run = missing + np.repeat(breaks[stream[first]] - earlier, length)
+        framed[stream[last]], frames[stream[last]] = end[last], rank[last]
+        breaks[stream[last]] = run[last]
+        return rank, run

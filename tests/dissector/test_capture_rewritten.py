@@ -28,8 +28,8 @@ PLAIN = (
 )
 SENT_AGAIN = ("kafka-4-java.pcap.zst",)
 """Of what was sent twice, the copy that comes first in the file counts, with its time."""
-REPEATED_IDS = ("kafka-4-sasl.pcap.zst",)
-"""Here also correlation ids repeat: only times tell which response is whose."""
+REPEATED_IDS = ("kafka-4-sasl.pcap.zst", "kafka-3-pykafka.pcap.zst")
+"""Correlation ids repeat: Java authenticates again with the same ids, pykafka always sends 0."""
 RECORDINGS = PLAIN + SENT_AGAIN + REPEATED_IDS
 PLACES = {"connection_id", "capture", "request_packet", "response_packet"}
 """Columns that tell where in a file something stood."""
@@ -108,6 +108,31 @@ def test_out_of_order_on_the_wire(tmp_path, name, chance):
     packets = rewriting.stamped(rewriting.shuffled(recorded(name), chance))
     path = rewriting.write(tmp_path / "a.pcap", packets)
     assert bare(exchanges(path), PLACES | TIMES) == bare(original(name), PLACES | TIMES)
+
+
+@few
+@given(name=st.sampled_from(REPEATED_IDS + SENT_AGAIN), chance=chances)
+def test_captured_by_two_clocks(tmp_path, name, chance):
+    """What clients sent has times up to 8 ms from those of what brokers sent."""
+    packets = rewriting.split(rewriting.merged(recorded(name), chance), chance)
+    packets = rewriting.skewed(packets, chance.randint(-8_000_000, 8_000_000))
+    path = rewriting.write(tmp_path / "a.pcap", packets)
+    assert bare(exchanges(path), PLACES | TIMES) == bare(original(name), PLACES | TIMES)
+
+
+@few
+@given(name=st.sampled_from(REPEATED_IDS + SENT_AGAIN), chance=chances)
+def test_captured_on_two_interfaces(tmp_path, name, chance):
+    """A file for each direction, whose packets come up to 3 ms late."""
+    packets = rewriting.wandering(recorded(name), chance, 3_000_000)
+    taps = [
+        rewriting.write(
+            tmp_path / f"{is_from_client}.pcap",
+            (each for each in packets if each.is_from_client == is_from_client),
+        )
+        for is_from_client in (False, True)
+    ]
+    assert bare(exchanges(*taps), PLACES | TIMES) == bare(original(name), PLACES | TIMES)
 
 
 @few

@@ -22,6 +22,10 @@ class Said:
     frame: bytes
     ms: int
     readable: int | None = None
+    lost: int = 0
+    """Bytes of the stream that are missing before it."""
+    received: int = -1
+    """Bytes of the other stream that its sender had received; -1: no acknowledgement number."""
 
 
 def asks(frame: bytes, ms: int, connection: int = 0) -> Said:
@@ -32,8 +36,29 @@ def answers(frame: bytes, ms: int, connection: int = 0) -> Said:
     return Said(connection, False, frame, ms)
 
 
-def block(*said: Said) -> FrameBlock:
-    """All of it as one block; the frames of a stream keep their order."""
+@dataclass
+class Stream:
+    """How far a stream has come."""
+
+    bytes: int = 0
+    frames: int = 0
+    runs: int = 0
+
+    def add(self, said: Said) -> tuple[int, int, int]:
+        """Sequence number, rank and run of the next message."""
+        begin = self.bytes + said.lost
+        self.bytes = begin + 4 + len(said.frame)
+        self.frames += 1
+        self.runs += said.lost > 0
+        return begin, self.frames, self.runs
+
+
+def block(*said: Said, streams: dict[tuple[int, bool], Stream] | None = None) -> FrameBlock:
+    """All of it as one block; the frames of a stream keep their order.
+
+    `streams`: how far streams have come in earlier blocks.
+    """
+    streams = {} if streams is None else streams
     ordered = sorted(said, key=lambda each: (each.connection, not each.is_request))
     data = bytearray()
     start = []
@@ -47,6 +72,11 @@ def block(*said: Said) -> FrameBlock:
         size if each.readable is None else each.readable
         for each, size in zip(ordered, sizes, strict=True)
     ]
+    places = [
+        streams.setdefault((each.connection, each.is_request), Stream()).add(each)
+        for each in ordered
+    ]
+    sequence, rank, run = np.array(places, np.int64).reshape(-1, 3).T.copy()
     zero, whole = np.zeros(1, np.int64), np.array([len(data)])
     time = np.array([each.ms * MS for each in ordered], np.int64)
     return FrameBlock(
@@ -62,6 +92,10 @@ def block(*said: Said) -> FrameBlock:
         packet=np.arange(1, len(ordered) + 1),
         time=time,
         end_time=time,
+        sequence=sequence,
+        acknowledged=np.array([each.received for each in ordered], np.int64),
+        rank=rank,
+        run=run,
     )
 
 

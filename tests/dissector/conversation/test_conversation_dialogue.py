@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from conversation_frames import MS, Said, answers, asks, block, request, response, text
+from conversation_frames import MS, Said, Stream, answers, asks, block, request, response, text
 
 from dissector import faults, rows
 from dissector.conversation.dialogue import RESPONSE_WAIT, SILENT_WAIT, Conversation
@@ -29,12 +29,15 @@ class Talk:
         self.names = TopicNames()
         self.conversation = Conversation(self.names)
         self.problems: list[Any] = []
+        self.streams: dict[tuple[int, bool], Stream] = {}
 
     def tell(self, *said: Said, now: int = 0, ended: bool = False, last: bool = False) -> list[Any]:
         """The exchanges that came to their end with this block."""
         now = max([now * MS, *(each.ms * MS for each in said)])
         count = max([1, *(each.connection + 1 for each in said)])
-        turn = self.conversation.feed(block(*said), now, np.full(count, ended), last=last)
+        turn = self.conversation.feed(
+            block(*said, streams=self.streams), now, np.full(count, ended), last=last
+        )
         self.names.learn(turn.response.facts)
         self.problems += faults.faults(turn, ["file"])
         return rows.exchanges(turn, self.names, Ends(), ["file"]).to_pylist()

@@ -44,7 +44,7 @@ def chains(draw: st.DrawFn) -> Chains:
     nothing = np.zeros(len(stream), np.int64)
     pieces = Segments(
         stream=stream, at=at, length=length, span=span, source=source,
-        held=nothing, time=nothing, capture=nothing, number=nothing,
+        held=nothing, time=nothing, capture=nothing, number=nothing, acknowledged=nothing,
     )  # fmt: skip
     return Chains(np.frombuffer(bytes(data) + bytes(PAD), np.uint8), pieces)
 

@@ -61,6 +61,12 @@ class Packet:
         return self.ip[8:] + self.tcp[:4] if len(self.ip) == 40 else self.ip[12:] + self.tcp[:4]
 
     @property
+    def is_from_client(self) -> bool:
+        """Clients have the higher port in these recordings."""
+        source, target = struct.unpack(">HH", self.tcp[:4])
+        return bool(source > target)
+
+    @property
     def seq(self) -> int:
         return int.from_bytes(self.tcp[4:8], "big")
 
@@ -161,6 +167,26 @@ def shuffled(packets: Sequence[Packet], chance: random.Random, window: int = 30)
     """Each packet less than `window` places from where it was, with its own time."""
     order = sorted(range(len(packets)), key=lambda index: index + chance.uniform(0, window))
     return [packets[index] for index in order]
+
+
+def skewed(packets: Iterable[Packet], later: int) -> list[Packet]:
+    """Captured by two clocks: what clients sent, `later` ns later (or earlier) than it was."""
+    moved_packets = [
+        replace(each, time=each.time + later) if each.is_from_client else each for each in packets
+    ]
+    return sorted(moved_packets, key=lambda each: each.time)
+
+
+def wandering(packets: Iterable[Packet], chance: random.Random, most: int) -> list[Packet]:
+    """Captured on two ways, each of which delays packets by up to `most` ns, and keeps their
+    order: the delay of each direction of each connection goes up and down."""
+    latest: dict[bytes, int] = {}
+    delayed = []
+    for each in packets:
+        time = max(each.time + chance.randrange(most), latest.get(each.stream, 0))
+        latest[each.stream] = time
+        delayed.append(replace(each, time=time))
+    return sorted(delayed, key=lambda each: each.time)
 
 
 def stamped(packets: Iterable[Packet]) -> list[Packet]:
