@@ -116,7 +116,7 @@ def segment_rows(
             if "records" in wanted:
                 for part in read_records(block.space, block.batches):
                     problems += [_placed(path, block, *each) for each in part.problems]
-                    yield "records", rows_of(part, block.batches, _of_records(near))
+                    yield "records", rows_of(part, block.batches, _of_records(near))[0]
             if "problems" in wanted:
                 yield "problems", rows.problems(problems)
             read = block.position + block.space.size

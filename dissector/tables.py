@@ -150,8 +150,11 @@ BATCHES = Table(
         _TOPIC,
         TableColumn("topic_id", TEXT, "id of the topic, where the message names it so"),
         _PARTITION,
-        TableColumn("base_offset", pa.int64(), "offset of the first record"),
-        TableColumn("last_offset", pa.int64(), "offset of the last record"),
+        TableColumn(
+            "base_offset", pa.int64(),
+            "offset of the first record in the partition; of a Produce, as the response gives it",
+        ),
+        TableColumn("last_offset", pa.int64(), "offset of the last record, known likewise"),
         TableColumn("record_count", pa.int32(), "records, as the header says"),
         TableColumn("magic", pa.int8(), "version of the format: 0, 1 or 2"),
         TableColumn("codec", TEXT, "none, gzip, snappy, lz4 or zstd"),
@@ -185,7 +188,11 @@ RECORDS = Table(
         _API,
         _TOPIC,
         _PARTITION,
-        TableColumn("offset", pa.int64(), "offset in the partition"),
+        TableColumn(
+            "offset", pa.int64(),
+            "offset in the partition; of a Produce, as the response gives it: null with acks=0, "
+            "an error, or no response",
+        ),
         TableColumn("timestamp", TIME, "time that the producer or the log gave it"),
         TableColumn("key", pa.large_binary(), "key"),
         TableColumn("value", pa.large_binary(), "value; [redacted] where it holds a secret"),

@@ -24,7 +24,7 @@ from dissector.problems import Problem
 from dissector.reading import Broker, Stretch
 
 if TYPE_CHECKING:
-    from dissector.record_rows import BatchRows
+    from dissector.record_rows import BatchRows, RecordRows
 
 Rank: TypeAlias = tuple[int | tuple[str, ...], ...]
 """Where a batch stands among those of its table and turn."""
@@ -80,13 +80,15 @@ class Telling:
 
             self._after_a_wait["transactions"] = TransactionRows().rows
         self._batches: dict[str, BatchRows] = {}
+        self._records: RecordRows | None = None
         if self._wanted & CARRIED:
-            from dissector.record_rows import BatchRows
+            from dissector.record_rows import BatchRows, RecordRows
 
             self._batches = {
                 "batches": BatchRows(names),
                 "decompressed_batches": BatchRows(names, decompress=True),
             }
+            self._records = RecordRows(names, memory)
         self.brokers: list[Broker] = []
         """Those that the stretch named."""
 
@@ -161,10 +163,9 @@ class Telling:
         for name, batches in self._batches.items():
             if name in self._wanted:
                 yield Rows(name, batches.rows(turn, found))
-        if "records" in self._wanted:
-            for each in found:
-                for batch in record_rows.record_rows(turn, each, self.names, problems):
-                    yield Rows("records", batch, each.rank)
+        if self._records is not None and "records" in self._wanted:
+            for batch, rank in self._records.rows(turn, found, problems):
+                yield Rows("records", batch, rank)
 
 
 def _crowded(count: int, now: int) -> Problem:

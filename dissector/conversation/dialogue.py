@@ -69,6 +69,7 @@ RESPONSE_ROLES = frozenset(
 """What exchanges and connections tell, and what the reading itself needs."""
 
 ROLES_OF = {
+    **dict.fromkeys(("batches", "decompressed_batches", "records"), frozenset({"offset"})),
     "errors": frozenset({"error_message"}),
     "topics": frozenset({"leader", "leader_epoch", "replicas", "isr"}),
     "partitions": frozenset(
