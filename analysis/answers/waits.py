@@ -2,9 +2,12 @@
 
 Three things make a request wait that say nothing of how fast its broker is:
 
-- A long poll. A Fetch waits up to max_wait_ms until there is something to return. One that comes
-  back empty did nothing else; one with data waited until the first of its batches was written: that
-  is its timestamp, as far as the clocks of the producers and of the capture agree.
+- A long poll. A Fetch waits up to max_wait_ms until there is something to return. One that returns
+  no records waited all the time, also where it ends with an error. One that returns records waited
+  until the first batch of one of its partitions could be read. If the Produce of that batch is in
+  the capture, this is when its response was seen. Else it is the timestamp of the batch, which is
+  earlier by the time that the producer kept the batch, and which another clock took. A batch of a
+  transaction whose marker follows in the same response could be read when that was written.
 - The rest of a group. JoinGroup and SyncGroup are answered when the others have come (`groups`
   tells of them); how much of that was work cannot be told.
 - What was asked before. A broker serves the requests of a connection one after the other, so that
@@ -41,9 +44,31 @@ WAITS: Final = tuple(column.name for column in WAIT_COLUMNS)
 """Their names."""
 
 WAITED: Final = f"""(
-  with fetched as (
-    select connection_id, correlation_id, min(epoch_ns(max_timestamp)) as written
-    from batches where api in ('Fetch', 'ShareFetch') group by all),
+  with responses as (
+    select connection_id, correlation_id, request_time as time, response_time from exchanges
+    where api = 'Produce' and response_time is not null),
+  produced as (
+    select topic, partition, base_offset, min(epoch_ns(response_time)) as written
+    from batches join responses using (connection_id, correlation_id, time)
+    where api = 'Produce' and base_offset is not null group by all),
+  readable as (
+    select connection_id, correlation_id, time, topic, partition, base_offset,
+      coalesce(written, epoch_ns(max_timestamp)) as written,
+      -- Of a transaction: when the marker behind it was written.
+      case when is_transactional and not is_control then
+        min(case when is_control then epoch_ns(max_timestamp) end) over (
+          partition by connection_id, correlation_id, time, topic, partition, producer_id
+          order by base_offset rows between 1 following and unbounded following) end as ended
+    from batches left join produced using (topic, partition, base_offset)
+    where api in ('Fetch', 'ShareFetch')),
+  firsts as (
+    select connection_id, correlation_id, time as response_time,
+      arg_min(greatest(written, coalesce(ended, written)), (coalesce(base_offset, -1), written))
+        as written
+    from readable group by connection_id, correlation_id, time, topic, partition),
+  fetched as (
+    select connection_id, correlation_id, response_time, min(written) as written
+    from firsts group by all),
   queued as (
     select *, epoch_ns(request_end_time) as asked, epoch_ns(response_time) as replied,
       -- The last response to those that were sent before.
@@ -52,18 +77,20 @@ WAITED: Final = f"""(
         rows between unbounded preceding and 1 preceding) as earlier
     from exchanges),
   begun as (
-    select * exclude (asked, replied, earlier, written),
+    select queued.* exclude (asked, replied, earlier),
       case when asked is null or replied is null then null
         when earlier is null then 0
         else greatest(least(earlier, replied) - asked, 0) / 1e6 end as behind_ms,
       latency_ms - behind_ms as own_ms,
       coalesce((written - asked) / 1e6, 0) - behind_ms as unwritten_ms
-    from queued left join fetched using (connection_id, correlation_id)),
+    from queued left join fetched on queued.connection_id = fetched.connection_id
+      and queued.correlation_id = fetched.correlation_id
+      and coalesce(queued.response_time = fetched.response_time, true)),
   polled as (
     select *,
       case when own_ms is null or api in {words(GROUP_WAITS)} then own_ms
         when max_wait_ms is null then 0
-        when coalesce(record_bytes, 0) = 0 and coalesce(error_count, 0) = 0
+        when coalesce(record_bytes, 0) = 0
         then least(greatest(own_ms, 0), own_ms, max_wait_ms)
         else least(greatest(unwritten_ms, 0), own_ms, max_wait_ms) end as poll_ms
     from begun)

@@ -55,7 +55,8 @@ def latency(tables: Tables, *, by: Sequence[str] = ("api",)) -> DataFrame:
     _check("latency", by)
     keys = {name: f.col("connection_id") for name in ("exchanges", "batches")}
     columns = [*TABLES["exchanges"].columns, *(TableColumn(n, pa.float64(), "") for n in _WAITS)]
-    rows = _grouped_by(_in_buckets(tables, keys, _with_waits, columns), tables, by)
+    exact = {**tables, "batches": _with_produced(tables)}
+    rows = _grouped_by(_in_buckets(exact, keys, _with_waits, columns), tables, by)
     rows = rows.filter("latency_ms is not null")
     quantiles = [
         f.percentile(name, f.lit(each)).alias(f"{prefix}p{each * 100:.0f}_ms")
@@ -73,6 +74,27 @@ def latency(tables: Tables, *, by: Sequence[str] = ("api",)) -> DataFrame:
         *quantiles,
     )
     return _shaped(found.orderBy(f.desc("total_ms")), "latency", by)
+
+
+def _with_produced(tables: Tables) -> DataFrame:
+    """`batches`; fetched ones have as `max_timestamp` when the response to their Produce was seen,
+    which a bucket cannot know: see `analysis.answers.waits`."""
+    batches, place = tables["batches"], ["topic", "partition", "base_offset"]
+    responses = tables["exchanges"].filter("api = 'Produce' and response_time is not null")
+    responses = responses.select(
+        *_KEY, f.col("request_time_ns").alias("time_ns"), "response_time_ns"
+    )
+    produced = batches.filter("api = 'Produce' and base_offset is not null")
+    written = (
+        produced.join(responses, [*_KEY, "time_ns"])
+        .groupBy(*place)
+        .agg(f.min("response_time_ns").alias("written"))
+    )
+    time = f.coalesce("written", "max_timestamp_ns")
+    time = f.when(f.col("api").isin("Fetch", "ShareFetch"), time).otherwise(
+        f.col("max_timestamp_ns")
+    )
+    return batches.join(written, place, "left").withColumn("max_timestamp_ns", time)
 
 
 def _with_waits(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

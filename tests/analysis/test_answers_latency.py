@@ -86,7 +86,7 @@ def at(start: float, end: float, **columns: Any) -> dict[str, Any]:
         ({"max_wait_ms": 500, "record_bytes": 0}, 500, 100),
         ({"max_wait_ms": 700, "record_bytes": None}, 600, 0),
         ({"max_wait_ms": 500, "record_bytes": 9}, 0, 600),  # of what is old, nothing is waited for
-        ({"max_wait_ms": 500, "error_count": 1}, 0, 600),
+        ({"max_wait_ms": 500, "error_count": 1}, 500, 100),
         ({"api": "JoinGroup"}, 600, None),
     ],
 )
@@ -107,6 +107,61 @@ def test_a_fetch_with_data_waited_until_its_first_batch_was_written(
         batches=[batch | {"max_timestamp": START + time * MS} for time in times],
     )
     assert waits(tables)["poll_ms"].tolist() == [poll]
+
+
+@pytest.mark.parametrize(("replied", "poll"), [(-50, 0), (300, 300), (900, 500)])
+def test_the_response_of_a_produce_in_the_capture_says_when_its_batch_was_written(
+    replied: int, poll: float
+) -> None:
+    """The producer kept the batch since long before."""
+    place = {"topic": "t", "partition": 0, "base_offset": 7, "max_timestamp": START - 1000 * MS}
+    fetched = {"connection_id": 0, "correlation_id": 7, "api": "Fetch", "time": START + 600 * MS}
+    sent = START - 100 * MS
+    produced = {"connection_id": 1, "correlation_id": 7, "api": "Produce", "time": sent}
+    produce = exchange(
+        connection_id=1, api="Produce", request_time=sent, request_end_time=sent,
+        response_time=START + replied * MS, latency_ms=float(replied + 100),
+    )  # fmt: skip
+    fetch = at(0, 600, api="Fetch", max_wait_ms=500, record_bytes=9)
+    for batches in ([fetched | place, produced | place], [fetched | place]):
+        tables = made(exchanges=[fetch, produce], batches=batches)
+        assert waits(tables)["poll_ms"].iloc[0] == (poll if len(batches) == 2 else 0)
+
+
+@pytest.mark.parametrize("is_transactional", [True, False])
+def test_a_transaction_can_be_read_when_its_marker_is_written(is_transactional: bool) -> None:
+    batch = {
+        "connection_id": 0, "correlation_id": 7, "api": "Fetch", "time": START + 600 * MS,
+        "topic": "t", "partition": 0, "producer_id": 5, "is_control": False,
+        "is_transactional": is_transactional,
+    }  # fmt: skip
+    tables = made(
+        exchanges=[at(0, 600, api="Fetch", max_wait_ms=500, record_bytes=9)],
+        batches=[
+            batch | {"base_offset": 3, "max_timestamp": START - 900 * MS},
+            batch | {"base_offset": 4, "max_timestamp": START - 800 * MS, "producer_id": 6},
+            batch | {"base_offset": 5, "max_timestamp": START + 400 * MS, "is_control": True},
+        ],
+    )
+    assert waits(tables)["poll_ms"].tolist() == [400 if is_transactional else 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "packet", "net"),
+    [
+        # Its producer kept the records since before the Fetch, and sent them 45 ms before the end.
+        ("kafka-4-followed", 193, 45),
+        # read_committed: the marker of an abort came 4 ms before the response.
+        ("kafka-4-followed", 1735, 10),
+        # max_wait_ms is 500; the response has FENCED_LEADER_EPOCH.
+        ("kafka-4-quorum", 5528, 10),
+    ],
+)
+def test_long_polls_are_not_slow(name: str, packet: int, net: float) -> None:
+    tables = capture(name)
+    rows = tables["exchanges"].join(waits(tables)).set_index("request_packet")
+    assert rows.loc[packet, "latency_ms"] > 240
+    assert 0 <= rows.loc[packet, "net_ms"] < net
 
 
 def test_requests_of_a_connection_are_served_one_by_one() -> None:
