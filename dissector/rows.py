@@ -324,7 +324,8 @@ def _status(kind: Int64, request: Picked, response: Picked) -> Int64:
     if all(pc.all(side, min_count=0).as_py() for side in sides):
         return kind
     good = pc.and_(*(pc.fill_null(side, True) for side in sides))
-    return np.where(np.asarray(good), kind, UNDECODED)
+    # That a request was never answered is known without its fields.
+    return np.where(np.asarray(good) | (kind == UNANSWERED), kind, UNDECODED)
 
 
 def _lists(one: pa.ChunkedArray, row: Int64, other: pa.ChunkedArray, place: Int64) -> pa.Array:

@@ -72,7 +72,8 @@ EXCHANGES = Table(
         TableColumn(
             "status",
             TEXT,
-            "answered, no_reply_expected (acks=0), unanswered, request_missing or undecoded",
+            "answered, no_reply_expected (acks=0), unanswered (decoded or not), request_missing or "
+            "undecoded",
         ),
         TableColumn("request_time", TIME, "when the request's first byte was seen"),
         TableColumn("request_end_time", TIME, "when its last byte was seen"),

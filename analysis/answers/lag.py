@@ -5,10 +5,11 @@ in a Fetch response, the latest offset of a ListOffsets, the last record that wa
 grows, so the largest counts. A committed offset is the next one to read; so the lag is the end less
 that.
 
-A Fetch does not name its group: that travels on another connection, to the coordinator. So the
-group is found by the client (its id and address) and the topic: whoever asks for, or commits, a
-group's offset there. A reader without a group has a row of its own. Offsets that a transaction
-commits count when it has committed; replicas' fetches do not count at all.
+A Fetch does not name its group: that travels on another connection, to the coordinator. The page
+of `analysis.answers.who` says how connections are attributed to groups. A reader without a group
+has a row of its own. Offsets that a transaction commits count when it has committed; fetches of
+replicas do not count at all. A committed offset beyond the end, as an administrator can set it,
+gives a negative lag.
 
 A share group (KIP-932) commits no offset. Its partition has a start offset, before which all is
 done, and a count of the records behind it that are done, too (KIP-1226), which are not behind. A
@@ -27,6 +28,7 @@ import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
 from analysis.answers.common import floored, shaped, words
+from analysis.answers.who import READS_FOR
 from dissector.errors import DissectorError
 from dissector.tables import TIME, TableColumn
 
@@ -40,7 +42,11 @@ COLUMNS: Final = (
     TableColumn("topic", pa.string(), "name of the topic"),
     TableColumn("partition", pa.int32(), "index of the partition"),
     TableColumn("time", TIME, "when this was so"),
-    TableColumn("client_id", pa.string(), "client that committed or fetched there last"),
+    TableColumn(
+        "client_id",
+        pa.string(),
+        "client that committed last; where no commit is in the capture, that fetched there last",
+    ),
     TableColumn(
         "committed_offset",
         _OFFSET,
@@ -49,7 +55,12 @@ COLUMNS: Final = (
     TableColumn("committed_time", TIME, "when that was told; null: it was asked for, not set"),
     TableColumn("position", _OFFSET, "offset that the reader fetches next"),
     TableColumn("end_offset", _OFFSET, "end of the partition, as far as told"),
-    TableColumn("lag", _OFFSET, "records from the committed offset to the end, but for those done"),
+    TableColumn(
+        "lag",
+        _OFFSET,
+        "records from the committed offset to the end, but for those done; negative where the "
+        "committed offset lies beyond the end",
+    ),
     TableColumn("position_lag", _OFFSET, "records from the position to the end"),
     TableColumn("max_lag", _OFFSET, "largest lag so far"),
     TableColumn("done_count", _OFFSET, "share groups: records behind the committed offset, done"),
@@ -83,7 +94,11 @@ def _behind(offset: str, end: str = "end_offset") -> str:
 
 
 def _lag(end: str = "end_offset") -> str:
-    return floored(f"{end} - committed_offset - coalesce(done_count, 0)")
+    """Of a share group not below 0: what is done may have been told before the end."""
+    return (
+        f"case when done_count is null then {end} - committed_offset "
+        f"else greatest({end} - committed_offset - done_count, 0) end"
+    )
 
 
 _GOOD: Final = """(
@@ -136,13 +151,10 @@ _SHARED: Final = f"""(
 older than what leaders told before, and so counts only without them."""
 
 _TOLD: Final = f"""(
-  with good as (
-    select good.*, client_ip from {_GOOD} as good left join (
-      select connection_id, any_value(client_ip) as client_ip from exchanges group by all)
-      using (connection_id)),
+  with good as {_GOOD},
   readers as (
-    select client_id, client_ip, topic, group_id as reads_for, min(nth) as since
-    from good where group_id is not null group by all),
+    select connection_id, topic, partition, group_id as reads_for, nth as since
+    from {READS_FOR}),
   commits as (
     from {_GOOD} where api in ('OffsetCommit', 'OffsetFetch') union all by name from {_DECIDED})
   select group_id, topic, partition, response_time as time,
@@ -159,11 +171,9 @@ _TOLD: Final = f"""(
   from good where api = 'ShareFetch' and group_id is not null
   union all
   -- In a session (KIP-227) what has not changed is not told.
-  select reads_for, good.topic, partition, response_time, good.client_id, null, null,
+  select reads_for, topic, partition, response_time, client_id, null, null,
     coalesce(last_offset + 1, "offset") as position, null, 2, nth, since
-  from good left join readers
-    on good.client_id is not distinct from readers.client_id
-      and good.client_ip is not distinct from readers.client_ip and good.topic = readers.topic
+  from good left join readers using (connection_id, topic, partition)
   where api = 'Fetch' and replica_id is null and position is not null)"""
 """SQL: each time that the committed offset of a group was told, set or asked for; or the position
 of a reader, with the groups that it reads for."""
@@ -171,7 +181,10 @@ of a reader, with the groups that it reads for."""
 STATES: Final = f"""(
   with known as (
     select group_id, topic, partition, time,
-      last_value(client_id ignore nulls) over so_far as client_id,
+      coalesce(
+        last_value(case when committed_time is not null then client_id end ignore nulls)
+          over so_far,
+        last_value(client_id ignore nulls) over so_far) as client_id,
       last_value(committed_offset ignore nulls) over so_far as committed_offset,
       last_value(committed_time ignore nulls) over so_far as committed_time,
       last_value(position ignore nulls) over so_far as position,

@@ -1,9 +1,11 @@
-"""Who moves records: the partitions of Produce and Fetch requests, with all that tells their owner.
+"""Who moves records: the partitions of Produce and Fetch requests, with their client and group.
 
-The group of a consumer is not in a Fetch: it travels on the connection to the group's coordinator.
-What the two have in common is the client, so a Fetch is given the group that the same client id at
-the same address commits that topic for; where it commits none of it, every group that it speaks of.
-Clients of one host that share a client id cannot be told apart, and get the groups of all.
+A Fetch does not name its group. A connection that speaks of groups reads for these. Most consumers
+speak with the coordinator of their group on another connection. So a connection that speaks of no
+group reads for a group if one with the same client id and address, open at the same time, names the
+group together with the partition (OffsetCommit, OffsetFetch). Where a group never names a
+partition, the same client id and address have to do. Clients of one host that share a client id and
+read the same partitions at the same time cannot be told apart.
 """
 
 from __future__ import annotations
@@ -23,12 +25,48 @@ MEMBERSHIP: Final = (
 """What a member asks its coordinator; others ask about groups that they are not in."""
 
 
-def _groups(rows: str, key: str) -> str:
-    """Names of the groups of each key, in the order in which they came, as one text."""
-    return f"""
-      select {key}, string_agg(group_id, ', ' order by nth) as names
-      from (select {key}, group_id, min(nth) as nth from {rows} group by all) group by all"""
-
+READS_FOR: Final = f"""(
+  with spans as (
+    select connection_id, client_ip, client_id, min(time) as since, max(time) as until
+    from partitions join (
+      select connection_id, any_value(client_ip) as client_ip from exchanges group by all)
+      using (connection_id)
+    where api in ('Fetch', 'ShareFetch') group by all),
+  reads as (
+    select distinct connection_id, topic, partition from partitions
+    where api in ('Fetch', 'ShareFetch') and topic is not null),
+  members as (
+    select connection_id, client_ip, client_id, group_id, min(nth) as nth,
+      min(request_time) as since, max(coalesce(response_time, request_time)) as until
+    from exchanges where api in {words(MEMBERSHIP)} and group_id != '' group by all),
+  named as (
+    select distinct connection_id, group_id, topic, partition from partitions
+    where api in {words(MEMBERSHIP)} and group_id is not null),
+  own_topics as (
+    select distinct connection_id, unnest(topics) as topic, group_id from exchanges
+    where api in {words(MEMBERSHIP)} and group_id != ''),
+  own as (
+    select connection_id, topic, partition, members.group_id, nth, own_topics.topic is null as rank
+    from reads join spans using (connection_id)
+      join members using (connection_id, client_ip)
+      left join own_topics using (connection_id, topic, group_id)),
+  near as (
+    select reads.*, members.group_id, members.nth, named.topic is null as rank
+    from reads join spans using (connection_id)
+      join members on spans.client_ip = members.client_ip
+        and spans.client_id is not distinct from members.client_id
+        and spans.since <= members.until and members.since <= spans.until
+      left join named on members.connection_id = named.connection_id
+        and members.group_id = named.group_id and reads.topic = named.topic
+        and reads.partition = named.partition
+    where reads.connection_id not in (select connection_id from members)
+      and (named.topic is not null or members.group_id not in (select group_id from named))),
+  found as (from own union all by name from near)
+  select connection_id, topic, partition, group_id, min(nth) as nth from (
+    from found
+    qualify rank = min(rank) over (partition by connection_id, topic, partition))
+  group by all)"""
+"""SQL: the groups that connections read partitions for; needs `partitions` and `exchanges`."""
 
 MOVERS: Final = f"""(
   with moves as (from partitions where api in {words(ACTIONS)} and topic is not null),
@@ -40,21 +78,11 @@ MOVERS: Final = f"""(
         else {mapped("api", ACTIONS)} end as action
     from moves left join connections using (connection_id)
       left join {SOFTWARE} using (connection_id)),
-  members as (
-    select client_ip, client_id, topics, group_id, nth from exchanges
-    where api in {words(MEMBERSHIP)} and group_id != ''),
-  committers as (
-    select *, unnest(topics) as topic from members where client_id is not null),
-  of_topic as ({_groups("committers", "client_ip, client_id, topic")}),
-  of_client as ({_groups("members", "client_ip, client_id")})
-  select acts.*, coalesce(
-    group_id, case when action = 'consumes' then coalesce(of_topic.names, of_client.names) end
-  ) as groups
-  from acts
-    left join of_topic on of_topic.client_ip = client and of_topic.client_id = acts.client_id
-      and of_topic.topic = acts.topic
-    left join of_client on of_client.client_ip = client
-      and of_client.client_id is not distinct from acts.client_id)"""
+  readers as (
+    select connection_id, topic, partition, string_agg(group_id, ', ' order by nth) as names
+    from {READS_FOR} group by all)
+  select acts.*, coalesce(group_id, case when action = 'consumes' then names end) as groups
+  from acts left join readers using (connection_id, topic, partition))"""
 """SQL: rows of `partitions` of Produce, Fetch and ShareFetch, whose topic is known.
 
 With action, client (its address), software, and groups: names by comma, null for what no group

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from answering import CAPTURES, capture, made
+from made_rows import exchange
 
 import analysis
 from analysis.answers.lag import COLUMNS
@@ -117,6 +118,52 @@ def test_a_fetch_that_does_not_repeat_where_it_reads() -> None:
     second = fetch | {"time": 3, "response_time": 4, "last_offset": 7, "high_watermark": 10}
     (row,) = analysis.lag(made(partitions=[first, second])).to_dict("records")
     assert (row["position"], row["end_offset"], row["position_lag"]) == (8, 10, 2)
+
+
+def test_a_commit_of_an_administrator_beyond_the_end() -> None:
+    """kafka-consumer-groups --reset-offsets; meanwhile another client of that host reads."""
+    where = {"topic": "t", "partition": 0, "error_code": 0}
+    fetch = {"api": "Fetch", "client_id": "app", "connection_id": 1, "offset": 3}
+    rows = [
+        where | fetch | {"time": 1, "response_time": 2, "high_watermark": 10},
+        where | {
+            "api": "OffsetCommit", "client_id": "admin", "connection_id": 2, "group_id": "g",
+            "offset": 15, "time": 3, "response_time": 4,
+        },
+        where | fetch | {"time": 5, "response_time": 6, "high_watermark": 10},
+    ]  # fmt: skip
+    exchanges = [
+        exchange(connection_id=1, api="Fetch", client_id="app", request_time=1, response_time=2),
+        exchange(
+            connection_id=2, api="OffsetCommit", client_id="admin", group_id="g", topics=["t"],
+            request_time=3, response_time=4,
+        ),
+    ]  # fmt: skip
+    found = analysis.lag(made(partitions=rows, exchanges=exchanges)).set_index("group_id")
+    assert found.loc["g", ["client_id", "committed_offset", "lag"]].tolist() == ["admin", 15, -5]
+    (reader,) = found[found.index.isna()].to_dict("records")
+    assert (reader["client_id"], reader["position"], reader["position_lag"]) == ("app", 3, 7)
+
+
+def test_the_reads_of_a_member_do_not_hide_who_committed() -> None:
+    where = {"topic": "t", "partition": 0, "error_code": 0}
+    commit = {"api": "OffsetCommit", "group_id": "g", "connection_id": 2}
+    rows = [
+        where | commit | {"client_id": "m", "offset": 3, "time": 1, "response_time": 2},
+        where | commit | {"client_id": "admin", "offset": 5, "time": 3, "response_time": 4},
+        where | {
+            "api": "Fetch", "client_id": "m", "connection_id": 2, "offset": 3, "time": 5,
+            "response_time": 6, "high_watermark": 10,
+        },
+    ]  # fmt: skip
+    exchanges = [
+        exchange(
+            connection_id=2, api="OffsetCommit", client_id="m", group_id="g", topics=["t"],
+            request_time=1, response_time=2,
+        ),
+    ]  # fmt: skip
+    (row,) = analysis.lag(made(partitions=rows, exchanges=exchanges)).to_dict("records")
+    assert (row["client_id"], row["position"], row["lag"]) == ("admin", 3, 5)
 
 
 def test_no_group_and_nothing_at_all() -> None:

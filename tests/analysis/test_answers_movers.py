@@ -148,3 +148,44 @@ def test_an_answer_needs_no_more_tables_than_it_names() -> None:
         answer = ANSWERS[name]
         tables = capture("kafka-4-java", TABLES)
         assert len(answer.function({each: tables[each] for each in answer.tables}))
+
+
+def test_a_group_is_not_credited_with_the_reads_of_other_connections() -> None:
+    """Three connections of one host, all of the client id "rdkafka", as librdkafka has it."""
+    read = {"api": "Fetch", "client_id": "rdkafka", "error_code": 0}
+    commit = {"api": "OffsetCommit", "client_id": "rdkafka", "group_id": "g", "bytes": None}
+    tables = made(
+        partitions=[
+            produced(0, 5, connection_id=1, partition=0, **read),
+            produced(0, 5, connection_id=2, partition=1, **read),
+            produced(5, 0, connection_id=3, partition=1, **commit),
+        ],
+        exchanges=[
+            exchange(connection_id=1, api="Fetch", client_id="rdkafka"),
+            exchange(connection_id=2, api="Fetch", client_id="rdkafka"),
+            exchange(
+                connection_id=3, api="OffsetCommit", client_id="rdkafka", group_id="g", topics=["t"]
+            ),
+        ],
+        connections=[connection(connection_id=number) for number in (1, 2, 3)],
+    )
+    found = analysis.topology(tables).set_index("groups")["records"]
+    assert found[found.index.isna()].tolist() == [5]
+    assert found["g"] == 5
+
+
+def test_a_connection_that_was_open_at_another_time_reads_for_no_group() -> None:
+    fetch = {"api": "Fetch", "client_id": "app"}
+    late = START + 60 * 10**9
+    tables = made(
+        partitions=[produced(0, 5, connection_id=1, **fetch)],
+        exchanges=[
+            exchange(connection_id=1, api="Fetch"),
+            exchange(
+                connection_id=2, api="Heartbeat", group_id="g", request_time=late,
+                request_end_time=late, response_time=late + 1,
+            ),
+        ],
+        connections=[connection(connection_id=number) for number in (1, 2)],
+    )  # fmt: skip
+    assert analysis.topology(tables)["groups"].isna().all()

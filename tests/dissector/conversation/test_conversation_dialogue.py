@@ -142,6 +142,14 @@ def test_a_version_that_nobody_knows() -> None:
     assert {problem.kind for problem in talk.problems} == {"unknown_version"}
 
 
+def test_a_request_that_cannot_be_decoded_is_still_unanswered() -> None:
+    talk = Talk()
+    talk.tell(asks(request(HEARTBEAT, 99, 5, b"whatever"), 1))
+    (row,) = talk.tell(last=True)
+    assert (row["status"], row["api"], row["api_version"]) == ("unanswered", "Heartbeat", 99)
+    assert {problem.kind for problem in talk.problems} == {"unknown_version"}
+
+
 def test_an_api_that_nobody_knows() -> None:
     talk = Talk()
     (row,) = talk.tell(asks(request(1234, 0, 5, b"x"), 1), answers(response(5, b"y"), 2))
@@ -153,7 +161,7 @@ def test_a_token_whose_handshake_is_not_there_has_no_client_id() -> None:
     # Where a client id's length would stand, this one has 0x0070: its password's first letter.
     token = b"\0service\0p" + b"assword" * 20
     (row,) = Talk().tell(asks(token, 1), last=True)
-    assert (row["status"], row["api_key"], row["client_id"]) == ("undecoded", 0x73, None)
+    assert (row["status"], row["api_key"], row["client_id"]) == ("unanswered", 0x73, None)
 
 
 def test_bytes_left_over_and_bytes_missing_name_field_and_offset() -> None:
