@@ -17,9 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from analysis.normal import GROUP_TIMEOUT_MS, REQUEST_TIMEOUT_MS, is_normal
+
 LONG_POLLS: Final = frozenset({"Fetch", "ShareFetch", "JoinGroup"})
 """APIs whose requests may wait at the broker by design: for data, or for the rest of a group."""
 
+_GROUP_WAITS: Final = ("JoinGroup", "SyncGroup")
 _KIND: Final = ("api_key", "api", "api_version")
 
 
@@ -82,6 +85,18 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True)
+class _End:
+    """How a connection ended."""
+
+    is_open: bool
+    """It did not: the capture ended before."""
+    time: int | None
+    """ns; when nothing more could be seen of it."""
+    is_whole: bool
+    """The capture has all of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """Of all connections; times in ns, None where nothing was seen."""
 
@@ -127,7 +142,10 @@ class Summary:
         self._errors = Tally(
             ("error_code", "error", "api", "topic"), count="sum", first="min", last="max"
         )
-        self._unanswered = Tally(("api", "client_id"), count="sum", first="min", last="max")
+        self._unanswered = Tally(
+            ("connection_id", "api", "client_id", "max_wait_ms"),
+            count="sum", first="min", last="max",
+        )  # fmt: skip
         self._generations = Tally(
             ("group_id", "group_type", "generation"), count="sum", first="min", last="max"
         )
@@ -191,9 +209,55 @@ class Summary:
         """client_id, api, count, total and longest in ms; the longest in total first."""
         return sorted(self._throttled.rows(), key=lambda row: -row["total"])
 
+    def faults(self) -> list[dict[str, Any]]:
+        """`errors` that are not part of normal operation."""
+        return [row for row in self.errors() if not is_normal(row["error"], row["api"])]
+
+    def normal_errors(self) -> list[dict[str, Any]]:
+        """`errors` that are part of normal operation."""
+        return [row for row in self.errors() if is_normal(row["error"], row["api"])]
+
     def unanswered(self) -> list[dict[str, Any]]:
         """api, client_id, count, first and last (ns); the most frequent first."""
-        return sorted(self._unanswered.rows(), key=lambda row: -row["count"])
+        return self._by_client(self._unanswered.rows())
+
+    def never_answered(self) -> list[dict[str, Any]]:
+        """`unanswered` without the requests in flight when the capture or connection ended."""
+        ends = self._ends()
+        return self._by_client(
+            [row for row in self._unanswered.rows() if not _is_in_flight(row, ends)]
+        )
+
+    def _by_client(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        by_client = Tally(("api", "client_id"), count="sum", first="min", last="max")
+        if rows and self._unanswered.total is not None:
+            by_client.add(pa.Table.from_pylist(rows, self._unanswered.total.schema))
+        return sorted(by_client.rows(), key=lambda row: -row["count"])
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that were in flight when the capture or their connection ended."""
+        ends = self._ends()
+        rows = self._unanswered.rows()
+        return sum(row["count"] for row in rows if _is_in_flight(row, ends))
+
+    def _ends(self) -> dict[int, _End]:
+        """The end of each connection that has requests without a response, as far as known."""
+        last = self.totals().last_time
+        wanted = {row["connection_id"] for row in self._unanswered.rows()}
+        ends = {}
+        names = ("connection_id", "closed", "last_time", "broker_packets")
+        for table in self._connections:
+            lost = pc.add(_known(table["client_lost_bytes"]), _known(table["broker_lost_bytes"]))
+            mine = pc.is_in(table["connection_id"], pa.array(wanted, pa.int64()))
+            rows = table.select(names).set_column(2, "last_time", table["last_time"].cast("int64"))
+            for row in rows.append_column("lost", lost).filter(mine).to_pylist():
+                is_open = row["closed"] is None
+                ends[row["connection_id"]] = _End(
+                    is_open, last if is_open else row["last_time"],
+                    bool(row["broker_packets"]) and not row["lost"],
+                )  # fmt: skip
+        return ends
 
     def rebalances(self) -> list[dict[str, Any]]:
         """group_id, group_type, count, first and last (ns) of groups that rebalanced again.
@@ -238,7 +302,8 @@ class Summary:
         silent = rows.filter(pc.equal(rows["status"], "unanswered"))
         if len(silent):
             silent = _spanned(silent, "request_time")
-            self._unanswered.add(silent.select(["api", "client_id", "count", "first", "last"]))
+            keys = ["connection_id", "api", "client_id", "max_wait_ms"]
+            self._unanswered.add(silent.select([*keys, "count", "first", "last"]))
         rows = rows.filter(pc.not_equal(rows["status"], "request_missing"))
         self._kinds.add(rows.select([*_KIND, "count", "errors", "throttled"]))
         self._clients.add(
@@ -336,6 +401,22 @@ def add_clients(
         client.connections += 1
         client.requests += row["count"]
         client.errors += row["errors"]
+
+
+def _is_in_flight(row: Mapping[str, Any], ends: Mapping[int, _End]) -> bool:
+    """Whether unanswered requests were sent too late to be answered before the end.
+
+    On an open connection these are all that have not timed out yet; on one that was closed, long
+    polls, which clients leave behind when they stop.
+    """
+    end = ends.get(row["connection_id"])
+    if end is None or not end.is_whole or end.time is None or row["first"] is None:
+        return False
+    patience = row["max_wait_ms"] or 0
+    if end.is_open:
+        usual = GROUP_TIMEOUT_MS if row["api"] in _GROUP_WAITS else REQUEST_TIMEOUT_MS
+        patience = max(patience, usual)
+    return bool(end.time - row["first"] <= patience * 10**6) and patience > 0
 
 
 def _kind_code(api_key: Any, version: Any) -> NDArray[np.uint32]:

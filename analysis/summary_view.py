@@ -37,6 +37,7 @@ def screen(
     if summary.exchanges:
         wrong = list(_wrong(summary, totals, command))
         yield from _section("What is wrong", [*unread, *(wrong or [_good(totals)])])
+        yield from _section("Part of normal operation", _normal(summary, totals, command))
         yield from _section("Clients", _led(_clients(summary), command(ALL_CLIENTS)))
         yield from _section("Requests", _led(_requests(summary), command("latency")))
     else:
@@ -119,9 +120,9 @@ def _are(count: int) -> str:
 
 
 def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[RenderableType]:
-    if errors := summary.errors():
+    if errors := summary.faults():
         yield _finding(counted(sum(row["count"] for row in errors), "error"), "in responses")
-        yield from map(_indented, _errors(summary, totals))
+        yield from map(_indented, _errors(errors, totals, "red"))
         yield from _more(command("errors"))
     if throttled := summary.throttled():
         longest = max(row["longest"] for row in throttled)
@@ -131,16 +132,11 @@ def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[Rende
         )
         yield from map(_indented, _throttled(summary))
         yield from _more(command("throttle"))
-    if unanswered := summary.unanswered():
+    if unanswered := summary.never_answered():
         count = sum(row["count"] for row in unanswered)
         yield _finding(counted(count, "request"), "without an answer")
         yield from map(_indented, _unanswered(summary, totals))
         yield from _more(command("unanswered"))
-    if rebalances := summary.rebalances():
-        count = sum(row["count"] for row in rebalances)
-        yield _finding(counted(count, "rebalance"), "of consumer groups")
-        yield from map(_indented, _rebalances(summary, totals))
-        yield from _more(command("groups"))
     statuses = summary.statuses()
     for status, thing, what in (
         ("undecoded", "exchange", "that could not be decoded"),
@@ -155,7 +151,26 @@ def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[Rende
         yield from _more(command("trust"))
 
 
-def _errors(summary: Summary, totals: Totals) -> Iterator[RenderableType]:
+def _normal(summary: Summary, totals: Totals, command: Command) -> Iterator[RenderableType]:
+    """What is not a fault, but may be of interest."""
+    if errors := summary.normal_errors():
+        count = sum(row["count"] for row in errors)
+        yield Text(f"{counted(count, 'error')} that clients handle by themselves")
+        yield from map(_indented, _errors(errors, totals))
+        yield from _more(command("errors"))
+    if count := summary.in_flight:
+        yield Text(f"{counted(count, 'request')} in flight when the capture or connection ended")
+        yield from _more(command("unanswered"))
+    if rebalances := summary.rebalances():
+        count = sum(row["count"] for row in rebalances)
+        yield Text(f"{counted(count, 'rebalance')} of consumer groups")
+        yield from map(_indented, _rebalances(summary, totals))
+        yield from _more(command("groups"))
+
+
+def _errors(
+    errors: Sequence[Mapping[str, Any]], totals: Totals, style: str = ""
+) -> Iterator[RenderableType]:
     return _listed(
         (
             Column("count", number=True),
@@ -165,10 +180,10 @@ def _errors(summary: Summary, totals: Totals) -> Iterator[RenderableType]:
             Column("from", rank=OPTIONAL),
             Column("to", rank=OPTIONAL),
         ),
-        summary.errors(),
+        errors,
         lambda row: (
             _number(row["count"]),
-            Text(printable(row["error"] or f"error {row['error_code']}"), "red"),
+            Text(printable(row["error"] or f"error {row['error_code']}"), style),
             _text(row["api"]),
             _text(row["topic"]),
             *_span_of(row, totals),
@@ -205,7 +220,7 @@ def _unanswered(summary: Summary, totals: Totals) -> Iterator[RenderableType]:
             Column("from", rank=OPTIONAL),
             Column("to", rank=OPTIONAL),
         ),
-        summary.unanswered(),
+        summary.never_answered(),
         lambda row: (
             _number(row["count"]), _text(row["client_id"]), _text(row["api"]),
             *_span_of(row, totals),

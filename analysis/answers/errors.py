@@ -1,8 +1,28 @@
 """Errors: which codes came, for what and whom, since when, and whether the client may try again.
 
-A row of the table `errors` is an error code anywhere in a response; here they are counted. Not
-every code is a fault: COORDINATOR_LOAD_IN_PROGRESS or MEMBER_ID_REQUIRED belong to how clients
-start, and a retriable one that stops is mostly no more than a move of a leader.
+A row of the table `errors` is an error code anywhere in a response; here they are counted. These
+belong to the normal operation of Kafka, so that `summary` does not list them as faults:
+
+    MEMBER_ID_REQUIRED            the coordinator gives a new member its id (KIP-394)
+    REBALANCE_IN_PROGRESS         the coordinator tells a member to join its group again
+    COORDINATOR_LOAD_IN_PROGRESS  a coordinator reads its state after a start or a move
+    COORDINATOR_NOT_AVAILABLE     the topic of the coordinator is being created or moved
+    NOT_COORDINATOR               the coordinator moved, and clients look it up again
+    NOT_CONTROLLER                the controller moved, and clients look it up again
+    NOT_LEADER_OR_FOLLOWER        the leader moved, and clients ask for metadata
+    LEADER_NOT_AVAILABLE          a leader is being elected, as for each new topic
+    NEW_LEADER_ELECTED            a change of replicas was overtaken by an election
+    FENCED_LEADER_EPOCH           the client does not know of an election yet (KIP-320)
+    UNKNOWN_LEADER_EPOCH          the broker does not know of an election yet (KIP-320)
+    FETCH_SESSION_ID_NOT_FOUND    the broker gave up a fetch session (KIP-227)
+    INVALID_FETCH_SESSION_EPOCH   a fetch session begins again (KIP-227)
+    CONCURRENT_TRANSACTIONS       the transaction before is still being completed
+    UNSTABLE_OFFSET_COMMIT        a transaction with these offsets is not decided yet (KIP-447)
+    STALE_MEMBER_EPOCH            a request crossed a new assignment of the group (KIP-848)
+    UNKNOWN_SUBSCRIPTION_ID       the broker wants other telemetry now (KIP-714)
+    UNSUPPORTED_VERSION           only of ApiVersions: the client asks in an older version (KIP-511)
+
+One that does not stop is a fault all the same: `count`, `first_time` and `last_time` show it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -17,8 +19,10 @@ from rich.console import Console
 
 import analysis
 import dissector
+from analysis.normal import NORMAL_ERRORS
 from analysis.summary import Summary
 from analysis.summary_view import screen
+from dissector.protocol import catalog
 from dissector.tables import TABLES
 
 Rows = Sequence[dict[str, Any]]
@@ -237,6 +241,52 @@ def test_a_healthy_capture_says_so() -> None:
     assert "Nothing: no error, no throttling, every request answered." in text
     assert "apache-kafka-java 4.4.0" in text
     assert "What could not be read" not in text
+
+
+@pytest.mark.parametrize(
+    "name", ["kafka-4-group-consumer", "kafka-4-group-eager", "kafka-4-group-cooperative"]
+)
+def test_a_healthy_group_has_no_faults(name: str) -> None:
+    """Members come and go, and each has polls in flight when it goes."""
+    summary = Summary()
+    summary.read(dissector.open_capture(CAPTURES / f"{name}.pcap.zst").stream(Summary.TABLES))
+    text = printed(summary)
+    wrong, normal = text.split("Part of normal operation")
+    assert "Nothing: no error, no throttling, every request answered." in wrong
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in normal
+
+
+def test_requests_in_flight_at_the_end_are_no_fault() -> None:
+    """The capture ends 5 s after these requests."""
+    fetch = exchange(status="unanswered", api="Fetch", max_wait_ms=500, response_time=None)
+    for connection_columns, is_fault in (
+        ({"closed": None}, False),
+        ({"closed": None, "broker_lost_bytes": 9}, True),
+        ({"closed": None, "broker_packets": 0}, True),
+        ({"closed": None, "last_time": START + 40 * SECOND}, True),
+        ({"closed": "fin"}, True),
+        ({"closed": "fin", "last_time": START + SECOND // 4}, False),
+    ):
+        summary = summed(exchanges=[fetch], connections=[connection(**connection_columns)])
+        assert (summary.in_flight, len(summary.never_answered())) == (
+            int(not is_fault),
+            int(is_fault),
+        )
+        assert ("1 request without an answer" in printed(summary)) == is_fault
+
+
+def test_an_error_of_negotiation_is_normal_only_there() -> None:
+    refused = error(error="UNSUPPORTED_VERSION", error_code=35)
+    summary = summed(errors=[refused | {"api": "ApiVersions"}, refused | {"api": "Fetch"}])
+    assert [row["api"] for row in summary.normal_errors()] == ["ApiVersions"]
+    assert [row["api"] for row in summary.faults()] == ["Fetch"]
+
+
+def test_the_documentation_lists_the_normal_errors_with_their_reasons() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "answers" / "errors.md").read_text()
+    for name, reason in NORMAL_ERRORS.items():
+        assert re.search(rf"^ +{name} +{re.escape(reason)}$", page, re.MULTILINE)
+    assert {*NORMAL_ERRORS} <= {each.name for each in catalog.error_codes().values()}
 
 
 def test_what_is_wrong_names_the_command_that_shows_more() -> None:

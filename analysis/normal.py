@@ -1,0 +1,48 @@
+"""What belongs to the normal operation of Kafka, and so is listed, but is no fault.
+
+Error codes by which brokers direct clients: each has a place in the flow of Kafka's own clients,
+which go on without a message to their user. And requests that were in flight when the capture, or
+their connection, ended.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+NORMAL_ERRORS: Final = MappingProxyType(
+    {
+        "MEMBER_ID_REQUIRED": "the coordinator gives a new member its id (KIP-394)",
+        "REBALANCE_IN_PROGRESS": "the coordinator tells a member to join its group again",
+        "COORDINATOR_LOAD_IN_PROGRESS": "a coordinator reads its state after a start or a move",
+        "COORDINATOR_NOT_AVAILABLE": "the topic of the coordinator is being created or moved",
+        "NOT_COORDINATOR": "the coordinator moved, and clients look it up again",
+        "NOT_CONTROLLER": "the controller moved, and clients look it up again",
+        "NOT_LEADER_OR_FOLLOWER": "the leader moved, and clients ask for metadata",
+        "LEADER_NOT_AVAILABLE": "a leader is being elected, as for each new topic",
+        "NEW_LEADER_ELECTED": "a change of replicas was overtaken by an election",
+        "FENCED_LEADER_EPOCH": "the client does not know of an election yet (KIP-320)",
+        "UNKNOWN_LEADER_EPOCH": "the broker does not know of an election yet (KIP-320)",
+        "FETCH_SESSION_ID_NOT_FOUND": "the broker gave up a fetch session (KIP-227)",
+        "INVALID_FETCH_SESSION_EPOCH": "a fetch session begins again (KIP-227)",
+        "CONCURRENT_TRANSACTIONS": "the transaction before is still being completed",
+        "UNSTABLE_OFFSET_COMMIT": "a transaction with these offsets is not decided yet (KIP-447)",
+        "STALE_MEMBER_EPOCH": "a request crossed a new assignment of the group (KIP-848)",
+        "UNKNOWN_SUBSCRIPTION_ID": "the broker wants other telemetry now (KIP-714)",
+    }
+)
+"""Why each error is normal, by its name."""
+
+NEGOTIATION: Final = ("UNSUPPORTED_VERSION", "ApiVersions")
+"""An error that is normal in one API: the client asks in an older version then (KIP-511)."""
+
+REQUEST_TIMEOUT_MS: Final = 30_000
+"""Default of request.timeout.ms: a request that waits for longer is no longer just in flight."""
+
+GROUP_TIMEOUT_MS: Final = 300_000
+"""The same for JoinGroup and SyncGroup, which may wait for max.poll.interval.ms."""
+
+
+def is_normal(error: str | None, api: str | None) -> bool:
+    """Whether an error is part of normal operation in the response of an API."""
+    return error in NORMAL_ERRORS or (error, api) == NEGOTIATION
