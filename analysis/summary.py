@@ -9,7 +9,7 @@ because a quantile is exact or it is not: twelve bytes for each exchange.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -35,17 +35,22 @@ class Tally:
 
     def __init__(self, keys: Sequence[str], **how: str) -> None:
         """`how`: for each column an aggregation that may be repeated: sum, min, max, first."""
-        self._keys = list(keys)
+        self.keys = list(keys)
         self._how = list(how.items())
         self.total: pa.Table | None = None
 
     def add(self, rows: pa.Table) -> None:
         if self.total is not None:
             rows = pa.concat_tables([self.total, rows.select(self.total.column_names)])
-        names = [*self._keys, *(name for name, _ in self._how)]
-        grouped = rows.group_by(self._keys, use_threads=False).aggregate(self._how)
-        columns = [*self._keys, *(f"{name}_{how}" for name, how in self._how)]
+        names = [*self.keys, *(name for name, _ in self._how)]
+        grouped = rows.group_by(self.keys, use_threads=False).aggregate(self._how)
+        columns = [*self.keys, *(f"{name}_{how}" for name, how in self._how)]
         self.total = grouped.select(columns).rename_columns(names)
+
+    def count(self) -> int:
+        """The sum of a column `count`."""
+        count: int = sum(row["count"] for row in self.rows())
+        return count
 
     def rows(self) -> list[dict[str, Any]]:
         """The groups; empty where nothing was added."""
@@ -155,6 +160,12 @@ class Summary:
             lost="sum", lossy="sum", with_payload="sum", one_sided="sum",
         )  # fmt: skip
         self._unknown_ports = Tally(("broker_port",), bytes="sum")
+        self._ends: dict[int, _End] = {}
+        self._gone_unanswered = Tally(("api", "client_id"), count="sum", first="min", last="max")
+        """Of connections that are forgotten; likewise the next one."""
+        self._gone_never_answered = Tally(
+            ("api", "client_id"), count="sum", first="min", last="max"
+        )
         self._named: list[pa.Table] = []
         """Connections that named their software."""
         self._latencies: list[tuple[NDArray[np.uint32], NDArray[np.float64]]] = []
@@ -219,45 +230,52 @@ class Summary:
 
     def unanswered(self) -> list[dict[str, Any]]:
         """api, client_id, count, first and last (ns); the most frequent first."""
-        return self._by_client(self._unanswered.rows())
+        return self._by_client(self._unanswered.rows(), self._gone_unanswered)
 
     def never_answered(self) -> list[dict[str, Any]]:
         """`unanswered` without the requests in flight when the capture or connection ended."""
-        ends = self._ends()
-        return self._by_client(
-            [row for row in self._unanswered.rows() if not _is_in_flight(row, ends)]
-        )
-
-    def _by_client(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        by_client = Tally(("api", "client_id"), count="sum", first="min", last="max")
-        if rows and self._unanswered.total is not None:
-            by_client.add(pa.Table.from_pylist(rows, self._unanswered.total.schema))
-        return sorted(by_client.rows(), key=lambda row: -row["count"])
+        return self._by_client(self._split_unanswered()[0], self._gone_never_answered)
 
     @property
     def in_flight(self) -> int:
         """Requests that were in flight when the capture or their connection ended."""
-        ends = self._ends()
-        rows = self._unanswered.rows()
-        return sum(row["count"] for row in rows if _is_in_flight(row, ends))
+        _, in_flight = self._split_unanswered()
+        gone = self._gone_unanswered.count() - self._gone_never_answered.count()
+        count: int = sum(row["count"] for row in in_flight)
+        return count + gone
 
-    def _ends(self) -> dict[int, _End]:
-        """The end of each connection that has requests without a response, as far as known."""
+    def _by_client(self, rows: Sequence[Mapping[str, Any]], gone: Tally) -> list[dict[str, Any]]:
+        by_client = Tally(gone.keys, count="sum", first="min", last="max")
+        if rows and self._unanswered.total is not None:
+            by_client.add(pa.Table.from_pylist(rows, self._unanswered.total.schema))
+        if gone.total is not None:
+            by_client.add(gone.total)
+        return sorted(by_client.rows(), key=lambda row: -row["count"])
+
+    def _split_unanswered(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Rows of requests that were never answered, and of those in flight at the end."""
         last = self.totals().last_time
-        wanted = {row["connection_id"] for row in self._unanswered.rows()}
-        ends = {}
-        names = ("connection_id", "closed", "last_time", "broker_packets")
-        for table in self._connections:
-            lost = pc.add(_known(table["client_lost_bytes"]), _known(table["broker_lost_bytes"]))
-            mine = pc.is_in(table["connection_id"], pa.array(wanted, pa.int64()))
-            rows = table.select(names).set_column(2, "last_time", table["last_time"].cast("int64"))
-            for row in rows.append_column("lost", lost).filter(mine).to_pylist():
-                is_open = row["closed"] is None
-                ends[row["connection_id"]] = _End(
-                    is_open, last if is_open else row["last_time"],
-                    bool(row["broker_packets"]) and not row["lost"],
-                )  # fmt: skip
-        return ends
+        rows = self._unanswered.rows()
+        ends = {
+            connection: replace(end, time=last) if end.is_open else end
+            for connection, end in self._ends.items()
+        }
+        is_in_flight = [_is_in_flight(row, ends) for row in rows]
+        return (
+            [row for row, is_so in zip(rows, is_in_flight, strict=True) if not is_so],
+            [row for row, is_so in zip(rows, is_in_flight, strict=True) if is_so],
+        )
+
+    def _note_ends(self, rows: pa.Table) -> None:
+        """Note the ends of connections that have requests without a response."""
+        if self._unanswered.total is None:
+            return
+        wanted = self._unanswered.total["connection_id"].combine_chunks()
+        rows = rows.filter(pc.is_in(rows["connection_id"], wanted))
+        names = ("connection_id", "closed", "last", "broker_packets", "lost")
+        for row in rows.select(names).to_pylist():
+            is_whole = bool(row["broker_packets"]) and not row["lost"]
+            self._ends[row["connection_id"]] = _End(row["closed"] is None, row["last"], is_whole)
 
     def rebalances(self) -> list[dict[str, Any]]:
         """group_id, group_type, count, first and last (ns) of groups that rebalanced again.
@@ -349,6 +367,7 @@ class Summary:
             rows = rows.append_column(name, is_so.cast(pa.int64()))
         columns = ["packets", "bytes", "lost", "lossy", "with_payload", "one_sided"]
         self._protocols.add(rows.select(["protocol", "count", "first", "last", *columns]))
+        self._note_ends(rows)
         unknown = rows.filter(pc.equal(rows["protocol"], "unknown"))
         if len(unknown):
             self._unknown_ports.add(unknown.select(["broker_port", "bytes"]))

@@ -60,7 +60,23 @@ class BoundedSummary(Summary):
             over = pc.is_in(seen["connection_id"], rows["connection_id"].combine_chunks())
             add_clients(self._folded, seen.filter(over).to_pylist(), self._software())
             self._clients.total = seen.filter(pc.invert(over))
+        self._fold_unanswered(rows["connection_id"].combine_chunks())
         self._named.clear()
+
+    def _fold_unanswered(self, connections: pa.Array) -> None:
+        """Keep only counts of what connections left unanswered that are forgotten."""
+        if (seen := self._unanswered.total) is None:
+            return
+        never_answered, _ = self._split_unanswered()
+        over = pc.is_in(seen["connection_id"], connections)
+        gone = set(connections.to_pylist())
+        names = [*self._gone_unanswered.keys, "count", "first", "last"]
+        self._gone_unanswered.add(seen.filter(over).select(names))
+        rows = [row for row in never_answered if row["connection_id"] in gone]
+        self._gone_never_answered.add(pa.Table.from_pylist(rows, seen.schema).select(names))
+        self._unanswered.total = seen.filter(pc.invert(over))
+        for connection in gone:
+            self._ends.pop(connection, None)
 
     def _keep_latencies(self, kind: NDArray[np.uint32], latency: NDArray[np.float64]) -> None:
         self._histogram.add(kind, latency)

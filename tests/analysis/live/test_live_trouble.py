@@ -101,7 +101,8 @@ def test_without_the_right_it_says_so() -> None:
 
 def test_what_is_no_capture() -> None:
     assert sentence(run("-", stdin=ROOT / "README.md")) == (
-        "Error: standard input is not a pcap or pcapng file; `editcap -F pcap` converts other formats"
+        "Error: standard input is not a pcap or pcapng file; "
+        "`editcap -F pcap` converts other formats"
     )
     assert sentence(run("-")) == "Error: standard input is empty"
 
