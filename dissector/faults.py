@@ -1,7 +1,8 @@
 """Faults: messages that the definitions do not know, or do not fit, as problems.
 
-The column walker only tells that a message is not what its layout says. The explaining walker reads
-those few again, and names the field and the offset where they part.
+The column walker only reports that a message does not fit its layout. The explaining walker reads
+those few messages again, and names the field and the offset of the first difference. Messages with
+surplus bytes are decoded, and reported too.
 """
 
 from __future__ import annotations
@@ -19,27 +20,43 @@ from dissector.protocol.notation import Direction
 
 
 def faults(turn: Turn, captures: Sequence[str]) -> list[Problem]:
-    """A problem for each message of this turn that could not be decoded."""
+    """A problem for each message of this turn that could not be decoded, or has surplus bytes."""
     return [
         problem for side in (turn.request, turn.response) for problem in _faults(side, captures)
     ]
 
 
 def _faults(side: Side, captures: Sequence[str]) -> Iterator[Problem]:
-    heads = side.heads
-    for index in np.flatnonzero(~side.decoded).tolist():
-        kind, fault = _fault(side, index)
+    heads, decoded, surplus = side.heads, side.decoded, side.surplus
+    for index in np.flatnonzero(~decoded | (surplus > 0)).tolist():
+        size = int(heads.bytes[index])
+        if decoded[index]:
+            kind, concerned = "surplus_bytes", int(surplus[index])
+            offset = size - 4 - concerned
+            follow = "byte follows" if concerned == 1 else "bytes follow"
+            detail = f"{_name(side, index)}: {concerned} {follow} the last field"
+        else:
+            kind, fault = _fault(side, index)
+            detail, offset, concerned = str(fault), fault.offset, size
         yield Problem(
             stage="protocol",
             kind=kind,
-            detail=str(fault),
+            detail=detail,
             time=int(heads.time[index]),
             capture=captures[int(heads.capture[index])],
             packet=int(heads.packet[index]),
             connection_id=int(heads.connection[index]),
-            offset=fault.offset,
-            bytes=int(heads.bytes[index]),
+            offset=offset,
+            bytes=concerned,
         )
+
+
+def _name(side: Side, index: int) -> str:
+    """API, version and direction of a message."""
+    messages = side.messages
+    api_key, version = int(messages.api_key[index]), int(messages.version[index])
+    name = catalog.api_name(api_key) or f"API {api_key}"
+    return f"{name} v{version} {messages.direction.name.lower()}"
 
 
 def _fault(side: Side, index: int) -> tuple[str, DecodeError]:
@@ -54,7 +71,6 @@ def _fault(side: Side, index: int) -> tuple[str, DecodeError]:
         fault = DecodeError("the header does not fit its message", offset=0)
     if isinstance(fault, UnknownVersion):
         return "unknown_version", fault
-    name = catalog.api_name(api_key) or f"API {api_key}"
-    what = f"{name} v{version} {messages.direction.name.lower()}: {fault.detail}"
+    what = f"{_name(side, index)}: {fault.detail}"
     kind = "too_many_elements" if isinstance(fault, TooManyElements) else "malformed"
     return kind, DecodeError(what, offset=fault.offset, path=fault.path)

@@ -106,6 +106,13 @@ class Side:
         """Nothing contradicts the definitions; of a message that is cut, as far as it is there."""
         return self.is_token | (self.known & (self.facts.good | ~self.heads.whole))
 
+    @property
+    def surplus(self) -> Int64:
+        """Bytes behind the last field of each message; 0 where the capture has none of them."""
+        heads, surplus = self.heads, self.facts.surplus
+        missing = heads.bytes - 4 - (heads.end - heads.start)
+        return np.where(surplus > 0, surplus + missing, 0)
+
     def frame(self, index: int) -> bytes:
         """The bytes of a message, header included, as far as they are there."""
         return self.frame_of(self.heads, index)

@@ -155,7 +155,9 @@ class Facts:
 
     messages: Messages
     good: Bools
-    """Shape (n,): the definition fits the body exactly."""
+    """Shape (n,): the body has all fields of its definition; see `protocol.surplus`."""
+    surplus: Int64
+    """Shape (n,): bytes behind the last field of each good message; 0 for the others."""
     groups: list[Group] = field(default_factory=list)
 
     def columns(self, role: str) -> Iterator[tuple[Group, Column]]:
@@ -225,7 +227,8 @@ def gather(messages: Messages, roles: frozenset[str], whole: Bools) -> Facts:
     whose API or version the definitions do not know are not good, and in no group.
     """
     good = np.zeros(len(messages), np.bool_)
-    facts = Facts(messages, good)
+    surplus = np.zeros(len(messages), np.int64)
+    facts = Facts(messages, good, surplus)
     kind = (messages.api_key << 24) | (messages.version << 8) | messages.space
     order = ordered(kind)
     borders = np.flatnonzero(np.diff(kind[order])) + 1
@@ -242,6 +245,7 @@ def gather(messages: Messages, roles: frozenset[str], whole: Bools) -> Facts:
             layout, space, messages.start[members], messages.end[members], roles, ~whole[members]
         )
         good[members] = walked.good
+        surplus[members] = walked.surplus
         facts.groups.append(Group(space, members.astype(np.int64), walked))
     return facts
 

@@ -195,16 +195,19 @@ def walk_bodies(
     columns: int,
     levels: int,
     flexible: bool,
+    limit: int,
+    part: int,
     start: Int64,
     end: Int64,
     cut: NDArray[np.bool_],
-    good: NDArray[np.bool_],
+    behind: Int64,
     room: Int64,
 ) -> list[int | bytes]:
     """Walk message bodies by a program: see `dissector.protocol.compiled`.
 
-    `good`: whether each body is what the program says. `room`: shape (3 * columns + 2 * levels, any
-    number): row, address and value of each column, length for what is no number; then owner and
-    ordinal of each level's rows. Returns how many there are of each; where they do not fit, the
-    bytes of all instead.
+    `limit` and `part`: see `LIMITS` and `PART` in `dissector.protocol.surplus`. `behind`: address
+    behind the last field of each body, -1 where it is not what the program says. `room`: shape
+    (3 * columns + 2 * levels, any number): row, address and value of each column, length for what
+    is no number; then owner and ordinal of each level's rows. Returns how many there are of each;
+    where they do not fit, the bytes of all instead.
     """

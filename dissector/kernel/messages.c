@@ -182,9 +182,15 @@ static int64_t walk_value(walker *of, const node *field, int64_t row, int64_t at
         return length > 0 ? at + length : at;
     case STRUCT:
         if (field->nullable) {
-            if (at >= end) return -1;
-            uint8_t marker = of->data[at++];
-            if (marker == 0xFF) return at;
+            int64_t null = field->tag < 0 ? -1 : 0, marker;
+            if (field->tag >= 0) { /* KIP-893 */
+                at = varint(of->data, at, end, &marker);
+                if (at < 0) return -1;
+            } else {
+                if (at >= end) return -1;
+                marker = (int8_t)of->data[at++];
+            }
+            if (marker == null) return at;
             if (marker != 1) return -1;
         }
         return walk_struct(of, field, row, at, end);
@@ -244,10 +250,11 @@ static void mend(walker *of, const int64_t *marks, int columns, int levels, cons
 }
 
 PyObject *walk_bodies(PyObject *self, PyObject *args) {
-    PyObject *o_data, *o_nodes, *o_start, *o_end, *o_cut, *o_good, *o_room;
+    PyObject *o_data, *o_nodes, *o_start, *o_end, *o_cut, *o_behind, *o_room;
     int columns, levels, flexible;
-    if (!PyArg_ParseTuple(args, "OOiipOOOOO", &o_data, &o_nodes, &columns, &levels, &flexible,
-                          &o_start, &o_end, &o_cut, &o_good, &o_room))
+    long long limit, part;
+    if (!PyArg_ParseTuple(args, "OOiipLLOOOOO", &o_data, &o_nodes, &columns, &levels, &flexible,
+                          &limit, &part, &o_start, &o_end, &o_cut, &o_behind, &o_room))
         return NULL;
     arrays all = {.count = 0, .failed = 0};
     bytes data = INPUT(o_data, uint8_t, 0);
@@ -258,9 +265,10 @@ PyObject *walk_bodies(PyObject *self, PyObject *args) {
     int64_t messages = ITEMS(int64_t);
     const int64_t *end = INPUT(o_end, int64_t, messages);
     const uint8_t *cut = INPUT(o_cut, uint8_t, messages);
-    uint8_t *good = OUTPUT(o_good, uint8_t, messages);
+    int64_t *behind = OUTPUT(o_behind, int64_t, messages);
     int64_t *room = OUTPUT(o_room, int64_t, 0);
     int64_t places = ITEMS(int64_t);
+    if (!all.failed && part < 1) refuse(&all, "a part of less than one byte");
     if (!all.failed && (columns < 0 || levels < 0 || columns > MOST_COLUMNS ||
                         levels > MOST_COLUMNS - columns))
         refuse(&all, "a program of too many columns or levels");
@@ -302,14 +310,19 @@ PyObject *walk_bodies(PyObject *self, PyObject *args) {
             PREFETCH(data + start[row + AHEAD]);
             PREFETCH(data + start[row + AHEAD] + LINE);
         }
-        good[row] = 0;
+        behind[row] = -1;
         if (start[row] < 0 || end[row] > size || start[row] > end[row]) continue;
         for (int index = 0; index < lists; index++) marks[index] = found[index].count;
         of.elements = (end[row] - start[row]) / ELEMENT_SIZE;
         if (of.elements > MOST_ELEMENTS) of.elements = MOST_ELEMENTS;
         if (of.elements < LEAST_ELEMENTS) of.elements = LEAST_ELEMENTS;
-        good[row] = walk_struct(&of, nodes, row, start[row], end[row]) == end[row];
-        if (!good[row]) mend(&of, marks, columns, levels, root, width, cut[row] ? end[row] : -1);
+        int64_t at = walk_struct(&of, nodes, row, start[row], end[row]);
+        int64_t accepted = (at - start[row]) / part;
+        if (accepted < limit) accepted = limit;
+        if (at >= 0 && at <= end[row] && end[row] - at <= accepted)
+            behind[row] = at;
+        else
+            mend(&of, marks, columns, levels, root, width, cut[row] ? end[row] : -1);
     }
     Py_END_ALLOW_THREADS;
     release(&all);

@@ -8,10 +8,10 @@ have an element there. The fields whose roles were asked for are kept, the other
 Nothing is raised, whatever the bytes are. A position only ever grows, every gather is clipped to
 the end of its body, and whatever cannot be right (a negative length, a count of more elements than
 there are bytes) adds `POISON`. So one comparison at the end finds the messages that are not what
-their layout says: those whose position is not the end of their body. They are left out of all
-columns, and the explaining walker can say what is wrong with them. Of messages that are known to be
-cut, the fields outside arrays that are there are kept: of an array, nobody could tell how much is
-missing.
+their layout says: those whose position lies behind the end of their body, or so far before it that
+their surplus is not accepted (see `surplus`). They are left out of all columns, and the explaining
+walker names the field that is wrong. Of messages that are known to be cut, the fields outside
+arrays that are there are kept. Arrays are not, because their elements may be cut.
 
 Messages that lie in one row of bytes are walked by a compiled loop instead, where it is there: see
 `compiled`.
@@ -30,7 +30,8 @@ from dissector import kernel
 from dissector.packets.block import Int64
 from dissector.protocol.compiled import walk_compiled
 from dissector.protocol.elements import LEAST, MOST, SIZE
-from dissector.protocol.notation import Definition, Field
+from dissector.protocol.notation import Definition, Field, Layout
+from dissector.protocol.surplus import LIMITS, PART
 from dissector.protocol.walked import DTYPES, WIDTHS, Column, Level, Walked
 from dissector.streams.bytespace import ByteSpace, FlatSpace
 
@@ -46,7 +47,7 @@ AT_ONCE = 1 << 20
 
 
 def walk(
-    layout: Definition, space: ByteSpace, start: Int64, end: Int64, roles: frozenset[str],
+    layout: Layout, space: ByteSpace, start: Int64, end: Int64, roles: frozenset[str],
     cut: NDArray[np.bool_] | None = None,
 ) -> Walked:  # fmt: skip
     """Walk the bodies [start, end) of n messages of one layout; keep the fields that have `roles`.
@@ -63,11 +64,12 @@ def walk(
     root = _Rows((), None)
     root.add(messages, messages)
     position = walker.struct(layout.fields, root, messages, start, end)
-    good = position == end
+    surplus, limit = end - position, LIMITS[layout.direction]
+    good = (surplus >= 0) & (surplus <= np.maximum(limit, (position - start) // PART))
     there = np.full(len(end), -1) if cut is None else np.where(cut, end, -1)
     places = _places(layout)
     columns = sorted(walker.finish(good, there), key=lambda column: places[column.path])
-    return Walked(good, columns)
+    return Walked(good, np.where(good, surplus, 0), columns)
 
 
 @cache
@@ -293,8 +295,12 @@ class _Walker:
         path = (*prefix, each.name)
         if not each.nullable:
             return self.struct(each.fields, rows, row, at, end, path)
-        marker = self.space.number(np.minimum(at, end), "i1")
-        at = at + 1 + ((marker != -1) & (marker != 1)) * POISON
+        null = -1 if each.tag is None else 0
+        if each.tag is None:
+            marker, at = self.space.number(np.minimum(at, end), "i1"), at + 1
+        else:  # KIP-893
+            marker, at = self._unsigned_varint(at, end)
+        at = at + ((marker != null) & (marker != 1)) * POISON
         here = np.flatnonzero((marker == 1) & (at <= end))
         if len(here):
             at[here] = self.struct(each.fields, rows, row[here], at[here], end[here], path)

@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from dissector import kernel
 from dissector.packets.block import Int64
-from dissector.protocol.notation import Definition, Field
+from dissector.protocol.notation import Field, Layout
+from dissector.protocol.surplus import LIMITS, PART
 from dissector.protocol.walked import DTYPES, WIDTHS, Column, Level, Walked
 from dissector.streams.bytespace import FlatSpace
 
@@ -57,18 +58,18 @@ class _Program:
 
 
 def walk_compiled(
-    layout: Definition, space: FlatSpace, start: Int64, end: Int64, roles: frozenset[str],
+    layout: Layout, space: FlatSpace, start: Int64, end: Int64, roles: frozenset[str],
     cut: NDArray[np.bool_],
 ) -> Walked:  # fmt: skip
     """As `columns.walk`, for messages in one row."""
     program = _program(layout, roles)
-    good = np.zeros(len(start), np.bool_)
+    behind = np.empty(len(start), np.int64)
     # As many as messages are enough but for what arrays hold several of.
     room = np.empty((3 * len(program.columns) + 2 * len(program.levels), len(start)), np.int64)
     found = kernel.loops.walk_bodies(
         space.data[: space.size], program.nodes, len(program.columns), len(program.levels),
-        layout.flexible, np.ascontiguousarray(start), np.ascontiguousarray(end), cut, good,
-        room,
+        layout.flexible, LIMITS[layout.direction], PART, np.ascontiguousarray(start),
+        np.ascontiguousarray(end), cut, behind, room,
     )  # fmt: skip
     parts = [
         row[:each] if isinstance(each, int) else np.frombuffer(each, np.int64)
@@ -91,11 +92,12 @@ def walk_compiled(
                 continue
             values = value.view(np.float64) if dtype == "f8" else value
             columns.append(Column(kept.of, kept.path, level, row, at, values, None))
-    return Walked(good, columns)
+    good = behind >= 0
+    return Walked(good, np.where(good, end - behind, 0), columns)
 
 
 @cache
-def _program(layout: Definition, roles: frozenset[str]) -> _Program:
+def _program(layout: Layout, roles: frozenset[str]) -> _Program:
     builder = _Builder(roles)
     builder.struct(layout.fields, builder.node(STRUCT), (), -1)
     return _Program(np.array(builder.nodes, np.int32), builder.columns, builder.levels)

@@ -23,15 +23,19 @@ from dissector.protocol.wire import Reader, count, numbers, present, scalar, uns
 
 def decode(layout: Definition, data: bytes, start: int = 0) -> dict[str, Any]:
     """The bytes from `start` to the end. Raises DecodeError, with path and offset."""
-    try:
-        body, end = _reader(layout)(data, start)
-    except DecodeError as error:
-        fault = error
-    else:
-        if end == len(data):
-            return body  # type: ignore[no-any-return]
+    body, end = decode_fields(layout, data, start)
+    if end < len(data):
         fault = DecodeError(f"{len(data) - end} bytes are left over", offset=end)
-    raise explain(layout, data, start).error or fault
+        raise explain(layout, data, start).error or fault
+    return body
+
+
+def decode_fields(layout: Definition, data: bytes, start: int = 0) -> tuple[dict[str, Any], int]:
+    """The fields from `start` on, and the offset behind them. Raises DecodeError, as above."""
+    try:
+        return _reader(layout)(data, start)
+    except DecodeError as error:
+        raise explain(layout, data, start).error or error from None
 
 
 @cache

@@ -60,6 +60,8 @@ class Explanation:
     """What is wrong behind the last event, with its path and offset; None where nothing is."""
     end: int = 0
     """Offset behind the last byte that was read."""
+    surplus: int = 0
+    """Bytes behind the last field; see `dissector.protocol.surplus`."""
 
 
 def explain(layout: Definition, data: bytes, start: int = 0, end: int | None = None) -> Explanation:
@@ -122,7 +124,7 @@ class Walk:
             steps()
         except DecodeError as error:
             return Explanation(self.events, error, self.at)
-        return Explanation(self.events, None, self.at)
+        return Explanation(self.events, None, self.at, self.left)
 
     def fields(
         self, fields: Sequence[Field], flexible: bool, prefix: str = "", depth: int = 0
@@ -147,8 +149,7 @@ class Walk:
             tag, size = self._read(unsigned_varint, path), self._read(unsigned_varint, path)
             end = self.at + size
             if end > len(self.data):
-                left = len(self.data) - self.at
-                detail = f"tag {tag} announces {size} bytes and {left} are left"
+                detail = f"tag {tag} announces {size} bytes and {self.left} are left"
                 raise DecodeError(detail, offset=start, path=path)
             if tag in known:
                 path_of_tag = prefix + known[tag].name
@@ -160,12 +161,16 @@ class Walk:
                 value, self.at = self.data[self.at : end], end
                 self._event(f"{prefix}tag {tag}", f"tag {tag}", "bytes", value, start, depth)
 
+    @property
+    def left(self) -> int:
+        """Number of bytes that were not read yet."""
+        return len(self.data) - self.at
+
     def finish(self) -> None:
         """Raise DecodeError unless all bytes were read."""
-        left = len(self.data) - self.at
-        if left:
+        if self.left:
             last = self.events[-1].path if self.events else ""
-            raise DecodeError(f"{left} bytes are left over", offset=self.at, path=last)
+            raise DecodeError(f"{self.left} bytes are left over", offset=self.at, path=last)
 
     def _read(self, read: Reader, path: str) -> Any:
         try:

@@ -11,20 +11,29 @@ version has is said on the API's page.
 One response is not of the version that was asked for: a broker that does not know the version of an
 ApiVersions request answers in version 0, with error 35, so that a client can read it (KIP-511). The
 two are told apart by their length, which a version 0 body determines to the byte.
+
+Bytes behind the last field are no error: see `dissector.protocol.surplus`.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from dissector.errors import UnknownVersion
 from dissector.protocol.catalog import layout
-from dissector.protocol.decode import decode
+from dissector.protocol.decode import decode, decode_fields
 from dissector.protocol.explain import Explanation, Walk
 from dissector.protocol.notation import Direction, Field, Layout
+from dissector.protocol.surplus import is_accepted
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+SURPLUS_BITS: Final = 4.0
+"""Doubt that surplus bytes may cast on a request: 15 bytes. Clients send up to 4."""
+LETTER_BITS: Final = math.log2(256 / 95)
+"""Evidence of each printable ASCII character of a client id."""
 
 API_VERSIONS: Final = 18
 UNSUPPORTED_VERSION: Final = 35
@@ -54,6 +63,8 @@ class Message:
     """None in a response, and where the client gave none."""
     body: dict[str, Any]
     """Field names as in Kafka's protocol guide; see `decode`."""
+    surplus: bytes = b""
+    """Bytes behind the last field, which brokers and clients ignore."""
 
 
 def decode_request(frame: Buffer) -> Message:
@@ -88,10 +99,23 @@ def explain_response(frame: Buffer, api_key: int, api_version: int) -> Explanati
 
 
 def is_request(frame: Buffer) -> bool | None:
-    """Whether bytes can be read as a request, to the last of them; None where its API or version is
-    not known."""
-    error = explain_request(frame).error
-    return None if isinstance(error, UnknownVersion) else error is None
+    """Whether bytes can be read as a request; None where its API or version is not known.
+
+    Surplus bytes weaken that evidence, since the more there are, the more places the last field can
+    end at: one bit for each doubling. The text of a client id makes up for them.
+    """
+    data = bytes(frame)
+    explanation = explain_request(data)
+    if isinstance(explanation.error, UnknownVersion):
+        return None
+    if explanation.error is not None:
+        return False
+    bits = SURPLUS_BITS
+    for event in explanation.events[: len(_REQUEST_HEADER) + 1]:
+        if event.path == _PREFIX + _CLIENT_ID.name:
+            text = data[event.offset + 2 : event.offset + event.length]
+            bits += LETTER_BITS * len(text) * (text.isascii() and text.decode().isprintable())
+    return math.log2(explanation.surplus + 1) <= bits
 
 
 def is_fallback(frame: Buffer) -> bool:
@@ -129,12 +153,18 @@ def _response_header(walk: Walk, api_key: int, api_version: int) -> Layout:
 
 
 def _body(walk: Walk, found: Layout) -> None:
+    start = walk.at
     walk.fields(found.fields, found.flexible)
-    walk.finish()
+    if not is_accepted(found.direction, walk.at - start, walk.left):
+        walk.finish()
 
 
 def _message(found: Layout, walk: Walk, data: bytes) -> Message:
     header = {event.name: event.value for event in walk.events}
+    start = walk.at
+    body, end = decode_fields(found, data, start)
+    if not is_accepted(found.direction, end - start, len(data) - end):
+        body = decode(found, data, start)  # which raises the error
     return Message(
         found.direction,
         found.api_key,
@@ -142,5 +172,6 @@ def _message(found: Layout, walk: Walk, data: bytes) -> Message:
         found.version,
         header["correlation_id"],
         header.get("client_id"),
-        decode(found, data, walk.at),
+        body,
+        data[end:],
     )

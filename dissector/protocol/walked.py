@@ -95,13 +95,15 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """What one walk found: `good` of shape (n,), and the columns of the good messages.
+    """The result of one walk: arrays of shape (n,), and the columns of the good messages.
 
     Of cut messages, columns of level 0 have what is there.
     """
 
     good: NDArray[np.bool_]
-    """Messages whose position ended exactly at the end of their body."""
+    """Messages that have all fields of their layout, and no more surplus than is accepted."""
+    surplus: Int64
+    """Bytes behind the last field of each good message; 0 for the others."""
     columns: list[Column]
 
     def by_role(self, role: str) -> Iterator[Column]:

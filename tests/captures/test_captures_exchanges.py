@@ -33,11 +33,11 @@ SCHEDULING_MS = 10.0
 BENT = {
     ("ApiVersions", 3),  # error 35 with a body of neither v0 nor v3
     ("ApiVersions", 4),
-    ("Metadata", 13),  # a byte too many at the end; kio, too, leaves it over
     ("Produce", 5),  # log_start_offset is missing
-    ("ShareGroupHeartbeat", 1),  # a byte too many at the end
 }
 """Responses of the mock cluster that no definition of Kafka's describes: read by hand."""
+SURPLUS = {("Metadata", 13), ("ShareGroupHeartbeat", 1)}
+"""Where it sends one byte too many at the end; kio, too, leaves it over."""
 BENT_WITH_AN_ERROR = {("FindCoordinator", 2), ("JoinGroup", 5), ("SyncGroup", 3)}
 """Where it sends null for what can't be null."""
 Row = dict[str, Any]
@@ -170,14 +170,23 @@ def test_times(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_no_problem_but_with_what_the_mock_bends(name: str) -> None:
     answers = {
-        (row["connection_id"], row["response_packet"], row["response_bytes"]): row
-        for row in tables(name)["exchanges"]
+        (row["connection_id"], row["response_packet"]): row for row in tables(name)["exchanges"]
     }
-    seen = Counter[tuple[str, int]]()
+    seen, longer = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     for problem in tables(name)["problems"]:
         assert problem["stage"] == "protocol", problem
-        row = answers[problem["connection_id"], problem["packet"], problem["bytes"]]
-        seen[row["api"], row["api_version"]] += 1
+        row = answers[problem["connection_id"], problem["packet"]]
+        if problem["kind"] == "surplus_bytes":
+            assert problem["bytes"] == 1, problem
+            longer[row["api"], row["api_version"]] += 1
+        else:
+            assert problem["bytes"] == row["response_bytes"], problem
+            seen[row["api"], row["api_version"]] += 1
+    assert longer == Counter(
+        (row["api"], row["api_version"])
+        for row in answers.values()
+        if "-mock" in name and row["response_bytes"] and (row["api"], row["api_version"]) in SURPLUS
+    )
     bent = Counter(
         (row["api"], row["api_version"])
         for row in answers.values()

@@ -25,9 +25,17 @@ WHOLE = sorted(
 )
 # What captures hold that cannot be read: on purpose, four requests of APIs and versions that no
 # broker knows (scenario kafka_4_errors); and responses in whose middle the connection was closed.
+# Surplus bytes can be read, and are reported.
+SURPLUS = {
+    "kafka-3-librdkafka-0-11.pcap.zst": ("ApiVersions", 0, 4),
+    "kafka-3-librdkafka-1-0.pcap.zst": ("ApiVersions", 0, 4),
+    "kafka-4-list-topics.pcap.zst": ("Metadata", 13, 3),
+}
+"""Which requests of librdkafka have surplus bytes, and how many."""
 PROBLEMS = {
+    **{name: {"surplus_bytes"} for name in SURPLUS},
     "kafka-3-kafka-python.pcap.zst": {"cut_message"},
-    "kafka-4-errors.pcap.zst": {"unknown_version", "malformed", "cut_message"},
+    "kafka-4-errors.pcap.zst": {"unknown_version", "malformed", "surplus_bytes", "cut_message"},
     "kafka-4-followed.pcap.zst": {"cut_message"},
     "kafka-4-quorum.pcap.zst": {"cut_message"},
 }
@@ -119,6 +127,7 @@ def excused(case: Case, missing: Counter[Key]) -> set[Key]:
     "name",
     [
         *WHOLE,
+        "kafka-4-cut-list-topics.pcap.zst",
         "kafka-4-cut-midway.pcap.zst",
         "kafka-4-cut-requests.pcap.zst",
         "kafka-4-cut-snaplen.pcap.zst",
@@ -213,7 +222,28 @@ def test_responses_alone_are_exchanges_without_a_request() -> None:
     assert said == ours
 
 
-@pytest.mark.parametrize("name", ["kafka-4-librdkafka.pcap.zst", "kafka-4-telemetry.pcap.zst"])
+@pytest.mark.parametrize("name", SURPLUS)
+def test_surplus_bytes_cost_nothing(name: str) -> None:
+    api, version, surplus = SURPLUS[name]
+    longer = {
+        (row["connection_id"], row["request_packet"]): row
+        for row in case(name).exchanges
+        if (row["api"], row["api_version"]) == (api, version)
+    }
+    problems = case(name).problems
+
+    assert problems
+    assert {problem["bytes"] for problem in problems} == {surplus}
+    for problem in problems:
+        exchange = longer[problem["connection_id"], problem["packet"]]
+        assert exchange["status"] == "answered"
+        assert problem["offset"] + surplus == exchange["request_bytes"] - 4
+    assert "undecoded" not in {row["status"] for row in case(name).exchanges}
+
+
+@pytest.mark.parametrize(
+    "name", ["kafka-4-librdkafka.pcap.zst", "kafka-4-telemetry.pcap.zst", *SURPLUS]
+)
 def test_sizes_as_librdkafka_logged_them(name: str) -> None:
     for column in ("request_bytes", "response_bytes"):
         said = Counter(

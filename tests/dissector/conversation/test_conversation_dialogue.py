@@ -164,16 +164,53 @@ def test_a_token_whose_handshake_is_not_there_has_no_client_id() -> None:
     assert (row["status"], row["api_key"], row["client_id"]) == ("unanswered", 0x73, None)
 
 
-def test_bytes_left_over_and_bytes_missing_name_field_and_offset() -> None:
+def test_surplus_bytes_are_reported_and_cost_nothing() -> None:
     talk = Talk()
-    found = talk.tell(
-        asks(heartbeat(1) + b"\0", 1), asks(heartbeat(2)[:-3], 2),
-        answers(response(1, b"\0\0"), 3), answers(response(2, b"\0\0"), 4),
+    requests = [asks(heartbeat(each) + bytes(each), each) for each in (0, 1, 3, 500)]
+    responses = [answers(response(each, b"\0\x19"), 600 + each) for each in (0, 1, 3, 500)]
+    exchanges = talk.tell(*requests, *responses)
+    assert [row["status"] for row in exchanges] == ["answered"] * 4
+    assert {(row["client_id"], row["group_id"], row["member_id"]) for row in exchanges} == {
+        ("me", "g", "member")
+    }
+    assert {row["error"] for row in exchanges} == {"UNKNOWN_MEMBER_ID"}
+    assert [(each.kind, each.stage, each.bytes, each.offset) for each in talk.problems] == [
+        ("surplus_bytes", "protocol", size, len(heartbeat(size))) for size in (1, 3, 500)
+    ]
+    assert talk.problems[0].detail == "Heartbeat v0 request: 1 byte follows the last field"
+
+
+def test_a_response_may_have_a_few_surplus_bytes() -> None:
+    talk = Talk()
+    exchanges = talk.tell(
+        asks(heartbeat(1), 1), answers(response(1, b"\0\x19" + bytes(4)), 2),
+        asks(heartbeat(2), 3), answers(response(2, b"\0\x19" + bytes(5)), 4),
     )  # fmt: skip
-    assert [row["status"] for row in found] == ["undecoded", "undecoded"]
-    left, missing = talk.problems
-    assert (left.kind, left.offset) == ("malformed", len(heartbeat(1)))
+    assert [(row["status"], row["error_code"]) for row in exchanges] == [
+        ("answered", 25), ("undecoded", None),
+    ]  # fmt: skip
+    assert [(each.kind, each.bytes) for each in talk.problems] == [
+        ("surplus_bytes", 4), ("malformed", 15),
+    ]  # fmt: skip
+    assert "5 bytes are left over" in talk.problems[1].detail
+
+
+def test_missing_bytes_name_field_and_offset() -> None:
+    talk = Talk()
+    asked = asks(heartbeat(2)[:-3], 2)
+    (row,) = talk.tell(asked, answers(response(2, b"\0\0"), 4))
+    assert row["status"] == "undecoded"
+    (missing,) = talk.problems
     assert (missing.kind, "member_id" in missing.detail) == ("malformed", True)
+
+
+def test_a_message_that_is_cut_in_its_surplus() -> None:
+    said = asks(heartbeat(1) + bytes(9), 1)
+    cut = Said(said.connection, True, said.frame, 1, readable=len(said.frame) - 4)
+    talk = Talk()
+    (row,) = talk.tell(cut, answers(response(1, b"\0\0"), 2))
+    assert (row["status"], row["group_id"]) == ("answered", "g")
+    assert [(each.kind, each.bytes) for each in talk.problems] == [("surplus_bytes", 9)]
 
 
 def test_a_message_that_is_cut_is_not_undecoded() -> None:

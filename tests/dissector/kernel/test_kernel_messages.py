@@ -25,16 +25,17 @@ def walked(
     room: int = 2,
 ) -> tuple[list[list[int]], list[bool]]:  # fmt: skip
     start, end = np.array(spans, np.int64).reshape(-1, 2).T.copy()
-    good, cut = np.zeros(len(start), np.bool_), np.zeros(len(start), np.bool_)
+    behind, cut = np.zeros(len(start), np.int64), np.zeros(len(start), np.bool_)
     places = np.zeros((max(3 * columns + 2 * levels, 0), room), np.int64)
-    found = kernel.loops.walk_bodies(
-        DATA, np.array(nodes, np.int32), columns, levels, False, start, end, cut, good, places
-    )
+    counts = kernel.loops.walk_bodies(
+        DATA, np.array(nodes, np.int32), columns, levels, False, 0, 4, start, end, cut, behind,
+        places,
+    )  # fmt: skip
     arrays = [
         row[:each] if isinstance(each, int) else np.frombuffer(each, np.int64)
-        for row, each in zip(places, found, strict=True)
+        for row, each in zip(places, counts, strict=True)
     ]
-    return [each.tolist() for each in arrays], good.tolist()
+    return [each.tolist() for each in arrays], (behind >= 0).tolist()
 
 
 @pytest.mark.parametrize("room", [0, 1, 2, 9])

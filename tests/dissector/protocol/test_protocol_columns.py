@@ -1,22 +1,29 @@
-"""The two walkers agree: on every layout, on what is right and on what is damaged."""
+"""The walkers agree: on the layouts of the pages and on random ones, on right and damaged bytes."""
 
 from __future__ import annotations
 
 import random
+import struct
 from base64 import urlsafe_b64encode
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocol_pages import layouts
 from protocol_writer import length, write
 
 from dissector import kernel
 from dissector.conversation.facts import Group
+from dissector.errors import DecodeError
 from dissector.protocol import catalog
 from dissector.protocol.columns import skip_tags, walk
+from dissector.protocol.decode import decode_fields
 from dissector.protocol.explain import Explanation, explain
 from dissector.protocol.notation import Direction, Field, Layout
 from dissector.protocol.roles import ROLES
+from dissector.protocol.surplus import is_accepted
 from dissector.protocol.walked import Column, Walked
 from dissector.streams.bytespace import ByteSpace, FlatSpace, PiecedSpace
 
@@ -48,8 +55,7 @@ def found_by_columns(space: ByteSpace, walked: Walked, count: int) -> list[dict[
 
 def value(space: ByteSpace, column: Column, index: int) -> Any:
     if column.values is not None:
-        number = column.values[index].item()
-        return bool(number) if column.field.type == "bool" else number
+        return comparable(column.field.type, column.values[index].item())
     assert column.length is not None
     size = int(column.length[index])
     if size < 0:
@@ -60,9 +66,16 @@ def value(space: ByteSpace, column: Column, index: int) -> Any:
     return raw.decode("utf-8", "backslashreplace") if column.field.type == "string" else raw
 
 
+def comparable(type: str, number: Any) -> Any:
+    """The number as a value that equals itself, which NaN does not."""
+    if type == "float64":
+        return struct.pack(">d", number)
+    return bool(number) if type == "bool" else number
+
+
 def found_by_explaining(explanation: Explanation) -> dict[str, Any]:
     return {
-        event.path: event.value
+        event.path: comparable(event.type, event.value)
         for event in explanation.events
         if event.roles and not event.type.startswith(("[", "{"))
     }
@@ -76,13 +89,23 @@ def arrays(walked: Walked) -> list[Any]:
             continue
         content = column.length if column.values is None else column.values
         assert content is not None
-        told = [column.message.tolist(), column.at.tolist(), content.tolist()]
+        told = [column.message.tolist(), column.at.tolist(), [*map(repr, content.tolist())]]
         level, row = column.level, column.row
         while level.parent is not None:
             told.append(level.ordinal[row].tolist())
             level, row = level.parent, level.owner[row]
         columns.append((column.path, column.field, told))
-    return [walked.good.tolist(), columns]
+    return [walked.good.tolist(), walked.surplus.tolist(), columns]
+
+
+def surplus_by_decoding(layout: Layout, body: bytes) -> int | None:
+    """Bytes behind the last field of a body; None where it cannot be read."""
+    try:
+        _, behind = decode_fields(layout, body)
+    except DecodeError:
+        return None
+    surplus = len(body) - behind
+    return surplus if is_accepted(layout.direction, behind, surplus) else None
 
 
 def check(layout: Layout, bodies: list[bytes]) -> None:
@@ -96,16 +119,67 @@ def check(layout: Layout, bodies: list[bytes]) -> None:
             both.append([walked, walk(layout, space, start, end, frozenset(ROLES), cut)])
     for pure, other in zip(both[0], both[-1], strict=True):
         assert arrays(pure) == arrays(other)
-    explained = [explain(layout, body) for body in bodies]
-    assert walked.good.tolist() == [each.error is None for each in explained]
+    surplus = [surplus_by_decoding(layout, body) for body in bodies]
+    assert walked.good.tolist() == [each is not None for each in surplus]
+    assert walked.surplus.tolist() == [each or 0 for each in surplus]
     columns = found_by_columns(space, walked, len(bodies))
-    for index, each in enumerate(explained):
-        assert columns[index] == ({} if each.error else found_by_explaining(each))
+    for index, body in enumerate(bodies):
+        explained = explain(layout, body)
+        assert (explained.error is None) == (surplus[index] == 0)
+        readable = surplus[index] is not None
+        assert columns[index] == (found_by_explaining(explained) if readable else {})
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda x: f"{x.api}-{x.direction.name}-{x.version}")
 def test_walkers_agree_on_every_layout(layout: Layout) -> None:
-    pick = random.Random(f"{layout.api} {layout.direction} {layout.version}")
+    check_all(layout, random.Random(f"{layout.api} {layout.direction} {layout.version}"))
+
+
+@settings(deadline=None, max_examples=300)
+@given(layouts(), st.integers(0, 1 << 32))
+def test_walkers_agree_on_random_layouts(layout: Layout, seed: int) -> None:
+    check_all(layout, random.Random(seed))
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [("00000005 01 00 01 00", None), ("00000005 01 00 06 01 00000009 00", 9)],
+    ids=["null", "present"],
+)
+def test_nullable_struct_in_a_tagged_field(body: str, value: int | None) -> None:
+    # KIP-893: an unsigned varint, 0 for null and 1 for a struct; an int8, -1 for null, elsewhere.
+    inside = Field("v", "int32", roles=("offset",))
+    tagged = Field("s", "struct", nullable=True, tag=0, fields=(inside,))
+    number = Field("a", "int32", roles=("partition",))
+    layout = Layout(0, "Made", Direction.REQUEST, 0, True, 2, (number, tagged))
+    data = bytes.fromhex(body)
+    space, start, end = space_of([data])
+    for compiled in {kernel.COMPILED, False}:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kernel, "COMPILED", compiled)
+            walked = walk(layout, space, start, end, frozenset({"partition", "offset"}))
+        assert (walked.good.tolist(), walked.surplus.tolist()) == ([True], [0])
+        assert found_by_columns(space, walked, 1) == [
+            {"a": 5} if value is None else {"a": 5, "s.v": value}
+        ]
+
+
+def test_a_response_with_much_surplus_is_not_good() -> None:
+    heartbeat = [catalog.layout(12, direction, 0) for direction in Direction]
+    bodies = [bytes.fromhex("0000") + bytes(surplus) for surplus in (0, 1, 4, 5, 500)]
+    space, start, end = space_of(bodies)
+    walked = walk(heartbeat[Direction.RESPONSE], space, start, end, frozenset())
+    assert walked.good.tolist() == [True, True, True, False, False]
+    assert walked.surplus.tolist() == [0, 1, 4, 0, 0]
+    member = bytes.fromhex("0001 67 00000001 0001 6d")  # group g, generation 1, member m
+    space, start, end = space_of([member + bytes(surplus) for surplus in (0, 1, 16, 17, 500)])
+    walked = walk(heartbeat[Direction.REQUEST], space, start, end, frozenset())
+    assert walked.good.tolist() == [True] * 5
+    assert walked.surplus.tolist() == [0, 1, 16, 17, 500]
+
+
+def check_all(layout: Layout, pick: random.Random) -> None:
+    """Compare the walkers on right bodies, damaged ones, ones with surplus, and random bytes."""
     bodies = [write(layout, pick) for _ in range(6)]
     damaged = []
     for body in bodies:
@@ -114,7 +188,8 @@ def test_walkers_agree_on_every_layout(layout: Layout) -> None:
             changed[pick.randrange(len(body))] ^= 1 << pick.randrange(8)
             damaged += [bytes(changed), body[: pick.randrange(len(body))]]
     check(layout, bodies)
-    check(layout, [*damaged, *bodies, *[body + b"\0" for body in bodies]])
+    longer = [body + bytes(pick.choice((1, 3, 4, 5, 60))) for body in bodies]
+    check(layout, [*damaged, *bodies, *longer])
     check(layout, [pick.randbytes(size) for size in (0, 1, 5, 40)])
 
 

@@ -120,10 +120,38 @@ def test_what_is_wrong_and_where(frame: str, offset: int, path: str, detail: str
     assert (caught.value.offset, caught.value.path) == (offset, path)
 
 
-def test_bytes_left_over_name_the_last_field() -> None:
-    with pytest.raises(DecodeError, match="3 bytes are left over") as caught:
-        decode_request(HEARTBEAT_3 + b"abc")
-    assert (caught.value.offset, caught.value.path) == (len(HEARTBEAT_3), "group_instance_id")
+@pytest.mark.parametrize("surplus", [b"", b"abc", bytes(70_000)])
+def test_surplus_bytes_of_a_request(surplus: bytes) -> None:
+    message = decode_request(HEARTBEAT_3 + surplus)
+    assert (message.body, message.surplus) == (BODY, surplus)
+    explanation = explain_request(HEARTBEAT_3 + surplus)
+    assert explanation.error is None
+    assert (explanation.end, explanation.surplus) == (len(HEARTBEAT_3), len(surplus))
+
+
+def test_surplus_bytes_of_a_response() -> None:
+    frame = bytes.fromhex("00000007 0019")
+    message = decode_response(frame + bytes(4), 12, 0)
+    assert (message.body, message.surplus) == ({"error_code": 25}, bytes(4))
+    with pytest.raises(DecodeError, match="5 bytes are left over") as caught:
+        decode_response(frame + bytes(5), 12, 0)
+    assert (caught.value.offset, caught.value.path) == (6, "error_code")
+    assert str(explain_response(frame + bytes(5), 12, 0).error) == str(caught.value)
+
+
+def test_a_response_of_another_form_is_not_read_with_surplus() -> None:
+    # From librdkafka's mock cluster, to ApiVersions v3. As v3, it throttles for 20 minutes.
+    frame = bytes.fromhex("00000001 0023 01 0012 0000 0002 00000000")
+    with pytest.raises(DecodeError, match="5 bytes are left over"):
+        decode_response(frame, 18, 3)
+
+
+def test_metadata_of_librdkafka_with_three_surplus_bytes() -> None:
+    # What follows the empty tagged section of the header: no topics, no booleans, no tags; 3 bytes.
+    frame = bytes.fromhex("0003 000d 00000003 0007 6d6f6e69746f72 00 00 00 00 00 010000")
+    message = decode_request(frame)
+    assert message.client_id == "monitor"
+    assert (message.body["topics"], message.surplus) == (None, b"\1\0\0")
 
 
 def test_a_count_that_the_bytes_cannot_hold() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_int32, c_size_t, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_size_t, c_void_p
 from pathlib import Path
 
 folder, bootstrap, topic, group = sys.argv[1:]
@@ -80,9 +80,9 @@ for codec in ("none", "gzip", "lz4"):
     target = topic_new(producer, topic.encode(), None)
     for number in range(RECORDS):
         value, key = f"record {number} ".encode() * 4, f"key-{number}".encode()
-        assert not produce(
-            target, ANY_PARTITION, COPY, value, len(value), key, len(key), None
-        ), "a record was refused"
+        assert not produce(target, ANY_PARTITION, COPY, value, len(value), key, len(key), None), (
+            "a record was refused"
+        )
     assert not flush(producer, 30_000), "records were not delivered"
     topic_destroy(target)
     destroy(producer)
