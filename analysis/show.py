@@ -1,10 +1,12 @@
 """Show: one exchange as a tree, every field with its value and the offset of its first byte.
 
 Offsets count from the start of the message, behind its 4-byte size. Where a message contradicts its
-definition, the place is marked and the bytes from there on follow as they are.
+definition, the place is marked and the bytes from there on follow. So do surplus bytes, behind a
+line that counts them.
 
 What the bytes of a field hold stands below the field, one step deeper; without an offset where it
-was compressed. Secrets do not come out unless asked for: `dissector.secrets` says what they are.
+was compressed. Secrets are not shown unless asked for: `dissector.secrets` defines them. Of bytes
+that may be secret, their number is shown, and a hash where no password can be guessed from it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from dissector.exchange import Exchange
 from dissector.protocol import catalog
 from dissector.protocol.explain import Explained, Explanation
 from dissector.protocol.notation import Direction
-from dissector.secrets import REDACTED, hidden, may_be_secret
+from dissector.secrets import REDACTED, hidden, may_be_secret, redacted_bytes
 
 TOPICS: Final = 5
 """Names of topics that are shown above the messages, where newer versions have ids only."""
@@ -89,12 +91,15 @@ def _message(exchange: Exchange, direction: Direction, secrets: bool) -> Iterato
     )
     explanation = exchange.unfold(direction) or Explanation()
     yield from _fields(explanation, secrets, exchange.topic_names)
-    rest = frame[explanation.end :]
+    unread, end = frame[explanation.end :], explanation.end
+    if explanation.surplus:
+        surplus = counted(explanation.surplus, "surplus byte")
+        yield _line(end, f"! {surplus} behind the last field", "yellow")
     api_key, version, events = exchange.api_key, exchange.api_version, explanation.events
-    if rest and not secrets and may_be_secret(api_key, version, direction, events):
-        yield _line(explanation.end, f"{counted(len(rest), 'byte')} {REDACTED}", "yellow")
-    elif rest:
-        yield from _dump(rest, explanation.end)
+    if unread and not secrets and may_be_secret(api_key, version, direction, events):
+        yield _line(end, redacted_bytes(unread, api_key, version, direction), "yellow")
+    elif unread:
+        yield from _dump(unread, end)
 
 
 def _fields(explanation: Explanation, secrets: bool, topics: Mapping[str, str]) -> Iterator[Text]:

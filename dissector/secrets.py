@@ -10,12 +10,14 @@ HMACs of delegation tokens) and what may be one:
   can be read;
 - records of `__cluster_metadata`, which keeps SCRAM credentials and configurations (KIP-631).
 
-Bytes that cannot be read are a secret where one of these may stand. In outputs `REDACTED` stands in
-the place of a secret. What the `decode_*` functions and `Exchange` give is what was on the wire.
+Bytes that cannot be read are a secret where one of these may stand. That includes the bodies of all
+APIs and versions that the definitions do not know. Outputs show `REDACTED` in place of a secret.
+The `decode_*` functions and `Exchange` give what was on the wire.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
@@ -33,6 +35,9 @@ SECRET_ROLES: Final = _ALWAYS | {"config_value"}
 
 _NOTHING: Final = (None, b"")
 """Values that hide nothing: a broker often has nothing to say to a token."""
+
+HASH_DIGITS: Final = 16
+"""Hexadecimal digits of a SHA-256 that are shown: enough to compare two bodies."""
 
 LARGEST_VERSION: Final = 0x1F
 """Of an API that is not known. In a SASL token that is taken for a request, text stands where the
@@ -97,16 +102,43 @@ def may_be_secret(
     api_key: int | None, version: int | None, direction: Direction, events: Sequence[Explained]
 ) -> bool:
     """Whether bytes of a message that cannot be read may be secret. `events`: those before them."""
-    if api_key is None or version is None:
+    if api_key is None or version is None or not _is_known(api_key, version):
         return True
-    if catalog.api_name(api_key) is None:
-        return not 0 <= version <= LARGEST_VERSION
-    if any(_has_role(api_key, direction, role) for role in SECRET_ROLES):
+    if _has_secrets(api_key, direction):
         return True
     topics = {each.value for each in events if {"topic", "topic_id"} & set(each.roles)}
     return _has_role(api_key, direction, "records") and (
         not topics or not topics.isdisjoint((METADATA_TOPIC, METADATA_TOPIC_ID))
     )
+
+
+def redacted_bytes(
+    data: bytes, api_key: int | None, version: int | None, direction: Direction
+) -> str:
+    """What to show in place of bytes that may be secret: how many they are, and a hash of them.
+
+    A hash lets a reader compare bodies, but also try passwords. So there is none where the API has
+    secrets in the versions that are known, or the message may be a SASL token, which has text in
+    place of API and version.
+    """
+    size = f"{len(data):,} byte{'' if len(data) == 1 else 's'} {REDACTED}"
+    if api_key is None or version is None or _has_secrets(api_key, direction):
+        return size
+    may_be_text = not 0 <= api_key <= LARGEST_VERSION and not 0 <= version <= LARGEST_VERSION
+    return (
+        size if may_be_text else f"{size}, SHA-256 {hashlib.sha256(data).hexdigest()[:HASH_DIGITS]}"
+    )
+
+
+def _is_known(api_key: int, version: int) -> bool:
+    return catalog.api_name(api_key) is not None and version in catalog.versions(api_key)
+
+
+def _has_secrets(api_key: int, direction: Direction) -> bool:
+    """Whether a known version of an API has a field that may be secret."""
+    if catalog.api_name(api_key) is None:
+        return False
+    return any(_has_role(api_key, direction, role) for role in SECRET_ROLES)
 
 
 @cache

@@ -104,14 +104,14 @@ class _Unfolding:
         found = explain_request(value)
         if _carried(found) is not None:  # an envelope in an envelope, and so on: Kafka sends none
             return None
-        return _message("request", found, *_kind(value))
+        return _message("request", found, value, *_kind(value))
 
     def _response(self, event: Explained, value: bytes) -> Inside | None:
         asked = _carried(explain_request(self.known.asked or b""))
         if asked is None:
             return None
         kind = _kind(asked)
-        return _message("response", explain_response(value, *kind), *kind)
+        return _message("response", explain_response(value, *kind), value, *kind)
 
     def _token(self, event: Explained, value: bytes) -> Inside | None:
         return token(value, self.known.mechanism)
@@ -163,9 +163,15 @@ def _placed(outer: Explained, inside: Inside) -> list[Explained]:
     return events
 
 
-def _message(what: str, found: Explanation, api_key: int, version: int) -> Inside:
+def _message(what: str, explained: Explanation, data: bytes, api_key: int, version: int) -> Inside:
     name = catalog.api_name(api_key) or f"API {api_key}"
-    return Inside(f"{name} version {version} {what}", found.events, found.error, found.end)
+    events, end = explained.events, explained.end
+    if explained.surplus:
+        surplus = data[end:]
+        size = len(surplus)
+        event = Explained("surplus", "surplus", "bytes", surplus, end, size, 0, ("secret",))
+        events = [*events, event]
+    return Inside(f"{name} version {version} {what}", events, explained.error, end)
 
 
 def _carried(request: Explanation) -> bytes | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from typing import Any
 
@@ -92,7 +93,51 @@ def test_a_version_that_is_not_known_gives_its_header_and_its_bytes() -> None:
     assert lines[0] == "Metadata version 99, undecoded after 2.000 ms"
     assert "       2  header.api_version     99" in lines
     assert any("Metadata has no version 99" in line for line in lines)
-    assert any(line.endswith("..app...........") for line in lines)
+
+
+UNKNOWN = {"an API": (1234, 0), "an API of today": (95, 1), "a version": (3, 99)}
+
+
+@pytest.mark.parametrize(("api_key", "version"), UNKNOWN.values(), ids=UNKNOWN)
+def test_bodies_of_unknown_apis_and_versions_are_redacted(api_key: int, version: int) -> None:
+    asked, answered = request(api_key, version, SECRET.encode()), b"\0\0\0\7" + SECRET.encode()
+    columns = {
+        "api_key": api_key, "api": None, "api_version": version, "status": "undecoded",
+        "request_frame": asked, "response_frame": answered,
+    }  # fmt: skip
+    lines = shown(**columns)
+    for unread in (asked[8:], answered):  # the header of a request ends behind the correlation id
+        digest = hashlib.sha256(unread).hexdigest()[:16]
+        assert any(
+            line.endswith(f"{len(unread)} bytes [redacted], SHA-256 {digest}") for line in lines
+        )
+    assert not leaks("\n".join(lines))
+    assert leaks("\n".join(shown(**columns, secrets=True)))
+
+
+@pytest.mark.parametrize(("api_key", "version"), [(36, 30), (44, 9), (0x61, 0x6263), (65, 0x444D)])
+def test_no_hash_of_what_may_be_a_password(api_key: int, version: int) -> None:
+    frame = request(api_key, version, SECRET.encode())
+    lines = shown(api_key=api_key, api=None, api_version=version, request_frame=frame)
+    assert any(line.endswith("27 bytes [redacted]") for line in lines)
+
+
+def test_surplus_bytes_are_shown_as_such() -> None:
+    frame = request(3, 0, struct.pack(">i", 0) + b"abc")
+    assert shown(**METADATA_0, request_frame=frame)[-4:-1] == [
+        "      13  topics                 [0]",
+        "      17  ! 3 surplus bytes behind the last field",
+        f"      17  {'61 62 63':<47}  abc",
+    ]
+
+
+def test_surplus_bytes_may_be_secret() -> None:
+    frame = request(36, 1, text("token", ">i") + SECRET.encode())
+    columns = {"api_key": 36, "api": "SaslAuthenticate", "api_version": 1, "request_frame": frame}
+    lines = shown(**columns)
+    assert "22 surplus bytes" in lines[-3]
+    assert lines[-2].endswith("22 bytes [redacted]")
+    assert leaks("\n".join(shown(**columns, secrets=True)))
 
 
 def test_messages_that_are_not_there_are_said() -> None:

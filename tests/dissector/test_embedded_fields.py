@@ -222,6 +222,13 @@ def test_a_forwarded_request_that_cannot_be_read(inside: bytes, name: str, why: 
     assert not rest.value or rest.path in hidden(events)
 
 
+def test_surplus_bytes_of_a_forwarded_request() -> None:
+    events = unfolded(envelope(request(3, 0, struct.pack(">i", 0) + b"abc")))
+    (surplus,) = [event for event in events if event.path == "request_data.surplus"]
+    assert surplus.value == b"abc"
+    assert surplus.path in hidden(events)
+
+
 def test_an_envelope_in_an_envelope_stays_closed() -> None:
     inside = request(3, 0, struct.pack(">i", 0))
     events = unfolded(envelope(envelope(inside)))
