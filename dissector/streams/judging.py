@@ -2,7 +2,9 @@
 
 A field of which one random value in 2^k would do is worth k bits:
 
-- a request: its size, an API and version that exist, a client id that fits and is text;
+- a request: its size, an API and version that exist, a client id that fits. A client id that is
+  longer than usual, or has control characters, is weaker evidence: brokers accept it, but few
+  clients send it;
 - a response: its size, and a correlation id near those that its client uses;
 - the beginning of a segment, since a message mostly begins one;
 - a frame that ends where a segment ends, and what comes behind it, judged alike.
@@ -25,8 +27,8 @@ from numpy.typing import NDArray
 
 from dissector.packets.block import Int64, UInt8
 from dissector.streams.framing import Chains
-from dissector.streams.limits import CERTAINTY, FRAME_LIMIT
-from dissector.streams.table import NEVER, UNDECIDED, Bools, ConnectionTable, StreamTable
+from dissector.streams.limits import CERTAINTY, FRAME_LIMIT, SEEK_BYTES
+from dissector.streams.table import KAFKA, NEVER, UNDECIDED, Bools, ConnectionTable, StreamTable
 
 REQUEST_BITS = 30
 """5 of the size, 9 of the API, 11 of the version, 5 of the client id."""
@@ -52,7 +54,10 @@ SMALLEST_RESPONSE = 6
 """A correlation id and a body, of which none has less than an error code. A smaller one is no
 evidence: zeros and small numbers look like it."""
 SMALLEST_REQUEST = 10
-LONGEST_CLIENT_ID = 4096
+USUAL_CLIENT_ID = 4096
+"""Bytes that a client id has at most, and that are looked at. Kafka allows 32,767."""
+ODD_BITS = 10
+"""Less for a request whose client id is longer, or has control characters."""
 CONTROLLED_SHUTDOWN = 7
 """Version 0 of it has no client id."""
 
@@ -164,9 +169,9 @@ class Judge:
         return verdict
 
     def is_request(self, chains: Chains, at: int, end: int, *, head: bool = False) -> bool:
-        """Whether what looks like a request is one: it can be read, or it has a client's name.
+        """Whether what looks like a request is one: it can be read, or it has a usual client id.
 
-        `head`: it begins its stream, so that no name is needed.
+        `head`: it begins its stream, so that it needs no client id.
         """
         body, here = at + 4, np.array([at])
         size = int(chains.space.number(here, "i4")[0])
@@ -175,7 +180,9 @@ class Judge:
             reads = self._reads(chains.space.bytes(body, size))
             if reads is not None:
                 return reads
-        return head or int(chains.space.number(here + 12, "i2")[0]) > 0
+        client = chains.space.number(here + 12, "i2").astype(np.int64)
+        there = np.minimum(chains.there_until(here), end) - at
+        return (head or int(client[0]) > 0) and not self._odd(chains, here, there, client)[0]
 
     def _headers(
         self, chains: Chains, at: Int64, end: Int64, stream: Int64, asks: Bools
@@ -211,7 +218,7 @@ class Judge:
         )
         newest = self._newest[np.clip(api, 0, len(self._newest) - 1)]
         nameless = (api == CONTROLLED_SHUTDOWN) & (version == 0)
-        fits = (client >= -1) & (client <= np.minimum(size - SMALLEST_REQUEST, LONGEST_CLIENT_ID))
+        fits = (client >= -1) & (client <= size - SMALLEST_REQUEST)
         # Zeros are everywhere, so where they alone speak for a request, a broker's port must too.
         blank = (api == 0) & (version == 0) & (client == 0)
         trusted = np.flatnonzero(blank & (correlation != 0))
@@ -222,12 +229,21 @@ class Judge:
         bad |= (there >= 8) & ((version < 0) | ~known)
         bad |= (there >= REQUEST_HEAD) & ((~fits & ~nameless) | blank)
         verdict = np.where(bad, NO, np.where(there >= REQUEST_HEAD, YES, UNCLEAR))
-        named = np.flatnonzero((verdict == YES) & ~nameless & (client > 0))
-        length = np.minimum(client[named], there[named] - REQUEST_HEAD)
-        text, borders = chains.space.take(at[named] + REQUEST_HEAD, length)
+        odd = np.zeros(len(at), np.bool_)
+        named = np.flatnonzero((verdict == YES) & ~nameless)
+        odd[named] = self._odd(chains, at[named], there[named], client[named])
+        # Elsewhere than in a Kafka connection, all of the request has to confirm it.
+        open_ends = odd & (there < size + 4) & (self._table.protocol[row] != KAFKA)
+        verdict[open_ends] = np.where(size[open_ends] < SEEK_BYTES, UNCLEAR, NO)
+        return size, verdict, np.where(verdict == YES, REQUEST_BITS - ODD_BITS * odd, 0.0)
+
+    def _odd(self, chains: Chains, at: Int64, there: Int64, client: Int64) -> Bools:
+        """Whether requests have unusual client ids. `client`: their lengths."""
+        length = np.minimum(np.minimum(client, USUAL_CLIENT_ID), there - REQUEST_HEAD)
+        text, borders = chains.space.take(at + REQUEST_HEAD, np.maximum(length, 0))
         control = np.append(0, np.cumsum((text < 0x20) | (text == 0x7F)))
-        verdict[named[control[borders[1:]] > control[borders[:-1]]]] = NO
-        return size, verdict, np.where(verdict == YES, REQUEST_BITS, 0.0)
+        odd: Bools = control[borders[1:]] > control[borders[:-1]]
+        return odd | (client > USUAL_CLIENT_ID)
 
     def responses(
         self, chains: Chains, at: Int64, end: Int64, stream: Int64

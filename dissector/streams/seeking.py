@@ -18,7 +18,15 @@ import numpy as np
 from dissector.packets.block import Int64
 from dissector.streams.bytespace import ranges
 from dissector.streams.framing import Chains
-from dissector.streams.judging import BORDER_BITS, NO, REQUEST_HEAD, UNCLEAR, YES, Judge
+from dissector.streams.judging import (
+    BORDER_BITS,
+    NO,
+    REQUEST_BITS,
+    REQUEST_HEAD,
+    UNCLEAR,
+    YES,
+    Judge,
+)
 from dissector.streams.limits import SEEK_BYTES
 from dissector.streams.table import (
     KAFKA,
@@ -89,15 +97,17 @@ class Seeker:
             return
         row = row[index]
         at = chains.address[chains.first[index]]
-        verdict = self._judge.requests(chains, at, chains.end[index], row)[1]
+        _, verdict, bits = self._judge.requests(chains, at, chains.end[index], row)
+        odd = bits < REQUEST_BITS
         head = chains.space.number(at, "i4").astype(np.int64)
         protocol = np.where(looks_like_tls(head), TLS, OTHER)
         servers = np.arange(len(row)), 1 - table.client[row]
         at_broker = self._judge.is_broker(row)[servers]
-        brokers, doubted = self._judge.brokers, np.flatnonzero((verdict == YES) & ~at_broker)
+        brokers = self._judge.brokers
+        doubted = np.flatnonzero((verdict == YES) & (odd | ~at_broker))
         for each, server in zip(doubted.tolist(), self._servers(row[doubted]), strict=True):
-            if server in brokers:
-                continue  # another of these connections told it
+            if server in brokers and not odd[each]:
+                continue  # another of these connections is evidence enough
             place, until = int(at[each]), int(chains.end[index[each]])
             if self._judge.is_request(chains, place, until, head=True):
                 brokers.add(server)
@@ -123,7 +133,8 @@ class Seeker:
         An API or version that nobody knows is likelier there than another protocol, and is to be
         reported. The first message of a client is small, and it waits for the answer.
         """
-        size, verdict, _ = self._judge.requests(chains, at, end, row, any_api=True)
+        size, verdict, bits = self._judge.requests(chains, at, end, row, any_api=True)
+        verdict[bits < REQUEST_BITS] = NO
         protocol = np.where(verdict == YES, KAFKA, OTHER)
         partly = (verdict == YES) & (at + 4 + size > end)
         protocol[partly] = np.where(size < SEEK_BYTES, UNDECIDED, OTHER)[partly]

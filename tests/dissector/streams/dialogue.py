@@ -246,6 +246,25 @@ def dissect(
     return out
 
 
+def pcap(packets: Iterable[Packet]) -> bytes:
+    """The packets as a capture file: IP without a link layer, times in ns."""
+    parts = [struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 262_144, 101)]
+    for each in packets:
+        (here, source), (there, target) = each.source, each.target
+        tcp = struct.pack(
+            ">HHIIBBHHH", source, target, each.seq, each.ack, 5 << 4, each.flags, 512, 0, 0
+        )
+        size = 40 + len(each.payload)
+        ip = struct.pack(
+            ">BBHHHBBHII", 0x45, 0, size, 0, 0, 64, 6, 0, here & 0xFFFFFFFF, there & 0xFFFFFFFF
+        )
+        data = ip + tcp + each.payload
+        kept = data if each.cut is None else data[: 40 + each.cut]
+        second, fraction = divmod(each.time, SECOND)
+        parts += [struct.pack("<IIII", second, fraction, len(kept), len(data)), kept]
+    return b"".join(parts)
+
+
 def collect(out: Dissected, frames: FrameBlock) -> None:
     """Add the frames of a block; where a frame lies in one row, both ways to read it must agree."""
     for index in range(len(frames)):
