@@ -11,7 +11,15 @@ from rich.text import Text
 
 from analysis.listing import OPTIONAL, Column, Listing
 from analysis.summary import LONG_POLLS, Summary, Totals
-from analysis.terminal import counted, duration_text, printable, size_text, span_text, time_text
+from analysis.terminal import (
+    counted,
+    duration_text,
+    excerpt,
+    printable,
+    size_text,
+    span_text,
+    time_text,
+)
 
 T = TypeVar("T")
 
@@ -362,7 +370,7 @@ def _indented(part: RenderableType) -> RenderableType:
 
 def _text(value: str | None) -> Text:
     """What came from the wire; a dash where nothing did."""
-    return Text("-", "dim") if value is None else Text(printable(value))
+    return Text("-", "dim") if value is None else Text(excerpt(value))
 
 
 def _span_of(row: Mapping[str, Any], totals: Totals) -> tuple[Text, Text]:

@@ -26,6 +26,9 @@ Progress: TypeAlias = Callable[[int, int | None], None]
 PIPE_WIDTH: Final = 10_000
 """Columns of a line that goes to a pipe: no line is longer, and so none is broken."""
 
+EXCERPT: Final = 200
+"""Characters of a name that are shown. A client id may have 32,767."""
+
 SIZEABLE: Final = 16 << 20
 """Bytes of input from which on progress is shown: less is read at once."""
 
@@ -37,6 +40,13 @@ def printable(text: str) -> str:
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
     )
+
+
+def excerpt(text: str) -> str:
+    """The text, `printable`; of a long one its beginning and its length."""
+    if len(text) <= EXCERPT:
+        return printable(text)
+    return f"{printable(text[:EXCERPT])}… ({len(text):,} characters)"
 
 
 def time_text(ns: int, digits: int = 9) -> str:

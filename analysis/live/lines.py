@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from analysis.live.outlet import Outlet
 from analysis.live.rolling import GrowingFile, Rolling
-from analysis.terminal import counted, printable, time_text
+from analysis.terminal import counted, excerpt, printable, time_text
 from analysis.text import json_lines, text_bytes
 
 Choice: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -136,7 +136,7 @@ class AsLines:
         version = "" if row["api_version"] is None else f" v{row['api_version']}"
         words = [
             time_text(time, 6)[11:],
-            printable(row["client_id"] or "-"),
+            excerpt(row["client_id"] or "-"),
             f"{_address(row, 'client')} > {_address(row, 'broker')}",
             f"{row['api'] or _unnamed(row['api_key'])}{version}",
             _topics(row["topics"]),

@@ -21,7 +21,7 @@ from textual.widgets import DataTable, Footer, Static
 
 from analysis.live.board import DIMENSIONS, SECONDS, Board, Line
 from analysis.live.session import Session
-from analysis.terminal import printable, size_text, time_text
+from analysis.terminal import excerpt, printable, size_text, time_text
 
 LINES: Final = 500
 """Lines that are shown; of more, the first ones of the order."""
@@ -181,7 +181,7 @@ class LastExchanges(Screen[None]):
 def _cells(line: Line) -> list[Text]:
     bad = (line.errors, line.throttled, line.unanswered)
     return [
-        Text(printable(line.name)),
+        Text(excerpt(line.name)),
         _right(f"{line.requests_s:,.1f}"),
         *(_right("-" if each is None else f"{each:,.3f}") for each in (line.p50_ms, line.p99_ms)),
         *(_right(f"{each:,}", "red" if each else "") for each in bad),
@@ -194,7 +194,7 @@ def _exchange(row: dict[str, Any]) -> list[Text]:
     latency = row["latency_ms"]
     return [
         Text(time_text(time_ns, 6)[11:]),
-        Text(printable(row["client_id"] or "-")),
+        Text(excerpt(row["client_id"] or "-")),
         Text(row["api"] or "-"),
         _right("-" if row["api_version"] is None else str(row["api_version"])),
         Text(printable(", ".join(row["topics"] or []))),

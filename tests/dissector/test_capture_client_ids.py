@@ -10,6 +10,7 @@ import pytest
 from dialogue import Dialogue, framed, ipv4, pcap, response
 
 import dissector
+from analysis.cli import main
 
 BROKER = ipv4("10.0.0.9")
 COUNT = 12
@@ -105,3 +106,19 @@ def test_surplus_bytes_do_not_hide_a_connection(
 def test_control_characters_and_surplus_bytes(tmp_path: Path) -> None:
     tables = read(capture(tmp_path, "Metadata v1", b"app\r", surplus=4, handshake=False))
     assert [row["status"] for row in tables["exchanges"]] == ["answered"] * COUNT
+
+
+@pytest.mark.parametrize("client_id", IDS.values(), ids=IDS)
+@pytest.mark.parametrize(
+    "command",
+    [["summary"], ["show", "--limit", "1"], ["export", "--format", "jsonl"], ["sniff"]],
+    ids=" ".join,
+)
+def test_output_escapes_client_ids_and_cuts_long_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], client_id: bytes, command: list[str]
+) -> None:
+    path = capture(tmp_path, "Metadata v1", client_id)
+    assert main([*command, str(path)]) == 0
+    lines = capsys.readouterr().out.split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert command[0] == "export" or max(map(len, lines)) < 1000
