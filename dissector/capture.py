@@ -51,7 +51,7 @@ Progress: TypeAlias = Callable[[int, int | None], None]
 def open_capture(
     paths: Paths,
     *,
-    ports: Collection[int] = DEFAULT_PORTS,
+    ports: Collection[int] | None = None,
     hold: bool = True,
     show_secrets: bool = False,
     keylog: str | os.PathLike[str] | None = None,
@@ -63,7 +63,8 @@ def open_capture(
 
     A broker's log segments are read, too, after the captures: they have `batches` and `records`.
 
-    `ports`: where brokers listen, for connections whose beginning is not in the capture.
+    `ports`: where brokers listen, for connections whose beginning is not in the capture (None:
+    9092). A connection to one of them that is not Kafka gives a row of `problems`.
     `hold`: let rows whose topics are named by id wait until the capture has told all names.
     `show_secrets`: leave secrets in the tables; see `dissector.secrets`.
     `keylog`: a file of TLS secrets (NSS key log format), which may still be written to. Those that
@@ -100,7 +101,7 @@ class Capture:
         source: PacketSource | None,
         segments: Sequence[str] = (),
         *,
-        ports: Collection[int] = DEFAULT_PORTS,
+        ports: Collection[int] | None = None,
         hold: bool = True,
         show_secrets: bool = False,
         brokers: Collection[tuple[int, int, int]] = (),
@@ -121,7 +122,10 @@ class Capture:
         self._jobs = jobs
         self._segments = segments
         self._total = _total(source, segments)
-        self._reading = Reading(source, ports=ports, keylog=keylog, memory=memory)
+        self._reading = Reading(
+            source, ports=DEFAULT_PORTS if ports is None else ports, named=ports or (),
+            keylog=keylog, memory=memory,
+        )  # fmt: skip
         self._reading.learn(brokers)
         streams = self._reading.streams
         self._connections = Connections(streams.connections, streams.tls)
@@ -260,14 +264,18 @@ class Capture:
             if self._forget_after is None:
                 self._reading.streams.park()
             else:
-                yield from self._forgotten(telling, stretch.now, self._forget_after)
+                yield from self._forgotten(telling, wanted, stretch.now, self._forget_after)
 
-    def _forgotten(self, telling: Telling, now: int, wait: int) -> Iterator[Rows]:
+    def _forgotten(
+        self, telling: Telling, wanted: Collection[str], now: int, wait: int
+    ) -> Iterator[Rows]:
         """The rows of the connections that are forgotten now."""
         streams = self._reading.streams
         over = streams.over(now, wait)
         over = over[~np.isin(over, telling.busy)]
         if len(over):
+            if "problems" in wanted and (problems := streams.not_kafka(over)):
+                yield Rows("problems", rows.problems(problems))
             if streams.round_trips is not None:  # the table is wanted
                 yield Rows("connections", self._connections.rows(self._trips, over))
             telling.forget(over)

@@ -20,7 +20,7 @@ from dissector.keyfiles import KeyFiles
 from dissector.packets.block import PacketBlock, PacketSource
 from dissector.problems import Problem
 from dissector.protocol import catalog
-from dissector.protocol.message import is_request
+from dissector.protocol.message import is_request, refusal
 from dissector.streams import Streams
 from dissector.streams.frames import FrameBlock
 from dissector.streams.table import OPEN
@@ -59,10 +59,10 @@ class Reading:
 
     def __init__(
         self, source: PacketSource | None, *, ports: Collection[int],
-        keylog: str | os.PathLike[str] | None, memory: int,
+        keylog: str | os.PathLike[str] | None, memory: int, named: Collection[int] = (),
     ) -> None:  # fmt: skip
-        """`memory`: see `Streams`. Raises CaptureError where the key log cannot be read, and
-        DissectorError where there is one, but not the package `cryptography`."""
+        """`memory`, `named`: see `Streams`. Raises CaptureError where the key log cannot be read,
+        and DissectorError where there is one, but not the package `cryptography`."""
         self.source = source
         self._keys = KeyLog(grows=keylog is not None)
         self._key_files = KeyFiles(getattr(source, "secrets", []), keylog)
@@ -72,6 +72,8 @@ class Reading:
             reads=is_request,
             memory=memory,
             keys=self._keys,
+            named=named,
+            refusal=refusal,
         )
         self._told: deque[Iterable[Broker]] = deque()
         self._now = 0

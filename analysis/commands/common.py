@@ -157,8 +157,8 @@ def on_capture(command: F, *, alone: bool = False) -> F:
     for decorate in (
         click.option(
             "--port", "ports", type=click.IntRange(1, 65535), multiple=True, metavar="PORT",
-            help="Where brokers listen, for connections that began before the capture; may be "
-            "repeated.  [default: 9092]",
+            help="Port that brokers listen on, for connections that began before the capture. "
+            "Reports connections to it that are not Kafka. May be repeated.  [default: 9092]",
         ),
         click.option(
             "--keylog", type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dissector.capture import DEFAULT_PORTS, Capture
+from dissector.capture import Capture
 from dissector.packets.feed import Feed
 from dissector.packets.live import LiveSource, Pipe
 from dissector.packets.ring import Ring
@@ -70,6 +70,6 @@ def capture_of(
 ) -> Capture:
     """`patience`: seconds after which a request counts as unanswered."""
     return Capture(
-        source, ports=origin.ports or DEFAULT_PORTS, hold=False,
+        source, ports=origin.ports or None, hold=False,
         request_wait=int(patience * 10**9), forget_after=FORGET_AFTER, keylog=keylog,
     )  # fmt: skip

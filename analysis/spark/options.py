@@ -27,7 +27,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 from analysis.spark.splits import AFTER_ALL, BEFORE_ALL, SPLIT_BYTES
-from dissector.capture import DEFAULT_PORTS
 from dissector.errors import DissectorError
 from dissector.protocol import catalog
 from dissector.streams.streaming import DEFAULT_MEMORY
@@ -44,7 +43,8 @@ class Request:
 
     paths: Sequence[str]
     tables: Sequence[str] = ("exchanges",)
-    ports: Sequence[int] = DEFAULT_PORTS
+    ports: Sequence[int] | None = None
+    """None: 9092."""
     keylog: str | None = None
     since: int = BEFORE_ALL
     """ns since 1970: packets from then on are read"""
@@ -85,7 +85,7 @@ def request(
     return Request(
         list(paths),
         tables,
-        ports=ports or DEFAULT_PORTS,
+        ports=ports or None,
         keylog=None if keylog is None else os.fspath(keylog),
         since=_time(since) if since else BEFORE_ALL,
         until=_time(until) if until else AFTER_ALL,
@@ -107,7 +107,7 @@ def parse(options: Mapping[str, str]) -> Request:
     found = Request(
         paths,
         tables,
-        ports=[_number("ports", word) for word in _words(rest, "ports")] or DEFAULT_PORTS,
+        ports=[_number("ports", word) for word in _words(rest, "ports")] or None,
         keylog=rest.pop("keylog", None),
         since=_time(rest.pop("since")) if "since" in rest else BEFORE_ALL,
         until=_time(rest.pop("until")) if "until" in rest else AFTER_ALL,

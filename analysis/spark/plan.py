@@ -42,6 +42,7 @@ from analysis.spark.schemas import TOLD, spark_schema, to_spark
 from analysis.spark.splits import Broker, Look, Split
 from analysis.spark.writing import SPARK_WRITTEN, Folder, Written
 from dissector import rows
+from dissector.capture import DEFAULT_PORTS
 from dissector.errors import CaptureError
 from dissector.keyfiles import KeyFiles
 from dissector.packets import remote
@@ -201,7 +202,7 @@ def bundled(
 
     `brokers`: where they listen, for records to stay behind; None: all bytes travel.
     """
-    since, until, ports = request.since, request.until, request.ports
+    since, until, ports = request.since, request.until, request.ports or DEFAULT_PORTS
     inside = [each.split for each in looks if each.latest >= since and each.earliest < until]
 
     def read(split: Split) -> Batches:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from dissector.errors import UnknownVersion
-from dissector.protocol.catalog import layout
+from dissector.protocol.catalog import api_name, layout
 from dissector.protocol.decode import decode, decode_fields
 from dissector.protocol.explain import Explanation, Walk
 from dissector.protocol.notation import Direction, Field, Layout
@@ -116,6 +116,16 @@ def is_request(frame: Buffer) -> bool | None:
             text = data[event.offset + 2 : event.offset + event.length]
             bits += LETTER_BITS * len(text) * (text.isascii() and text.decode().isprintable())
     return math.log2(explanation.surplus + 1) <= bits
+
+
+def refusal(frame: Buffer) -> str:
+    """Why bytes are not taken for a request, in words."""
+    explanation = explain_request(frame)
+    if explanation.error is None:
+        return "it reads as a request, but too little is evidence that it is one"
+    api_key, version = (event.value for event in explanation.events[:2])
+    name = api_name(api_key) or f"API {api_key}"
+    return f"read as {name} v{version} request, {explanation.error}"
 
 
 def is_fallback(frame: Buffer) -> bool:

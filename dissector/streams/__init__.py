@@ -10,6 +10,7 @@ reassembly   segments in order, each byte once
 holding      what is carried from block to block
 judging      how much a place looks like the beginning of a frame
 seeking      what a connection carries, and where frames begin
+named_ports  connections to a port that the user named, and that are not Kafka
 proxied      what a proxy says before the first frame
 framing      chains of sizes
 walking      from chains to frames

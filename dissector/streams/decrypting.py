@@ -60,6 +60,8 @@ class Decrypting:
         self._sessions: dict[int, Session] = {}
         self._undecided: set[int] = set()
         self._left: list[int] = []
+        self.reported: set[int] = set()
+        """Connections of which a problem says why they are not decrypted."""
         self._keys = keys
 
     @property
@@ -78,6 +80,7 @@ class Decrypting:
             self.facts.pop(row, None)
             self._sessions.pop(row, None)
             self._undecided.discard(row)
+            self.reported.discard(row)
         self._streams.forget(rows)
         self._seeker.forget(rows)
 
@@ -179,6 +182,8 @@ class Decrypting:
             for trouble in session.troubles
             for sender in ("client" if trouble.end == session.client else "broker",)
         ]  # fmt: skip
+        if found:
+            self.reported.add(row)
         session.troubles.clear()
         return found
 

@@ -19,12 +19,14 @@ from dataclasses import replace
 import numpy as np
 
 from dissector.packets.block import Int64, PacketBlock
+from dissector.problems import Problem
 from dissector.streams.decrypting import Decrypting
 from dissector.streams.framer import Framer
 from dissector.streams.frames import FrameBlock
 from dissector.streams.judging import Judge, Reads
 from dissector.streams.limits import GRACE
 from dissector.streams.parking import Parking
+from dissector.streams.named_ports import NamedPorts, Refusal
 from dissector.streams.reassembly import Ordered, Reassembler
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.seeking import Seeker
@@ -58,7 +60,8 @@ class Streams:
     `ports`: where brokers listen. `newest`: the newest known version of each API, by key, and
     `reads`, whether something is a request, tell requests from other things. `memory`: bytes that
     may be taken for what is carried from block to block; one block's bytes may come on top. `keys`:
-    secrets of TLS connections; they may grow.
+    secrets of TLS connections; they may grow. `named`: ports where the user expects Kafka, and
+    `refusal`, why something is not a request, explain connections that carry something else.
     """
 
     def __init__(
@@ -69,6 +72,8 @@ class Streams:
         reads: Reads = lambda request: True,
         memory: int = DEFAULT_MEMORY,
         keys: KeyLog | None = None,
+        named: Collection[int] = (),
+        refusal: Refusal = lambda request: "it is not a request",
     ) -> None:
         self.connections = ConnectionTable()
         self._streams = StreamTable()
@@ -83,6 +88,7 @@ class Streams:
             self.connections, ports, newest, reads, self._judge.brokers, keys or KeyLog(),
             memory // _SHARE // 2,
         )  # fmt: skip
+        self._named = NamedPorts(self.connections, named, refusal)
         self.decrypted: list[FrameBlock] = []
         """The frames of TLS connections that the last block completed."""
         self.round_trips: RoundTrips | None = None
@@ -139,6 +145,7 @@ class Streams:
         self._tracker.forget(rows)
         self._decrypting.forget(rows)
         self._seeker.forget(rows)
+        self._named.forget(rows)
         if self.round_trips is not None:
             self.round_trips.forget(rows)
 
@@ -152,6 +159,10 @@ class Streams:
     def restore(self, rows: Int64) -> None:
         """Have these rows in the connection table, to read them."""
         self._parking.restore(rows)
+
+    def not_kafka(self, rows: Int64) -> list[Problem]:
+        """A problem for each of these connections that goes to a named port and is not Kafka."""
+        return self._named.problems(rows, self._now, self._decrypting.reported)
 
     def finish(self) -> FrameBlock:
         """What is left at the end of the capture: holes are given up, cut frames given out."""
@@ -176,8 +187,11 @@ class Streams:
         ready = ordered.ready
         finished = give_up | self._ended(who)
         frames, left = self._framer.walk(block.data, who, ready, finished, complaints)
+        self._named.note(block.data, who, ready)
         encrypted = (streams.flat("sync")[who] == PASSED_ON)[left.stream]
         self._decrypt(block, who, left[encrypted], last)
+        if last:
+            complaints.problems += self.not_kafka(self.connections.in_use)
         self._framer.hold(block.data, who, left[~encrypted] + ordered.waiting)
         return frames
 
