@@ -36,8 +36,6 @@ def field_lines(draw: Any, depth: int, since: int, flexible: int) -> list[str]:
     lines = []
     for number in range(draw(st.integers(1, 4))):
         versions = draw(st.integers(since, NEWEST))
-        # A struct has a field in each of its versions: without one it would take no byte.
-        versions = since if number == 0 else versions
         tag = ""
         if number and flexible <= NEWEST and draw(st.booleans()):
             versions, tag = max(versions, flexible), f"tag {number + draw(st.integers(0, 1)) * 200}"
