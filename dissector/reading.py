@@ -20,7 +20,8 @@ from dissector.keyfiles import KeyFiles
 from dissector.packets.block import PacketBlock, PacketSource
 from dissector.problems import Problem
 from dissector.protocol import catalog
-from dissector.protocol.message import is_request, refusal
+from dissector.protocol.evidence import evidence
+from dissector.protocol.message import refusal
 from dissector.streams import Streams
 from dissector.streams.frames import FrameBlock
 from dissector.streams.table import OPEN
@@ -69,7 +70,7 @@ class Reading:
         self.streams = Streams(
             ports=ports,
             newest={key: catalog.versions(key)[-1] for key in catalog.apis()},
-            reads=is_request,
+            evidence=evidence,
             memory=memory,
             keys=self._keys,
             named=named,

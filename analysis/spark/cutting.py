@@ -28,7 +28,7 @@ from dissector.conversation.dialogue import Conversation, Side
 from dissector.conversation.topic_names import TopicNames
 from dissector.packets.block import Int64, PacketBlock
 from dissector.protocol import catalog
-from dissector.protocol.message import is_request
+from dissector.protocol.evidence import evidence
 from dissector.protocol.notation import Direction
 from dissector.records.batches import read_batches
 from dissector.streams import Streams
@@ -53,7 +53,7 @@ class Cutter:
     ) -> None:
         """`packets_before`: packets of the file before those that blocks count."""
         newest = {key: catalog.versions(key)[-1] for key in catalog.apis()}
-        self._streams = Streams(ports=ports, newest=newest, reads=is_request)
+        self._streams = Streams(ports=ports, newest=newest, evidence=evidence)
         for broker in brokers:
             self._streams.learn_broker(*broker)
         self._conversation = Conversation(TopicNames(), tables=())

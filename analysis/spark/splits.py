@@ -33,7 +33,7 @@ from dissector.packets.parts import Part, boundary, open_part, size_of
 from dissector.packets.records import CaptureReader
 from dissector.problems import Problem
 from dissector.protocol import catalog
-from dissector.protocol.message import is_request
+from dissector.protocol.evidence import evidence
 from dissector.streams import Streams
 from dissector.streams.table import KAFKA
 
@@ -245,7 +245,7 @@ class _Opened:
 
     def __init__(self) -> None:
         newest = {key: catalog.versions(key)[-1] for key in catalog.apis()}
-        self._streams = Streams(ports=DEFAULT_PORTS, newest=newest, reads=is_request)
+        self._streams = Streams(ports=DEFAULT_PORTS, newest=newest, evidence=evidence)
         self._pairs = np.zeros(0, np.int64)
 
     def reserve(self) -> int:

@@ -2,9 +2,10 @@
 
 Servers and clients are Debian's: nginx-light, nghttp2-server, nghttp2-client, python3-grpcio,
 redis-server, postgresql, mariadb-server, rabbitmq-server, amqp-tools, mosquitto, mosquitto-clients,
-nats-server, zookeeper, openssh-server, dnsmasq-base, bind9-dnsutils, openssl, curl. Each is run as
-root in a network namespace of its own, and what went over its port is kept as
-`captures/other/PROTOCOL.pcap.zst`, with a row in the ledger.
+nats-server, zookeeper, openssh-server, dnsmasq-base, bind9, bind9-dnsutils, openssl, curl, php-cgi,
+libfcgi-bin, openvswitch-switch, openvswitch-testcontroller. Each is run as root in a network
+namespace of its own, and what went over its port is kept as `captures/other/PROTOCOL.pcap.zst`,
+with a row in the ledger.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import zstandard
 
 from captures.record.kafka.recording import end, enter_new_network, wait_for
 from captures.record.ledger import CAPTURES, put
+from captures.record.others_binary import EXCHANGES
 from captures.record.recording import Tool
 from captures.record.running import main
 
@@ -46,13 +48,17 @@ class Stage:
 
     def server(self, *command: str, user: str = "root", **environment: str) -> None:
         """Start a server, and wait until it listens."""
+        self.background(*command, user=user, **environment)
+        wait_for(self._listens, f"{command[0]} listens: {self.work}/server.txt", 60)
+
+    def background(self, *command: str, user: str = "root", **environment: str) -> None:
+        """Start a program that runs until the end."""
         said = self._stack.enter_context((self.work / "server.txt").open("ab"))
         process = subprocess.Popen(
             [*_as(user), *command], stdin=subprocess.DEVNULL, stdout=said, stderr=said,
             cwd=self.work, env=os.environ | environment,
         )  # fmt: skip
         self._stack.callback(end, process)
-        wait_for(self._listens, f"{command[0]} listens: {self.work}/server.txt", 60)
 
     def _listens(self) -> bool:
         """Whether something listens; asked of the system, since a connection would be captured."""
@@ -304,18 +310,82 @@ def noise(stage: Stage) -> None:
         )
 
 
+def openflow(stage: Stage) -> None:
+    """OpenFlow 1.3 and 1.5: features, ports, flows, statistics | Open vSwitch"""
+    database, socket_of = str(stage.work / "conf.db"), f"unix:{stage.work}/db.sock"
+    folders = {"OVS_RUNDIR": str(stage.work), "OVS_LOGDIR": str(stage.work)}
+    stage.run("ovsdb-tool", "create", database, "/usr/share/openvswitch/vswitch.ovsschema")
+    stage.background("ovsdb-server", database, f"--remote=p{socket_of}", **folders)
+    stage.background("ovs-vswitchd", socket_of, "--enable-dummy", "--disable-system", **folders)
+    controllers = {"OpenFlow13": "13", "OpenFlow15": "15"}
+    stage.server("ovs-testcontroller", f"ptcp:{stage.port}", "-O", ",".join(controllers), **folders)
+    control = ("ovs-vsctl", f"--db={socket_of}")
+    for version, name in controllers.items():
+        bridge = f"br{name}"
+        stage.run(
+            *control, "add-br", bridge, "--", "set", "bridge", bridge, "datapath_type=dummy",
+            f"protocols={version}", "--", "set-controller", bridge,
+            f"tcp:127.0.0.1:{stage.port}", **folders,
+        )  # fmt: skip
+    time.sleep(8)
+    for name in controllers.values():
+        stage.run(*control, "del-br", f"br{name}", **folders)
+
+
+def fastcgi(stage: Stage) -> None:
+    """FastCGI: parameters, input, output, an error | php-cgi, cgi-fcgi"""
+    page = stage.file("page.php", '<?php echo str_repeat("word ", 300), getenv("QUERY_STRING");')
+    stage.server("php-cgi", "-b", f"127.0.0.1:{stage.port}")
+    for script in (page, page, "/none.php"):
+        stage.run(
+            "cgi-fcgi", "-bind", "-connect", f"127.0.0.1:{stage.port}", SCRIPT_FILENAME=script,
+            REQUEST_METHOD="GET", QUERY_STRING="a=1", REDIRECT_STATUS="200",
+        )  # fmt: skip
+
+
+def axfr(stage: Stage) -> None:
+    """DNS zone transfers: flags 0 and no additional section | named, dig"""
+    lines = "".join(f"host-{number} A 192.0.2.{number}\n" for number in range(1, 200))
+    soa = "$TTL 60\n@ SOA ns hostmaster 1 60 60 60 60\n@ NS ns\nns A 192.0.2.1\n"
+    zone = stage.file("zone", soa + lines)
+    conf = stage.file(
+        "named.conf",
+        f'options {{ directory "{stage.work}"; listen-on port {stage.port} {{ 127.0.0.1; }};'
+        " listen-on-v6 { none; }; recursion no; allow-transfer { any; }; pid-file none; };"
+        f' controls {{ }}; zone "kafka.test" {{ type primary; file "{zone}"; }};',
+    )
+    stage.server("named", "-g", "-c", conf)
+    where = ("dig", "@127.0.0.1", "-p", str(stage.port), "+tcp", "+noedns", "+nocookie")
+    for kind in ("AXFR", "IXFR=0", "SOA"):
+        stage.run(*where, "+norecurse", "+noad", "kafka.test", kind)
+
+
+def binary(stage: Stage) -> None:
+    """short exchanges of binary protocols on their ports | scripts"""
+    for port, messages in EXCHANGES.values():
+        with socket.create_server(("127.0.0.1", port)) as listener:
+            client = socket.create_connection(("127.0.0.1", port))
+            server, _ = listener.accept()
+            with client, server:
+                for number, message in enumerate(messages):
+                    (client, server)[number % 2].sendall(message)
+                    time.sleep(0.01)
+
+
 PORTS: dict[Callable[[Stage], None], int] = {
     http: 8080, http2: 8081, grpc: 50051, redis: 6379, postgresql: 5432, mysql: 3306, amqp: 5672,
     mqtt: 1883, nats: 4222, zookeeper: 2181, ssh: 2222, dns: 5353, tls: 4433, noise: 7777,
+    openflow: 6653, fastcgi: 9000, axfr: 5300, binary: 0,
 }  # fmt: skip
+"""Port of each protocol; 0 for several."""
 
 
 @contextmanager
 def captured(path: Path, port: int) -> Iterator[None]:
-    """Capture what goes over a port while the block runs."""
+    """Capture what goes over a port while the block runs; over any port where it is 0."""
     said = path.with_suffix(".txt")
     with said.open("wb") as output:
-        command = [*Tool().command(path)[:-1], "tcp", "port", str(port)]
+        command = [*Tool().command(path)[:-1], "tcp", *(["port", str(port)] if port else [])]
         process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
         wait_for(lambda: "listening on" in said.read_text(), "it captures", 10)

@@ -172,6 +172,10 @@ class Walk:
             last = self.events[-1].path if self.events else ""
             raise DecodeError(f"{self.left} bytes are left over", offset=self.at, path=last)
 
+    def scalar(self, type: str, flexible: bool, nullable: bool) -> Reader:
+        """The reader of a value that is not a struct."""
+        return scalar(type, flexible, nullable)
+
     def _read(self, read: Reader, path: str) -> Any:
         try:
             value, self.at = read(self.data, self.at)
@@ -222,7 +226,7 @@ class Walk:
         nullable: bool,
     ) -> None:
         if item.type != "struct":
-            value = self._read(scalar(item.type, flexible, nullable), path)
+            value = self._read(self.scalar(item.type, flexible, nullable), path)
             self._event(path, name, item.type, value, start, depth, item.roles)
             return
         here = not nullable or self._read(present(item.tag is not None), path)

@@ -17,11 +17,9 @@ Bytes behind the last field are no error: see `dissector.protocol.surplus`.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from dissector.errors import UnknownVersion
 from dissector.protocol.catalog import api_name, layout
 from dissector.protocol.decode import decode, decode_fields
 from dissector.protocol.explain import Explanation, Walk
@@ -29,11 +27,6 @@ from dissector.protocol.notation import Direction, Field, Layout
 from dissector.protocol.surplus import is_accepted
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-
-SURPLUS_BITS: Final = 4.0
-"""Doubt that surplus bytes may cast on a request: 15 bytes. Clients send up to 4."""
-LETTER_BITS: Final = math.log2(256 / 95)
-"""Evidence of each printable ASCII character of a client id."""
 
 API_VERSIONS: Final = 18
 UNSUPPORTED_VERSION: Final = 35
@@ -71,7 +64,7 @@ def decode_request(frame: Buffer) -> Message:
     """A request. Raises UnknownVersion, or DecodeError with path and offset."""
     data = bytes(frame)
     walk = Walk(data)
-    found = _request_header(walk)
+    found = request_header(walk)
     return _message(found, walk, data)
 
 
@@ -89,33 +82,13 @@ def decode_response(frame: Buffer, api_key: int, api_version: int) -> Message:
 def explain_request(frame: Buffer) -> Explanation:
     """Every field of a request, the header's first, as ``header.client_id``. Never raises."""
     walk = Walk(bytes(frame))
-    return walk.explanation(lambda: _body(walk, _request_header(walk)))
+    return walk.explanation(lambda: _body(walk, request_header(walk)))
 
 
 def explain_response(frame: Buffer, api_key: int, api_version: int) -> Explanation:
     """Every field of a response, the header's first. Never raises."""
     walk = Walk(bytes(frame))
     return walk.explanation(lambda: _body(walk, _response_header(walk, api_key, api_version)))
-
-
-def is_request(frame: Buffer) -> bool | None:
-    """Whether bytes can be read as a request; None where its API or version is not known.
-
-    Surplus bytes weaken that evidence, since the more there are, the more places the last field can
-    end at: one bit for each doubling. The text of a client id makes up for them.
-    """
-    data = bytes(frame)
-    explanation = explain_request(data)
-    if isinstance(explanation.error, UnknownVersion):
-        return None
-    if explanation.error is not None:
-        return False
-    bits = SURPLUS_BITS
-    for event in explanation.events[: len(_REQUEST_HEADER) + 1]:
-        if event.path == _PREFIX + _CLIENT_ID.name:
-            text = data[event.offset + 2 : event.offset + event.length]
-            bits += LETTER_BITS * len(text) * (text.isascii() and text.decode().isprintable())
-    return math.log2(explanation.surplus + 1) <= bits
 
 
 def refusal(frame: Buffer) -> str:
@@ -139,16 +112,21 @@ def is_fallback(frame: Buffer) -> bool:
     return error_code == UNSUPPORTED_VERSION and len(frame) == 10 + 6 * count
 
 
-def _request_header(walk: Walk) -> Layout:
+def request_header(walk: Walk) -> Layout:
     """Read the header of a request; the layout of its body."""
     walk.fields(_REQUEST_HEADER, False, _PREFIX)
     api_key, api_version = walk.events[0].value, walk.events[1].value
     found = layout(api_key, Direction.REQUEST, api_version)
     if found.header_version >= 1:
-        walk.fields((_CLIENT_ID,), False, _PREFIX)
+        client_id(walk)
     if found.header_version >= 2:
         walk.tags({}, _PREFIX)
     return found
+
+
+def client_id(walk: Walk) -> None:
+    """Read the client id, which stands at the same place in every version that has one."""
+    walk.fields((_CLIENT_ID,), False, _PREFIX)
 
 
 def _response_header(walk: Walk, api_key: int, api_version: int) -> Layout:

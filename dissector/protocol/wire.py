@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from base64 import urlsafe_b64encode
+from codecs import utf_8_decode
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
@@ -21,6 +22,31 @@ from dissector.errors import DecodeError
 
 Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """(bytes, position) -> (value, position behind it)."""
+
+
+class Unfinished(IndexError):
+    """A value lies behind the bytes of a `Prefix`. Indexing raises an IndexError there, too."""
+
+
+class Prefix(bytes):
+    """The first bytes of a message. `len` is the length of the whole message.
+
+    A reader that is given a prefix checks lengths and counts against the whole message. Where it
+    needs a number that is not there, it raises `Unfinished` or another IndexError. A text that is
+    there in part is read as far as it is there.
+    """
+
+    _size: int
+
+    def __new__(cls, data: bytes, size: int) -> Prefix:
+        """The message has `size` bytes, of which `data` are there."""
+        prefix = super().__new__(cls, data)
+        prefix._size = size
+        return prefix
+
+    def __len__(self) -> int:
+        return self._size
+
 
 _NUMBERS: Final = {
     "int8": ">b",
@@ -40,6 +66,8 @@ def _number(format: str) -> Reader:
         try:
             return unpack(data, at)[0], at + width
         except struct.error:
+            if at + width <= len(data):
+                raise Unfinished from None
             raise DecodeError(_short(width, data, at), offset=at) from None
 
     return read
@@ -110,6 +138,14 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace")
 
 
+def _utf8(data: bytes) -> str:
+    """Text that may end inside a character, since the rest of it may not be in a `Prefix`."""
+    try:
+        return utf_8_decode(data, "strict", False)[0]
+    except UnicodeDecodeError as error:
+        raise DecodeError("text that is not UTF-8", offset=error.start) from None
+
+
 _FIXED: Final[dict[str, Reader]] = {
     "bool": _bool,
     "uuid": _uuid,
@@ -120,6 +156,7 @@ _SIZED: Final[dict[tuple[str, bool, bool], Reader]] = {
     (name, flexible, nullable): _sized(_compact if flexible else length, value, nullable)
     for name, length, value in (
         ("string", _int16, _text),
+        ("utf8", _int16, _utf8),
         ("bytes", _int32, bytes),
         ("records", _int32, bytes),
     )
@@ -129,7 +166,7 @@ _SIZED: Final[dict[tuple[str, bool, bool], Reader]] = {
 
 
 def scalar(type: str, flexible: bool, nullable: bool) -> Reader:
-    """The reader of a type that is no struct."""
+    """The reader of a type that is not a struct. The type `utf8` is a string that must be UTF-8."""
     return _FIXED.get(type) or _SIZED[type, flexible, nullable]
 
 

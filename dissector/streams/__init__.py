@@ -9,6 +9,7 @@ placing      from sequence numbers to positions; where streams begin
 reassembly   segments in order, each byte once
 holding      what is carried from block to block
 judging      how much a place looks like the beginning of a frame
+weighing     how certain a request is, by its body and its surroundings
 seeking      what a connection carries, and where frames begin
 named_ports  connections to a port that the user named, and that are not Kafka
 proxied      what a proxy says before the first frame

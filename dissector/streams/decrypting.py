@@ -19,7 +19,7 @@ from dissector.packets.block import PAD, Bytes, Int64
 from dissector.problems import Problem
 from dissector.streams.framer import Framer
 from dissector.streams.frames import FrameBlock
-from dissector.streams.judging import Judge, Reads
+from dissector.streams.judging import Judge
 from dissector.streams.limits import GRACE
 from dissector.streams.seeking import Seeker
 from dissector.streams.segments import BLOCK, Segments
@@ -34,6 +34,7 @@ from dissector.streams.table import (
     StreamTable,
 )
 from dissector.streams.walking import Complaints
+from dissector.streams.weighing import Evidence
 from dissector.tls import Facts, KeyLog, Plain, Session
 
 
@@ -42,7 +43,7 @@ class Decrypting:
 
     def __init__(
         self, table: ConnectionTable, ports: Collection[int], newest: Mapping[int, int],
-        reads: Reads, brokers: set[tuple[int, int, int]], keys: KeyLog, budget: int,
+        evidence: Evidence, brokers: set[tuple[int, int, int]], keys: KeyLog, budget: int,
     ) -> None:  # fmt: skip
         """`brokers`: shared with what is not encrypted. `keys` may grow. `budget`: bytes that may
         wait, encrypted or not."""
@@ -50,9 +51,9 @@ class Decrypting:
         """What handshakes told, by connection."""
         self._table = table
         self._streams = StreamTable()
-        judge = Judge(table, self._streams, ports, newest, reads)
+        judge = Judge(table, self._streams, ports, newest)
         judge.brokers = brokers
-        seeker = Seeker(table, self._streams, judge)
+        seeker = Seeker(table, self._streams, judge, evidence)
         self._seeker = seeker
         self._framer = Framer(table, self._streams, judge, seeker)
         self._budget = budget
@@ -210,7 +211,9 @@ class Decrypting:
         complaints = Complaints(self._table, now)
         complaints.problems += problems
         complaints.add_memory(*crowded)
-        frames, left = self._framer.walk(data, who, every, finished, complaints)
+        frames, left = self._framer.walk(
+            data, who, every, finished, np.zeros(len(who), np.bool_), complaints
+        )
         self._framer.hold(data, who, left)
         self._follow_decisions(pending)
         return frames

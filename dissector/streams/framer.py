@@ -43,12 +43,19 @@ class Framer:
         self._seeker = seeker
 
     def walk(
-        self, data: Bytes, who: Int64, ready: Segments, finished: Bools, complaints: Complaints
+        self,
+        data: Bytes,
+        who: Int64,
+        ready: Segments,
+        finished: Bools,
+        waits: Bools,
+        complaints: Complaints,
     ) -> tuple[FrameBlock, Segments]:
         """The frames among segments that are in order, and the segments again, to be held.
 
-        `who`: the stream of each local one. `finished`: by local stream, nothing more comes. Of a
-        stream whose frame is still not whole only what is new is walked.
+        `who`: the stream of each local one. By local stream, `finished`: nothing more comes;
+        `waits`: it has bytes that cannot be read yet. Of a stream whose frame is still not whole
+        only what is new is walked.
         """
         goes_on = self._goes_on(who, finished)
         some, rest = ready, NO_SEGMENTS
@@ -61,7 +68,7 @@ class Framer:
         some = without_headers(data, who, some, self._table, self._streams)
         chains = Chains(data, some)
         walk = Walk(chains, who, self._table, self._streams, self._judge, self._seeker, complaints)
-        frames = walk.run(finished[chains.stream], goes_on[chains.stream])
+        frames = walk.run(finished[chains.stream], goes_on[chains.stream], waits[chains.stream ^ 1])
         self._streams.flat("looked")[who] = self._streams.flat("expected")[who]
         return frames, some + rest
 

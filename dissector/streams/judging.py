@@ -13,14 +13,13 @@ A place with `CERTAINTY` bits is taken; one against which something speaks is no
 bits.
 
 Bits count against random bytes, and other protocols are not random: ZooKeeper's requests have sizes
-and small numbers where Kafka's have them, SSH frames its key exchange alike. So `is_request` also
-reads a request to its last byte.
+and small numbers where Kafka's have them, SSH frames its key exchange alike. So `weighing` looks
+further, where a request decides what its connection carries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import TypeAlias
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,9 +71,6 @@ SLACK = 256
 LONGEST_STEP = 1 << 16
 """From one response's correlation id to the next one's, up or down: clients count requests as they
 make them, and may send a later one first. Also from those of requests to those of responses."""
-Reads: TypeAlias = Callable[[bytes], bool | None]
-"""Whether a request (its bytes after the size) can be read to its last byte; None where its API or
-version is not known."""
 
 NO, UNCLEAR, YES = range(3)
 
@@ -84,22 +80,26 @@ class Judge:
 
     def __init__(
         self, table: ConnectionTable, streams: StreamTable, ports: Collection[int],
-        newest: Mapping[int, int], reads: Reads,
+        newest: Mapping[int, int],
     ) -> None:  # fmt: skip
         self.brokers: set[tuple[int, int, int]] = set()
         """Addresses and ports where brokers listen: of Kafka connections, and named by them."""
         self._table = table
         self._streams = streams
         self._ports = np.array(sorted(ports), np.uint16)
-        self._reads = reads
         self._newest = np.full(max(newest, default=0) + NEWER + 1, NEWER, np.int64)
         for key, version in newest.items():
             self._newest[key] += version
 
     def is_broker(self, rows: Int64) -> Bools:
-        """Of both ends of connections: whether it is at a broker's port."""
+        """Of both ends of connections: whether it is at a broker's port or address."""
+        named: Bools = np.isin(self._table.port[rows], self._ports)
+        return named | self.is_known_broker(rows)
+
+    def is_known_broker(self, rows: Int64) -> Bools:
+        """The same of addresses that other connections told, whatever the port."""
         table = self._table
-        found: Bools = np.isin(table.port[rows], self._ports)
+        found = np.zeros((len(rows), 2), np.bool_)
         for high, low, port in self.brokers:
             found |= (
                 (table.port[rows] == port)
@@ -168,22 +168,6 @@ class Judge:
         verdict[(verdict == UNCLEAR) & (score >= CERTAINTY)] = YES
         return verdict
 
-    def is_request(self, chains: Chains, at: int, end: int, *, head: bool = False) -> bool:
-        """Whether what looks like a request is one: it can be read, or it has a usual client id.
-
-        `head`: it begins its stream, so that it needs no client id.
-        """
-        body, here = at + 4, np.array([at])
-        size = int(chains.space.number(here, "i4")[0])
-        behind = body + size
-        if behind <= min(end, int(chains.there_until(here)[0])):
-            reads = self._reads(chains.space.bytes(body, size))
-            if reads is not None:
-                return reads
-        client = chains.space.number(here + 12, "i2").astype(np.int64)
-        there = np.minimum(chains.there_until(here), end) - at
-        return (head or int(client[0]) > 0) and not self._odd(chains, here, there, client)[0]
-
     def _headers(
         self, chains: Chains, at: Int64, end: Int64, stream: Int64, asks: Bools
     ) -> tuple[Int64, Int64, NDArray[np.float64]]:
@@ -201,11 +185,13 @@ class Judge:
         return size, verdict, gain
 
     def _steps(self, chains: Chains, at: Int64, stream: Int64, asks: Bools, before: Int64) -> Bools:
-        """Responses of undecided connections whose correlation id is far from the one `before`."""
+        """Responses of undecided connections whose correlation id is far from the one `before`, or
+        the same: clients count, but for those that always send 0."""
         doubted: Bools = (self._table.protocol[stream >> 1] == UNDECIDED) & ~asks
         doubted &= before != NEVER
         if doubted.any():
-            doubted &= np.abs(_number(chains, at + 4, "i4") - before) > LONGEST_STEP
+            step = np.abs(_number(chains, at + 4, "i4") - before)
+            doubted &= (step > LONGEST_STEP) | ((step == 0) & (before != 0))
         return doubted
 
     def requests(

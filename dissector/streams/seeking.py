@@ -13,6 +13,8 @@ requests could not be seen.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from dissector.packets.block import Int64
@@ -21,7 +23,6 @@ from dissector.streams.framing import Chains
 from dissector.streams.judging import (
     BORDER_BITS,
     NO,
-    REQUEST_BITS,
     REQUEST_HEAD,
     UNCLEAR,
     YES,
@@ -37,10 +38,11 @@ from dissector.streams.table import (
     ConnectionTable,
     StreamTable,
 )
+from dissector.streams.weighing import DECISION, Evidence, Weigher
 
 READINGS = 16
-"""Requests of a connection that are read to decide it; where none of so many fits, it is not Kafka.
-"""
+"""Places of a stream that look like a request and are read to decide its connection. Where none of
+so many can be one, its sender is not a Kafka client."""
 
 _SMALL = -5
 """Bits against a response that may begin at any byte: small numbers are common, so that one that is
@@ -60,10 +62,13 @@ def looks_like_tls(head: Int64) -> Bools:
 class Seeker:
     """Decides connections, and finds frames in their streams, by what `judge` says of places."""
 
-    def __init__(self, table: ConnectionTable, streams: StreamTable, judge: Judge) -> None:
+    def __init__(
+        self, table: ConnectionTable, streams: StreamTable, judge: Judge, evidence: Evidence
+    ) -> None:
         self._table = table
         self._streams = streams
         self._judge = judge
+        self._weigher = Weigher(table, streams, judge, evidence)
         self._failed: dict[int, set[int]] = {}
         """Positions in each stream that looked like a request, and are none."""
 
@@ -82,10 +87,10 @@ class Seeker:
             told = broker[:, 0] != broker[:, 1]
             self._table.client[rows[told]] = broker[told, 0]
 
-    def decide(self, chains: Chains, stream: Int64) -> None:
-        """What connections carry of which the beginning is at hand.
+    def decide(self, chains: Chains, stream: Int64, finished: Bools) -> None:
+        """Decide what connections carry whose first bytes are there.
 
-        `stream`: of each stream of the chains.
+        `stream`: that of each chain. `finished`: whether nothing more comes in it.
         """
         table, row = self._table, stream >> 1
         index = np.flatnonzero(
@@ -95,50 +100,51 @@ class Seeker:
         )
         if not len(index):
             return
-        row = row[index]
-        at = chains.address[chains.first[index]]
-        _, verdict, bits = self._judge.requests(chains, at, chains.end[index], row)
-        odd = bits < REQUEST_BITS
+        row, stream = row[index], stream[index]
+        at, end = chains.address[chains.first[index]], chains.end[index]
+        servers = np.arange(len(row)), 1 - table.client[row]
+        given_up = finished[index] | (end - at >= SEEK_BYTES)
+        verdict = self._judge.requests(chains, at, end, row)[1]
+        lost = (verdict == UNCLEAR) & (chains.there_until(at) < end)
+        doubted = np.flatnonzero((verdict == YES) & ~self._judge.is_known_broker(row)[servers])
+        self._weigh_heads(chains, index, stream, verdict, doubted, given_up, self._judge.brokers)
+        # An API or version that nobody knows is likelier at a broker than another protocol.
+        at_broker = self._judge.is_broker(row)[servers]
+        strange = np.flatnonzero((verdict == NO) & at_broker)
+        places = at[strange], end[strange], row[strange]
+        strange = strange[self._judge.requests(chains, *places, any_api=True)[1] == YES]
+        verdict[strange] = YES
+        self._weigh_heads(chains, index, stream, verdict, strange, given_up)
         head = chains.space.number(at, "i4").astype(np.int64)
         protocol = np.where(looks_like_tls(head), TLS, OTHER)
-        servers = np.arange(len(row)), 1 - table.client[row]
-        at_broker = self._judge.is_broker(row)[servers]
-        brokers = self._judge.brokers
-        doubted = np.flatnonzero((verdict == YES) & (odd | ~at_broker))
-        for each, server in zip(doubted.tolist(), self._servers(row[doubted]), strict=True):
-            if server in brokers and not odd[each]:
-                continue  # another of these connections is evidence enough
-            place, until = int(at[each]), int(chains.end[index[each]])
-            if self._judge.is_request(chains, place, until, head=True):
-                brokers.add(server)
-            else:
-                verdict[each] = NO
         protocol[verdict == YES] = KAFKA
         protocol[verdict == UNCLEAR] = UNDECIDED
-        brokers.update(self._servers(row[protocol == KAFKA]))
-        strange = np.flatnonzero((protocol == OTHER) & self._judge.is_broker(row)[servers])
-        end = chains.end[index[strange]]
-        protocol[strange] = self._strange(chains, at[strange], end, row[strange])
         # What is damaged, or lost in part, may be the first request: others tell, as where the SYN
         # was not seen.
-        lost = (verdict == UNCLEAR) & (chains.there_until(at) < chains.end[index])
-        damaged = np.append(strange[protocol[strange] == OTHER], np.flatnonzero(lost))
+        damaged = np.flatnonzero(((protocol == OTHER) & at_broker) | lost)
         protocol[damaged] = UNDECIDED
         self._streams.at_head[row[damaged]] = False
         table.protocol[row] = protocol
 
-    def _strange(self, chains: Chains, at: Int64, end: Int64, row: Int64) -> Int64:
-        """What the clients of brokers speak that do not begin with a known request.
+    def _weigh_heads(
+        self, chains: Chains, index: Int64, stream: Int64, verdict: Int64, doubted: Int64,
+        given_up: Bools, trusted: Collection[tuple[int, int, int]] = (),
+    ) -> None:  # fmt: skip
+        """Change the verdict on doubted requests, which begin their streams, where evidence is
+        missing: UNCLEAR while more may come, then NO. The receivers of the others are brokers.
 
-        An API or version that nobody knows is likelier there than another protocol, and is to be
-        reported. The first message of a client is small, and it waits for the answer.
+        `trusted`: receivers of which no evidence is needed.
         """
-        size, verdict, bits = self._judge.requests(chains, at, end, row, any_api=True)
-        verdict[bits < REQUEST_BITS] = NO
-        protocol = np.where(verdict == YES, KAFKA, OTHER)
-        partly = (verdict == YES) & (at + 4 + size > end)
-        protocol[partly] = np.where(size < SEEK_BYTES, UNDECIDED, OTHER)[partly]
-        return protocol
+        brokers, servers = self._judge.brokers, self._servers(stream[doubted] >> 1)
+        for each, server in zip(doubted.tolist(), servers, strict=True):
+            if server in trusted:
+                continue
+            at = int(chains.address[chains.first[index[each]]])
+            bits = self._weigher.bits(chains, int(index[each]), int(stream[each]), at)
+            if bits >= DECISION:
+                brokers.add(server)
+            else:
+                verdict[each] = NO if bits < 0 or given_up[each] else UNCLEAR
 
     def _servers(self, rows: Int64) -> list[tuple[int, int, int]]:
         """Where the servers of these connections listen: high, low and port."""
@@ -224,42 +230,57 @@ class Seeker:
             unclear |= good & ~may  # its requests may yet tell
             good &= may
             some = np.flatnonzero(good & (undecided & asks)[owner])
-            good[some] = False
-            good[some[self._proven(chains, index[owner[some]], stream[owner[some]], at[some])]] = (
-                True
-            )
+            bits = np.zeros(len(at), np.int64)
+            bits[some] = self._weighed(chains, index[owner[some]], stream[owner[some]], at[some])
+            good[some], unclear[some] = bits[some] >= DECISION, bits[some] >= 0
         found = _first(len(index), owner[good], at[good])
         if undecided.any():
-            self._take(chains, stream, found, undecided, owner, at)
+            weight = _first(len(index), owner[good], bits[good])
+            self._take(chains, stream, found, weight, undecided, owner, at)
         return found, _first(len(index), owner[unclear], at[unclear])
 
-    def _proven(self, chains: Chains, index: Int64, stream: Int64, at: Int64) -> Int64:
-        """Which of these places, each in a stream of the chains, is the first in its stream that is
-        a request for certain. Streams in which too many are not can't be Kafka."""
-        proven = []
+    def _weighed(self, chains: Chains, index: Int64, stream: Int64, at: Int64) -> Int64:
+        """Bits of each of these places, up to the first in each stream that decides; negative where
+        no request can be.
+
+        `stream`: that of the chain at `index`.
+        """
+        bits = np.zeros(len(at), np.int64)
         for one in np.unique(stream).tolist():
             failed = self._failed.setdefault(one, set())
             for each in np.flatnonzero(stream == one).tolist():
-                place = int(at[each])
-                position = int(chains.position_of(index[each : each + 1], at[each : each + 1])[0])
-                if position in failed:
+                one_index, place = index[each : each + 1], at[each : each + 1]
+                position = int(chains.position_of(one_index, place)[0])
+                if position in failed or len(failed) == READINGS:
+                    bits[each] = -1
                     continue
-                if self._judge.is_request(chains, place, int(chains.end[index[each]])):
-                    proven.append(each)
+                bits[each] = self._weigher.bits(chains, int(index[each]), one, int(place[0]))
+                if bits[each] >= DECISION:
                     break
-                failed.add(position)
-                if len(failed) == READINGS:
-                    self._table.protocol[one >> 1] = OTHER
-                    break
-        return np.array(proven, np.int64)
+                if bits[each] < 0:
+                    failed.add(position)
+            if len(failed) == READINGS and self._is_hopeless(one):
+                self._table.protocol[one >> 1] = OTHER
+        return bits
+
+    def _is_hopeless(self, stream: int) -> bool:
+        """Whether no request will be found in a connection, since there is none in this stream."""
+        table, row, other = self._table, stream >> 1, stream ^ 1
+        return bool(
+            table.client[row] >= 0
+            or table.packets[row, other & 1] == 0
+            or len(self._failed.get(other, ())) == READINGS
+        )
 
     def _take(
-        self, chains: Chains, stream: Int64, found: Int64, undecided: Bools, owner: Int64,
-        at: Int64,
+        self, chains: Chains, stream: Int64, found: Int64, weight: Int64, undecided: Bools,
+        owner: Int64, at: Int64,
     ) -> None:  # fmt: skip
-        """Decide connections by what was found in them; one side of each can be the client."""
+        """Decide connections by what was found in them. One end of each can be the client: the one
+        with the more certain request, by its `weight` in bits."""
         table, row = self._table, stream >> 1
         some = np.flatnonzero((found >= 0) & undecided)
+        some = some[np.argsort(-weight[some], kind="stable")]
         _, first = np.unique(row[some], return_index=True)
         doubled = np.setdiff1d(some, some[first])
         found[doubled] = -1

@@ -23,7 +23,7 @@ from dissector.problems import Problem
 from dissector.streams.decrypting import Decrypting
 from dissector.streams.framer import Framer
 from dissector.streams.frames import FrameBlock
-from dissector.streams.judging import Judge, Reads
+from dissector.streams.judging import Judge
 from dissector.streams.limits import GRACE
 from dissector.streams.parking import Parking
 from dissector.streams.named_ports import NamedPorts, Refusal
@@ -33,14 +33,18 @@ from dissector.streams.seeking import Seeker
 from dissector.streams.segments import BLOCK, Segments
 from dissector.streams.table import (
     IGNORED,
+    KAFKA,
     OPEN,
     PASSED_ON,
+    SEEKING,
+    UNDECIDED,
     Bools,
     ConnectionTable,
     StreamTable,
 )
 from dissector.streams.tracking import Tracker
 from dissector.streams.walking import Complaints
+from dissector.streams.weighing import DECISION, Evidence
 from dissector.tls import Facts, KeyLog
 
 DEFAULT_MEMORY = 512 << 20
@@ -57,8 +61,8 @@ front of the next block at the same time."""
 class Streams:
     """Turns blocks of packets into blocks of frames.
 
-    `ports`: where brokers listen. `newest`: the newest known version of each API, by key, and
-    `reads`, whether something is a request, tell requests from other things. `memory`: bytes that
+    `ports`: where brokers listen. `newest`: the newest known version of each API, by key.
+    `evidence`: see `weighing`. `memory`: bytes that
     may be taken for what is carried from block to block; one block's bytes may come on top. `keys`:
     secrets of TLS connections; they may grow. `named`: ports where the user expects Kafka, and
     `refusal`, why something is not a request, explain connections that carry something else.
@@ -69,7 +73,7 @@ class Streams:
         *,
         ports: Collection[int],
         newest: Mapping[int, int],
-        reads: Reads = lambda request: True,
+        evidence: Evidence = lambda data, size: DECISION,
         memory: int = DEFAULT_MEMORY,
         keys: KeyLog | None = None,
         named: Collection[int] = (),
@@ -81,11 +85,11 @@ class Streams:
         self._tracker = Tracker(self.connections, self._streams, self._parking.restore)
         self._recent = np.zeros(0, np.int64)  # rows of the last block
         self._reassembler = Reassembler(self.connections, self._streams)
-        self._judge = Judge(self.connections, self._streams, ports, newest, reads)
-        self._seeker = Seeker(self.connections, self._streams, self._judge)
+        self._judge = Judge(self.connections, self._streams, ports, newest)
+        self._seeker = Seeker(self.connections, self._streams, self._judge, evidence)
         self._framer = Framer(self.connections, self._streams, self._judge, self._seeker)
         self._decrypting = Decrypting(
-            self.connections, ports, newest, reads, self._judge.brokers, keys or KeyLog(),
+            self.connections, ports, newest, evidence, self._judge.brokers, keys or KeyLog(),
             memory // _SHARE // 2,
         )  # fmt: skip
         self._named = NamedPorts(self.connections, named, refusal)
@@ -184,9 +188,11 @@ class Streams:
         self._complain(complaints, ordered)
         if last:
             self._complain_of_cuts(complaints)
+            self._complain_of_skipped(complaints, who)
         ready = ordered.ready
-        finished = give_up | self._ended(who)
-        frames, left = self._framer.walk(block.data, who, ready, finished, complaints)
+        waits = self._waits(who, ordered.waiting)
+        finished = give_up | self._ended(who, waits)
+        frames, left = self._framer.walk(block.data, who, ready, finished, waits, complaints)
         self._named.note(block.data, who, ready)
         encrypted = (streams.flat("sync")[who] == PASSED_ON)[left.stream]
         self._decrypt(block, who, left[encrypted], last)
@@ -195,14 +201,25 @@ class Streams:
         self._framer.hold(block.data, who, left[~encrypted] + ordered.waiting)
         return frames
 
-    def _ended(self, who: Int64) -> Bools:
-        """Whether these streams came to their end, and what they carry can be told by now."""
+    def _waits(self, who: Int64, waiting: Segments) -> Bools:
+        """Whether these streams have bytes that cannot be read yet: behind a hole, or because
+        earlier ones may still come."""
+        waits: Bools = ~self._streams.flat("begun")[who]
+        waits &= self.connections.bytes.reshape(-1)[who] > 0
+        waits[waiting.stream] = True
+        return waits
+
+    def _ended(self, who: Int64, waits: Bools) -> Bools:
+        """Whether these streams came to their end, and what they carry can be decided by now."""
         streams, row = self._streams, who >> 1
         ended: Bools = streams.flat("expected")[who] >= streams.flat("fin")[who]
         if ended.any():
             # The client's first request may come after the broker's FIN.
             recent = self.connections.last_time[row] > self._now - GRACE
             ended &= ~(recent & streams.flat("at_head")[who])
+            # Requests that cannot be read yet may decide what the broker's stream carries.
+            of_other_end = np.arange(len(who)) ^ 1
+            ended &= ~(waits[of_other_end] & (self.connections.protocol[row] == UNDECIDED))
         return ended
 
     def _decrypt(self, block: PacketBlock, who: Int64, segments: Segments, last: bool) -> None:
@@ -230,6 +247,17 @@ class Streams:
             ):
                 # A position before the stream's first byte is damage, and no place in it.
                 complaints.add("streams", kind, detail, stream, at if at >= 0 else None, length)
+
+    def _complain_of_skipped(self, complaints: Complaints, who: Int64) -> None:
+        """Report what Kafka connections carried before they were decided, where no frame was found
+        and no byte is held any more."""
+        streams, table = self._streams, self.connections
+        skipped = (streams.flat("sync") == SEEKING) & streams.flat("begun")
+        skipped &= streams.flat("boundary") > streams.flat("sought")
+        skipped &= np.repeat(table.protocol == KAFKA, 2)[: len(skipped)]
+        for stream in np.setdiff1d(np.flatnonzero(skipped), who).tolist():
+            since, until = (int(streams.flat(name)[stream]) for name in ("sought", "boundary"))
+            complaints.add_skipped(stream, since, until - since)
 
     def _complain_of_cuts(self, complaints: Complaints) -> None:
         """Say once of each stream that its packets were captured in part."""

@@ -23,6 +23,7 @@ from dissector.streams.table import (
     KAFKA,
     NEVER,
     SEEKING,
+    UNDECIDED,
     Bools,
     ConnectionTable,
     StreamTable,
@@ -60,6 +61,12 @@ class Complaints:
             )
         )  # fmt: skip
 
+    def add_skipped(self, stream: int, offset: int, size: int) -> None:
+        """Report bytes in which no frame was found."""
+        self.add(
+            "frames", "resync", "no frame could be recognised among bytes", stream, offset, size
+        )
+
     def add_memory(self, streams: Int64, offsets: Int64, sizes: Int64) -> None:
         """These streams, from these positions on, do not wait any longer."""
         for stream, at, size in zip(
@@ -92,16 +99,17 @@ class Walk:
         self._places: dict[int, Int64] = {}
         judge.begin_block(stream)
 
-    def run(self, finished: Bools, goes_on: Bools) -> FrameBlock:
+    def run(self, finished: Bools, goes_on: Bools, other_waits: Bools) -> FrameBlock:
         """Find all frames. `finished`: streams in which nothing more comes. `goes_on`: those of
-        which the frame at their boundary is whole, as far as its size is right."""
+        which the frame at their boundary is whole, as far as its size is right. `other_waits`:
+        those whose other end sent bytes that cannot be read yet."""
         self._leave_lost_heads()
-        self._seeker.decide(self._chains, self._stream)
+        self._seeker.decide(self._chains, self._stream, finished)
         self._follow_decisions(self._stream)
         index = np.flatnonzero(goes_on)
         of_clients = self._of_clients(index)
         self._all(index[of_clients])
-        self._leave_old_heads(finished)
+        self._leave_old_heads(finished, other_waits)
         # Where neither side was known, what was found may have told.
         self._all(index[~(of_clients & self._of_clients(index))])
         self._doubt_strange()
@@ -272,10 +280,9 @@ class Walk:
         """Say what was passed over for want of a boundary."""
         since = self._streams.flat("sought")[stream]
         for each in np.flatnonzero(until > since).tolist():
-            self._complaints.add(
-                "frames", "resync", "no frame could be recognised among bytes",
-                int(stream[each]), int(since[each]), int(until[each] - since[each]),
-            )  # fmt: skip
+            self._complaints.add_skipped(
+                int(stream[each]), int(since[each]), int(until[each] - since[each])
+            )
 
     def _leave_lost_heads(self) -> None:
         """Where a stream's first bytes are lost, it begins at any other place."""
@@ -283,7 +290,7 @@ class Walk:
         gone = chains.pieces.at[chains.first[:-1]] != streams.flat("boundary")[stream]
         streams.flat("at_head")[stream[gone]] = False
 
-    def _leave_old_heads(self, finished: Bools) -> None:
+    def _leave_old_heads(self, finished: Bools, other_waits: Bools) -> None:
         """What a broker sent first waits for what its client did, but not for ever."""
         chains, stream = self._chains, self._stream
         size = chains.end - chains.address[chains.first[:-1]]
@@ -291,6 +298,7 @@ class Walk:
         # Where it is there, but for its beginning, that hole is filled or given up by and by.
         begins = self._streams.flat("at_head")[stream ^ 1]
         begins &= self._table.bytes.reshape(-1)[stream ^ 1] > 0
+        begins |= other_waits
         gone = ((size > np.where(begins, WAITING_BYTES, SEEK_BYTES)) | finished) & ~asks
         self._streams.flat("at_head")[stream[gone]] = False
 
@@ -399,7 +407,10 @@ class Walk:
         lost = (sync == SEEKING) & (self._table.protocol[stream >> 1] == KAFKA)
         self._skipped(stream[lost], expected[stream[lost]])
         boundary[stream[sync == SEEKING]] = expected[stream[sync == SEEKING]]
+        since = streams.flat("sought")[stream]
         self._lose(stream[sync == SEEKING])
+        undecided = self._table.protocol[stream >> 1] == UNDECIDED
+        streams.flat("sought")[stream[undecided]] = since[undecided]  # to report if it is Kafka
         some = np.flatnonzero((sync == FRAMED) & (boundary[stream] < expected[stream]))
         index, stream = index[some], stream[some]
         at = chains.address_of(index, boundary[stream])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import rewriting
 
 import dissector
+from dissector.capture import Capture
+from dissector.packets import open_packets
 
 OTHERS = sorted(path.name.partition(".")[0] for path in (rewriting.CAPTURES / "other").iterdir())
 LARGEST = 60_000
@@ -29,21 +32,76 @@ def read(name: str) -> list[rewriting.Packet]:
     return rewriting.read(f"other/{name}.pcap.zst")
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_no_row_is_kafka(tmp_path: Path, name: str):
+NO_BROKER = 1
+"""A port where nothing listens, so that no port is known to be a broker's."""
+
+
+def server_ports(packets: Sequence[rewriting.Packet]) -> set[int]:
+    """The ports to which SYNs were sent."""
+    syn, ack = rewriting.SYN, 0x10
+    return {target(each) for each in packets if each.flags & (syn | ack) == syn}
+
+
+def target(packet: rewriting.Packet) -> int:
+    """The port to which a packet goes."""
+    return int.from_bytes(packet.tcp[2:4], "big")
+
+
+def assert_no_kafka(path: Path, ports: Sequence[int], **options: int) -> None:
+    """No row says Kafka, whatever port is named."""
+    tables = Capture(open_packets([path], **options), ports=ports).tables()
+    assert set(tables["connections"]["protocol"].to_pylist()) <= {"tls", "unknown"}
+    kafka = ("exchanges", "errors", "batches", "topics")
+    assert {table: len(tables[table]) for table in kafka} == dict.fromkeys(kafka, 0)
+
+
+def selections(name: str) -> list[tuple[list[rewriting.Packet], list[int]]]:
+    """Packets of a capture, and the ports to name.
+
+    All packets, those without SYN, and those of each direction. Responses alone do not contradict a
+    port that the user names.
+    """
     packets = read(name)
-    port = int.from_bytes(packets[0].tcp[2:4], "big")
+    servers = sorted(server_ports(packets))
+    plain = [each for each in packets if not each.flags & rewriting.SYN]
+    sent = [each for each in packets if target(each) in servers]
+    received = [each for each in packets if target(each) not in servers]
+    ports = [NO_BROKER, *servers]
+    return [(packets, ports), (plain, ports), (sent, ports), (received, [NO_BROKER])]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_row_is_kafka(tmp_path: Path, name: str) -> None:
+    for packets, ports in selections(name):
+        path = rewriting.write(tmp_path / "other.pcap", packets)
+        for port in ports:
+            assert_no_kafka(path, [port])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_row_is_kafka_where_a_capture_begins_or_ends_midway(tmp_path: Path, name: str) -> None:
     chance = random.Random(name)
-    starts = [0, 1, 2, 3, 5, *sorted(chance.sample(range(4, len(packets)), 4))]
-    for start in starts:
-        path = rewriting.write(tmp_path / "other.pcap", packets[start:])
-        for ports in ((9092,), (port,)):
-            tables = dissector.open_capture(path, ports=ports).tables()
-            found = tables["connections"]["protocol"].to_pylist()
-            assert set(found) <= {"tls", "unknown"}, (start, ports)
-            kafka = ("exchanges", "errors", "batches", "topics")
-            assert {table: len(tables[table]) for table in kafka} == dict.fromkeys(kafka, 0)
-            assert {each["stage"] for each in tables["problems"].to_pylist()} <= {"streams", "tls"}
+    for packets, ports in selections(name):
+        for _ in range(4):
+            low, high = sorted(chance.sample(range(len(packets) + 1), 2))
+            path = rewriting.write(tmp_path / "other.pcap", packets[low:high])
+            assert_no_kafka(path, [NO_BROKER])
+            assert_no_kafka(path, ports)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_single_packet_is_kafka(tmp_path: Path, name: str) -> None:
+    """Each packet is the only one of its connection."""
+    packets = [each for each in read(name) if each.payload]
+    alone = [rewriting.moved(each, number, number) for number, each in enumerate(packets)]
+    assert_no_kafka(rewriting.write(tmp_path / "other.pcap", alone), [NO_BROKER])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_row_is_kafka_packet_by_packet(tmp_path: Path, name: str) -> None:
+    for packets, _ in selections(name)[:2]:
+        path = rewriting.write(tmp_path / "other.pcap", packets[:100])
+        assert_no_kafka(path, [NO_BROKER], block_bytes=200)
 
 
 def test_kafka_is_found_from_any_packet_on(tmp_path: Path):

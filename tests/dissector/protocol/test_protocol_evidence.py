@@ -1,0 +1,53 @@
+"""Bits of evidence for a request: literal bytes, complete and in part."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from dissector.protocol.evidence import COMPLETE, IMPOSSIBLE, UNKNOWN, evidence
+
+PRODUCE = (
+    struct.pack(">hhih", 0, 7, 5, 8) + b"producer"  # API 0, version 7, correlation id, client id
+    + struct.pack(">hhii", -1, 1, 30000, 1)  # transactional id, acks, timeout, one topic
+    + struct.pack(">h", 5) + b"topic" + struct.pack(">iii", 1, 0, 70) + bytes(70)
+)  # fmt: skip
+
+
+def test_a_complete_request():
+    assert evidence(PRODUCE, len(PRODUCE)) == 13 + COMPLETE
+
+
+def test_every_beginning_of_a_request_is_possible():
+    for there in range(len(PRODUCE)):
+        assert evidence(PRODUCE[:there], len(PRODUCE)) > IMPOSSIBLE, there
+
+
+@pytest.mark.parametrize(
+    "hexadecimal",
+    [
+        "00000008 004b0e00 0022 fd31",  # DoIP: a client id that is not UTF-8
+        "00000001 00010008 0000 0040 0000",  # OpenFlow: acks of 64
+        "00000000 00000000 ffff 0001 00000001 ffffffff",  # acks of 1, a negative count of topics
+        "00000000 00000000 ffff 0001 00000001 00ffffff",  # more topics than bytes
+        "00000000 00000000 ffff 0001 00000001 00000000",  # no topic
+        "0012 0063 00000001 0002 ff41",  # an unknown version, and a client id that is not UTF-8
+        "0003 0001 00000001 8000",  # a client id of negative length
+    ],
+)
+def test_what_refutes_a_request_although_most_of_it_is_missing(hexadecimal: str):
+    assert evidence(bytes.fromhex(hexadecimal), 1 << 20) == IMPOSSIBLE
+
+
+def test_an_unknown_version_has_less_evidence_than_a_known_one():
+    head = struct.pack(">ih", 1, 8) + b"producer"
+    unknown = struct.pack(">hh", 18, 99) + head
+    known = struct.pack(">hh", 18, 0) + head
+    assert UNKNOWN < evidence(unknown, len(unknown)) < evidence(known, len(known))
+
+
+def test_bytes_behind_a_request_refute_it_only_where_they_are_most_of_it():
+    request = struct.pack(">hhih", 18, 0, 1, 8) + b"producer"
+    assert evidence(request + bytes(4), len(request) + 4) > 0
+    assert evidence(request + bytes(4000), len(request) + 4000) == IMPOSSIBLE
