@@ -26,7 +26,7 @@ NO_TEXT: Final = -8
 SURPLUS: Final = 4
 """The body was read, and at most as many bytes follow as were read."""
 MOST_TEXT: Final = 16
-"""One bit for each byte of text, up to this: a random byte is ASCII in one of two cases."""
+"""One bit for each printable character, up to this. Small numbers read as control characters."""
 
 _ALLOWED: Final = {"acks": (-1, 0, 1)}
 """Values of a role that Kafka accepts."""
@@ -90,5 +90,5 @@ class _RequestWalk(Walk):
         if value == 0 and type == "[]" and self._api == _PRODUCE:
             raise DecodeError("a producer sends no empty array", offset=start, path=path)
         if type == "string" and value:
-            self._text += len(value)
+            self._text += sum(map(str.isprintable, value))
         super()._event(path, name, type, value, start, depth, roles)

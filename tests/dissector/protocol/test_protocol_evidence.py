@@ -51,3 +51,8 @@ def test_bytes_behind_a_request_refute_it_only_where_they_are_most_of_it():
     request = struct.pack(">hhih", 18, 0, 1, 8) + b"producer"
     assert evidence(request + bytes(4), len(request) + 4) > 0
     assert evidence(request + bytes(4000), len(request) + 4000) == IMPOSSIBLE
+
+
+def test_control_characters_are_no_evidence():
+    head = struct.pack(">hhih", 3, 1, 1, 8)
+    assert evidence(head + b"\1\0\2\0\0\3\0\1", 1 << 20) < 0 < evidence(head + b"producer", 1 << 20)
