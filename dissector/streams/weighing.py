@@ -40,6 +40,8 @@ ANSWERED_BITS: Final = 16
 """The other end sent its correlation id. Less than 32, since small numbers are common."""
 EARLY_BITS: Final = -24
 """The other end sent something before the request was complete. A broker waits."""
+LARGE_BITS: Final = -8
+"""It is the first of its client, incomplete, and has `SEEK_BYTES` or more. Clients begin small."""
 ILL_ANSWERED_BITS: Final = -16
 """What the other end sent first is not a response."""
 COMMON_END_BITS: Final = -8
@@ -76,8 +78,9 @@ class Weigher:
         is_head = bool(self._streams.flat("at_head")[stream])
         bits = REQUEST_BITS + BORDER_BITS + body_bits + HEAD_BITS * is_head
         bits += self._response_bits(chains, index, correlation, is_head)
-        if is_head and body + size > end and self._table.bytes.reshape(-1)[stream ^ 1]:
-            bits += EARLY_BITS
+        if is_head and body + size > end:
+            bits += EARLY_BITS * bool(self._table.bytes.reshape(-1)[stream ^ 1])
+            bits += LARGE_BITS * (size >= SEEK_BYTES)
         return bits + self._endpoint_bits(stream >> 1, stream & 1)
 
     def _response_bits(self, chains: Chains, index: int, correlation: int, is_head: bool) -> int:
