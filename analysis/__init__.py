@@ -2,46 +2,88 @@
 
 load      a capture as pandas DataFrames, by table name
 connect   a capture as views of DuckDB, for questions in SQL
-throttle  and the like: the answers of `analysis.answers`, each a function of what `load` gives
+latency   and the other answers: functions from tables to a DataFrame, listed in `ANSWERS`
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
 
-__all__ = ["connect", "load"]
-
-
-def __getattr__(name: str) -> Callable[..., pd.DataFrame]:
-    """The answer of that name, and pandas with it, when it is first asked for."""
     from analysis.answers import ANSWERS
+    from analysis.answers.audit import audit
+    from analysis.answers.batching import batching
+    from analysis.answers.delay import delay
+    from analysis.answers.errors import errors
+    from analysis.answers.groups import groups
+    from analysis.answers.lag import lag
+    from analysis.answers.latency import latency
+    from analysis.answers.leadership import leadership
+    from analysis.answers.network import network
+    from analysis.answers.producers import producers
+    from analysis.answers.throttle import throttle
+    from analysis.answers.topology import topology
+    from analysis.answers.trust import trust
+    from analysis.answers.unanswered import unanswered
+    from analysis.answers.versions import versions
+    from dissector.capture import Names, OpenOptions, Paths
 
-    if name in ANSWERS:
-        return ANSWERS[name].function
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    __version__: str
+
+__all__ = [
+    "ANSWERS",
+    "__version__",
+    "audit",
+    "batching",
+    "connect",
+    "delay",
+    "errors",
+    "groups",
+    "lag",
+    "latency",
+    "leadership",
+    "load",
+    "network",
+    "producers",
+    "throttle",
+    "topology",
+    "trust",
+    "unanswered",
+    "versions",
+]
+
+
+if not TYPE_CHECKING:  # type checkers would take every name for an attribute
+
+    def __getattr__(name: str) -> Any:
+        """Import an answer, and pandas and DuckDB with it, when it is first used."""
+        if name == "__version__":
+            import dissector
+
+            return dissector.__version__
+        from analysis.answers import ANSWERS
+
+        if name == "ANSWERS":
+            return ANSWERS
+        if name in ANSWERS:
+            return ANSWERS[name].function
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    from analysis.answers import ANSWERS
-
-    return sorted([*globals(), *ANSWERS])
+    return sorted(__all__)
 
 
 def load(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    tables: str | Collection[str] | None = None,
-    **options: Any,
+    paths: Paths, tables: Names | None = None, **options: Unpack[OpenOptions]
 ) -> dict[str, pd.DataFrame]:
     """A capture as DataFrames, by table name: ``load("x.pcap")["exchanges"]``.
 
-    `paths` and `options` are those of `dissector.open_capture`. `tables`: which; None: all but
-    `records`, which may be as large as the capture. A column has the same dtype whatever is in it:
+    `paths` and `options` are those of `dissector.open_capture`. `tables`: a name, or several; the
+    default is all tables that are not opt-in. A column has the same dtype in every capture:
 
         times               datetime64[ns, UTC]
         integers, booleans  Int64, Int32, …, boolean: pandas' nullable types, null is NA
@@ -59,17 +101,14 @@ def load(
     return {name: frame(table) for name, table in read.items()}
 
 
-def connect(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **options: Any
-) -> duckdb.DuckDBPyConnection:
+def connect(paths: Paths, **options: Unpack[OpenOptions]) -> duckdb.DuckDBPyConnection:
     """A connection to DuckDB in which every table is a view: ``connect("x.pcap").sql("…").df()``.
 
     `paths` and `options` are those of `dissector.open_capture`. The capture is read when a query
     names a table that was not read yet; the rows are then kept outside of memory. Times are
     TIMESTAMP_NS, in UTC.
 
-    Raises CaptureError when nothing can be read. What goes wrong in a query is an error of
-    DuckDB's.
+    Raises CaptureError when nothing can be read. Errors in a query are raised by DuckDB.
     """
     from analysis.sql import connect as connected
 

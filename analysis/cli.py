@@ -104,3 +104,7 @@ def app() -> None:
     CAPTURE is a pcap or pcapng file, compressed or not, a broker's log segment, a folder or
     pattern of them, or - for standard input. Several are read as one.
     """
+
+
+if __name__ == "__main__":
+    sys.exit(main())

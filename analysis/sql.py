@@ -20,15 +20,14 @@ a time zone, and other types would round them.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Unpack
 
 import duckdb
 import numpy as np
@@ -44,12 +43,10 @@ from dissector.errors import DissectorError
 from dissector.tables import TABLES
 
 if TYPE_CHECKING:
-    from dissector.capture import Capture
-
-Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+    from dissector.capture import OpenOptions, Paths
 
 
-def connect(paths: Paths, **options: Any) -> duckdb.DuckDBPyConnection:
+def connect(paths: Paths, **options: Unpack[OpenOptions]) -> duckdb.DuckDBPyConnection:
     """A connection to DuckDB with `views`; `options`: of `dissector.open_capture`.
 
     A query reads those tables that it is the first to name, in one pass over the capture. Raises
@@ -141,13 +138,9 @@ def _scanned_schema(name: str) -> pa.Schema:
 class CaptureTables:
     """The tables of one capture, each read when a query needs it."""
 
-    def __init__(self, paths: Paths, **options: Any) -> None:
+    def __init__(self, paths: Paths, **options: Unpack[OpenOptions]) -> None:
         """As `dissector.open_capture`. Raises CaptureError."""
-        self._paths: Sequence[str | os.PathLike[str]] = (
-            [paths] if isinstance(paths, str | os.PathLike) else paths
-        )
-        self._options = options
-        self._unread: Capture | None = dissector.open_capture(paths, **options)
+        self._capture = dissector.open_capture(paths, **options)
         self._kept: dict[str, pa.Table] = {}
         self._looked_up: dict[str, pa.Array] = {}
         self._lock = RLock()  # DuckDB's threads ask for several tables at once
@@ -221,7 +214,7 @@ class CaptureTables:
 
     def _stream(self, names: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
         with self.noted():
-            for name, batch in self._capture().stream(names):
+            for name, batch in self._capture.stream(names):
                 yield name, batch.cast(schema(name))
 
     @contextmanager
@@ -232,13 +225,6 @@ class CaptureTables:
         except (DissectorError, OSError) as error:
             self.failure = error
             raise
-
-    def _capture(self) -> Capture:
-        """A capture that was not read yet."""
-        capture, self._unread = self._unread, None
-        if capture is None and "-" in self._paths:
-            raise DissectorError("standard input cannot be read again: name all tables at once")
-        return capture or dissector.open_capture(self._paths, **self._options)
 
 
 def _reader(name: str, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:

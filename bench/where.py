@@ -123,21 +123,21 @@ def export(path: Path) -> tuple[int, int]:
     import pyarrow as pa
 
     from analysis.export import FORMATS
-    from dissector.capture import Capture
     from dissector.packets import open_packets
+    from dissector.pipeline import Pipeline
     from dissector.tables import TABLES
 
     rows = 0
 
     def counted() -> Iterator[pa.RecordBatch]:
         nonlocal rows
-        for _, batch in capture.stream(["exchanges"]):
+        for _, batch in pipeline.stream(["exchanges"]):
             rows += len(batch)
             yield batch
 
-    capture = Capture(open_packets([path]))
+    pipeline = Pipeline(open_packets([path]))
     FORMATS["parquet"](counted(), TABLES["exchanges"].schema, pa.BufferOutputStream())
-    return capture.packets, rows
+    return pipeline.packets, rows
 
 
 def stages(path: Path, rounds: int) -> str:

@@ -4,12 +4,14 @@ decode_request, decode_response    one frame to a `Message`
 decode_records                     the bytes of a `records` field to a list of `Batch`
 open_capture                       files to a `Capture`: exchanges one by one, or tables
 
-The way of the data: packets, streams, protocol (with records), conversation, rows of tables.
+Data flows through packets, streams, protocol (with records), conversation and rows of tables.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from dissector.errors import (
     CaptureError,
@@ -18,11 +20,16 @@ from dissector.errors import (
     DissectorError,
     UnknownVersion,
 )
+from dissector.protocol.explain import Explained, Explanation
 from dissector.protocol.message import Message, decode_request, decode_response
+from dissector.protocol.notation import Direction
 
 if TYPE_CHECKING:
-    from dissector.capture import Capture, open_capture
+    from dissector.capture import Capture, OpenOptions, open_capture
+    from dissector.exchange import Exchange
     from dissector.records.decode import Batch, Record, decode_records
+
+    __version__: str
 
 __all__ = [
     "Batch",
@@ -30,25 +37,54 @@ __all__ = [
     "CaptureError",
     "DecodeError",
     "DefinitionError",
+    "Direction",
     "DissectorError",
+    "Exchange",
+    "Explained",
+    "Explanation",
     "Message",
+    "OpenOptions",
     "Record",
     "UnknownVersion",
+    "__version__",
     "decode_records",
     "decode_request",
     "decode_response",
     "open_capture",
 ]
 
+_LAZY: Final = MappingProxyType(
+    {
+        "Batch": "dissector.records.decode",
+        "Capture": "dissector.capture",
+        "Exchange": "dissector.exchange",
+        "OpenOptions": "dissector.capture",
+        "Record": "dissector.records.decode",
+        "decode_records": "dissector.records.decode",
+        "open_capture": "dissector.capture",
+    }
+)
+"""Modules that need NumPy and Arrow. They are imported when a name of theirs is first used."""
 
-def __getattr__(name: str) -> Any:
-    """Load what needs NumPy and Arrow when it is asked for: they take longer than all the rest."""
-    if name in ("Capture", "open_capture"):
-        from dissector import capture
 
-        return getattr(capture, name)
-    if name in ("Batch", "Record", "decode_records"):
-        from dissector.records import decode
+if not TYPE_CHECKING:  # type checkers would take every name for an attribute
 
-        return getattr(decode, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in _LAZY:
+            return getattr(import_module(_LAZY[name]), name)
+        if name == "__version__":
+            return _version()
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("kafka-dissector")
+    except PackageNotFoundError:  # a source tree that is not installed
+        return "unknown"

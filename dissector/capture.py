@@ -1,51 +1,58 @@
-"""A capture, opened: all stages in a row, from files to tables.
+"""A capture, opened: the public face of a `Pipeline`.
 
-`Capture` drives them stretch by stretch: `Reading` makes frames of packets, `Telling` makes rows of
-frames. Rows of a table come out while the capture goes in, but for those that wait in a `Spool` for
-the name of a topic. What only some tables or captures need is imported when they come: to start
-takes as long as to read a hundred thousand messages.
+A `Pipeline` reads its input once. A `Capture` opens one for each pass, so that whoever asks twice
+gets the same rows twice.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, TypeVar
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dissector import rows
-from dissector.connections import Connections
-from dissector.conversation.dialogue import REQUEST_WAIT
-from dissector.conversation.topic_names import TopicNames
-from dissector.errors import DissectorError
+from dissector.errors import CaptureError, DissectorError, did_you_mean
 from dissector.packets import ahead, open_packets
-from dissector.packets.block import Int64, PacketSource
 from dissector.packets.files import BLOCK_BYTES
-from dissector.problems import Problem
-from dissector.reading import Reading
-from dissector.segments import captures_and_segments, segment_rows
-from dissector.spool import Spool
-from dissector.streams.roundtrips import RoundTrips
+from dissector.packets.inputs import is_stream
+from dissector.packets.paths import STANDARD_INPUT, find
+from dissector.pipeline import (
+    MEMORY_SHARE,
+    Counts,
+    Pipeline,
+    Progress,
+    collected,
+    known_tables,
+)
+from dissector.segments import captures_and_segments, is_segment
 from dissector.streams.streaming import DEFAULT_MEMORY
-from dissector.tables import TABLES
-from dissector.telling import Rows, Telling
 
 if TYPE_CHECKING:
     from dissector.exchange import Exchange
 
-DEFAULT_PORTS = (9092,)
-_MEMORY_SHARE = 8
-"""The part of the memory that a block of packets may take, and as much requests that wait, and
-responses. Streams may take a quarter (see `streams.streaming`); the rest is for what is made of it.
-"""
-CONNECTION_ROWS = 1 << 15
-"""Rows of `connections` in a batch, so that a million connections do not stand in memory twice."""
 Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-Progress: TypeAlias = Callable[[int, int | None], None]
-"""Called with the bytes read so far, and with all there are where that is known."""
+Names: TypeAlias = str | Collection[str]
+Row = TypeVar("Row")
+
+_PATHS_SHOWN = 3
+"""Paths in the repr of a capture."""
+
+
+class OpenOptions(TypedDict, total=False):
+    """The keyword arguments of `open_capture`."""
+
+    ports: Collection[int] | None
+    hold: bool
+    show_secrets: bool
+    keylog: str | os.PathLike[str] | None
+    jobs: int
+    memory: int
+    progress: Progress | None
 
 
 def open_capture(
@@ -65,265 +72,189 @@ def open_capture(
 
     `ports`: where brokers listen, for connections whose beginning is not in the capture (None:
     9092). A connection to one of them that is not Kafka gives a row of `problems`.
-    `hold`: let rows whose topics are named by id wait until the capture has told all names.
+    `hold`: let rows whose topics are named by id wait until the capture has shown all names.
     `show_secrets`: leave secrets in the tables; see `dissector.secrets`.
-    `keylog`: a file of TLS secrets (NSS key log format), which may still be written to. Those that
-    a pcapng file carries are used without it.
+    `keylog`: a file of TLS secrets (NSS key log format), which may still be written to. Secrets in
+    a pcapng file are used without it.
     `jobs`: processes to use for files of 256 MB or more in all; smaller input is read by one. They
     are forked when the first rows are asked for. The rows and their order are the same.
-    `memory`: bytes that may be taken for what is read at once and for what waits, beside the
-    program itself. Where it does not suffice, what waits longest is given up, and told in
-    `problems`.
-    Raises CaptureError when nothing of the input can be read as a capture, nor the key log, and
-    DissectorError where there is one, but not the package `cryptography`.
+    `memory`: bytes for what is read at once and for pending data, beside the program itself. Where
+    this is too little, the oldest pending data is dropped, and reported in `problems`.
+    `progress`: called with the bytes read so far, and with their total, or None where it is not
+    known.
+
+    Raises CaptureError when nothing of the input can be read as a capture, or when the key log
+    cannot be read; DissectorError when there is a key log, but not the package `cryptography`.
     """
-    if isinstance(paths, str | os.PathLike):
-        paths = [paths]
-    others, logs = captures_and_segments(paths)
-    block_bytes = min(BLOCK_BYTES, memory // _MEMORY_SHARE)
-    source = open_packets(others, block_bytes=block_bytes) if others or not logs else None
+    files = find([paths] if isinstance(paths, str | os.PathLike) else paths, also=is_segment)
+    return Capture(
+        files,
+        partial(
+            _open_pipeline, files, ports=ports, hold=hold, show_secrets=show_secrets,
+            keylog=keylog, jobs=jobs, memory=memory, progress=progress,
+        ),
+    )  # fmt: skip
+
+
+def _open_pipeline(paths: Sequence[str], *, jobs: int, memory: int, **options: Any) -> Pipeline:
+    """Open files for one pass."""
+    captures, logs = captures_and_segments(paths)
+    block_bytes = min(BLOCK_BYTES, memory // MEMORY_SHARE)
+    source = open_packets(captures, block_bytes=block_bytes) if captures or not logs else None
     if jobs > 1:
         from dissector import parallel
 
         jobs = jobs if parallel.helps(source) else 1
-    return Capture(
+    return Pipeline(
         ahead.ReadAhead(source) if jobs == 1 and ahead.helps(source) else source, logs,
-        ports=ports, hold=hold, show_secrets=show_secrets, keylog=keylog,
-        jobs=jobs, memory=memory, progress=progress,
+        jobs=jobs, memory=memory, **options,
     )  # fmt: skip
 
 
 class Capture:
-    """One pass over a capture: use one of `stream`, `tables` and `exchanges`, once."""
+    """Files that are opened as one capture; `open_capture` returns it.
 
-    def __init__(
+    `tables`, `stream` and `exchanges` read the files from the start, each time that they are
+    called. Standard input and named pipes can be read once only: the second pass raises
+    CaptureError. A capture is a context manager, which closes it.
+    """
+
+    def __init__(self, paths: Sequence[str], open_pipeline: Callable[[], Pipeline]) -> None:
+        """`open_pipeline` opens the files at `paths` for one pass."""
+        self.paths = tuple(paths)
+        """The files, in the order in which they were given; ``-`` is standard input."""
+        self._open_pipeline = open_pipeline
+        self._unread: Pipeline | None = open_pipeline()
+        self._streams = [path for path in paths if is_stream(path) and not _is_missing(path)]
+        self._passes: list[Generator[Any]] = []
+        """Those that have begun and not ended."""
+        self._seen: dict[str, None] = {}
+        """Names of the tables that were asked for, in that order."""
+        self._counts = Counts()
+        self._is_closed = False
+
+    def tables(self, tables: Names | None = None) -> dict[str, pa.Table]:
+        """Whole tables by name: ``tables("errors")["errors"]``; None: all that are not opt-in.
+
+        Raises DissectorError for a table that does not exist.
+        """
+        wanted = known_tables(tables)
+        return collected(self.stream(wanted), wanted)
+
+    def stream(self, tables: Names | None = None) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Rows of the tables as they are read, in bounded memory: name of the table, and a batch.
+
+        None: all tables that are not opt-in. The rows of a table are roughly in order of time.
+        Raises DissectorError for a table that does not exist.
+        """
+        wanted = known_tables(tables)
+        return self._read(wanted, lambda pipeline: pipeline.stream(wanted))
+
+    def exchanges(
+        self, *, api: Names | None = None, client_id: Names | None = None
+    ) -> Iterator[Exchange]:
+        """Exchanges one by one, with the bytes of their messages. No secret is redacted.
+
+        `api`, `client_id`: only exchanges of these. Raises DissectorError for an API that does not
+        exist.
+        """
+        wanted = {"api": _api_names(api), "client_id": _as_list(client_id)}
+
+        def selected(rows: pa.RecordBatch) -> pa.RecordBatch:
+            for column, names in wanted.items():
+                if names is not None:
+                    rows = rows.filter(pc.is_in(rows.column(column), pa.array(names, pa.string())))
+            return rows
+
+        return self._read(["exchanges"], lambda pipeline: pipeline.exchanges(selected))
+
+    def close(self) -> None:
+        """Close all files. A pass that has begun ends with CaptureError, and no other can begin."""
+        self._is_closed = True
+        if self._unread is not None:
+            self._unread.close()
+            self._unread = None
+        for rows in self._passes:
+            rows.close()
+
+    @property
+    def packets(self) -> int:
+        """Packets of any kind that the latest pass has read so far."""
+        return self._counts.packets
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
         self,
-        source: PacketSource | None,
-        segments: Sequence[str] = (),
-        *,
-        ports: Collection[int] | None = None,
-        hold: bool = True,
-        show_secrets: bool = False,
-        brokers: Collection[tuple[int, int, int]] = (),
-        request_wait: int = REQUEST_WAIT,
-        forget_after: int | None = None,
-        keylog: str | os.PathLike[str] | None = None,
-        jobs: int = 1,
-        memory: int = DEFAULT_MEMORY,
-        progress: Progress | None = None,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
-        """`brokers`: where brokers are known to listen: high, low and port as in `PacketBlock`.
+        self.close()
 
-        `request_wait`: ns after which a request is unanswered; see `conversation.dialogue`.
-        `forget_after`: ns after which a connection that is over is forgotten, its row being given
-        out; see `Streams.over`. None: at the end, so that memory grows with the connections.
-        `jobs`: processors to use where `source` has files and nothing is forgotten.
-        """
-        self._jobs = jobs
-        self._segments = segments
-        self._total = _total(source, segments)
-        self._reading = Reading(
-            source, ports=DEFAULT_PORTS if ports is None else ports, named=ports or (),
-            keylog=keylog, memory=memory,
-        )  # fmt: skip
-        self._reading.learn(brokers)
-        streams = self._reading.streams
-        self._connections = Connections(streams.connections, streams.tls)
-        self.names = TopicNames()
-        """Names of topics by id, as far as they were told."""
-        self._hold = hold
-        self._request_wait = request_wait
-        self._memory = memory
-        self._forget_after = forget_after
-        self._trips = RoundTrips()
-        self._telling: Telling | None = None
-        self._show_secrets = show_secrets
-        self._progress = progress or _unseen
-        self.packets = 0
-        """Packets of any kind that were read so far."""
-        self.bytes = 0
-        """Bytes of input that were read so far."""
-
-    def tables(self, tables: Collection[str] | None = None) -> dict[str, pa.Table]:
-        """The tables asked for (None: all that are not opt-in), whole. Raises as `stream` does."""
-        wanted = _known(tables)
-        batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in wanted}
-        for name, batch in self.stream(wanted):
-            batches[name].append(batch)
-        return {name: pa.Table.from_batches(batches[name], TABLES[name].schema) for name in wanted}
-
-    def stream(self, tables: Collection[str] | None = None) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Name and rows of the tables asked for, as they come, in bounded memory.
-
-        None: all that are not opt-in. Rows of one table are about in order of time. Raises
-        DissectorError for a table that does not exist.
-        """
-        wanted = _known(tables)
-        spools = {name: Spool(self.names) for name in wanted}
-        for name, batch in self.unsettled(wanted):
-            if not len(batch):
-                continue
-            for each in spools[name].put(batch) if self._hold else (batch,):
-                yield from self._told(name, each, wanted)
-        for name, spool in spools.items():
-            for each in spool.drain():
-                yield from self._told(name, each, wanted)
-
-    def _told(
-        self, name: str, batch: pa.RecordBatch, wanted: Collection[str]
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """A batch as it goes out: topics have their names now, so Kafka's own records can tell."""
-        problems: list[Problem] = []
-        if name == "records":
-            from dissector import internal_records
-
-            batch, problems = internal_records.tell(batch, show_secrets=self._show_secrets)
-        yield name, batch
-        if problems and "problems" in wanted:
-            yield "problems", rows.problems(problems)
-
-    def exchanges(self) -> Iterator[Exchange]:
-        """Every exchange, one by one, with the bytes of its messages, secrets and all."""
-        from dissector.exchange import as_exchanges
-
-        for each in self._rows(["exchanges"], keep_frames=True):
-            yield from as_exchanges(each.batch, self._connections.mechanisms, self.names.names)
+    def __repr__(self) -> str:
+        shown = [repr(path) for path in self.paths[:_PATHS_SHOWN]]
+        if self.paths[_PATHS_SHOWN:]:
+            shown.append(f"and {len(self.paths) - _PATHS_SHOWN} more")
+        facts = [f"<Capture {', '.join(shown)}: {self._state}"]
+        if self._seen:
+            facts += [f"{self.packets:,} packets", f"tables {', '.join(self._seen)}"]
+        return f"{'; '.join(facts)}>"
 
     @property
-    def first_packets(self) -> tuple[Int64, Int64, Int64]:
-        """Of each connection that is not forgotten: its connection_id, and of its first packet the
-        file, as index into the source's names, and the number; shape (connections,)."""
-        table = self._reading.streams.connections
-        rows = table.in_use
-        self._reading.streams.restore(rows)
-        return table.number[rows], table.capture[rows].astype(np.int64), table.packet[rows]
+    def _state(self) -> str:
+        if self._is_closed:
+            return "closed"
+        if self._passes:
+            return "being read"
+        return "read" if self._seen else "not read yet"
 
-    def unsettled(self, wanted: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The rows of each turn, then of the connections, then of the segments.
+    def _read(
+        self, tables: Collection[str], rows_of: Callable[[Pipeline], Generator[Row]]
+    ) -> Generator[Row]:
+        """The rows of one pass, which begins when the first of them is asked for."""
+        pipeline = self._pipeline()
+        self._counts = pipeline.counts
+        self._seen |= dict.fromkeys(tables)
+        rows = rows_of(pipeline)
+        self._passes.append(rows)
+        try:
+            yield from rows
+            self._check_open()
+        finally:
+            self._passes.remove(rows)
 
-        For whoever settles later what only the whole capture tells: a topic may still be an id that
-        `names` knows by the end, and Kafka's own records have not been read.
-        """
-        topics = rows.Topics()
-        for table, batch in self.part(wanted):
-            yield table, topics.news(batch) if table == "topics" else batch
-        for path in self._segments:
-            yield from segment_rows(path, wanted, self._read)
+    def _pipeline(self) -> Pipeline:
+        """One that was not read yet."""
+        self._check_open()
+        pipeline, self._unread = self._unread, None
+        if pipeline is None and self._streams:
+            name = self._streams[0]
+            raise CaptureError(
+                f"{'standard input' if name == STANDARD_INPUT else name} cannot be read again: "
+                "name all tables at once"
+            )
+        return pipeline or self._open_pipeline()
 
-    def part(
-        self, wanted: Collection[str], *, goes_on: bool = False
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """As `unsettled`, for whoever puts the rows of several parts of a capture together.
-
-        Topics come as often as they are told: see `rows.told`. `goes_on`: the source will have
-        more, and this is called again for it with the same tables, so that nothing ends here.
-        Between two calls, a capture that is open may be pickled, if its source may.
-        """
-        if "connections" in wanted:
-            self._reading.streams.round_trips = self._trips
-        for table, batch, _ in self._rows(wanted, goes_on=goes_on):
-            yield table, self._numbered(batch)
-        if "connections" in wanted and not goes_on:
-            for batch in self._connection_rows():
-                yield "connections", self._numbered(batch)
-
-    def _connection_rows(self) -> Iterator[pa.RecordBatch]:
-        """The rows of all connections, some at a time."""
-        streams = self._reading.streams
-        rows = streams.connections.in_use
-        for begin in range(0, max(len(rows), 1), CONNECTION_ROWS):
-            some = rows[begin : begin + CONNECTION_ROWS]
-            streams.restore(some)
-            yield self._connections.rows(self._trips, some)
-            streams.park()
-
-    def learn_brokers(self, brokers: Collection[tuple[int, int, int]]) -> None:
-        """Where brokers are known to listen, from here on."""
-        self._reading.learn(brokers)
-
-    def _rows(
-        self, wanted: Collection[str], *, goes_on: bool = False, keep_frames: bool = False
-    ) -> Iterator[Rows]:
-        """The rows of all stretches."""
-        telling = self._telling = self._telling or Telling(
-            wanted, self.names, self._connections, self._reading.captures,
-            request_wait=self._request_wait, keep_frames=keep_frames,
-            memory=self._memory // _MEMORY_SHARE,
-        )  # fmt: skip
-        if self._jobs > 1 and not keep_frames:  # frames are not sent from process to process
-            from dissector import parallel
-
-            if memory := parallel.shared(self._reading, self._jobs):
-                yield from parallel.rows(self._reading, telling, memory, self._count)
-                self._trips = self._reading.streams.round_trips or self._trips
-                return
-        for stretch in self._reading.stretches(goes_on=goes_on):
-            self._count(stretch.packets, stretch.bytes_read)
-            yield from telling.rows(stretch)
-            self._reading.tell(telling.brokers)
-            if self._forget_after is None:
-                self._reading.streams.park()
-            else:
-                yield from self._forgotten(telling, wanted, stretch.now, self._forget_after)
-
-    def _forgotten(
-        self, telling: Telling, wanted: Collection[str], now: int, wait: int
-    ) -> Iterator[Rows]:
-        """The rows of the connections that are forgotten now."""
-        streams = self._reading.streams
-        over = streams.over(now, wait)
-        over = over[~np.isin(over, telling.busy)]
-        if len(over):
-            if "problems" in wanted and (problems := streams.not_kafka(over)):
-                yield Rows("problems", rows.problems(problems))
-            if streams.round_trips is not None:  # the table is wanted
-                yield Rows("connections", self._connections.rows(self._trips, over))
-            telling.forget(over)
-            streams.forget(over)
-
-    def _numbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with numbers of connections, where a row served several."""
-        if self._forget_after is None or "connection_id" not in batch.schema.names:
-            return batch
-        at = batch.schema.get_field_index("connection_id")
-        numbers = pa.array(self._connections.numbers).take(batch.column(at))
-        return batch.set_column(at, batch.schema.field(at), numbers)
-
-    @property
-    def in_flight(self) -> int:
-        """Requests that wait for a response now."""
-        return self._telling.in_flight if self._telling else 0
-
-    @property
-    def open_connections(self) -> int:
-        """Connections that were seen, and not their end."""
-        return self._reading.open_connections
-
-    def _count(self, packets: int, size: int) -> None:
-        self.packets += packets
-        self._read(size)
-
-    def _read(self, more: int) -> None:
-        self.bytes += more
-        self._progress(self.bytes, self._total)
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise CaptureError(f"the capture is closed: {', '.join(self.paths)}")
 
 
-def _total(source: PacketSource | None, segments: Sequence[str]) -> int | None:
-    """Bytes of all input; None where it cannot be known."""
-    size = sum(Path(path).stat().st_size for path in segments)
-    if source is None:
-        return size
-    return None if source.total_bytes is None else source.total_bytes + size
+def _is_missing(path: str) -> bool:
+    return path != STANDARD_INPUT and not Path(path).exists()
 
 
-def _unseen(read: int, total: int | None) -> None:
-    """Progress that nobody looks at."""
+def _as_list(names: Names | None) -> list[str] | None:
+    return [names] if isinstance(names, str) else names if names is None else list(names)
 
 
-def _known(tables: Collection[str] | None) -> list[str]:
-    if tables is None:
-        return [name for name, table in TABLES.items() if not table.opt_in]
-    unknown = [name for name in tables if name not in TABLES]
-    if unknown:
-        raise DissectorError(f"no table is called {unknown[0]}: there are {', '.join(TABLES)}")
-    return list(tables)
+def _api_names(names: Names | None) -> list[str] | None:
+    from dissector.protocol.catalog import apis
+
+    known = apis().values()
+    for name in _as_list(names) or ():
+        if name not in known:
+            raise DissectorError(f"no API is called {name}{did_you_mean(name, known)}")
+    return _as_list(names)

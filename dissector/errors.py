@@ -4,13 +4,18 @@ Whoever calls the public functions needs to catch `DissectorError` and nothing e
 capture is never an exception: it becomes a row of the `problems` table, and the reading goes on.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 
 class DissectorError(Exception):
     """Root of all exceptions of this project."""
 
 
 class CaptureError(DissectorError):
-    """An input could not be read as a capture at all: missing, empty, or of no known format."""
+    """An input cannot be read as a capture: missing, empty, of no known format, closed, or a pipe
+    that was read before."""
 
 
 class DecodeError(DissectorError):
@@ -42,3 +47,11 @@ class DefinitionError(DissectorError):
         super().__init__(f"{page}:{line}: {detail}")
         self.page = page
         self.line = line
+
+
+def did_you_mean(name: object, names: Iterable[str]) -> str:
+    """A question with the most similar name, for the end of an error; empty if none is similar."""
+    from difflib import get_close_matches
+
+    similar = get_close_matches(str(name), names, 1)
+    return f". Did you mean {similar[0]}?" if similar else ""

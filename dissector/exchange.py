@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
 from dissector.conversation.sasl import SASL_TOKEN
 from dissector.embedded import Known, explain_token, unfold
+from dissector.errors import DissectorError
 from dissector.protocol.explain import Explanation
 from dissector.protocol.message import (
     Message,
@@ -24,8 +26,10 @@ from dissector.protocol.message import (
 )
 from dissector.protocol.notation import Direction
 
+Side: TypeAlias = Literal["request", "response"]
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Exchange:
     """A request with its response. Columns as in `tables.EXCHANGES`; times in ns; None is null."""
 
@@ -86,8 +90,28 @@ class Exchange:
             return None
         return decode_response(self.response_frame, self.api_key, self.api_version)
 
-    def explain(self, direction: Direction) -> Explanation | None:
-        """Every field of one message, with offsets; None where it cannot be told what it is."""
+    def __repr__(self) -> str:
+        version = "" if self.api_version is None else f" v{self.api_version}"
+        latency = "" if self.latency_ms is None else f" after {self.latency_ms:,.3f} ms"
+        sizes = [
+            f"{name} {size:,} bytes"
+            for name, size in (("request", self.request_bytes), ("response", self.response_bytes))
+            if size is not None
+        ]
+        facts = [
+            f"correlation_id={self.correlation_id}",
+            f"client_id={self.client_id!r}",
+            f"{self.status}{latency}",
+            *sizes,
+        ]
+        return f"<Exchange {self.api or self.api_key}{version}: {', '.join(facts)}>"
+
+    def explain(self, direction: Direction | Side) -> Explanation | None:
+        """Every field of one message, with offsets; None where the message or its API is unknown.
+
+        `direction`: "request" or "response", or a `Direction`.
+        """
+        direction = _direction(direction)
         if self.api_key is None or self.api_version is None:
             return None
         if direction == Direction.REQUEST:
@@ -96,14 +120,24 @@ class Exchange:
             return None
         return explain_response(self.response_frame, self.api_key, self.api_version)
 
-    def unfold(self, direction: Direction) -> Explanation | None:
-        """The same, and what the bytes of fields hold: see `embedded`. A token is a field, too."""
+    def unfold(self, direction: Direction | Side) -> Explanation | None:
+        """The same, with what the bytes of a field contain: see `embedded`."""
+        direction = _direction(direction)
         known = Known(self.sasl_mechanism, self.request_frame, self.topic_names)
         if self.api == SASL_TOKEN:
             frame = (self.request_frame, self.response_frame)[direction]
             return None if frame is None else explain_token(frame, known)
         explanation = self.explain(direction)
         return None if explanation is None else unfold(explanation, known)
+
+
+def _direction(given: Direction | str) -> Direction:
+    names = {each.name.lower(): each for each in Direction}
+    if isinstance(given, Direction):
+        return given
+    if given not in names:
+        raise DissectorError(f"direction {given!r} is neither {' nor '.join(names)}")
+    return names[given]
 
 
 _NO_COLUMNS = ("sasl_mechanism", "topic_names")

@@ -1,8 +1,9 @@
 """How an answer asks its tables: in SQL, whether they are in memory or on disk.
 
-Tables are what `analysis.load` gives, or a connection to DuckDB that has them as views
-(`analysis.stored`). A query names the columns and rows that it needs, so that of tables on disk
-only these are read, and what comes out is as large as the answer, not as the capture.
+Tables are what `analysis.load` or `Capture.tables` returns, or a connection to DuckDB that has them
+as views (`analysis.stored`, `analysis.connect`). A query names the columns and rows that it needs,
+so that DuckDB reads only these of tables on disk, and the result is as large as the answer, not as
+the capture.
 
 In a query times are TIMESTAMP_NS, in UTC, and every table has one column more: `NTH`, by which rows
 are in the order in which the capture told them.
@@ -25,7 +26,7 @@ from dissector.tables import TABLES, TIME
 if TYPE_CHECKING:
     import pandas as pd
 
-Tables: TypeAlias = "Mapping[str, pd.DataFrame] | duckdb.DuckDBPyConnection"
+Tables: TypeAlias = "Mapping[str, pd.DataFrame | pa.Table] | duckdb.DuckDBPyConnection"
 Ask: TypeAlias = Callable[[str], "pd.DataFrame"]
 """A query in SQL to its rows, in the dtypes of `analysis.load`; sums of integers are Int64."""
 
@@ -37,24 +38,73 @@ NTH: Final = "nth"
 def asking(tables: Tables, names: Collection[str]) -> Iterator[Ask]:
     """Gives what asks these tables, of which a query may name those of `names`.
 
-    A query raises DissectorError where there is no room for what it needs.
+    Raises DissectorError where one of these tables, or a column of it, is missing. A query raises
+    DissectorError where there is no room for what it needs.
     """
     if isinstance(tables, duckdb.DuckDBPyConnection):
-        yield lambda query: _rows(tables, query)
-        return
+        given, views = tables, _views(tables, names)
+        if all(NTH in view.columns for view in views.values()):
+            yield lambda query: _rows(given, query)
+            return
+        tables = {name: view.to_arrow_table() for name, view in views.items()}
+    _check(tables, names)
     with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
         for name in names:
             connection.register(name, _arrow(name, tables[name]))
         yield lambda query: _rows(connection, query)
 
 
-def _arrow(name: str, rows: pd.DataFrame) -> pa.Table:
+def _views(
+    connection: duckdb.DuckDBPyConnection, names: Collection[str]
+) -> dict[str, duckdb.DuckDBPyRelation]:
+    views = {}
+    for name in names:
+        try:
+            views[name] = connection.table(name)
+        except duckdb.CatalogException as error:
+            raise _missing(name, names) from error
+    return views
+
+
+def _check(tables: Mapping[str, pd.DataFrame | pa.Table], names: Collection[str]) -> None:
+    """Raises DissectorError where these are not tables, or not all tables that are needed."""
+    if not isinstance(tables, Mapping):
+        raise DissectorError(
+            f"an answer needs the tables that analysis.load returns, not a {type(tables).__name__}"
+        )
+    for name in names:
+        if name not in tables:
+            raise _missing(name, names)
+
+
+def _missing(name: str, names: Collection[str]) -> DissectorError:
+    return DissectorError(
+        f"the table {name} is missing. This answer needs the tables {', '.join(names)}: "
+        f"analysis.load(paths, tables={list(names)})"
+    )
+
+
+def _arrow(name: str, rows: pd.DataFrame | pa.Table) -> pa.Table:
+    """A table for DuckDB. Raises DissectorError where its columns are not those of the schema."""
     schema = TABLES[name].schema
-    table = pa.Table.from_pandas(rows, schema, preserve_index=False)
+    columns = rows.column_names if isinstance(rows, pa.Table) else rows.columns
+    if absent := [column for column in schema.names if column not in columns]:
+        raise DissectorError(f"the table {name} has no column {absent[0]}, which answers need")
+    try:
+        table = _in_schema(rows, schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise DissectorError(f"the table {name} has a column of another type: {error}") from error
     for place, field in enumerate(schema):
         if pa.types.is_timestamp(field.type):  # without a zone, as DuckDB has functions for them
             table = table.set_column(place, field.name, table[place].cast(pa.timestamp("ns")))
     return table.append_column(NTH, pa.array(np.arange(len(table))))
+
+
+def _in_schema(rows: pd.DataFrame | pa.Table, schema: pa.Schema) -> pa.Table:
+    if isinstance(rows, pa.Table):
+        table: pa.Table = rows
+        return table.select(schema.names).cast(schema)
+    return pa.Table.from_pandas(rows, schema, preserve_index=False)
 
 
 def told(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:

@@ -40,7 +40,7 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 
-def batching(tables: Tables, *, by: Sequence[str] = ("client_id", "topic")) -> pd.DataFrame:
+def batching(tables: Tables, *, by: str | Sequence[str] = ("client_id", "topic")) -> pd.DataFrame:
     """Batches in Produce requests, in groups; those with the most batches first.
 
     `by`: columns of `decompressed_batches` to group by, or broker, client, software, which come

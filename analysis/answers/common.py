@@ -15,17 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 
 from analysis.answers.asking import Tables
 from analysis.frames import frame
-from dissector.errors import DissectorError
+from dissector.errors import DissectorError, did_you_mean
 from dissector.tables import TABLES, Table, TableColumn
 
 if TYPE_CHECKING:
     import pandas as pd
+
+By: TypeAlias = str | Sequence[str]
+"""A column to group by, or several."""
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 """Linear between the two nearest values, as NumPy, pandas and SQL's quantile_cont have them."""
@@ -47,10 +50,9 @@ def columns_of(table: Table, *names: str) -> tuple[TableColumn, ...]:
     return tuple(declared[name] for name in names)
 
 
-def shaped(
-    rows: pd.DataFrame, columns: Iterable[TableColumn], by: Sequence[str] = ()
-) -> pd.DataFrame:
+def shaped(rows: pd.DataFrame, columns: Iterable[TableColumn], by: By = ()) -> pd.DataFrame:
     """The columns of `by`, and then the other declared ones in their dtypes; rows numbered anew."""
+    by = column_names(by)
     dtypes = no_rows(column for column in columns if column.name not in by).dtypes
     return rows.reset_index(drop=True)[[*by, *dtypes.index]].astype(dtypes.to_dict())
 
@@ -68,8 +70,29 @@ def words(given: Iterable[str]) -> str:
     return f"({', '.join(map(text, given))})"
 
 
-def quoted(columns: Iterable[str]) -> list[str]:
+def column_names(by: By) -> tuple[str, ...]:
+    """The columns to group by, of which one may be given as a text."""
+    return (by,) if isinstance(by, str) else tuple(by)
+
+
+def checked_names(by: By, columns: Iterable[str]) -> tuple[str, ...]:
+    """As `column_names`. Raises DissectorError where it is empty, or names a column twice, or one
+    that is not among `columns`."""
+    names, known = column_names(by), list(columns)
+    if not names or len(set(names)) < len(names):
+        raise DissectorError("name at least one column to group by, and each of them once")
+    for name in names:
+        if name not in known:
+            raise DissectorError(
+                f"there is no column {name} to group by; there are: {', '.join(known)}"
+                f"{did_you_mean(name, known)}"
+            )
+    return names
+
+
+def quoted(columns: By) -> list[str]:
     """Names of columns in SQL."""
+    columns = column_names(columns)
     return ['"' + each.replace('"', '""') + '"' for each in columns]
 
 
@@ -95,13 +118,14 @@ def quantiles(column: str, prefix: str = "", of: Sequence[float] = QUANTILES) ->
     return {f"{prefix}p{each * 100:.0f}_ms": f"{every}[{n}]" for n, each in enumerate(of, 1)}
 
 
-def counted(rows: str, by: Sequence[str], order: str = "", **columns: str) -> str:
+def counted(rows: str, by: By, order: str = "", **columns: str) -> str:
     """A query for groups of rows: `by`, and then the other columns, each as an aggregate in SQL.
 
     `order`: what to order the groups by; where they are alike in that, their names tell.
     """
     key = quoted(by)
-    made = [f"{how} as {name}" for name, how in columns.items() if name not in by]
+    names = column_names(by)
+    made = [f"{how} as {name}" for name, how in columns.items() if name not in names]
     ordered = f"order by {', '.join([order, *key])}" if order else ""
     return f"select {', '.join([*key, *made])} from {rows} group by all {ordered}"
 
@@ -117,7 +141,7 @@ def first_of(column: str, table: str) -> str:
       where ({key}) in (select ({key}) from {table}) group by all)"""
 
 
-def rows_by(rows: str, columns: Iterable[str], by: Sequence[str]) -> str:
+def rows_by(rows: str, columns: Iterable[str], by: By) -> str:
     """SQL of rows with every column of `by`; lists of text as text. May need `connections`.
 
     `rows`: SQL of rows that say who is at both ends, or its name; `columns`: what they have.
@@ -125,13 +149,7 @@ def rows_by(rows: str, columns: Iterable[str], by: Sequence[str]) -> str:
     """
     there = list(columns)
     made = [name for name, (source, _) in _MADE.items() if source in there and name not in there]
-    if not by or len(set(by)) < len(by):
-        raise DissectorError("name at least one column to group by, and each of them once")
-    for name in by:
-        if name not in (*there, *made):
-            raise DissectorError(
-                f"there is no column {name} to group by; there are: {', '.join((*there, *made))}"
-            )
+    by = checked_names(by, (*there, *made))
     more = "".join(f", {_MADE[name][1]} as {name}" for name in by if name not in there)
     texts = "replace (array_to_string(topics, ', ') as topics)" if "topics" in by else ""
     told = f"left join {SOFTWARE} using (connection_id)" if "software" in by else ""

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
-from analysis.answers.common import counted, ms, quantiles, shaped
-from dissector.errors import DissectorError
+from analysis.answers.common import checked_names, counted, ms, quantiles, shaped
 from dissector.tables import TIME, TableColumn
 
 if TYPE_CHECKING:
@@ -45,18 +44,13 @@ BY: Final = ("topic", "partition", "producer", "reader")
 partition counts, without it the first that gets the record."""
 
 
-def delay(tables: Tables, *, by: Sequence[str] = ("topic", "partition")) -> pd.DataFrame:
+def delay(tables: Tables, *, by: str | Sequence[str] = ("topic", "partition")) -> pd.DataFrame:
     """The delay, in groups, the longest median first. Needs partitions.
 
     `by`: columns to group by, of `BY`, which come first in the result. Then `COLUMNS`.
     Raises DissectorError for another column.
     """
-    for name in by:
-        if name not in BY:
-            known = ", ".join(BY)
-            raise DissectorError(f"there is no column {name} to group by; there are: {known}")
-    if not by or len(set(by)) < len(by):
-        raise DissectorError("name at least one column to group by, and each of them once")
+    by = checked_names(by, BY)
     query = counted(
         _PAIRS if "reader" in by else _FIRSTS,
         by,

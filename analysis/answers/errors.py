@@ -55,7 +55,7 @@ COLUMNS: Final = (
 
 
 def errors(
-    tables: Tables, *, by: Sequence[str] = ("error", "api", "topic", "client_id")
+    tables: Tables, *, by: str | Sequence[str] = ("error", "api", "topic", "client_id")
 ) -> pd.DataFrame:
     """Error codes that are not 0, in groups; the most frequent first.
 

@@ -55,7 +55,9 @@ SLOWEST_COLUMNS: Final = (
 OTHER_COLUMNS: Final = MappingProxyType({"--slowest N": SLOWEST_COLUMNS})
 
 
-def latency(tables: Tables, *, by: Sequence[str] = ("api",), slowest: int = 0) -> pd.DataFrame:
+def latency(
+    tables: Tables, *, by: str | Sequence[str] = ("api",), slowest: int = 0
+) -> pd.DataFrame:
     """Quantiles of the latency, in groups; those that took longest in total, net of wait, first.
 
     `by`: columns to group by (see `common`), which come first in the result. Then `COLUMNS`.

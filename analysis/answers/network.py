@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
-from analysis.answers.common import counted, floored, quantiles, quoted, rows_by, shaped
+from analysis.answers.common import (
+    column_names,
+    counted,
+    floored,
+    quantiles,
+    quoted,
+    rows_by,
+    shaped,
+)
 from analysis.answers.waits import WAITED
 from dissector.errors import DissectorError
 from dissector.tables import CONNECTIONS, TableColumn
@@ -54,14 +62,14 @@ _SUMS: Final = (
 )  # fmt: skip
 
 
-def network(tables: Tables, *, by: Sequence[str] = ("client_id", "broker")) -> pd.DataFrame:
+def network(tables: Tables, *, by: str | Sequence[str] = ("client_id", "broker")) -> pd.DataFrame:
     """Kafka's connections, in groups; those with the longest round trip first.
 
     Needs connections, exchanges and batches. `by`: columns to group by: any of connections, or
     client_id, broker, client, software; they come first in the result. Then `COLUMNS`.
     Raises DissectorError for a column that does not exist.
     """
-    if measured := {column.name for column in COLUMNS}.intersection(by):
+    if measured := {column.name for column in COLUMNS}.intersection(column_names(by)):
         raise DissectorError(f"{measured.pop()} is a column of the answer, and not to group by")
     links = rows_by(_LINKS, (*CONNECTIONS.schema.names, *_MADE), by)
     sums = {name: f"coalesce(sum({name}), 0)" for name in _SUMS}

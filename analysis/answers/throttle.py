@@ -53,7 +53,9 @@ CLIENT_WAITS_SINCE: Final[Mapping[str, int]] = MappingProxyType(
 """From which version on the client waits by itself (KIP-219); in later APIs it always did."""
 
 
-def throttle(tables: Tables, *, by: Sequence[str] = ("client_id", "broker", "api")) -> pd.DataFrame:
+def throttle(
+    tables: Tables, *, by: str | Sequence[str] = ("client_id", "broker", "api")
+) -> pd.DataFrame:
     """Responses that told a throttle time, in groups; those with the longest total first.
 
     `by`: columns to group by (see `common`), which come first in the result. Then `COLUMNS`.

@@ -40,7 +40,7 @@ TIMEOUT_MS: Final = 1000
 
 
 def unanswered(
-    tables: Tables, *, by: Sequence[str] = ("why", "api", "client_id", "broker")
+    tables: Tables, *, by: str | Sequence[str] = ("why", "api", "client_id", "broker")
 ) -> pd.DataFrame:
     """Requests without an answer, in groups; the largest first.
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from analysis.live.rolls import Rolls
     from analysis.live.session import Session, Watcher
     from analysis.live.watching import Notices
-    from dissector.capture import Capture
     from dissector.packets.live import LiveSource
+    from dissector.pipeline import Pipeline
 
 UNITS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -206,15 +206,15 @@ def _watch(
     from analysis.live.where import Where
     from analysis.summary_view import screen
     from analysis.terminal import write
-    from dissector.capture import Capture
     from dissector.packets.live import LiveSource
+    from dissector.pipeline import Pipeline
     from dissector.tables import TABLES
 
     chosen = Where(where) if where else lambda rows: rows
     serve = _server(page, max_series) if page else None
     show = _shower() if view == "screen" else None
     feeds = (terminal.beside(origin) if view == "screen" else origin).feeds()
-    Capture(None).tables(TABLES)  # of nothing, which imports what one of something does
+    Pipeline(None).tables(TABLES)  # of nothing, which imports what one of something does
     rights.drop()  # what needs them is open; modules that only root may read are imported
     source = LiveSource(feeds)
     capture = opening.capture_of(source, origin, keylog=keylog, patience=patience)
@@ -289,7 +289,7 @@ def _writers(
     return writers
 
 
-def _server(page: str, max_series: int) -> Callable[[LiveSource, Capture], Watcher]:
+def _server(page: str, max_series: int) -> Callable[[LiveSource, Pipeline], Watcher]:
     """What serves the metrics page, and gives what counts for it."""
     from analysis.extras import needed
 
@@ -300,7 +300,7 @@ def _server(page: str, max_series: int) -> Callable[[LiveSource, Capture], Watch
         raise click.UsageError(f"--metrics {page}: an address and a port, as 127.0.0.1:9464")
     host, port = (found["host"] or "127.0.0.1").strip("[]"), int(found["port"])
 
-    def served(source: LiveSource, capture: Capture) -> Watcher:
+    def served(source: LiveSource, capture: Pipeline) -> Watcher:
         gauges = Gauges(
             lambda: capture.in_flight, lambda: capture.open_connections, lambda: capture.packets,
             source.dropped,
@@ -327,7 +327,7 @@ def _shower() -> Callable[[Board, Session, Callable[[], str]], None]:
     return show
 
 
-def _status(source: LiveSource, capture: Capture, notices: Notices) -> str:
+def _status(source: LiveSource, capture: Pipeline, notices: Notices) -> str:
     """What the head of the full screen tells."""
     dropped = sum(source.dropped().values())
     drops = f", {dropped:,} dropped" if dropped else ""

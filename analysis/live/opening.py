@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dissector.capture import Capture
 from dissector.packets.feed import Feed
 from dissector.packets.live import LiveSource, Pipe
 from dissector.packets.ring import Ring
+from dissector.pipeline import DEFAULT_PORTS, Pipeline
 
 FORGET_AFTER: Final = 60 * 10**9
 """ns after which a connection that is over is forgotten: longer than anything is waited for."""
@@ -67,9 +67,9 @@ class Origin:
 
 def capture_of(
     source: LiveSource, origin: Origin, *, keylog: Path | None, patience: float
-) -> Capture:
+) -> Pipeline:
     """`patience`: seconds after which a request counts as unanswered."""
-    return Capture(
+    return Pipeline(
         source, ports=origin.ports or None, hold=False,
         request_wait=int(patience * 10**9), forget_after=FORGET_AFTER, keylog=keylog,
     )  # fmt: skip

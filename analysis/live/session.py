@@ -20,8 +20,8 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from analysis.live.terminal import leave_if_gone
-from dissector.capture import Capture
 from dissector.packets.live import LiveSource
+from dissector.pipeline import Pipeline
 
 LAST_OF_TURN: Final = "problems"
 """The table that comes last of each block; it comes also where it is empty."""
@@ -46,7 +46,7 @@ class Watcher(Protocol):
 class Session:
     """Reads `source` for all `watchers`."""
 
-    def __init__(self, source: LiveSource, capture: Capture, watchers: Sequence[Watcher]) -> None:
+    def __init__(self, source: LiveSource, capture: Pipeline, watchers: Sequence[Watcher]) -> None:
         self._source = source
         self._capture = capture
         self._watchers = watchers

@@ -33,10 +33,10 @@ from analysis.spark.schemas import TOLD, to_spark
 from analysis.spark.splits import Broker
 from analysis.spark.writing import SHARED
 from dissector import internal_records
-from dissector.capture import Capture
 from dissector.conversation.topic_names import TopicNames
 from dissector.errors import DissectorError
 from dissector.packets.block import Int64
+from dissector.pipeline import Pipeline
 from dissector.spool import TOPIC_COLUMNS
 from dissector.streams.limits import SECOND
 
@@ -48,7 +48,7 @@ SPARK_PARCEL: Final = "kind string, content binary"
 _PRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 """Spark keeps parcels, and Java copies them about."""
 _BLOCKS: Final = 8
-"""What is read at once may be that part of the memory, as in `dissector.capture`."""
+"""What is read at once may be that part of the memory, as in `dissector.pipeline`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Share:
         memory = task.request.memory
         self._source = BundleSource(min(BLOCK_BYTES, memory // _BLOCKS))
         wait = task.request.watermark * SECOND
-        self._capture = Capture(
+        self._pipeline = Pipeline(
             self._source,
             ports=task.request.ports,
             request_wait=wait,
@@ -133,7 +133,7 @@ class Share:
     def parcels(self, task: Task, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read on."""
         passage = task.passage
-        self._capture.learn_brokers(task.brokers)
+        self._pipeline.learn_brokers(task.brokers)
         self._source.names[:] = task.captures
         self._source.secrets += [each for each in task.secrets if each not in self._source.secrets]
         self._source.take(batches, passage.until if passage else None)
@@ -141,7 +141,7 @@ class Share:
         goes_on = passage is not None and not passage.ends
         wanted, found = frozenset(task.request.tables), [np.zeros(0, np.int64)]
         more = ["exchanges"] if task.is_cut else []
-        for name, rows in self._capture.part(wanted.union(more), goes_on=goes_on):
+        for name, rows in self._pipeline.part(wanted.union(more), goes_on=goes_on):
             self._learn_identities()
             if self._source.claims and name == "exchanges":
                 found.append(cutting.found(rows))
@@ -152,11 +152,11 @@ class Share:
             yield parcel(DOUBT, pa.RecordBatch.from_pydict({}))
         self._learn_identities()
         yield parcel(CONNECTIONS, self._positions(self._identities[known:]))
-        yield parcel(NAMES, _names(self._capture.names))
+        yield parcel(NAMES, _names(self._pipeline.names))
 
     def _learn_identities(self) -> None:
         """Those of new connections, before any of them can have been forgotten."""
-        number, capture, packet = self._capture.first_packets
+        number, capture, packet = self._pipeline.first_packets
         new = np.flatnonzero(number >= len(self._identities))
         if len(new):
             order = new[np.argsort(number[new])]

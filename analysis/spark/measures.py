@@ -50,9 +50,9 @@ def load(spark: SparkSession, paths: str | Sequence[str], tables: Iterable[str])
     return {name: source.option("table", name).load(given) for name in names}
 
 
-def latency(tables: Tables, *, by: Sequence[str] = ("api",)) -> DataFrame:
+def latency(tables: Tables, *, by: str | Sequence[str] = ("api",)) -> DataFrame:
     """As `analysis.latency`, but for the single slowest requests. Raises DissectorError."""
-    _check("latency", by)
+    by = _check("latency", by)
     keys = {name: f.col("connection_id") for name in ("exchanges", "batches")}
     columns = [*TABLES["exchanges"].columns, *(TableColumn(n, pa.float64(), "") for n in _WAITS)]
     exact = {**tables, "batches": _with_produced(tables)}
@@ -101,9 +101,11 @@ def _with_waits(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return tables["exchanges"].join(waits(tables))
 
 
-def throttle(tables: Tables, *, by: Sequence[str] = ("client_id", "broker", "api")) -> DataFrame:
+def throttle(
+    tables: Tables, *, by: str | Sequence[str] = ("client_id", "broker", "api")
+) -> DataFrame:
     """As `analysis.throttle`. Raises DissectorError."""
-    _check("throttle", by)
+    by = _check("throttle", by)
     keys = {name: f.col("connection_id") for name in ("exchanges", "connections")}
     answer = partial(ANSWERS["throttle"].function, by=by)
     rows = _in_buckets(tables, keys, answer, _columns("throttle", by))
@@ -116,10 +118,10 @@ def throttle(tables: Tables, *, by: Sequence[str] = ("client_id", "broker", "api
 
 
 def errors(
-    tables: Tables, *, by: Sequence[str] = ("error", "api", "topic", "client_id")
+    tables: Tables, *, by: str | Sequence[str] = ("error", "api", "topic", "client_id")
 ) -> DataFrame:
     """As `analysis.errors`. Raises DissectorError."""
-    _check("errors", by)
+    by = _check("errors", by)
     packet = (
         tables["exchanges"]
         .groupBy(*_KEY)
@@ -169,10 +171,11 @@ def groups(tables: Tables) -> DataFrame:
     return rows.orderBy("start_time", "group_id")
 
 
-def _check(answer: str, by: Sequence[str]) -> None:
-    """Raises DissectorError where rows cannot be grouped so."""
+def _check(answer: str, by: str | Sequence[str]) -> tuple[str, ...]:
+    """The columns to group by. Raises DissectorError where rows cannot be grouped by them."""
     asked = ANSWERS[answer]
     asked.function(common.no_tables(asked.tables), by=by)
+    return common.column_names(by)
 
 
 def _columns(answer: str, by: Sequence[str]) -> list[TableColumn]:

@@ -27,7 +27,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from analysis.spark.splits import AFTER_ALL, BEFORE_ALL, SPLIT_BYTES
-from dissector.errors import DissectorError
+from dissector.errors import DissectorError, did_you_mean
 from dissector.protocol import catalog
 from dissector.streams.streaming import DEFAULT_MEMORY
 from dissector.tables import TABLES
@@ -128,7 +128,10 @@ def parse(options: Mapping[str, str]) -> Request:
 def _check(tables: Sequence[str]) -> None:
     for name in tables:
         if name not in TABLES:
-            raise DissectorError(f"no table is called {name}: there are {', '.join(TABLES)}")
+            raise DissectorError(
+                f"no table is called {name}: there are {', '.join(TABLES)}"
+                f"{did_you_mean(name, TABLES)}"
+            )
 
 
 def _words(options: dict[str, str], name: str) -> list[str]:

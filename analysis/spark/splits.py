@@ -24,13 +24,13 @@ import pyarrow as pa
 from analysis.spark import packets
 from analysis.spark.cutting import Cutter
 from analysis.spark.packets import chosen
-from dissector.capture import DEFAULT_PORTS
 from dissector.errors import CaptureError
 from dissector.packets.block import SYN, PacketBlock
 from dissector.packets.fragments import Fragments
 from dissector.packets.layers import segments
 from dissector.packets.parts import Part, boundary, open_part, size_of
 from dissector.packets.records import CaptureReader
+from dissector.pipeline import DEFAULT_PORTS
 from dissector.problems import Problem
 from dissector.protocol import catalog
 from dissector.protocol.evidence import evidence

@@ -157,6 +157,11 @@ CODECS = (
 )
 
 
+def is_stream(path: str) -> bool:
+    """Whether this is standard input or a pipe, which can be read only once."""
+    return path == "-" or not (is_url(path) or Path(path).is_file())
+
+
 class ByteInput:
     """A file, a pipe, or (as ``-``) standard input, from front to back.
 
@@ -167,7 +172,7 @@ class ByteInput:
     def __init__(self, path: str) -> None:
         standard = path == "-"
         self._file = io.FileIO(0, closefd=False) if standard else open_file(path)
-        self.is_stream = standard or not (is_url(path) or Path(path).is_file())
+        self.is_stream = is_stream(path)
         """It can be read once only, and its size is not known."""
         self.size = 0 if self.is_stream else self._file.seek(0, os.SEEK_END)
         """Bytes of the file, compressed where it is."""

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dissector.capture import Capture
 from dissector.packets.block import PacketBlock
 from dissector.packets.files import FileSource
+from dissector.pipeline import Pipeline
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 SECOND = 10**9
 TABLES = ("exchanges", "errors", "connections", "partitions", "memberships", "problems", "batches")
 
 
-def rows(capture: Capture) -> dict[str, Counter[Any]]:
+def rows(capture: Pipeline) -> dict[str, Counter[Any]]:
     """All rows, by table, without their order."""
     found: dict[str, Counter[Any]] = {name: Counter() for name in TABLES}
     for name, batch in capture.unsettled(TABLES):
@@ -34,8 +34,8 @@ def rows(capture: Capture) -> dict[str, Counter[Any]]:
 def test_rows_are_those_of_a_capture_that_forgets_nothing(name: str) -> None:
     path = [str(CAPTURES / name)]
 
-    def capture(**options: Any) -> Capture:
-        return Capture(FileSource(path, 1 << 12), hold=False, ports=(9092, 19092), **options)
+    def capture(**options: Any) -> Pipeline:
+        return Pipeline(FileSource(path, 1 << 12), hold=False, ports=(9092, 19092), **options)
 
     whole, forgetful = capture(), capture(forget_after=SECOND)
     assert rows(forgetful) == rows(whole)
@@ -73,10 +73,10 @@ class Again:
 
 def test_memory_does_not_grow_with_the_connections() -> None:
     path, days = CAPTURES / "kafka-4-java.pcap.zst", 40
-    once = Capture(FileSource([str(path)], 1 << 16), hold=False).tables(
+    once = Pipeline(FileSource([str(path)], 1 << 16), hold=False).tables(
         ["exchanges", "connections"]
     )
-    capture = Capture(Again(path, days, 3600 * SECOND), hold=False, forget_after=60 * SECOND)
+    capture = Pipeline(Again(path, days, 3600 * SECOND), hold=False, forget_after=60 * SECOND)
     found = capture.tables(["exchanges", "connections"])
     assert len(found["connections"]) == days * len(once["connections"])
     assert sorted(found["connections"]["connection_id"].to_pylist()) == list(

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dissector
-from dissector.capture import Capture
 from dissector.packets import open_packets
+from dissector.pipeline import Pipeline
 
 PLAIN = (
     "aiokafka-tansu.pcap",
@@ -56,7 +56,7 @@ def recorded(name: str) -> list[rewriting.Packet]:
 
 def exchanges(*paths: Path, **options: int) -> list[dict]:
     """The rows of `exchanges`."""
-    capture = Capture(open_packets(paths, **options), [])
+    capture = Pipeline(open_packets(paths, **options), [])
     return capture.tables(["exchanges"])["exchanges"].to_pylist()
 
 
@@ -171,6 +171,6 @@ def test_small_blocks_give_the_same_tables(tmp_path, size):
     name = "kafka-4-java.pcap.zst"
     path = rewriting.write(tmp_path / "a.pcap", recorded(name))
     whole = dissector.open_capture(path).tables()
-    parts = Capture(open_packets([path], block_bytes=size), []).tables()
+    parts = Pipeline(open_packets([path], block_bytes=size), []).tables()
     for table, rows in whole.items():
         assert bare(parts[table].to_pylist(), set()) == bare(rows.to_pylist(), set()), table

@@ -22,8 +22,8 @@ import pytest
 
 import dissector
 from dissector import kernel
-from dissector.capture import Capture
 from dissector.packets import open_packets
+from dissector.pipeline import Pipeline
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = ROOT / "tests" / "data" / "work.json"
@@ -68,7 +68,7 @@ def read(name: str, block: int) -> int:
     """Blocks that the recording has; its exchanges are made."""
     steps: list[int] = []
     source = open_packets([ROOT / "captures" / name], block_bytes=block)
-    capture = Capture(source, [], progress=lambda read, total: steps.append(read))
+    capture = Pipeline(source, [], progress=lambda read, total: steps.append(read))
     for _ in capture.stream(["exchanges"]):
         pass
     return len(steps) - 1  # the last step is the end

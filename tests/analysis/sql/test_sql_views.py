@@ -195,10 +195,11 @@ def test_what_is_kept_takes_neither_memory_nor_a_file(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_standard_input_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = dissector.open_capture
-    monkeypatch.setattr(dissector, "open_capture", lambda *_, **__: opened(CAPTURE))
-    with Session(CaptureTables("-")) as session:
+def test_a_pipe_is_read_once(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    threading.Thread(target=lambda: pipe.write_bytes(CAPTURE.read_bytes()), daemon=True).start()
+    with Session(CaptureTables(pipe)) as session:
         assert rows(session, "select count(*) > 0 from exchanges, batches") == [(True,)]
         with pytest.raises(dissector.DissectorError, match="read again"):
             session.rows("from errors")

@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 import rewriting
 
-from dissector.capture import Capture
 from dissector.errors import CaptureError, DissectorError
 from dissector.packets import FileSource, open_packets
 from dissector.parallel import crew
+from dissector.pipeline import Pipeline
 
 RECORDING = rewriting.CAPTURES / "librdkafka-mock-produce.pcap"
 SOON = 20.0
 """Seconds that a busy machine may take for what takes no time."""
 
 
-def capture(jobs: int = 3) -> Capture:
-    return Capture(open_packets([RECORDING], block_bytes=10_000), [], jobs=jobs)
+def capture(jobs: int = 3) -> Pipeline:
+    return Pipeline(open_packets([RECORDING], block_bytes=10_000), [], jobs=jobs)
 
 
 def running() -> list[multiprocessing.process.BaseProcess]:
@@ -152,9 +152,9 @@ def state_of(pid: int) -> str:
 def test_children_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     script = f"""
 import sys, multiprocessing
-from dissector.capture import Capture
+from dissector.pipeline import Pipeline
 from dissector.packets import open_packets
-capture = Capture(open_packets([{str(RECORDING)!r}], block_bytes=10_000), [], jobs=3)
+capture = Pipeline(open_packets([{str(RECORDING)!r}], block_bytes=10_000), [], jobs=3)
 rows = capture.stream(["exchanges"])
 next(rows)
 print(*(each.pid for each in multiprocessing.active_children()), flush=True)

@@ -10,9 +10,9 @@ import rewriting
 
 from analysis.cli import main
 from dissector import parallel
-from dissector.capture import Capture
 from dissector.packets import open_packets
 from dissector.packets.inputs import ByteInput
+from dissector.pipeline import Pipeline
 from dissector.tables import TABLES
 
 BLOCKS = 4
@@ -25,7 +25,7 @@ RECORDINGS = sorted(rewriting.CAPTURES.glob("*.pcap*"))[::2]
 def tables(*paths: Path, jobs: int, block: int, **options: Path) -> dict[str, pa.Table]:
     """All tables, the opt-in ones too."""
     source = open_packets(paths, block_bytes=block)
-    return Capture(source, [], jobs=jobs, **options).tables(list(TABLES))
+    return Pipeline(source, [], jobs=jobs, **options).tables(list(TABLES))
 
 
 def part_of(*paths: Path) -> int:

@@ -1,0 +1,219 @@
+"""The package from a user's Python: what it lists, what it accepts, and how it says no."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import pydoc
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pytest
+
+import analysis
+import dissector
+from analysis.answers import ANSWERS, Answer
+from analysis.cli import main
+from dissector.errors import DissectorError
+from dissector.tables import TABLES
+
+ROOT = Path(__file__).parents[2]
+CAPTURE = ROOT / "captures" / "kafka-4-quotas.pcap.zst"
+ALL = pytest.mark.parametrize("answer", ANSWERS.values(), ids=lambda answer: answer.name)
+GROUPED = pytest.mark.parametrize(
+    "answer",
+    [answer for answer in ANSWERS.values() if any(o.name == "by" for o in answer.options)],
+    ids=lambda answer: answer.name,
+)
+SCRIPT = """\
+import analysis
+import dissector
+
+tables = analysis.load("kafka.pcap", ports=[9092], jobs=2)
+reveal_type(analysis.latency)
+by_api = analysis.latency(tables, by="api")
+by_both = analysis.latency(tables, by=["client_id", "api"], slowest=3)
+slow = by_api.nlargest(10, "net_p99_ms")
+arrow = dissector.open_capture("kafka.pcap").tables(["exchanges", "batches", "connections"])
+analysis.latency(arrow)
+analysis.lag(analysis.connect("kafka.pcap"), show="all")
+for name in ("audit", "topology"):
+    print(analysis.ANSWERS[name].question, analysis.__version__, dissector.__version__)
+with dissector.open_capture("kafka.pcap", memory=1 << 28) as capture:
+    for exchange in capture.exchanges(api="Fetch", client_id=["a", "b"]):
+        explanation = exchange.explain("request")
+        if explanation is not None:
+            print(exchange, explanation.events[0].path, exchange.latency_ms)
+"""
+WRONG = """\
+import analysis
+
+tables = analysis.load("kafka.pcap", port=9092)
+analysis.latency(tables, by=3)
+analysis.latencies(tables)
+analysis.lag(tables, by="api")
+"""
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, pd.DataFrame]:
+    return analysis.load(CAPTURE, list(TABLES))
+
+
+@pytest.fixture(scope="module")
+def connection() -> duckdb.DuckDBPyConnection:
+    return analysis.connect(CAPTURE)
+
+
+def test_the_package_lists_what_it_has() -> None:
+    assert dir(analysis) == sorted(analysis.__all__)
+    assert set(dir(analysis)) == {*ANSWERS, "ANSWERS", "__version__", "connect", "load"}
+
+
+@ALL
+def test_an_answer_has_a_signature_with_types(answer: Answer) -> None:
+    function = getattr(analysis, answer.name)
+    signature = inspect.signature(function)
+    options = {option.name: option.default for option in answer.options}
+    assert [*signature.parameters] == ["tables", *options]
+    assert signature.return_annotation == "pd.DataFrame"
+    for name, default in options.items():
+        assert signature.parameters[name].default == default
+        assert signature.parameters[name].annotation
+    shown = pydoc.plain(pydoc.render_doc(function))
+    assert f"{answer.name}(tables: 'Tables'" in shown
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert analysis.__version__ == dissector.__version__ == version("kafka-dissector")
+
+
+def test_a_version_is_no_reason_to_fail_where_nothing_is_installed() -> None:
+    code = (
+        "import importlib.metadata as metadata\n"
+        "def missing(name): raise metadata.PackageNotFoundError(name)\n"
+        "metadata.version = missing\n"
+        "import analysis; print(analysis.__version__)"
+    )
+    assert _python("-c", code) == "unknown\n"
+
+
+@GROUPED
+def test_one_column_may_be_a_text(answer: Answer, tables: dict[str, pd.DataFrame]) -> None:
+    by = "topic" if answer.name == "delay" else "broker_port"
+    rows = answer.function(tables, by=by)
+    pd.testing.assert_frame_equal(rows, answer.function(tables, by=[by]))
+    assert rows.columns[0] == by
+
+
+def test_latency_by_api(tables: dict[str, pd.DataFrame]) -> None:
+    """The numbers are those of the summary in the README."""
+    rows = analysis.latency(tables, by="api").set_index("api")
+    assert rows["count"].to_dict() | {"Produce": 35, "Fetch": 12, "Metadata": 26} == (
+        rows["count"].to_dict()
+    )
+
+
+@GROUPED
+def test_a_wrong_column_is_answered_with_the_nearest(
+    answer: Answer, tables: dict[str, pd.DataFrame]
+) -> None:
+    wrong, right = ("topik", "topic") if answer.name == "delay" else ("borker_port", "broker_port")
+    for by in (wrong, [wrong]):
+        with pytest.raises(DissectorError, match=rf"no column {wrong} .*Did you mean {right}\?$"):
+            answer.function(tables, by=by)
+
+
+@ALL
+def test_a_table_that_is_missing_is_named(answer: Answer, tables: dict[str, pd.DataFrame]) -> None:
+    for missing in answer.tables:
+        some = {name: table for name, table in tables.items() if name != missing}
+        with pytest.raises(DissectorError, match=rf"the table {missing} is missing") as raised:
+            answer.function(some)
+        needed = [name for name in TABLES if f"'{name}'" in str(raised.value)]
+        assert set(needed) == set(answer.tables)
+
+
+@ALL
+def test_a_connection_without_tables_is_an_error(answer: Answer) -> None:
+    with duckdb.connect() as empty, pytest.raises(DissectorError, match="is missing"):
+        answer.function(empty)
+
+
+@ALL
+def test_tables_of_any_kind_give_the_same_rows(
+    answer: Answer, tables: dict[str, pd.DataFrame], connection: duckdb.DuckDBPyConnection
+) -> None:
+    expected = answer.function(tables)
+    arrow = dissector.open_capture(CAPTURE).tables(answer.tables)
+    pd.testing.assert_frame_equal(answer.function(arrow), expected)
+    pd.testing.assert_frame_equal(answer.function(connection), expected)
+
+
+def test_exported_files_can_be_asked(tmp_path: Path, tables: dict[str, pd.DataFrame]) -> None:
+    names = ANSWERS["latency"].tables
+    with duckdb.connect() as connection:
+        for name in names:
+            file = tmp_path / f"{name}.parquet"
+            main(["export", str(CAPTURE), "--table", name, "--format", "parquet", "-o", str(file)])
+            connection.read_parquet(str(file)).create_view(name)
+        rows = analysis.latency(connection, by="api")
+    pd.testing.assert_frame_equal(rows, analysis.latency(tables, by="api"))
+
+
+@pytest.mark.parametrize("given", ["kafka.pcap", None, pd.DataFrame({"api": []})], ids=type)
+def test_what_is_no_tables_is_an_error(given: Any) -> None:
+    with pytest.raises(DissectorError, match=f"not a {type(given).__name__}"):
+        analysis.latency(given)
+
+
+def test_columns_that_are_missing_or_of_another_type(tables: Mapping[str, pd.DataFrame]) -> None:
+    exchanges = tables["exchanges"]
+    for wrong, error in (
+        (exchanges.drop(columns="client_id"), "no column client_id"),
+        (exchanges.assign(client_id=[[1]] * len(exchanges)), "another type: .*client_id"),
+    ):
+        with pytest.raises(DissectorError, match=f"the table exchanges has .*{error}"):
+            analysis.latency({**tables, "exchanges": wrong})
+
+
+def test_rows_that_a_user_has_chosen(tables: Mapping[str, pd.DataFrame]) -> None:
+    chosen = tables["exchanges"].query("api == 'Produce'")
+    rows = analysis.latency({**tables, "exchanges": chosen}, by="api")
+    assert rows[["api", "count"]].to_numpy().tolist() == [["Produce", 35]]
+
+
+def test_a_script_of_a_user_is_typed(tmp_path: Path) -> None:
+    script, wrong = tmp_path / "script.py", tmp_path / "wrong.py"
+    script.write_text(SCRIPT)
+    wrong.write_text(WRONG)
+    lines = _mypy(script, tmp_path).splitlines()
+    assert lines[-1].startswith("Success"), lines
+    (revealed,) = (line for line in lines if "Revealed type" in line)
+    assert "tables:" in revealed
+    assert "slowest: " in revealed
+    shown = _mypy(wrong, tmp_path).splitlines()
+    errors = [line.split(": error: ")[0] for line in shown if ": error: " in line]
+    assert errors == [f"{wrong}:{number}" for number in (3, 4, 5, 6)]
+
+
+def _mypy(script: Path, folder: Path) -> str:
+    """What mypy says of a script, with the settings of a user who has none."""
+    return _python(
+        "-m", "mypy", "--strict", "--config-file", os.devnull, "--follow-imports", "silent",
+        "--hide-error-context", "--cache-dir", str(folder / "cache"), str(script),
+        check=False, MYPYPATH=str(ROOT),
+    )  # fmt: skip
+
+
+def _python(*arguments: str, check: bool = True, **environment: str) -> str:
+    return subprocess.run(
+        [sys.executable, *arguments], check=check, cwd=ROOT, capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+    ).stdout  # fmt: skip
