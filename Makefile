@@ -5,8 +5,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SPARK := $(VENV)/.spark
 BROWSER := $(VENV)/.browser
+# The oldest Python and the oldest packages that pyproject.toml allows.
+OLDEST_PYTHON ?= python3.11
+OLDEST := .venv-oldest
 
-.PHONY: demo test bench bench-live fuzz robustness lint clean
+.PHONY: demo test test-oldest bench bench-live fuzz robustness lint clean
 demo: $(READY)
 	$(BIN)/kafka-dissector summary captures/kafka-4-quotas.pcap.zst
 
@@ -16,6 +19,12 @@ test: $(READY) $(SPARK) $(BROWSER)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/pytest -n auto --dist loadgroup
+
+# Spark, the browser and the notebooks are left to `make test`.
+test-oldest: $(OLDEST)/.ready
+	$(OLDEST)/bin/python -m pytest -n auto --dist loadgroup tests/dissector tests/analysis tests/captures \
+	  --ignore tests/analysis/spark --ignore tests/analysis/report/test_report_browser.py \
+	  --ignore tests/analysis/report/test_report_hostile.py
 
 lint: $(READY)
 	$(BIN)/ruff check --fix
@@ -42,6 +51,10 @@ $(READY): pyproject.toml requirements.txt $(wildcard dissector/kernel/*.[ch])
 	./setup.sh $(PYTHON) $(VENV)
 	touch $@
 
+$(OLDEST)/.ready: pyproject.toml requirements-oldest.txt $(wildcard dissector/kernel/*.[ch])
+	./setup.sh $(OLDEST_PYTHON) $(OLDEST) oldest
+	touch $@
+
 $(SPARK): $(READY) requirements-spark.txt
 	./setup.sh $(PYTHON) $(VENV) spark
 	touch $@
@@ -51,4 +64,4 @@ $(BROWSER): $(READY)
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,10 +2,13 @@
 # Make the environment: a virtual environment with the pinned packages and this project in it.
 # Where Python or its venv module is missing and the machine lets us, Debian's packages bring them.
 # With a third word: what some tests need on top, as far as it can be had; `spark`, or `browser`.
+# With `oldest`: the oldest packages that the project allows, instead of the newest.
 set -eu
 python=$1
 venv=$2
 extra=${3-}
+requirements=requirements.txt
+[ "$extra" = oldest ] && requirements=requirements-oldest.txt
 
 if [ "$extra" = spark ]; then
   "$venv/bin/python" -m pip install -q --disable-pip-version-check -r requirements-spark.txt ||
@@ -43,7 +46,7 @@ if ! usable "$python"; then
   }
 fi
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-"$venv/bin/python" -m pip install -q --disable-pip-version-check -r requirements.txt
+"$venv/bin/python" -m pip install -q --disable-pip-version-check -r "$requirements"
 "$venv/bin/python" -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 # As the installation of a package does; Python itself does not where it is told to write no bytecode.
 "$venv/bin/python" -m compileall -q dissector analysis

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
+from collections.abc import Callable
 
 import lz4.frame
+import numpy as np
+import pyarrow as pa
 import pytest
 import snappy
 import xxhash
@@ -218,6 +221,18 @@ def test_xerial_blocks_of_any_size(block: int) -> None:
         framed += struct.pack(">i", len(packed)) + packed
     assert unpacked(2, framed) == data
     assert unpacked(2, snappy.compress(data)) == data
+
+
+@pytest.mark.parametrize("pack", [snappy.compress, pa.Codec("snappy").compress])
+@pytest.mark.parametrize("size", [0, 1, 60, 61, 5_000, (64 << 10) + 1, 300_000])
+def test_snappy_of_other_writers(pack: Callable[[bytes], bytes], size: int) -> None:
+    """python-snappy calls cramjam, as the dissector does. Arrow has Google's library."""
+    noise = np.random.default_rng(size).integers(0, 256, size // 3, np.uint8).tobytes()
+    data = (noise + bytes(size) + noise)[:size]
+    packed = bytes(pack(data))
+    assert unpacked(2, packed) == data
+    assert snappy.uncompress(packed) == data
+    assert pa.Codec("snappy").decompress(packed, len(data), asbytes=True) == data
 
 
 @pytest.mark.parametrize("length", [-1, 0, 25, 1 << 30])
