@@ -13,7 +13,7 @@ from typing import Final
 from dissector.packets.feed import Feed
 from dissector.packets.live import LiveSource, Pipe
 from dissector.packets.ring import Ring
-from dissector.pipeline import DEFAULT_PORTS, Pipeline
+from dissector.pipeline import Pipeline
 
 FORGET_AFTER: Final = 60 * 10**9
 """ns after which a connection that is over is forgotten: longer than anything is waited for."""

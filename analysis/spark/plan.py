@@ -42,12 +42,12 @@ from analysis.spark.schemas import TOLD, spark_schema, to_spark
 from analysis.spark.splits import Broker, Look, Split
 from analysis.spark.writing import SPARK_WRITTEN, Folder, Written
 from dissector import rows
-from dissector.capture import DEFAULT_PORTS
 from dissector.errors import CaptureError
 from dissector.keyfiles import KeyFiles
 from dissector.packets import remote
 from dissector.packets.paths import STANDARD_INPUT
 from dissector.packets.remote import is_url
+from dissector.pipeline import DEFAULT_PORTS
 from dissector.problems import Problem
 from dissector.segments import captures_and_segments, segment_rows
 

@@ -25,8 +25,8 @@ from dissector.streams.framer import Framer
 from dissector.streams.frames import FrameBlock
 from dissector.streams.judging import Judge
 from dissector.streams.limits import GRACE
-from dissector.streams.parking import Parking
 from dissector.streams.named_ports import NamedPorts, Refusal
+from dissector.streams.parking import Parking
 from dissector.streams.reassembly import Ordered, Reassembler
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.seeking import Seeker
