@@ -286,7 +286,7 @@ def ours(reading: Reading) -> list[tuple[int, int, int, int, int, bytes]]:
 
 
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
-@pytest.mark.parametrize("name", LAYERS.keys() - TSHARK_LACKS)
+@pytest.mark.parametrize("name", sorted(LAYERS.keys() - TSHARK_LACKS))
 def test_equal_to_tshark(tmp_path: Path, name: str) -> None:
     link, wrap = LAYERS[name]
     packets = [wrap(frame(bytes([65 + n]) * n, seq=n)) for n in range(1, 6)]
