@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import dissector
-from dissector.capture import Capture
 from dissector.packets import open_packets
+from dissector.pipeline import Pipeline
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 READ_AGAIN = (
@@ -90,5 +90,5 @@ def test_partitions_that_were_refused_have_no_offsets() -> None:
 @pytest.mark.parametrize("size", [3000, 50_000])
 def test_offsets_do_not_depend_on_blocks(name: str, size: int) -> None:
     source = open_packets([CAPTURES / name], block_bytes=size)
-    rows = Capture(source, []).tables(["records"])["records"].to_pylist()
+    rows = Pipeline(source, []).tables(["records"])["records"].to_pylist()
     assert sorted(map(str, rows)) == sorted(map(str, tables(name)["records"]))

@@ -10,8 +10,8 @@ import pytest
 import rewriting
 
 import dissector
-from dissector.capture import Capture
 from dissector.packets import open_packets
+from dissector.pipeline import Pipeline
 
 OTHERS = sorted(path.name.partition(".")[0] for path in (rewriting.CAPTURES / "other").iterdir())
 LARGEST = 60_000
@@ -49,7 +49,7 @@ def target(packet: rewriting.Packet) -> int:
 
 def assert_no_kafka(path: Path, ports: Sequence[int], **options: int) -> None:
     """No row says Kafka, whatever port is named."""
-    tables = Capture(open_packets([path], **options), ports=ports).tables()
+    tables = Pipeline(open_packets([path], **options), ports=ports).tables()
     assert set(tables["connections"]["protocol"].to_pylist()) <= {"tls", "unknown"}
     kafka = ("exchanges", "errors", "batches", "topics")
     assert {table: len(tables[table]) for table in kafka} == dict.fromkeys(kafka, 0)
