@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dissector.errors import DecodeError, UnknownVersion
+from dissector.errors import DecodeError, TooManyElements, UnknownVersion
 from dissector.protocol.explain import Walk
 from dissector.protocol.message import client_id, request_header
 from dissector.protocol.wire import Prefix, Reader, scalar
@@ -25,6 +25,9 @@ NO_TEXT: Final = -8
 """A part of a request contains no text: small numbers and zeros are common."""
 SURPLUS: Final = 4
 """The body was read, and at most as many bytes follow as were read."""
+MOSTLY_SURPLUS: Final = -12
+"""The body was read, and more bytes follow than were read. The end of a body that is not a request
+lies anywhere. A broker would accept such a request, so that other evidence can make up for it."""
 MOST_TEXT: Final = 16
 """One bit for each printable character, up to this. Small numbers read as control characters."""
 
@@ -43,15 +46,17 @@ def evidence(data: bytes, size: int) -> int:
         walk.request()
     except UnknownVersion:
         return min(UNKNOWN + 2 * walk.text, 0)
+    except (TooManyElements, IndexError):
+        return walk.text or NO_TEXT
     except DecodeError:
         return IMPOSSIBLE
-    except IndexError:
-        return walk.text or NO_TEXT
     if len(data) < size:
         return walk.text or NO_TEXT
     if walk.at == size:
         return walk.text + COMPLETE
-    return walk.text + SURPLUS if 2 * walk.at >= size else IMPOSSIBLE
+    if 2 * walk.at >= size:
+        return walk.text + SURPLUS
+    return (walk.text or NO_TEXT) + MOSTLY_SURPLUS
 
 
 class _RequestWalk(Walk):

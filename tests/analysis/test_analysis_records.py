@@ -102,7 +102,7 @@ def test_a_file_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     path = tmp_path / "server.log"
     path.write_text("[2026-11-21 04:00:00,000] INFO started (kafka.server.KafkaServer)\n")
     assert main(["records", str(path)]) == 1
-    assert "is no capture" in capsys.readouterr().err
+    assert "is not a pcap or pcapng file" in capsys.readouterr().err
 
 
 # show

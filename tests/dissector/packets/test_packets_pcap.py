@@ -51,7 +51,7 @@ def test_the_latest_time_of_a_record(tmp_path):
 
 @pytest.mark.parametrize("size", range(24))
 def test_a_cut_file_header(tmp_path, size):
-    with pytest.raises(CaptureError, match="empty" if not size else "no capture"):
+    with pytest.raises(CaptureError, match="empty" if not size else "is not a"):
         read_bytes(tmp_path, pcap_header()[:size])
 
 

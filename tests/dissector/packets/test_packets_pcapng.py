@@ -221,7 +221,7 @@ def test_a_time_that_cannot_be(tmp_path):
     ],
 )
 def test_a_section_header_that_is_none(tmp_path, content):
-    with pytest.raises(CaptureError, match="no capture"):
+    with pytest.raises(CaptureError, match="is not a"):
         read_bytes(tmp_path, content)
 
 

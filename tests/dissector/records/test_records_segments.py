@@ -263,7 +263,7 @@ def test_a_segment_is_known_by_content(brokers: Path, tmp_path: Path) -> None:
     damaged[100] ^= 1
     other.write_bytes(damaged)
     assert not is_segment(str(other))
-    with pytest.raises(CaptureError, match="no capture"):
+    with pytest.raises(CaptureError, match="is not a"):
         open_capture(other)
 
 

@@ -35,7 +35,7 @@ def measured(packets: Sequence[Packet], cuts: Sequence[int] = ()) -> np.ndarray:
     borders = [0, *sorted(cuts), len(packets)]
     for low, high in pairwise(borders):
         streams.feed(block(packets[low:high], streams.reserve))
-    return trips.medians(streams.connections.count)[0]
+    return trips.medians(np.arange(streams.connections.count))[0]
 
 
 def told() -> tuple[Dialogue, Connection]:
@@ -125,7 +125,9 @@ def test_an_end_that_is_full_says_so() -> None:
     streams = Streams(ports=[9092], newest=NEWEST)
     streams.round_trips = RoundTrips()
     streams.feed(replace(packets, window=full.astype(np.uint16)))
-    assert streams.round_trips.zero_windows(1).tolist() == [[0, 1]]  # a reset says nothing
+    assert streams.round_trips.zero_windows(np.arange(1)).tolist() == [
+        [0, 1]
+    ]  # a reset says nothing
 
 
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="needs tshark")
