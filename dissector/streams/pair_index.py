@@ -47,13 +47,15 @@ def target_of(block: PacketBlock) -> Endpoints:
     return block.dst_high, block.dst_low, block.dst_port
 
 
-def hashes(source: Endpoints, target: Endpoints) -> tuple[UInt64, Bools]:
-    """The hash of each pair of endpoints, with the key of this process; and whether the source is
-    the larger one."""
+def hashes(source: Endpoints, target: Endpoints, key: UInt64) -> tuple[UInt64, Bools]:
+    """The hash of each pair of endpoints, and whether the source is the larger one.
+
+    `key`: shape (2,).
+    """
     is_larger = _is_after(source, target)
     smaller, larger = _chosen(is_larger, target, source), _chosen(is_larger, source, target)
     ports = smaller[2].astype(np.uint64) << np.uint64(16) | larger[2]
-    return _siphash((*smaller[:2], *larger[:2]), ports), is_larger
+    return _siphash((*smaller[:2], *larger[:2]), ports, key), is_larger
 
 
 def _chosen(choice: Bools, one: Endpoints, other: Endpoints) -> Endpoints:
@@ -65,8 +67,7 @@ def _chosen(choice: Bools, one: Endpoints, other: Endpoints) -> Endpoints:
     )
 
 
-def _siphash(words: Iterable[UInt64], last: UInt64) -> UInt64:
-    key = kernel.HASH_KEY
+def _siphash(words: Iterable[UInt64], last: UInt64, key: UInt64) -> UInt64:
     first = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
     state = [np.full(len(last), key[index % 2] ^ np.uint64(first[index])) for index in range(4)]
     length = np.uint64((8 * _WORDS + 4) << 56)
@@ -104,6 +105,8 @@ class PairIndex:
     """Rows of the connection table by the hash of their endpoints."""
 
     def __init__(self) -> None:
+        self.key = kernel.HASH_KEY
+        """Of the hashes. It goes with the index where another process takes over."""
         self._runs: list[tuple[UInt64, Int32]] = []
 
     def find(self, pairs: UInt64) -> Int64:

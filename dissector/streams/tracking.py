@@ -154,7 +154,7 @@ class Tracker:
             (high[first], low[first], port[first])
             for high, low, port in (source_of(block), target_of(block))
         )
-        key, is_larger = hashes(source, target)
+        key, is_larger = hashes(source, target, self._current.key)
         row = self._current.find(key)
         self._restore(row[row >= 0])
         end = (is_larger[code] ^ turned).astype(np.int64)
@@ -471,7 +471,7 @@ def _alike(block: PacketBlock) -> tuple[Int64, Bools, Int64]:
             block.dst_high, block.dst_low, block.dst_port, kernel.HASH_KEY, code, turned, first,
         )  # fmt: skip
         return code, turned, first[:count]
-    key, is_larger = hashes(source_of(block), target_of(block))
+    key, is_larger = hashes(source_of(block), target_of(block), kernel.HASH_KEY)
     _, first, code = np.unique(key, return_index=True, return_inverse=True)
     order = np.argsort(first)
     place = np.empty(len(order), np.int64)

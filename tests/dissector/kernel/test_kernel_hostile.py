@@ -32,8 +32,8 @@ def body(columns: str, levels: str = "0", nodes: str = "[3, 0, 0, 0, -1, -1, -1,
     return (
         f"nodes = np.array({nodes}, np.int32)\n"
         "try:\n"
-        f"    loops.walk_bodies(Z(8, np.uint8), nodes, {columns}, {levels}, False, 4, 4, Z(1, np.int64),"
-        " Z(1, np.int64), Z(1, np.bool_), Z(1, np.int64), Z(0, np.int64))\n"
+        f"    loops.walk_bodies(Z(8, np.uint8), nodes, {columns}, {levels}, False, 4, 4,"
+        " Z(1, np.int64), Z(1, np.int64), Z(1, np.bool_), Z(1, np.int64), Z(0, np.int64))\n"
         "    print('accepted')\n"
         "except ValueError:\n"
         "    print('refused')\n"
