@@ -154,17 +154,21 @@ class Seeker:
 
     # Places
 
-    def seek(self, chains: Chains, index: Int64, stream: Int64) -> Int64:
+    def seek(self, chains: Chains, index: Int64, stream: Int64, other_waits: Bools) -> Int64:
         """Address of the first frame that is found in each of these streams of the chains, or -1.
 
         `stream`: of each one at `index`. What is found may decide the connection. Where nothing is
-        found, the stream's `boundary` moves on to what may still become something.
+        found, the stream's `boundary` moves on to what may still become something. `other_waits`:
+        the other end sent bytes that cannot be read yet.
         """
+        table, row = self._table, stream >> 1
+        undecided = table.protocol[row] == UNDECIDED
         found, pending = self._try(chains, index, stream, FIRST_PLACES)
-        rest = np.flatnonzero(found < 0)
+        rest = np.flatnonzero((found < 0) & ~self._is_answered_later(stream, undecided))
         found[rest], pending[rest] = self._try(chains, index[rest], stream[rest], EVERY_PLACE)
-        kafka = self._table.protocol[stream >> 1] == KAFKA
-        for each in np.flatnonzero(kafka).tolist():
+        # Correlation ids of requests that were just found recognise their responses.
+        later = (found < 0) & self._is_answered_later(stream, undecided)
+        for each in np.flatnonzero((table.protocol[row] == KAFKA) & ~later).tolist():
             until = int(found[each] if found[each] >= 0 else chains.end[index[each]])
             is_known = bool(found[each] >= 0)
             place, tried = self._scan(
@@ -172,8 +176,18 @@ class Seeker:
             )
             found[each] = place if place >= 0 else found[each]
             pending[each] = tried if pending[each] < 0 else min(tried, int(pending[each]))
-        self._move_on(chains, index, stream, np.flatnonzero(found < 0), pending)
+        # Requests that cannot be read yet may show that what is here are responses.
+        waits = other_waits & (table.protocol[row] == UNDECIDED)
+        pending[waits] = chains.address[chains.first[index[waits]]]
+        self._move_on(chains, index, stream, np.flatnonzero((found < 0) & ~later), pending)
         return found
+
+    def _is_answered_later(self, stream: Int64, undecided: Bools) -> Bools:
+        """Which streams are those of brokers whose connections were undecided, and are not now."""
+        row = stream >> 1
+        is_broker = self._table.client[row] == 1 - (stream & 1)
+        decided: Bools = undecided & (self._table.protocol[row] == KAFKA) & is_broker
+        return decided
 
     def places(self, chains: Chains, index: Int64, stream: Int64) -> Int64:
         """Every beginning of a segment, in one stream, that begins a frame by itself."""

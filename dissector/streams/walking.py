@@ -97,12 +97,14 @@ class Walk:
         self._noted = 0
         self._breaks: dict[int, int] = {}
         self._places: dict[int, Int64] = {}
+        self._other_waits = np.zeros(len(stream), np.bool_)
         judge.begin_block(stream)
 
     def run(self, finished: Bools, goes_on: Bools, other_waits: Bools) -> FrameBlock:
         """Find all frames. `finished`: streams in which nothing more comes. `goes_on`: those of
         which the frame at their boundary is whole, as far as its size is right. `other_waits`:
         those whose other end sent bytes that cannot be read yet."""
+        self._other_waits = other_waits
         self._leave_lost_heads()
         self._seeker.decide(self._chains, self._stream, finished)
         self._follow_decisions(self._stream)
@@ -249,7 +251,9 @@ class Walk:
         found = self._again(index)
         rest = np.flatnonzero(found < 0)
         if len(rest):
-            found[rest] = self._seeker.seek(self._chains, index[rest], stream[rest])
+            found[rest] = self._seeker.seek(
+                self._chains, index[rest], stream[rest], self._other_waits[index[rest]]
+            )
             self._follow_decisions(stream)
         some = np.flatnonzero(found >= 0)
         index, stream = index[some], stream[some]
