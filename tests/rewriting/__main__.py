@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.rewriting.cases import BLOCKS, Case, run
 
 
-def one(seed: int, blocks: str, name: str | None) -> Case:
-    """A case in a folder of its own."""
+def run_in_folder(seed: int, blocks: str, name: str | None) -> Case:
+    """Run a case in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
         return run(seed, Path(folder), blocks=blocks, name=name)
 
@@ -32,7 +32,7 @@ def main() -> int:
     os.nice(10)
     first = random.SystemRandom().getrandbits(40) if options.seed is None else options.seed
     seeds = range(first, first + options.cases)
-    work = partial(one, blocks=options.blocks, name=options.capture)
+    work = partial(run_in_folder, blocks=options.blocks, name=options.capture)
     wrong = exchanges = lost = false = 0
     with ProcessPoolExecutor(options.jobs) as pool:
         for case in pool.map(work, seeds):
