@@ -1,4 +1,15 @@
-"""`python -m tests.rewriting`: recordings, rewritten at random; exit status 1 where rows differ."""
+"""`python -m tests.rewriting`: recordings whose TCP layer is written anew at random.
+
+No byte of a stream is missing, so the rows must be those of the recording; exit status 1 where they
+differ.
+
+flows      the byte streams of a recording, read with dpkt
+network    segments, acknowledgements, disorder, fragments, tunnels: what a network may do to them
+cases      one random case: a recording, its options, the files, and what must come of them
+
+`test_rewriting_plain.py` checks the tool itself: it sends every byte, and a recording that is
+written anew without any change has the same rows.
+"""
 
 from __future__ import annotations
 
