@@ -219,9 +219,7 @@ class RecordRows:
         """
         self._turns += 1
         over = np.concatenate([turn.answered, turn.silent, turn.unanswered])
-        is_over = ints(turn.requests, "ordinal") == 0  # nothing will be answered
-        is_over[over] = True
-        ended = ints(turn.requests, "id")[is_over]
+        ended = ints(turn.requests, "id")[over]
         waiting, self._waiting = self._waiting, []
         crowded = self._crowded(waiting)
         if crowded:
