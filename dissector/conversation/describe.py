@@ -8,7 +8,7 @@ The columns of a description (n rows; null where the request does not say):
     run, acknowledged: int64, see `FrameBlock`
     end: int64, sequence number behind the last byte
     repeats: bool, see `matching.Requests`
-    in_flight: int64, known once the block's responses are matched
+    in_flight: int64, known once the request has its response
     known, decoded, is_token: bool, see `dialogue.Side`
     client_id, group_id, member_id, transactional_id: strings, in a dictionary
     acks, max_wait_ms, partition_count, record_count, record_bytes: int64

@@ -347,17 +347,24 @@ class Conversation:
         return key
 
     def _with_in_flight(self, table: pa.Table, new: int, answered: Int64, found: Heads) -> pa.Table:
-        """The table with `in_flight` of its new rows."""
+        """The table with `in_flight` of its rows, as far as responses are known."""
         connection, ordinal = _ints(table, "connection"), _ints(table, "ordinal")
-        # At their ends: a request that began in an earlier block may have begun before responses
-        # of which no more is known than that they came.
-        flying = matching.in_flight(
-            connection[new:], ordinal[new:], _ints(table, "end_time")[new:],
-            found.connection, ordinal[answered], found.time, self._connections.answered,
-        )  # fmt: skip
-        np.maximum.at(self._connections.answered, found.connection, ordinal[answered])
+        end_time, answered_before = _ints(table, "end_time"), self._connections.answered
+
+        def flying(rows: slice, before: Int64) -> Int64:
+            # At their ends: a request that began in an earlier block may have begun before
+            # responses of which no more is known than that they came.
+            return matching.in_flight(
+                connection[rows], ordinal[rows], end_time[rows],
+                found.connection, ordinal[answered], found.time, before,
+            )  # fmt: skip
+
         column = _ints(table, "in_flight").copy()
-        column[new:] = flying
+        column[new:] = flying(slice(new, None), answered_before)
+        # Responses may be recognised later than requests that came after them.
+        recognised = flying(slice(new), np.zeros_like(answered_before))
+        column[:new] = np.minimum(column[:new], recognised)
+        np.maximum.at(self._connections.answered, found.connection, ordinal[answered])
         where = table.schema.get_field_index("in_flight")
         return table.set_column(where, "in_flight", pa.array(column))
 
