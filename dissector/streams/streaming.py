@@ -194,8 +194,11 @@ class Streams:
         finished = give_up | self._ended(who, waits)
         frames, left = self._framer.walk(block.data, who, ready, finished, waits, complaints)
         self._named.note(block.data, who, ready)
-        encrypted = (streams.flat("sync")[who] == PASSED_ON)[left.stream]
+        is_passed_on = streams.flat("sync")[who] == PASSED_ON
+        passed_on, encrypted = who[is_passed_on], is_passed_on[left.stream]
         self._decrypt(block, who, left[encrypted], last)
+        # Nothing of it is held, so that what is sent again is compared with the position alone.
+        streams.flat("boundary")[passed_on] = streams.flat("expected")[passed_on]
         if last:
             complaints.problems += self.not_kafka(self.connections.in_use)
         self._framer.hold(block.data, who, left[~encrypted] + ordered.waiting)
