@@ -17,6 +17,7 @@ import numpy as np
 
 from dissector.packets.block import PAD, Bytes, Int64
 from dissector.problems import Problem
+from dissector.streams.complaints import Complaints
 from dissector.streams.framer import Framer
 from dissector.streams.frames import FrameBlock
 from dissector.streams.judging import Judge
@@ -33,7 +34,6 @@ from dissector.streams.table import (
     ConnectionTable,
     StreamTable,
 )
-from dissector.streams.walking import Complaints
 from dissector.streams.weighing import Evidence
 from dissector.tls import Facts, KeyLog, Plain, Session
 
@@ -208,7 +208,8 @@ class Decrypting:
         finished |= last | self._table.opaque[who >> 1]
         pending = np.array(sorted(self._undecided.intersection(rows.tolist())), np.int64)
         self._table.protocol[pending] = UNDECIDED
-        complaints = Complaints(self._table, now)
+        complaints = Complaints(self._table, streams)
+        complaints.look_at(who, every)
         complaints.problems += problems
         complaints.add_memory(*crowded)
         frames, left = self._framer.walk(
@@ -238,6 +239,7 @@ class Decrypting:
                 streams.flat("framed")[stream] = plain.at if plain.follows else FIRST_TIME
                 streams.flat("begun")[stream] = True
             streams.flat("expected")[stream] = plain.at + len(plain.data)
+            streams.flat("read_time")[stream] = plain.arrival[0]
 
     def _follow_decisions(self, rows: Int64) -> None:
         """What is still undecided is TLS, as far as anybody knows; what is not Kafka is left."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from dissector.packets.block import Bytes, Int64
+from dissector.streams.complaints import Complaints
 from dissector.streams.frames import FrameBlock
 from dissector.streams.framing import Chains
 from dissector.streams.holding import Holding
@@ -27,7 +28,7 @@ from dissector.streams.table import (
     ConnectionTable,
     StreamTable,
 )
-from dissector.streams.walking import Complaints, Walk
+from dissector.streams.walking import Walk
 
 
 class Framer:

@@ -51,15 +51,16 @@ class NamedPorts:
         for first, client in zip(index[wanted].tolist(), row[wanted].tolist(), strict=True):
             self._first[client] = _joined(data, ready, first)
 
-    def problems(self, rows: Int64, now: int, explained: Container[int]) -> list[Problem]:
-        """A problem for each of these connections that carries something else than Kafka.
+    def problems(self, rows: Int64, explained: Container[int]) -> list[Problem]:
+        """A problem for each of these connections that carries something else than Kafka, with the
+        time of its last packet.
 
         `explained`: connections that have another problem which says why.
         """
         table = self._table
         has_payload = table.bytes[rows].any(1)
         rows = rows[has_payload & self._is_named(rows) & (table.protocol[rows] != KAFKA)]
-        return [self._problem(row, now) for row in rows.tolist() if row not in explained]
+        return [self._problem(row) for row in rows.tolist() if row not in explained]
 
     def forget(self, rows: Int64) -> None:
         """Let go of these connections."""
@@ -72,7 +73,7 @@ class NamedPorts:
         either: Bools = named[:, 0] | named[:, 1]
         return either
 
-    def _problem(self, row: int, now: int) -> Problem:
+    def _problem(self, row: int) -> Problem:
         table = self._table
         size = int(table.bytes[row].sum())
         stage, kind = "streams", "not_kafka"
@@ -82,7 +83,8 @@ class NamedPorts:
             why = "it is TLS, and there is no key log to decrypt it with"
         ports = [port for port in table.port[row].tolist() if port in self._ports]
         detail = f"a connection to port {ports[0]}: {why}"
-        return Problem(stage, kind, detail, time=now, connection_id=row, offset=0, bytes=size)
+        time = int(table.last_time[row])
+        return Problem(stage, kind, detail, time=time, connection_id=row, offset=0, bytes=size)
 
     def _why(self, row: int) -> str:
         client = int(self._table.client[row])

@@ -48,16 +48,19 @@ class Gaps:
     """Stream, not local."""
     at: Int64
     length: Int64
+    time: Int64
+    """ns; arrival of what shows it: a segment behind the gap, or the segment itself."""
 
     def __add__(self, other: Gaps) -> Gaps:
         return Gaps(
             np.concatenate([self.stream, other.stream]),
             np.concatenate([self.at, other.at]),
             np.concatenate([self.length, other.length]),
+            np.concatenate([self.time, other.time]),
         )
 
 
-NO_GAPS = Gaps(*(np.zeros(0, np.int64) for _ in range(3)))
+NO_GAPS = Gaps(*(np.zeros(0, np.int64) for _ in range(4)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ class Reassembler:
         kept, gap, open_holes, astray = self._holes(block, assignment, kept, gap, now, give_up)
         free = _before_first(kept.stream, open_holes)
         over = np.flatnonzero((gap > 0) & free)
-        lost = Gaps(who[kept.stream[over]], kept.at[over] - gap[over], gap[over])
+        lost = Gaps(who[kept.stream[over]], kept.at[over] - gap[over], gap[over], kept.time[over])
         np.add.at(self._table.lost.reshape(-1), lost.stream, lost.length)
         if free.all():
             return Ordered(self._read(who, kept), NO_SEGMENTS, lost, stray + astray)
@@ -127,7 +130,7 @@ class Reassembler:
         stray = NO_GAPS
         if beyond.any():
             length = block.length[packet[beyond]].astype(np.int64)
-            stray = Gaps(who[stream[beyond]], at[beyond], length)
+            stray = Gaps(who[stream[beyond]], at[beyond], length, block.time[packet[beyond]])
             packet, stream, at = packet[~beyond], stream[~beyond], at[~beyond]
         if len(held):
             stream, at = np.concatenate([held.stream, stream]), np.concatenate([held.at, at])
@@ -317,7 +320,7 @@ class Reassembler:
 
 
 def _as_gaps(who: Int64, segments: Segments) -> Gaps:
-    return Gaps(who[segments.stream], segments.at, segments.span)
+    return Gaps(who[segments.stream], segments.at, segments.span, segments.time)
 
 
 def _before_first(stream: Int64, marked: Bools) -> Bools:

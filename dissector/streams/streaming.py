@@ -20,6 +20,7 @@ import numpy as np
 
 from dissector.packets.block import Int64, PacketBlock
 from dissector.problems import Problem
+from dissector.streams.complaints import Complaints
 from dissector.streams.decrypting import Decrypting
 from dissector.streams.framer import Framer
 from dissector.streams.frames import FrameBlock
@@ -43,7 +44,6 @@ from dissector.streams.table import (
     StreamTable,
 )
 from dissector.streams.tracking import Tracker
-from dissector.streams.walking import Complaints
 from dissector.streams.weighing import DECISION, Evidence
 from dissector.tls import Facts, KeyLog
 
@@ -166,7 +166,7 @@ class Streams:
 
     def not_kafka(self, rows: Int64) -> list[Problem]:
         """A problem for each of these connections that goes to a named port and is not Kafka."""
-        return self._named.problems(rows, self._now, self._decrypting.reported)
+        return self._named.problems(rows, self._decrypting.reported)
 
     def finish(self) -> FrameBlock:
         """What is left at the end of the capture: holes are given up, cut frames given out."""
@@ -174,7 +174,7 @@ class Streams:
 
     def _feed(self, block: PacketBlock, *, last: bool) -> FrameBlock:
         streams, held = self._streams, self._framer.holding.segments
-        complaints = Complaints(self.connections, self._now)
+        complaints = Complaints(self.connections, self._streams)
         assignment = self._tracker.assign(block, np.unique(held.stream >> 1))
         if self.round_trips is not None:
             self.round_trips.feed(block, assignment)
@@ -185,6 +185,7 @@ class Streams:
         self._seeker.tell_sides(assignment.rows)
         local = replace(held, stream=np.searchsorted(who, held.stream))
         ordered = self._reassembler.feed(block, assignment, local, self._now, give_up)
+        complaints.look_at(who, ordered.ready)
         self._complain(complaints, ordered)
         if last:
             self._complain_of_cuts(complaints)
@@ -245,11 +246,13 @@ class Streams:
             ("lost_bytes", "the capture misses bytes", ordered.lost),
             ("stray", "bytes cannot be of this connection", ordered.stray),
         ):
-            for stream, at, length in zip(
-                gaps.stream.tolist(), gaps.at.tolist(), gaps.length.tolist(), strict=True
+            for stream, at, length, time in zip(
+                gaps.stream.tolist(), gaps.at.tolist(), gaps.length.tolist(), gaps.time.tolist(),
+                strict=True,
             ):
                 # A position before the stream's first byte is damage, and no place in it.
-                complaints.add("streams", kind, detail, stream, at if at >= 0 else None, length)
+                offset = at if at >= 0 else None
+                complaints.add("streams", kind, detail, stream, offset, length, time=time)
 
     def _complain_of_skipped(self, complaints: Complaints, who: Int64) -> None:
         """Report what Kafka connections carried before they were decided, where no frame was found
@@ -268,5 +271,5 @@ class Streams:
         for stream in np.flatnonzero(cut).tolist():
             complaints.add(
                 "streams", "cut_packets", "the capture holds only the beginning of packets",
-                stream, 0, int(cut[stream]),
+                stream, 0, int(cut[stream]), time=int(self.connections.last_time[stream >> 1]),
             )  # fmt: skip

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from dissector.packets.block import Int64
-from dissector.problems import Problem
 from dissector.streams.bytespace import ranges
+from dissector.streams.complaints import Complaints
 from dissector.streams.frames import FrameBlock
 from dissector.streams.framing import BAD, FAR, LOST, WHOLE, Chains, Found
 from dissector.streams.judging import RESERVED, Judge
@@ -37,44 +37,6 @@ _HEADERS = 4, 8
 """Bytes of the smallest header of a response and of a request: correlation id; API and version."""
 MANY = 3
 """Times that the chain of a stream has to be sought before all places are judged at once."""
-
-
-class Complaints:
-    """Collects the problems of a block."""
-
-    def __init__(self, table: ConnectionTable, now: int) -> None:
-        self.problems: list[Problem] = []
-        self._table = table
-        self._now = now
-
-    def add(
-        self, stage: str, kind: str, detail: str, stream: int, offset: int | None, size: int
-    ) -> None:
-        """`detail` gets the sender appended; `offset` is a position in the stream."""
-        row = stream >> 1
-        client = int(self._table.client[row])
-        sender = ("broker", "client")[client == stream & 1] if client >= 0 else "one end"
-        self.problems.append(
-            Problem(
-                stage, kind, f"{detail}, in what the {sender} sent", time=self._now,
-                connection_id=row, offset=offset, bytes=size,
-            )
-        )  # fmt: skip
-
-    def add_skipped(self, stream: int, offset: int, size: int) -> None:
-        """Report bytes in which no frame was found."""
-        self.add(
-            "frames", "resync", "no frame could be recognised among bytes", stream, offset, size
-        )
-
-    def add_memory(self, streams: Int64, offsets: Int64, sizes: Int64) -> None:
-        """These streams, from these positions on, do not wait any longer."""
-        for stream, at, size in zip(
-            streams.tolist(), offsets.tolist(), sizes.tolist(), strict=True
-        ):
-            self.add(
-                "streams", "memory", "memory did not suffice to wait any longer", stream, at, size
-            )
 
 
 class Walk:
