@@ -231,6 +231,10 @@ class RecordRows:
             for each in _read(turn, carried, self._names, problems):
                 yield from self._complete(turn, each, ended)
 
+    def skip(self) -> None:
+        """Count a turn that has no messages, so that ranks are those of other processes."""
+        self._turns += 1
+
     def _complete(
         self, turn: Turn, read: _Read, ended: Int64
     ) -> Iterator[tuple[pa.RecordBatch, Rank]]:

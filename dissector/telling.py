@@ -135,6 +135,12 @@ class Telling:
 
     def rows_of(self, turn: Turn, problems: list[Problem]) -> Iterator[Rows]:
         """The rows of one of these turns, with what could not be read of it so far."""
+        if turn.is_empty:
+            if self._records is not None:
+                self._records.skip()
+            if "problems" in self._wanted:
+                yield Rows("problems", rows.problems(problems))
+            return
         names, wanted = self.names, self._wanted
         if "exchanges" in wanted:
             batch = rows.exchanges(turn, names, self.connections, self._captures)

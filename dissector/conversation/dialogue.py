@@ -150,6 +150,12 @@ class Turn:
     crowded: int = 0
     """How many of the unanswered and the orphans were given out because memory is needed."""
 
+    @property
+    def is_empty(self) -> bool:
+        """No request came, and no exchange ended."""
+        ended = (self.answered, self.silent, self.unanswered, self.orphans)
+        return self.new == len(self.requests) and not any(map(len, ended))
+
     def orphan_frame(self, index: int) -> bytes:
         """The bytes of an orphan."""
         return self.response.frame_of(self.orphans, index)
