@@ -153,8 +153,8 @@ class Turn:
     @property
     def is_empty(self) -> bool:
         """No request came, and no exchange ended."""
-        ended = (self.answered, self.silent, self.unanswered, self.orphans)
-        return self.new == len(self.requests) and not any(map(len, ended))
+        ended = len(self.answered) + len(self.silent) + len(self.unanswered) + len(self.orphans)
+        return ended == 0 and self.new == len(self.requests)
 
     def orphan_frame(self, index: int) -> bytes:
         """The bytes of an orphan."""

@@ -247,7 +247,10 @@ class Streams:
             ("stray", "bytes cannot be of this connection", ordered.stray),
         ):
             for stream, at, length, time in zip(
-                gaps.stream.tolist(), gaps.at.tolist(), gaps.length.tolist(), gaps.time.tolist(),
+                gaps.stream.tolist(),
+                gaps.at.tolist(),
+                gaps.length.tolist(),
+                gaps.time.tolist(),
                 strict=True,
             ):
                 # A position before the stream's first byte is damage, and no place in it.

@@ -1,0 +1,74 @@
+"""Tables do not depend on how much of a capture is read at once.
+
+Rows are compared without their order: those of a block are in order of time, and an exchange whose
+end is in a later block comes later. `SLOW=1` reads every recording in blocks of every size, which
+takes 20 minutes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from functools import cache
+
+import pyarrow as pa
+import pytest
+
+from dissector.packets import open_packets
+from dissector.pipeline import Pipeline
+from dissector.tables import TABLES
+from tests.robustness.robustness_damage import CAPTURES, recording, recordings
+
+PACKET = 40
+"""Bytes of a block of one packet: with its header in the file, each packet takes more."""
+SMALL, LARGE, DEFAULT = 3_000, 64 << 10, 32 << 20
+MOST_BYTES = {PACKET: 26_000, SMALL: 60_000, LARGE: 1 << 30}
+"""Size of the recordings that are read in these blocks. Larger ones take too long."""
+DAMAGED = ("cut-snaplen", "net-loss", "tls-secrets")
+"""Parts of the names of larger recordings that are read in small blocks."""
+
+
+def cases() -> list[tuple[str, int]]:
+    """Names of recordings, and the bytes of a block."""
+    sizes = {path.name: len(recording(path).data) for path in recordings()}
+    return [
+        (name, block_bytes)
+        for name, size in sizes.items()
+        for block_bytes, most in MOST_BYTES.items()
+        if os.environ.get("SLOW")
+        or size <= most
+        or (block_bytes == SMALL and any(part in name for part in DAMAGED))
+    ]
+
+
+def tables(name: str, block_bytes: int) -> dict[str, pa.Table]:
+    """All tables of a recording, read in blocks of this size."""
+    return Pipeline(open_packets([CAPTURES / name], block_bytes=block_bytes), []).tables(
+        list(TABLES)
+    )
+
+
+@cache
+def expected(name: str) -> dict[str, pa.Table]:
+    return tables(name, DEFAULT)
+
+
+def rows(table: pa.Table) -> Counter[str]:
+    return Counter(map(repr, table.to_pylist()))
+
+
+@pytest.mark.parametrize(("name", "block_bytes"), cases())
+def test_blocks_of_any_size_give_the_same_rows(name: str, block_bytes: int) -> None:
+    found = tables(name, block_bytes)
+    for table, whole in expected(name).items():
+        if not whole.equals(found[table]):
+            one, other = rows(whole), rows(found[table])
+            assert (table, one - other, other - one) == (table, Counter(), Counter())
+
+
+def test_a_block_may_have_one_packet() -> None:
+    source = open_packets([CAPTURES / "kafka-4-net-loss.pcap.zst"], block_bytes=PACKET)
+    counts = []
+    while (block := source.read(0)) is not None:
+        counts.append(block.packets_seen)
+    assert set(counts) == {1}
