@@ -96,11 +96,15 @@ class Reassembler:
         who = assignment.streams
         self._placer.place(block, assignment)
         every, arrival, stray = self._arrived(block, assignment, held)
+        late = self._late(who, every)
         self._placer.begin(who, every, give_up, now)
-        every, arrival, late = self._sorted(who, every, arrival)
+        fresh = arrival >= len(held)
+        every, arrival, late = self._without_old(who, every, arrival, late, fresh)
+        every, arrival, late, is_sorted = self._sorted(who, every, arrival, late)
         every = self._announced(who, every)
-        every, arrival, late = self._settled(who, every, arrival, late, len(held))
-        kept, gap = self._trimmed(who, every, arrival >= len(held), late)
+        if not is_sorted:
+            every, arrival, late = self._settled(who, every, arrival, late, len(held))
+        kept, gap = self._trimmed(who, every, arrival >= len(held), arrival, late)
         kept, gap, open_holes, astray = self._holes(block, assignment, kept, gap, now, give_up)
         free = _before_first(kept.stream, open_holes)
         over = np.flatnonzero((gap > 0) & free)
@@ -163,18 +167,43 @@ class Reassembler:
         least = np.where(streams.flat("begun")[who], 0, -(1 << 40))
         return every.at - base[every.stream], least[every.stream]
 
+    def _late(self, who: Int64, every: Segments) -> Bools:
+        """Which segments begin before one that arrived earlier; by stream and arrival."""
+        streams = self._streams
+        highest, expected = streams.flat("highest"), streams.flat("expected")[who]
+
+        def near(position: Int64, local: Int64) -> Int64:
+            behind: Int64 = np.maximum(position, expected[local] - (1 << 40)) - expected[local]
+            return np.minimum(behind, (1 << 40) - 1)
+
+        local = every.stream
+        at = near(every.at, local)
+        late: Bools = at < running_maximum(local, at, near(highest[who][local], local))
+        np.maximum.at(highest, who[local], every.at)
+        return late
+
+    def _without_old(
+        self, who: Int64, every: Segments, arrival: Int64, late: Bools, fresh: Bools
+    ) -> tuple[Segments, Int64, Bools]:
+        """Without the bytes that earlier blocks brought and that are not held any more."""
+        inside, least = self._inside(who, every)
+        front = np.maximum(least - inside, 0)
+        if not front.any():
+            return every, arrival, late
+        old = front >= every.span
+        np.add.at(self._table.retransmitted.reshape(-1), who[every.stream[old & fresh]], 1)
+        rest = every[~old].trimmed(front[~old], (every.span - front)[~old])
+        return rest, arrival[~old], late[~old]
+
     def _sorted(
-        self, who: Int64, every: Segments, arrival: Int64
-    ) -> tuple[Segments, Int64, Bools | None]:
-        """By stream, position and arrival; and which came after one that follows them."""
+        self, who: Int64, every: Segments, arrival: Int64, late: Bools
+    ) -> tuple[Segments, Int64, Bools, bool]:
+        """By stream, position and arrival; and whether they were so before."""
         lifted = self._inside(who, every)[0] + (every.stream << 41)
         if not (lifted[1:] < lifted[:-1]).any():
-            return every, arrival, None
+            return every, arrival, late, True
         order = np.argsort(lifted, kind="stable")
-        every, arrival = every[order], arrival[order]
-        earlier = running_maximum(every.stream[::-1].max(initial=0) - every.stream[::-1],
-                                  -arrival[::-1], -(1 << 40))[::-1]  # fmt: skip
-        return every, arrival, -earlier < arrival
+        return every[order], arrival[order], late[order], False
 
     def _announced(self, who: Int64, every: Segments) -> Segments:
         """Bytes that a packet was said to have, and that are not there, end where others begin.
@@ -195,11 +224,9 @@ class Reassembler:
         return replace(every, span=span)
 
     def _settled(
-        self, who: Int64, every: Segments, arrival: Int64, late: Bools | None, held: int
-    ) -> tuple[Segments, Int64, Bools | None]:
+        self, who: Int64, every: Segments, arrival: Int64, late: Bools, held: int
+    ) -> tuple[Segments, Int64, Bools]:
         """Where a segment overlaps one that stands before it and came later, it keeps its bytes."""
-        if late is None:
-            return every, arrival, late
         inside, least = self._inside(who, every)
         overlaps = inside < running_maximum(every.stream, inside + every.span, least)
         overtaken = overlaps & (arrival < running_maximum(every.stream, arrival, -1))
@@ -226,17 +253,21 @@ class Reassembler:
         return merged[order], arrival[index][order], late[index][order]
 
     def _trimmed(
-        self, who: Int64, every: Segments, fresh: Bools, late: Bools | None
+        self, who: Int64, every: Segments, fresh: Bools, arrival: Int64, late: Bools
     ) -> tuple[Segments, Int64]:
-        """Without what is already there; and the bytes that are missing before each segment."""
+        """Without what is already there; and the bytes that are missing before each segment.
+
+        Segments of one packet have the same `arrival`.
+        """
         inside, least = self._inside(who, every)
         reach = running_maximum(every.stream, inside + every.span, least)
         covered = np.maximum(reach - inside, 0)
         new = covered < every.span
-        if late is not None:
-            np.add.at(
-                self._table.out_of_order.reshape(-1), who[every.stream[late & new & fresh]], 1
-            )
+        out_of_order = np.flatnonzero(late & new & fresh)
+        if len(out_of_order):
+            first = np.unique(arrival[out_of_order], return_index=True)[1]
+            stream = who[every.stream[out_of_order[first]]]
+            np.add.at(self._table.out_of_order.reshape(-1), stream, 1)
         if covered.any():
             again = every.stream[~new & fresh]
             np.add.at(self._table.retransmitted.reshape(-1), who[again], 1)
@@ -282,7 +313,9 @@ class Reassembler:
             cluster = np.cumsum((gap > 0) | np.append(True, np.diff(kept.stream) != 0))
             taken = np.isin(cluster, cluster[hole[astray]])
             rest = kept[~taken]
-            gap = self._trimmed(who, rest, np.zeros(len(rest), np.bool_), None)[1]
+            none = np.zeros(len(rest), np.bool_)
+            gap = self._trimmed(who, rest, none, np.zeros(len(rest), np.int64), none)[1]
+            streams.flat("highest")[stream[astray]] = streams.flat("expected")[stream[astray]]
             rest, gap, open_holes, more = self._holes(block, assignment, rest, gap, now, give_up)
             return rest, gap, open_holes, _as_gaps(who, kept[taken]) + more
         open_holes = not_begun

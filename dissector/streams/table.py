@@ -199,6 +199,8 @@ class StreamTable(_ByEnd):
     """`expected` is set."""
     expected: Int64 = _column(np.int64, 2)
     """Position of the next byte: everything before it has come, or was given up."""
+    highest: Int64 = _column(np.int64, 2, FIRST_TIME)
+    """Highest position at which a segment began."""
     read_time: Int64 = _column(np.int64, 2, FIRST_TIME)
     """ns; when the byte before `expected` could be read."""
     acknowledged: Int64 = _column(np.int64, 2, FIRST_TIME)
