@@ -49,7 +49,8 @@ RESPONSE_WAIT = 5 * 10**9
 
 SILENT_WAIT = 10**9
 """ns of capture time that a request which wants no response (acks=0) is kept, should one come all
-the same: Kafka sends none, other brokers do."""
+the same: Kafka sends none, other brokers do. Brokers respond in order, so that the time begins when
+earlier requests of the connection have their responses."""
 
 CUT = "…"
 """Behind a client id of which the capture has the beginning only."""
@@ -169,14 +170,17 @@ class _PerConnection:
     """Requests that want a response."""
     answered: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
     """Ordinal of the latest one that was answered; the first is 1."""
+    heard: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    """ns; when the latest response that found its request had come."""
 
     def forget(self, connections: Int64) -> None:
-        self.sent[connections] = self.answered[connections] = 0
+        self.sent[connections] = self.answered[connections] = self.heard[connections] = 0
 
     def grow(self, count: int) -> None:
         missing = np.zeros(max(count - len(self.sent), 0), np.int64)
         self.sent = np.concatenate([self.sent, missing])
         self.answered = np.concatenate([self.answered, missing])
+        self.heard = np.concatenate([self.heard, missing])
 
 
 class Conversation:
@@ -244,6 +248,7 @@ class Conversation:
         is_late = (responses.time < now - RESPONSE_WAIT) | last
         answered, other = self._match(table, responses, is_late)
         found = responses[other]
+        np.maximum.at(self._connections.heard, found.connection, found.end_time)
         table = self._with_in_flight(table, new, answered, found)
         unmatched = np.ones(len(responses), np.bool_)
         unmatched[other] = False
@@ -251,7 +256,7 @@ class Conversation:
         left = np.setdiff1d(np.arange(len(table)), answered, assume_unique=True)
         silent = _ints(table, "ordinal")[left] == 0
         gone = ended[_ints(table, "connection")[left]] & (end_time[left] < now - RESPONSE_WAIT)
-        gone |= silent & (end_time[left] < now - SILENT_WAIT)
+        gone |= self._are_settled(table, left, silent, now)
         patient = np.isin(_ints(table, "api_key")[left], PATIENT_APIS)
         wait = np.where(patient, REQUEST_WAIT, self._request_wait)
         gone |= (end_time[left] < now - wait) | last
@@ -393,6 +398,18 @@ class Conversation:
             known,
             is_token,
         )
+
+    def _are_settled(
+        self, table: pa.Table, left: Int64, silent: NDArray[np.bool_], now: int
+    ) -> NDArray[np.bool_]:
+        """Which of these requests, in order, want no response and will not get one."""
+        connection = _ints(table, "connection")[left]
+        waits = np.flatnonzero(~silent)
+        earliest = np.full(len(self._connections.heard), len(left))
+        earliest[connection[waits[::-1]]] = waits[::-1]  # the last assignment stays
+        is_next = np.arange(len(left)) < earliest[connection]
+        since = np.maximum(_ints(table, "end_time")[left], self._connections.heard[connection])
+        return silent & is_next & (since < now - SILENT_WAIT)
 
     def _crowded(self, table: pa.Table, waiting: Int64, time: Int64) -> Int64:
         """Which of these requests, the oldest, may not wait because memory is needed."""
