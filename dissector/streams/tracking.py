@@ -454,10 +454,10 @@ class Tracker:
         plain = block.flags & (SYN | ACK | RST) == ACK
         some = np.flatnonzero(plain & waits[row] & (assignment.local & 1 == client[row]))
         some = some[block.seq[some] == first[row[some]]]
-        trip = np.full(len(rows), LAST_TIME)
-        np.minimum.at(trip, row[some], block.time[some] - table.syn_time[rows[row[some]]])
-        ended = np.flatnonzero((trip != LAST_TIME) & (trip >= 0))
-        table.handshake[rows[ended]] = trip[ended]
+        trip = block.time[some] - table.syn_time[rows[row[some]]]
+        some, trip = some[trip >= 0], trip[trip >= 0]
+        ended, first_one = np.unique(row[some], return_index=True)
+        table.handshake[rows[ended]] = trip[first_one]
 
 
 def _alike(block: PacketBlock) -> tuple[Int64, Bools, Int64]:
