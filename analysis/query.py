@@ -107,8 +107,13 @@ def _below(line: str, carets: str) -> str:
     DuckDB counts cells of a terminal, of which a control character has none.
     """
     column = len(carets) - len(carets.lstrip())
-    before = max(n for n in range(len(line) + 1) if cell_len(line[:n]) <= column)
+    before = max(n for n in range(len(line) + 1) if _cells(line[:n]) <= column)
     return " " * cell_len(printable(line[:before])) + carets.strip()
+
+
+def _cells(text: str) -> int:
+    """Cells of a terminal as DuckDB counts them. Versions of rich differ in control characters."""
+    return cell_len("".join(filter(str.isprintable, text)))
 
 
 def _writable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
