@@ -21,7 +21,7 @@ from dissector.packets.block import PacketBlock, PacketSource
 from dissector.problems import Problem
 from dissector.protocol import catalog
 from dissector.protocol.evidence import evidence
-from dissector.protocol.message import refusal
+from dissector.protocol.message import body_end, refusal
 from dissector.streams import Streams
 from dissector.streams.frames import FrameBlock
 from dissector.streams.table import OPEN
@@ -71,6 +71,7 @@ class Reading:
             ports=ports,
             newest={key: catalog.versions(key)[-1] for key in catalog.apis()},
             evidence=evidence,
+            body_end=body_end,
             memory=memory,
             keys=self._keys,
             named=named,

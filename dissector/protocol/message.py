@@ -20,11 +20,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from dissector.errors import TooManyElements
 from dissector.protocol.catalog import api_name, layout
 from dissector.protocol.decode import decode, decode_fields
 from dissector.protocol.explain import Explanation, Walk
 from dissector.protocol.notation import Direction, Field, Layout
 from dissector.protocol.surplus import is_accepted
+from dissector.protocol.wire import Prefix
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -75,7 +77,7 @@ def decode_response(frame: Buffer, api_key: int, api_version: int) -> Message:
     """
     data = bytes(frame)
     walk = Walk(data)
-    found = _response_header(walk, api_key, api_version)
+    found = response_header(walk, api_key, api_version)
     return _message(found, walk, data)
 
 
@@ -88,7 +90,7 @@ def explain_request(frame: Buffer) -> Explanation:
 def explain_response(frame: Buffer, api_key: int, api_version: int) -> Explanation:
     """Every field of a response, the header's first. Never raises."""
     walk = Walk(bytes(frame))
-    return walk.explanation(lambda: _body(walk, _response_header(walk, api_key, api_version)))
+    return walk.explanation(lambda: _body(walk, response_header(walk, api_key, api_version)))
 
 
 def refusal(frame: Buffer) -> str:
@@ -129,7 +131,7 @@ def client_id(walk: Walk) -> None:
     walk.fields((_CLIENT_ID,), False, _PREFIX)
 
 
-def _response_header(walk: Walk, api_key: int, api_version: int) -> Layout:
+def response_header(walk: Walk, api_key: int, api_version: int) -> Layout:
     """Read the header of a response; the layout of its body."""
     if api_key == API_VERSIONS and is_fallback(walk.data):
         api_version = 0
@@ -138,6 +140,21 @@ def _response_header(walk: Walk, api_key: int, api_version: int) -> Layout:
     if found.header_version >= 1:
         walk.tags({}, _PREFIX)
     return found
+
+
+def body_end(data: bytes, size: int, request: tuple[int, int] | None = None) -> int:
+    """Where the body of a message of `size` bytes ends, which begins with `data`.
+
+    `request`: of a response, the API key and version of its request. Returns `size` where more
+    bytes are needed to know. Raises UnknownVersion, or DecodeError where no message begins so.
+    """
+    walk = Walk(Prefix(data, size))
+    try:
+        found = request_header(walk) if request is None else response_header(walk, *request)
+        walk.fields(found.fields, found.flexible)
+    except (IndexError, TooManyElements):
+        return size
+    return walk.at
 
 
 def _body(walk: Walk, found: Layout) -> None:

@@ -8,18 +8,21 @@ segments     stretches of streams, as arrays
 placing      from sequence numbers to positions; where streams begin
 reassembly   segments in order, each byte once
 holding      what is carried from block to block
-judging      how much a place looks like the beginning of a frame
+judging      evidence in the headers of messages, in bits
 weighing     how certain a request is, by its body and its surroundings
-seeking      what a connection carries, and where frames begin
+bodies       whether a message can have the size that it announces
+seeking      which protocol a connection carries, and which end is the client
 named_ports  connections to a port that the user named, and that are not Kafka
-proxied      what a proxy says before the first frame
+proxied      headers of proxies before the first message
 framing      chains of sizes
+resync       the search for messages where a chain of sizes cannot be trusted
 walking      from chains to frames
-framer       from segments in order to frames, and what is held in between
-decrypting   what TLS connections carry, framed alike
-bytespace    bytes in pieces, read as if in one row
-frames       what comes out
-streaming    all of it, block by block
+framer       from segments in order to frames, and the bytes that wait in between
+decrypting   the content of TLS connections, framed alike
+bytespace    bytes in pieces, read as if contiguous
+frames       the frames, as arrays
+complaints   the problems of a block
+streaming    the driver of this package, block by block
 """
 
 from dissector.streams.streaming import Streams

@@ -17,6 +17,7 @@ import numpy as np
 
 from dissector.packets.block import PAD, Bytes, Int64
 from dissector.problems import Problem
+from dissector.streams.bodies import BodyCheck, BodyEnd
 from dissector.streams.complaints import Complaints
 from dissector.streams.framer import Framer
 from dissector.streams.frames import FrameBlock
@@ -43,7 +44,8 @@ class Decrypting:
 
     def __init__(
         self, table: ConnectionTable, ports: Collection[int], newest: Mapping[int, int],
-        evidence: Evidence, brokers: set[tuple[int, int, int]], keys: KeyLog, budget: int,
+        evidence: Evidence, body_end: BodyEnd, brokers: set[tuple[int, int, int]], keys: KeyLog,
+        budget: int,
     ) -> None:  # fmt: skip
         """`brokers`: shared with what is not encrypted. `keys` may grow. `budget`: bytes that may
         wait, encrypted or not."""
@@ -55,7 +57,8 @@ class Decrypting:
         judge.brokers = brokers
         seeker = Seeker(table, self._streams, judge, evidence)
         self._seeker = seeker
-        self._framer = Framer(table, self._streams, judge, seeker)
+        self._bodies = BodyCheck(table, body_end)
+        self._framer = Framer(table, self._streams, judge, seeker, self._bodies)
         self._budget = budget
         self._waiting = 0  # encrypted bytes
         self._sessions: dict[int, Session] = {}
@@ -84,6 +87,7 @@ class Decrypting:
             self.reported.discard(row)
         self._streams.forget(rows)
         self._seeker.forget(rows)
+        self._bodies.log.forget(rows)
 
     def take_left(self) -> list[int]:
         """The connections of which nothing more will be decrypted, since this was asked last."""
@@ -231,7 +235,7 @@ class Decrypting:
         for stream, plain in said:
             is_new = not streams.flat("begun")[stream]
             if is_new or not plain.follows:
-                for name in ("boundary", "sought", "scanned"):
+                for name in ("boundary", "sought"):
                     streams.flat(name)[stream] = plain.at
                 streams.flat("sync")[stream] = SEEKING
                 streams.flat("at_head")[stream] = is_new and plain.follows

@@ -48,6 +48,8 @@ class Found:
     @classmethod
     def joined(cls, parts: Sequence[Found]) -> Found:
         """All of them, in order of address."""
+        if len(parts) == 1 and (np.diff(parts[0].start) > 0).all():
+            return parts[0]
         none = [np.zeros(0, np.int64)]
         start = np.concatenate([each.start for each in parts] or none)
         order = np.argsort(start, kind="stable")
@@ -60,10 +62,6 @@ class Found:
     def where(self, chosen: Bools) -> Found:
         """Some of them."""
         return Found(self.start[chosen], self.size[chosen], self.piece[chosen])
-
-    def without(self, start: Int64) -> Found:
-        """Those that begin elsewhere than at these addresses."""
-        return self.where(~np.isin(self.start, start))
 
 
 @dataclass(slots=True)
@@ -167,7 +165,7 @@ class Chains:
 
         return np.concatenate(parts), address
 
-    def walk(self, index: Int64, at: Int64) -> tuple[list[Found], Int64, Int64, Int64]:
+    def walk(self, index: Int64, at: Int64) -> tuple[Found, Int64, Int64, Int64]:
         """Walk the chains of these streams from the addresses `at` on.
 
         Returns the frames; then for each stream the address where its walk ended, how (WHOLE, CUT,
@@ -177,7 +175,7 @@ class Chains:
         ended = np.full(len(index), WHOLE)
         behind = np.full(len(index), -1)
         if kernel.COMPILED and len(index):
-            return [self._compiled(index, at, ended, behind)], at, ended, behind
+            return self._compiled(index, at, ended, behind), at, ended, behind
         found: list[Found] = []
         lost = at < self.address[self.first[index]]
         ended[lost] = LOST
@@ -204,7 +202,7 @@ class Chains:
                 int(at[each]), int(self.end[index[each]])
             )
             found.append(frames)
-        return found, at, ended, behind
+        return Found.joined(found), at, ended, behind
 
     def _compiled(self, index: Int64, at: Int64, ended: Int64, behind: Int64) -> Found:
         """`walk` by the compiled loop, which writes where each stream's walk ended."""

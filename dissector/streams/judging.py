@@ -100,6 +100,8 @@ class Judge:
         """The same of addresses that other connections told, whatever the port."""
         table = self._table
         found = np.zeros((len(rows), 2), np.bool_)
+        if not len(rows):
+            return found
         for high, low, port in self.brokers:
             found |= (
                 (table.port[rows] == port)
@@ -146,7 +148,7 @@ class Judge:
         for hop in range(HOPS):
             if not len(live):
                 break
-            size, state, gain = self._headers(
+            size, state, gain = self.headers(
                 chains, here[live], end[live], stream[live], asks[live]
             )
             # What follows two good frames, or a very good one, may be damaged as well.
@@ -168,7 +170,7 @@ class Judge:
         verdict[(verdict == UNCLEAR) & (score >= CERTAINTY)] = YES
         return verdict
 
-    def _headers(
+    def headers(
         self, chains: Chains, at: Int64, end: Int64, stream: Int64, asks: Bools
     ) -> tuple[Int64, Int64, NDArray[np.float64]]:
         """Size, verdict, and bits of evidence of the header at each place."""
@@ -245,6 +247,43 @@ class Judge:
         bits += (correlation >= RESERVED) * RESERVED_BITS
         bits *= size >= SMALLEST_RESPONSE
         return size, verdict, np.where(verdict == YES, bits, 0.0)
+
+    def is_sure(
+        self, chains: Chains, at: Int64, stream: Int64, asks: Bools, end: Int64
+    ) -> tuple[Bools, Bools]:
+        """Whether headers alone show that messages begin at these addresses: requests with a usual
+        client id, responses with a correlation id that is awaited; and whether they show that none
+        does."""
+        _, state, bits = self.headers(chains, at, end, stream, asks)
+        least = np.where(asks, REQUEST_BITS, SIZE_BITS + 1)
+        return (state == YES) & (bits >= least), state == NO
+
+    def odd_requests(self, kind: Int64, client: Int64, size: Int64) -> Bools:
+        """Requests with impossible headers, or with nothing but zeros in them.
+
+        `kind`: API key and version, as they stand in the header. `client`: length of the client id.
+        """
+        api, version = kind >> 16, kind & 0xFFFF
+        newest = self._newest[np.clip(api, 0, len(self._newest) - 1)]
+        odd: Bools = (api < 0) | (api >= len(self._newest)) | (version > newest)
+        odd |= (client < -1) | (client > size - SMALLEST_REQUEST) | ((kind == 0) & (client == 0))
+        odd &= kind != CONTROLLED_SHUTDOWN << 16
+        return odd
+
+    def odd_responses(self, stream: Int64, correlation: Int64, before: Int64) -> Bools:
+        """Responses with impossible correlation ids: negative ones, those that are far from all
+        that the client used, and those before that of the response `before` (NEVER: none)."""
+        descent = self.descent(stream)
+        odd: Bools = (correlation < 0) | self.is_strange(stream, correlation)
+        odd |= (before != NEVER) & (correlation <= before - descent) & (before < RESERVED)
+        odd &= correlation < RESERVED
+        return odd
+
+    def descent(self, stream: Int64) -> Int64:
+        """How far correlation ids of responses may fall: 0 where each is larger than the one
+        before."""
+        falls: Int64 = self._streams.flat("descent")[stream ^ 1]
+        return falls
 
     def awaited(self, stream: Int64) -> tuple[Int64, Int64, Bools]:
         """Range of the correlation ids that may come in these streams; whether it is known.

@@ -150,7 +150,7 @@ class Placer:
         zero = np.zeros(len(local), np.int64)
         exact = sequence.positions(first, streams.flat("origin")[stream], zero)
         begin = np.where(known, exact, lowest[local])
-        for name in ("expected", "boundary", "sought", "scanned"):
+        for name in ("expected", "boundary", "sought"):
             streams.flat(name)[stream] = begin
         streams.flat("begun")[stream] = True
         streams.flat("at_head")[stream] = known

@@ -1,14 +1,12 @@
-"""Seeking: what a connection carries, and where frames begin when no chain of sizes tells.
+"""Seeking: which protocol a connection carries, and which end is the client.
 
-A stream is joined in its middle, or a size is lost or cannot be: then places are judged by how much
-they look like the beginning of a frame (see `judging`). Beginnings of segments are tried first, all
-streams together; then, in connections known to be Kafka, every byte. A place that only bytes to
+Where the SYN was seen, the first bytes of the client decide. TLS is known by its record header (RFC
+8446, section 5.1). A connection that is joined midway is decided by a request: the beginnings of
+segments are tried, in all streams together. A request that can be read to its last byte makes a
+connection Kafka. Responses decide only where no request could be seen. A place that only bytes to
 come can confirm is kept for a while.
 
-Where the SYN was seen there is one place to judge: what the client sends first decides what the
-connection carries. TLS is known by its record header (RFC 8446, section 5.1). Elsewhere a request
-that can be read to its last byte makes a connection Kafka; responses alone decide only where their
-requests could not be seen.
+In connections that are known to be Kafka, `resync` finds the messages.
 """
 
 from __future__ import annotations
@@ -20,14 +18,7 @@ import numpy as np
 from dissector.packets.block import Int64
 from dissector.streams.bytespace import ranges
 from dissector.streams.framing import Chains
-from dissector.streams.judging import (
-    BORDER_BITS,
-    NO,
-    REQUEST_HEAD,
-    UNCLEAR,
-    YES,
-    Judge,
-)
+from dissector.streams.judging import BORDER_BITS, NO, UNCLEAR, YES, Judge
 from dissector.streams.limits import SEEK_BYTES
 from dissector.streams.table import (
     KAFKA,
@@ -44,9 +35,6 @@ READINGS = 16
 """Places of a stream that look like a request and are read to decide its connection. Where none of
 so many can be one, its sender is not a Kafka client."""
 
-_SMALL = -5
-"""Bits against a response that may begin at any byte: small numbers are common, so that one that is
-awaited is not evidence enough."""
 FIRST_PLACES, EVERY_PLACE = 8, 1 << 62
 """Beginnings of segments to try: most often, one of the first is a frame."""
 
@@ -60,7 +48,7 @@ def looks_like_tls(head: Int64) -> Bools:
 
 
 class Seeker:
-    """Decides connections, and finds frames in their streams, by what `judge` says of places."""
+    """Decides what connections carry, by the evidence of `judge`."""
 
     def __init__(
         self, table: ConnectionTable, streams: StreamTable, judge: Judge, evidence: Evidence
@@ -155,69 +143,31 @@ class Seeker:
     # Places
 
     def seek(self, chains: Chains, index: Int64, stream: Int64, other_waits: Bools) -> Int64:
-        """Address of the first frame that is found in each of these streams of the chains, or -1.
+        """Address of a frame in each of these streams of undecided connections, or -1.
 
-        `stream`: of each one at `index`. What is found may decide the connection. Where nothing is
+        `stream`: of each one at `index`. What is found decides the connection. Where nothing is
         found, the stream's `boundary` moves on to what may still become something. `other_waits`:
         the other end sent bytes that cannot be read yet.
         """
-        table, row = self._table, stream >> 1
-        undecided = table.protocol[row] == UNDECIDED
         found, pending = self._try(chains, index, stream, FIRST_PLACES)
-        rest = np.flatnonzero((found < 0) & ~self._is_answered_later(stream, undecided))
-        found[rest], pending[rest] = self._try(chains, index[rest], stream[rest], EVERY_PLACE)
-        # Correlation ids of requests that were just found recognise their responses.
-        later = (found < 0) & self._is_answered_later(stream, undecided)
-        for each in np.flatnonzero((table.protocol[row] == KAFKA) & ~later).tolist():
-            until = int(found[each] if found[each] >= 0 else chains.end[index[each]])
-            is_known = bool(found[each] >= 0)
-            place, tried = self._scan(
-                chains, int(index[each]), int(stream[each]), until, is_known=is_known
-            )
-            found[each] = place if place >= 0 else found[each]
-            pending[each] = tried if pending[each] < 0 else min(tried, int(pending[each]))
-        # Requests that cannot be read yet may show that what is here are responses.
-        waits = other_waits & (table.protocol[row] == UNDECIDED)
-        pending[waits] = chains.address[chains.first[index[waits]]]
-        self._move_on(chains, index, stream, np.flatnonzero((found < 0) & ~later), pending)
-        return found
-
-    def _is_answered_later(self, stream: Int64, undecided: Bools) -> Bools:
-        """Which streams are those of brokers whose connections were undecided, and are not now."""
-        row = stream >> 1
-        is_broker = self._table.client[row] == 1 - (stream & 1)
-        decided: Bools = undecided & (self._table.protocol[row] == KAFKA) & is_broker
-        return decided
-
-    def places(self, chains: Chains, index: Int64, stream: Int64) -> Int64:
-        """Every beginning of a segment, in one stream, that begins a frame by itself."""
-        at = chains.address[chains.first[index[0]] : chains.first[index[0] + 1]]
-        client = self._table.client[stream >> 1] == stream & 1
-        one = np.zeros(len(at), np.int64)
-        verdict = self._judge.verdicts(
-            chains, at, index[one], stream[one], client[one], BORDER_BITS
+        missed = np.flatnonzero((found < 0) & ~self._is_answered_later(stream))
+        found[missed], pending[missed] = self._try(
+            chains, index[missed], stream[missed], EVERY_PLACE
         )
-        found: Int64 = at[verdict == YES]
+        later = (found < 0) & self._is_answered_later(stream)
+        # Requests that cannot be read yet may show that what is here are responses.
+        waits = other_waits & (self._table.protocol[stream >> 1] == UNDECIDED)
+        pending[waits] = chains.address[chains.first[index[waits]]]
+        self.move_on(chains, index, stream, np.flatnonzero((found < 0) & ~later), pending)
         return found
 
-    def inside(self, chains: Chains, index: Int64, stream: Int64, at: Int64, until: Int64) -> Int64:
-        """Address of the first new segment behind `at`, and before `until`, that begins a frame, in
-        each of these streams; -1 where none does."""
-        first = np.searchsorted(chains.address, at, side="right")
-        first = np.maximum(first, chains.first[index])
-        last = np.minimum(np.searchsorted(chains.address, until), chains.first[index + 1])
-        count = np.maximum(last - first, 0)
-        piece, owner = ranges(first, count)[0], np.repeat(np.arange(len(index)), count)
-        new = chains.pieces.at[piece] >= self._streams.flat("looked")[stream[owner]]
-        piece, owner = piece[new], owner[new]
-        place, who = chains.address[piece], stream[owner]
-        asks = self._table.client[who >> 1] == who & 1
-        # No bits for the border: the message around it is as likely to be good, and then a segment
-        # begins inside it by chance. Less for its body: its size may travel alone.
-        bits = np.where(place == at[owner] + 4, -BORDER_BITS, 0)
-        verdict = self._judge.verdicts(chains, place, index[owner], who, asks, bits)
-        good = verdict == YES
-        return _first(len(index), owner[good], place[good])
+    def _is_answered_later(self, stream: Int64) -> Bools:
+        """Which streams are those of brokers whose connections were decided meanwhile. Correlation
+        ids of their requests recognise the responses."""
+        row = stream >> 1
+        decided: Bools = self._table.protocol[row] == KAFKA
+        decided &= self._table.client[row] == 1 - (stream & 1)
+        return decided
 
     def _try(self, chains: Chains, index: Int64, stream: Int64, places: int) -> tuple[Int64, Int64]:
         """Try the beginnings of segments, no more than `places` of each stream.
@@ -307,43 +257,7 @@ class Seeker:
         tls = row[owner[looks_like_tls(head) & undecided[owner]]]
         table.protocol[tls[table.protocol[tls] == UNDECIDED]] = TLS
 
-    def _scan(
-        self, chains: Chains, index: int, stream: int, end: int, *, is_known: bool
-    ) -> tuple[int, int]:
-        """Try every byte of a stream that was not tried, up to the address `end`: the address of a
-        frame, or -1; and the first address that is to be tried again when more is there.
-
-        `is_known`: a frame begins at `end`, so that none reaches over it.
-        """
-        streams = self._streams
-        one = np.array([index])
-        scanned = max(streams.flat("scanned")[stream], streams.flat("boundary")[stream])
-        begin = int(chains.address_of(one, np.array([scanned]))[0])
-        begin = max(begin, int(chains.address[chains.first[index]]))
-        if end - begin < REQUEST_HEAD:
-            return -1, min(begin, end)
-        window, address = chains.bytes_between(index, begin, end)
-        if len(window) < REQUEST_HEAD:
-            return -1, min(begin, end)
-        asks = bool(self._table.client[stream >> 1] == stream & 1)
-        like = (
-            self._judge.like_requests(window)
-            if asks
-            else self._judge.like_responses(window, stream)
-        )
-        at = address(like)
-        who = np.full(len(at), stream)
-        verdict = self._judge.verdicts(
-            chains, at, np.full(len(at), index), who, np.full(len(at), asks), 0 if asks else _SMALL
-        )
-        good, unclear = at[verdict == YES], at[verdict == UNCLEAR]
-        if is_known:
-            good = good[good + 4 + chains.space.number(good, "i4") <= end]
-        tried = int(unclear[0]) if len(unclear) else end - REQUEST_HEAD + 1
-        streams.flat("scanned")[stream] = int(chains.position_of(one, np.array([tried]))[0])
-        return (int(good[0]) if len(good) else -1), tried
-
-    def _move_on(
+    def move_on(
         self, chains: Chains, index: Int64, stream: Int64, some: Int64, pending: Int64
     ) -> None:
         """Where nothing was found: keep what may become a frame, and no more than SEEK_BYTES.

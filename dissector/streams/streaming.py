@@ -20,6 +20,7 @@ import numpy as np
 
 from dissector.packets.block import Int64, PacketBlock
 from dissector.problems import Problem
+from dissector.streams.bodies import BodyCheck, BodyEnd, unknown_body
 from dissector.streams.complaints import Complaints
 from dissector.streams.decrypting import Decrypting
 from dissector.streams.framer import Framer
@@ -62,7 +63,7 @@ class Streams:
     """Turns blocks of packets into blocks of frames.
 
     `ports`: where brokers listen. `newest`: the newest known version of each API, by key.
-    `evidence`: see `weighing`. `memory`: bytes that
+    `evidence`: see `weighing`. `body_end`: see `bodies`. `memory`: bytes that
     may be taken for what is carried from block to block; one block's bytes may come on top. `keys`:
     secrets of TLS connections; they may grow. `named`: ports where the user expects Kafka, and
     `refusal`, why something is not a request, explain connections that carry something else.
@@ -74,6 +75,7 @@ class Streams:
         ports: Collection[int],
         newest: Mapping[int, int],
         evidence: Evidence = lambda data, size: DECISION,
+        body_end: BodyEnd = unknown_body,
         memory: int = DEFAULT_MEMORY,
         keys: KeyLog | None = None,
         named: Collection[int] = (),
@@ -87,10 +89,13 @@ class Streams:
         self._reassembler = Reassembler(self.connections, self._streams)
         self._judge = Judge(self.connections, self._streams, ports, newest)
         self._seeker = Seeker(self.connections, self._streams, self._judge, evidence)
-        self._framer = Framer(self.connections, self._streams, self._judge, self._seeker)
+        self._bodies = BodyCheck(self.connections, body_end)
+        self._framer = Framer(
+            self.connections, self._streams, self._judge, self._seeker, self._bodies
+        )
         self._decrypting = Decrypting(
-            self.connections, ports, newest, evidence, self._judge.brokers, keys or KeyLog(),
-            memory // _SHARE // 2,
+            self.connections, ports, newest, evidence, body_end, self._judge.brokers,
+            keys or KeyLog(), memory // _SHARE // 2,
         )  # fmt: skip
         self._named = NamedPorts(self.connections, named, refusal)
         self.decrypted: list[FrameBlock] = []
@@ -150,6 +155,7 @@ class Streams:
         self._decrypting.forget(rows)
         self._seeker.forget(rows)
         self._named.forget(rows)
+        self._bodies.log.forget(rows)
         if self.round_trips is not None:
             self.round_trips.forget(rows)
 

@@ -223,12 +223,12 @@ class StreamTable(_ByEnd):
     """How many frames were given out."""
     breaks: Int64 = _column(np.int64, 2)
     """How many of them do not follow the one before, or the SYN."""
-    looked: Int64 = _column(np.int64, 2, FIRST_TIME)
-    """Position up to which segments were looked at; of those before it one time is known."""
+    due: Int64 = _column(np.int64, 2)
+    """FRAMED: position of which on the body of an incomplete message is read again."""
+    is_tentative: Bools = _column(np.bool_, 2)
+    """FRAMED: the chain was taken up by a search, and no message ended with a segment since."""
     sought: Int64 = _column(np.int64, 2)
     """SEEKING: position from which on no boundary is known."""
-    scanned: Int64 = _column(np.int64, 2)
-    """SEEKING: position up to which every byte was tried."""
     has_correlation: Bools = _column(np.bool_, 2)
     correlation: Int64 = _column(np.int64, 2)
     """Correlation id: the highest of the requests in this stream; that of the latest response."""

@@ -1,4 +1,13 @@
-"""Walking: the frames of a block's streams, with chains taken up where they begin or break.
+"""Walking: the frames of a block's streams.
+
+A frame is what its size says, as long as no byte is missing and every size and header of the chain
+is possible, whatever the frame contains. Where something is wrong, `resync` searches:
+
+- a size is impossible, or its bytes are missing;
+- a header is impossible, or a message is smaller than its header;
+- the last message of the chain is incomplete, and nothing shows that a message begins there;
+- the body of an incomplete message ends before its size does, or cannot be read;
+- the stream ends inside a message whose body does not confirm its size.
 
 Requests come first, then responses: a response without known boundary is recognised by the
 correlation ids that its client uses.
@@ -9,12 +18,14 @@ from __future__ import annotations
 import numpy as np
 
 from dissector.packets.block import Int64
+from dissector.streams.bodies import CONSISTENT, SURPLUS, UNKNOWN, BodyCheck
 from dissector.streams.bytespace import ranges
 from dissector.streams.complaints import Complaints
 from dissector.streams.frames import FrameBlock
-from dissector.streams.framing import BAD, FAR, LOST, WHOLE, Chains, Found
-from dissector.streams.judging import RESERVED, Judge
+from dissector.streams.framing import BAD, CUT, LOST, WHOLE, Chains, Found
+from dissector.streams.judging import RESERVED, YES, Judge
 from dissector.streams.limits import RESYNCS, SEEK_BYTES, WAITING_BYTES
+from dissector.streams.resync import Node, Search, weighed_segments
 from dissector.streams.seeking import Seeker
 from dissector.streams.segments import last_of_each, running_maximum
 from dissector.streams.sequence import numbers
@@ -30,13 +41,15 @@ from dissector.streams.table import (
     unframed,
 )
 
-BACK = 8
-"""Frames that are doubted where a chain comes to what cannot be: behind a wrong size, some bytes
-may be sizes by chance."""
+DOUBTS = 64
+"""Doubtful places of a stream that are looked into in one walk. Tokens of SASL are such places."""
+BACK = 64
+"""Messages before a doubtful place among which the wrong size is searched."""
+FIRST_CHECK = 64
+"""Bytes of an incomplete message with which its body is read first; then each time that half as
+many have come again. Requests inside it should be found before their responses come."""
 _HEADERS = 4, 8
 """Bytes of the smallest header of a response and of a request: correlation id; API and version."""
-MANY = 3
-"""Times that the chain of a stream has to be sought before all places are judged at once."""
 
 
 class Walk:
@@ -44,7 +57,7 @@ class Walk:
 
     def __init__(
         self, chains: Chains, who: Int64, table: ConnectionTable, streams: StreamTable,
-        judge: Judge, seeker: Seeker, complaints: Complaints,
+        judge: Judge, seeker: Seeker, bodies: BodyCheck, complaints: Complaints,
     ) -> None:  # fmt: skip
         self._chains = chains
         self._who = who
@@ -53,12 +66,12 @@ class Walk:
         self._streams = streams
         self._judge = judge
         self._seeker = seeker
+        self._bodies = bodies
         self._complaints = complaints
         self._found: list[Found] = []
-        self._strange: list[Found] = []
         self._noted = 0
-        self._breaks: dict[int, int] = {}
-        self._places: dict[int, Int64] = {}
+        self._searches: dict[int, Search] = {}
+        self._finished = np.zeros(len(stream), np.bool_)
         self._other_waits = np.zeros(len(stream), np.bool_)
         judge.begin_block(stream)
 
@@ -66,18 +79,18 @@ class Walk:
         """Find all frames. `finished`: streams in which nothing more comes. `goes_on`: those of
         which the frame at their boundary is whole, as far as its size is right. `other_waits`:
         those whose other end sent bytes that cannot be read yet."""
-        self._other_waits = other_waits
+        self._finished, self._other_waits = finished, other_waits
         self._leave_lost_heads()
         self._seeker.decide(self._chains, self._stream, finished)
         self._follow_decisions(self._stream)
         index = np.flatnonzero(goes_on)
         of_clients = self._of_clients(index)
-        self._all(index[of_clients])
+        self._all(index[of_clients], of_clients=True)
+        self._note()
         self._leave_old_heads(finished, other_waits)
         # Where neither side was known, what was found may have told.
-        self._all(index[~(of_clients & self._of_clients(index))])
-        self._doubt_strange()
-        self._look_inside()
+        self._all(index[~(of_clients & self._of_clients(index))], of_clients=False)
+        self._open()
         self._cut(np.flatnonzero(finished))
         return self._frames()
 
@@ -87,160 +100,212 @@ class Walk:
         asks: Bools = (client < 0) | (client == self._stream[index] & 1)
         return asks
 
-    def _all(self, index: Int64) -> None:
+    def _all(self, index: Int64, *, of_clients: bool) -> None:
         """Walk these streams, until all are at their end or at a loss."""
         for _ in range(RESYNCS):
+            # Responses of a connection that was just decided come when its requests are known.
+            index = index[self._of_clients(index) == of_clients]
             if not len(index):
                 break
-            index = self._some(index)
+            index = self._round(index)
 
-    def _some(self, index: Int64) -> Int64:
-        """Seek where no boundary is known, walk from there; the streams whose chain broke."""
-        sync = self._streams.flat("sync")
+    def _round(self, index: Int64) -> Int64:
+        """Search where no boundary is known, walk from there; the streams to be walked again."""
+        streams, chains = self._streams, self._chains
         stream = self._stream[index]
-        seeking = (sync[stream] == SEEKING) & ~self._streams.flat("at_head")[stream]
-        if seeking.any():
+        lost = (streams.flat("sync")[stream] == SEEKING) & ~streams.flat("at_head")[stream]
+        if lost.any():
             self._note()
-            self._seek(index[seeking])
-        index = index[sync[stream] == FRAMED]
+            self._seek(index[lost])
+        index = index[streams.flat("sync")[stream] == FRAMED]
         stream = self._stream[index]
-        boundary, frame_end = self._streams.flat("boundary"), self._streams.flat("frame_end")
-        at = self._chains.address_of(index, boundary[stream])
-        found, at, ended, behind = self._chains.walk(index, at)
-        bad = np.flatnonzero(ended == BAD)
-        small, start = self._small(index, found)
-        if len(bad) or len(small):
-            self._note()
-        self._found += found
-        again = np.zeros(0, np.int64)
-        for some, where in ((small, start), (bad, at[bad])):
-            place = self._take_back(index[some], where, where - FAR)
-            back = some[place >= 0]
-            self._drop(index[back], where[place >= 0])
-            at[back], ended[back], behind[back] = place[place >= 0], WHOLE, -1
-            again = np.union1d(again, back)
-        boundary[stream] = self._chains.position_of(index, at)
-        frame_end[stream] = np.where(behind < 0, NEVER, self._chains.position_of(index, behind))
+        begin = chains.address_of(index, streams.flat("boundary")[stream])
+        found, at, ended, behind = chains.walk(index, begin)
+        kept = np.ones(len(found.start), np.bool_)
+        again = []
+        for each, places in self._doubts(index, found, begin, at, ended).items():
+            low, high = np.searchsorted(found.start, [begin[each], chains.end[index[each]]])
+            drop, at[each], goes_on = self._resolve(
+                int(index[each]), found.start[low:high], places, int(at[each]), int(ended[each])
+            )
+            if drop >= 0:
+                kept[low + np.searchsorted(found.start[low:high], drop) : high] = False
+                ended[each], behind[each] = WHOLE, -1
+                again += [each] * goes_on
+        self._found.append(found if kept.all() else found.where(kept))
+        streams.flat("boundary")[stream] = chains.position_of(index, at)
+        streams.flat("frame_end")[stream] = np.where(
+            behind < 0, NEVER, chains.position_of(index, behind)
+        )
+        streams.flat("due")[stream] = streams.flat("boundary")[stream] + FIRST_CHECK
+        tentative = streams.flat("is_tentative")
+        tentative[stream] &= (at == begin) | (chains.address[chains.piece_of(at)] != at)
+        tentative[stream[np.array(again, np.int64)]] = True
         broken = np.flatnonzero((ended == LOST) | (ended == BAD))
         for each in broken[ended[broken] == BAD].tolist():
             self._complaints.add(
                 "frames", "bad_size", "four bytes cannot be the size of a frame",
-                int(stream[each]), int(boundary[stream[each]]), 4,
+                int(stream[each]), int(streams.flat("boundary")[stream[each]]), 4,
             )  # fmt: skip
         self._lose(stream[broken])
-        return index[np.union1d(broken, again)]
+        return index[np.union1d(broken, np.array(again, np.int64))]
 
-    def _small(self, index: Int64, found: list[Found]) -> tuple[Int64, Int64]:
-        """Which of these streams have frames of less than a header, and where the first of each is.
+    # Doubts
 
-        Such frames can be: tokens of SASL have no header, and may be empty. But mostly they are not
-        where a frame begins.
+    def _doubts(
+        self, index: Int64, found: Found, begin: Int64, at: Int64, ended: Int64
+    ) -> dict[int, list[int]]:
+        """Addresses where something is wrong, by the place of their stream in `index`.
+
+        `begin` and `at`: where the walk of each stream began and ended. `ended`: how it ended.
         """
-        some = Found.joined([each.where(each.size < _HEADERS[-1]) for each in found])
-        local = self._chains.pieces.stream[some.piece]
-        stream = self._who[local]
-        asks = self._table.client[stream >> 1] == stream & 1
-        less = some.where(some.size < np.array(_HEADERS)[asks.astype(np.int64)])
-        local, first = np.unique(self._chains.pieces.stream[less.piece], return_index=True)
-        return np.searchsorted(self._chains.stream[index], local), less.start[first]
+        chains = self._chains
+        owner = np.searchsorted(chains.end[index], found.start, side="right")
+        stream = self._stream[index]
+        asks = self._asks(stream)
+        odd = np.flatnonzero(self._odd(found, owner, stream, asks))
+        cut = np.flatnonzero(ended == CUT)
+        where = chains, at[cut], stream[cut], asks[cut], chains.end[index[cut]]
+        sure, impossible = self._judge.is_sure(*where)
+        # Where the walk began, and where a segment begins, a message begins; behind a search, a
+        # segment is not enough.
+        is_border = chains.address[chains.piece_of(at[cut])] == at[cut]
+        is_border &= ~self._streams.flat("is_tentative")[stream[cut]]
+        begins = (at[cut] == begin[cut]) | is_border
+        for each in np.flatnonzero(sure & ~begins).tolist():
+            place = int(stream[cut[each]]), int(at[cut[each]]), int(chains.end[index[cut[each]]])
+            sure[each] = self._bodies.check(chains, *place)[0] == CONSISTENT
+        doubtful = cut[impossible | ~(sure | begins)]
+        last = np.union1d(doubtful, np.flatnonzero(ended == BAD))
+        doubts: dict[int, list[int]] = {}
+        for each, address in zip(owner[odd].tolist(), found.start[odd].tolist(), strict=True):
+            doubts.setdefault(each, []).append(address)
+        for each in last.tolist():
+            doubts.setdefault(each, []).append(int(at[each]))
+        return doubts
 
-    def _drop(self, index: Int64, at: Int64) -> None:
-        """Give up all frames of these streams from some addresses on."""
-        if len(index):
-            for number, each in enumerate(self._found):
-                low = np.searchsorted(each.start, at)
-                high = np.searchsorted(each.start, self._chains.end[index])
-                gone = ranges(low, np.maximum(high - low, 0))[0]
-                self._found[number] = each.without(each.start[gone])
+    def _odd(self, found: Found, owner: Int64, stream: Int64, asks: Bools) -> Bools:
+        """Which frames are smaller than a header, or have one that cannot be.
 
-    def _take_back(self, index: Int64, at: Int64, since: Int64) -> Int64:
-        """Give up the last frames of these streams from one on in which others begin: then its size
-        was wrong, and so is all that seemed to follow. Where these begin; -1 for streams in which
-        that cannot be seen.
-
-        `at`: where the walk of each came to something that is not right. `since`: addresses before
-        which nothing is given up.
+        `owner`: index of the stream of each one in `stream` and `asks`.
         """
-        if not len(at):
-            return np.zeros(0, np.int64)
-        known = self._noted
-        self._found = [Found.joined(self._found[:known]), Found.joined(self._found[known:])]
-        self._noted = 1
-        every = Found.joined(self._found)
-        place, first = np.full(len(at), -1), np.zeros(len(at), np.int64)
-        since = np.maximum(since, self._chains.address[self._chains.first[index]])
-        behind, frame = at.copy(), np.searchsorted(every.start, at) - 1
-        last, live = frame.copy(), np.arange(len(at))
-        for _ in range(BACK):
-            live = live[frame[live] >= 0]
-            start = every.start[frame[live]]
-            follows = start + 4 + every.size[frame[live]] == behind[live]
-            live = live[follows & (start >= since[live])]
-            if not len(live):
-                break
-            start, some = every.start[frame[live]], index[live]
-            found = self._seeker.inside(self._chains, some, self._stream[some], start, behind[live])
-            good = live[found >= 0]
-            place[good], first[good] = found[found >= 0], frame[good]
-            behind[live] = start
-            frame[live] -= 1
-        some = np.flatnonzero(place >= 0)
-        self._tell_long(index[some], every.start[first[some]], place[some])
-        gone = every.start[ranges(first[some], last[some] + 1 - first[some])[0]]
-        self._found = [each.without(gone) for each in self._found]
-        return place
+        odd = found.size < np.array(_HEADERS)[asks[owner].astype(np.int64)]
+        number = self._number(found.start + 4)
+        request = np.flatnonzero(asks[owner])
+        client = self._number(found.start[request] + 10) & 0xFFFF
+        client = np.where(client < 1 << 15, client, client - (1 << 16))
+        odd[request] |= self._judge.odd_requests(number[request], client, found.size[request])
+        response = np.flatnonzero(~asks[owner])
+        before = np.append(NEVER, number[:-1])[: len(number)]
+        before[1:][np.diff(owner) > 0] = NEVER
+        odd[response] |= self._judge.odd_responses(
+            stream[owner[response]], number[response], before[response]
+        )
+        return odd
 
-    def _tell_long(self, index: Int64, at: Int64, place: Int64) -> None:
-        """Say that messages begin inside those at some addresses."""
-        begin = self._chains.position_of(index, at)
-        for each, stream in enumerate(self._stream[index].tolist()):
-            self._complaints.add(
-                "frames", "bad_size", "messages begin inside one that says to be longer",
-                stream, int(begin[each]), int(place[each] - at[each]),
+    def _resolve(
+        self, index: int, starts: Int64, places: list[int], at: int, ended: int
+    ) -> tuple[int, int, bool]:
+        """What to do about doubtful places of a chain.
+
+        `starts`: addresses of its messages. `at` and `ended`: where and how it ended. Returns the
+        address from which on its messages are dropped, or -1; where it goes on; and whether it goes
+        on at once.
+        """
+        search = self._search(index)
+        first = at
+        for place in places[:DOUBTS]:
+            chain = self._chain(index, starts, place)
+            is_bad = ended == BAD and place == at
+            wrong, entry = _left(search.path(chain, place), chain, place, is_bad=is_bad)
+            if entry >= 0:
+                self._report_long(index, wrong, entry)
+                return wrong, entry, True
+            first = chain[0]
+        is_long = int(self._chains.end[index]) - first >= SEEK_BYTES
+        if ended == CUT and places[-1] == at and not (is_long or self._finished[index]):
+            return first, first, False  # until more bytes show what follows
+        return -1, at, False
+
+    def _chain(self, index: int, starts: Int64, place: int) -> list[int]:
+        """Messages before a doubtful place, from one on that surely begins where it seems to."""
+        last = int(np.searchsorted(starts, place))
+        chain = starts[max(last - BACK, 0) : last]
+        if not len(chain):
+            return [place]
+        one = np.full(len(chain), index)
+        stream = self._stream[one]
+        is_sure, _ = self._judge.is_sure(
+            self._chains, chain, stream, self._asks(stream), self._chains.end[one]
+        )
+        is_sure |= self._chains.address[self._chains.piece_of(chain)] == chain
+        sure = np.flatnonzero(is_sure)
+        found: list[int] = chain[sure[-1] if len(sure) else 0 :].tolist()
+        return found
+
+    def _search(self, index: int) -> Search:
+        """The search in a stream. It keeps what it weighed, as long as the block is walked."""
+        if index not in self._searches:
+            self._prepare(np.array([index]))
+        return self._searches[index]
+
+    def _prepare(self, index: Int64) -> None:
+        """Begin the search in each of these streams."""
+        stream, asks = self._stream[index], self._asks(self._stream[index])
+        segments = weighed_segments(self._chains, self._judge, index, stream, asks)
+        for each, number, is_request in zip(
+            index.tolist(), stream.tolist(), asks.tolist(), strict=True
+        ):
+            self._searches[each] = Search(
+                self._chains, each, number, self._judge, self._bodies, segments,
+                is_request=is_request,
             )  # fmt: skip
+
+    def _asks(self, stream: Int64) -> Bools:
+        """Which streams are those of clients."""
+        asks: Bools = self._table.client[stream >> 1] == stream & 1
+        return asks
+
+    def _report_long(self, index: int, at: int, place: int) -> None:
+        """Report that a message begins inside the one at an address."""
+        one = np.array([index, index])
+        begin, inside = self._chains.position_of(one, np.array([at, place])).tolist()
+        self._complaints.add(
+            "frames", "bad_size", "messages begin inside one that says to be longer",
+            int(self._stream[index]), begin, inside - begin,
+        )  # fmt: skip
 
     def _lose(self, stream: Int64) -> None:
         """From their boundary on, no boundary of these streams is known any more."""
         streams = self._streams
         streams.flat("sync")[stream] = SEEKING
         streams.flat("at_head")[stream] = False
-        for name in ("sought", "scanned"):
-            streams.flat(name)[stream] = streams.flat("boundary")[stream]
+        streams.flat("sought")[stream] = streams.flat("boundary")[stream]
 
     def _seek(self, index: Int64) -> None:
         """Take up these chains again, where that is possible."""
-        streams, stream = self._streams, self._stream[index]
-        found = self._again(index)
-        rest = np.flatnonzero(found < 0)
-        if len(rest):
-            found[rest] = self._seeker.seek(
-                self._chains, index[rest], stream[rest], self._other_waits[index[rest]]
-            )
+        streams, chains, stream = self._streams, self._chains, self._stream[index]
+        undecided = self._table.protocol[stream >> 1] == UNDECIDED
+        place = np.full(len(index), -1)
+        if undecided.any():
+            waits = self._other_waits[index[undecided]]
+            place[undecided] = self._seeker.seek(chains, index[undecided], stream[undecided], waits)
             self._follow_decisions(stream)
-        some = np.flatnonzero(found >= 0)
-        index, stream = index[some], stream[some]
-        place = self._chains.position_of(index, found[some])
+        # What decided a connection need not be its first message.
+        searched = (self._table.protocol[stream >> 1] == KAFKA) & (~undecided | self._asks(stream))
+        begin = chains.address_of(index, streams.flat("boundary")[stream])
+        self._prepare(np.setdiff1d(index[searched], list(self._searches)))
+        for each in np.flatnonzero(searched).tolist():
+            first = self._search(int(index[each])).entry(int(begin[each]))
+            place[each] = first if first >= 0 else place[each]
+        missed = np.flatnonzero(searched & (place < 0))
+        self._seeker.move_on(chains, index, stream, missed, begin)
+        index, stream, place = index[place >= 0], stream[place >= 0], place[place >= 0]
+        position = chains.position_of(index, place)
         streams.flat("sync")[stream] = FRAMED
-        streams.flat("boundary")[stream] = place
-        self._skipped(stream, place)
-
-    def _again(self, index: Int64) -> Int64:
-        """Where to take up chains that broke before in this block: every place of these streams
-        was judged by then. -1 where none is known."""
-        found = np.full(len(index), -1)
-        for each, stream in enumerate(self._stream[index].tolist()):
-            one = index[each : each + 1]
-            breaks = self._breaks[stream] = self._breaks.get(stream, 0) + 1
-            if breaks == MANY:
-                self._places[stream] = self._seeker.places(self._chains, one, self._stream[one])
-            if breaks >= MANY:
-                boundary = self._streams.flat("boundary")[self._stream[one]]
-                at = int(self._chains.address_of(one, boundary)[0])
-                places = self._places[stream]
-                next_one = int(np.searchsorted(places, at))
-                if next_one < len(places):
-                    found[each] = places[next_one]
-        return found
+        streams.flat("boundary")[stream] = position
+        streams.flat("is_tentative")[stream] = True
+        self._skipped(stream, position)
 
     def _skipped(self, stream: Int64, until: Int64) -> None:
         """Say what was passed over for want of a boundary."""
@@ -278,6 +343,8 @@ class Walk:
         sync[head] = FRAMED
         streams.flat("at_head")[head] = False
 
+    # Evidence
+
     def _note(self) -> None:
         """Tell the judge the correlation ids of what was found since the last time."""
         found = Found.joined(self._found[self._noted :])
@@ -286,7 +353,9 @@ class Walk:
         stream = self._who[local]
         client = self._table.client[stream >> 1]
         asks, answers = client == stream & 1, client == 1 - (stream & 1)
-        number = self._correlation(found.start + np.where(asks, 8, 4))
+        number = self._number(found.start + np.where(asks, 8, 4))
+        kind = self._number(found.start[asks] + 4)
+        self._bodies.log.add(stream[asks], number[asks], kind)
         asks &= number < RESERVED
         answers &= number < RESERVED
         if asks.any():
@@ -299,71 +368,73 @@ class Walk:
                 np.maximum.reduceat(descent, first),
             )  # fmt: skip
         some = np.flatnonzero(answers)
-        strange = some[self._judge.is_strange(stream[some], number[some])]
-        if len(strange):
-            begins = np.append(True, (np.diff(strange) > 1) | (np.diff(local[strange]) > 0))
-            self._strange.append(found.where(strange[begins]))
-            place = np.searchsorted(self._chains.stream, local)
-            until = np.full(len(self._chains.stream), len(local))
-            np.minimum.at(until, place[strange], strange)
-            some = some[some < until[place[some]]]
+        some = some[~self._judge.is_strange(stream[some], number[some])]
         if len(some):
             last = some[last_of_each(stream[some])]
             self._judge.note_responses(stream[last], number[last])
 
-    def _correlation(self, at: Int64) -> Int64:
-        """The correlation ids at these addresses, which may lie behind all that is there."""
+    def _number(self, at: Int64) -> Int64:
+        """The 4-byte numbers at these addresses, which may lie behind all that is there."""
         space = self._chains.space
         return space.number(np.minimum(at, space.size), "i4").astype(np.int64)
 
-    def _doubt_strange(self) -> None:
-        """Responses to what was not asked may be sizes by chance, behind a wrong one."""
+    # Incomplete messages
+
+    def _open(self) -> None:
+        """Go on inside incomplete messages whose sizes are wrong, as their bodies show."""
         for _ in range(RESYNCS):
+            opened = np.array([index for index in self._due() if self._is_opened(index)], np.int64)
+            if not len(opened):
+                break
+            self._all(opened, of_clients=True)
             self._note()
-            strange, self._strange = Found.joined(self._strange), []
-            local = self._chains.pieces.stream[strange.piece]
-            few = np.arange(len(local)) - np.searchsorted(local, local) < BACK
-            at, index = strange.start[few], np.searchsorted(self._chains.stream, local[few])
-            if not len(at):
-                break
-            place = self._take_back(index, at, at - FAR)
-            good = np.flatnonzero(place >= 0)
-            index, first = np.unique(index[good], return_index=True)
-            self._drop(index, at[good[first]])
-            self._go_on(index, place[good[first]])
+            self._all(opened, of_clients=False)
 
-    def _go_on(self, index: Int64, place: Int64) -> None:
-        """Walk these streams from some addresses on, where frames begin."""
-        streams, stream = self._streams, self._stream[index]
-        streams.flat("sync")[stream] = FRAMED
-        streams.flat("boundary")[stream] = self._chains.position_of(index, place)
+    def _due(self) -> list[int]:
+        """Streams that end inside a message; while more may come, those of which the message has
+        grown and seems to contain another one."""
+        streams, stream, chains = self._streams, self._stream, self._chains
+        boundary, expected = streams.flat("boundary")[stream], streams.flat("expected")[stream]
+        due = (streams.flat("sync")[stream] == FRAMED) & (boundary < expected)
+        due &= streams.flat("frame_end")[stream] >= 0
+        due &= self._finished | (expected >= streams.flat("due")[stream])
+        # Of the other ones, which do not go on, the bytes are not at hand.
+        at = chains.address_of(np.arange(len(stream)), boundary)
+        due &= at >= chains.address[chains.first[:-1]]
+        index = np.flatnonzero(due & ~self._finished)
+        first = chains.piece_of(at[index]) + 1
+        count = np.maximum(chains.first[index + 1] - first, 0)
+        place, owner = chains.address[ranges(first, count)[0]], np.repeat(index, count)
+        state = self._judge.headers(
+            chains, place, chains.end[owner], stream[owner], self._asks(stream[owner])
+        )[1]
+        plain = np.setdiff1d(index, owner[state == YES])
+        due[plain] = False
+        there = expected[plain] - boundary[plain]
+        streams.flat("due")[stream[plain]] = boundary[plain] + 3 * there // 2
+        found: list[int] = np.flatnonzero(due).tolist()
+        return found
+
+    def _is_opened(self, index: int) -> bool:
+        """Whether a message begins inside the incomplete one at the boundary of a stream, since the
+        size of that one is wrong. The boundary moves there."""
+        streams, stream = self._streams, int(self._stream[index])
+        one = np.array([index])
+        boundary = streams.flat("boundary")[[stream]]
+        at, end = int(self._chains.address_of(one, boundary)[0]), int(self._chains.end[index])
+        verdict, _ = self._bodies.check(self._chains, stream, at, end)
+        streams.flat("due")[stream] = boundary[0] + 3 * (end - at) // 2
+        if verdict == CONSISTENT or (verdict in (SURPLUS, UNKNOWN) and not self._finished[index]):
+            return False
+        inside = self._search(index).inside(at, is_last=bool(self._finished[index]))
+        if inside < 0:
+            return False
+        self._report_long(index, at, inside)
+        position = self._chains.position_of(one, np.array([inside]))
+        streams.flat("boundary")[[stream]] = position
         streams.flat("frame_end")[stream] = NEVER
-        self._all(index)
-
-    def _look_inside(self) -> None:
-        """A message that is not whole yet may have a wrong size: others begin inside it, or inside
-        those shortly before it, if it does not begin a segment."""
-        streams, chains = self._streams, self._chains
-        boundary, expected = streams.flat("boundary"), streams.flat("expected")
-        index = np.arange(len(self._stream))
-        for _ in range(RESYNCS):
-            stream = self._stream[index]
-            cut = (streams.flat("sync")[stream] == FRAMED) & (boundary[stream] < expected[stream])
-            index, stream = index[cut], stream[cut]
-            at = chains.address_of(index, boundary[stream])
-            place = self._seeker.inside(chains, index, stream, at, chains.end[index])
-            doubted = np.flatnonzero((place >= 0) | (chains.address[chains.piece_of(at)] != at))
-            back = np.full(len(index), -1)
-            near = at[doubted] - SEEK_BYTES
-            back[doubted] = self._take_back(index[doubted], at[doubted], near)
-            some = np.flatnonzero((place >= 0) & (back < 0))
-            self._tell_long(index[some], at[some], place[some])
-            place = np.where(back < 0, place, back)
-            some = np.flatnonzero(place >= 0)
-            if not len(some):
-                break
-            index, place = index[some], place[some]
-            self._go_on(index, place)
+        streams.flat("is_tentative")[stream] = True
+        return True
 
     def _cut(self, index: Int64) -> None:
         """Give out frames that will not become whole any more."""
@@ -456,3 +527,18 @@ class Walk:
         framed[stream[last]], frames[stream[last]] = end[last], rank[last]
         breaks[stream[last]] = run[last]
         return rank, run
+
+
+def _left(path: list[Node], chain: list[int], doubtful: int, *, is_bad: bool) -> tuple[int, int]:
+    """Where a path leaves a chain up to a doubtful place, and where it goes on; or -1.
+
+    `is_bad`: no message can begin at the doubtful place.
+    """
+    at = chain[0]
+    for node in path:
+        if node.at != at:
+            return at, node.at
+        at = node.end
+        if doubtful == (at if is_bad else node.at):
+            break
+    return -1, -1

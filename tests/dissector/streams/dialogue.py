@@ -19,8 +19,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from dissector.errors import UnknownVersion
 from dissector.packets.block import ACK, FIN, PAD, RST, SYN, PacketBlock
 from dissector.problems import Problem
+from dissector.protocol import message
 from dissector.streams import Streams
 from dissector.streams.frames import FrameBlock
 
@@ -31,6 +33,8 @@ MAPPED = 0xFFFF << 32
 NEWEST = dict.fromkeys(range(93), 15)
 NO_ERROR = bytes(2)
 """The least that a response says."""
+
+SASL_AUTHENTICATE = 36
 
 Endpoint = tuple[int, int]
 """Address, 128 bits, and port."""
@@ -227,12 +231,30 @@ class Dissected:
         return [each.kind for each in self.problems]
 
 
+def asked(number: int, data: bytes) -> bytes:
+    """A SaslAuthenticate v0 request, size included."""
+    return request(SASL_AUTHENTICATE, 0, number, struct.pack(">i", len(data)) + data)
+
+
+def answer(number: int, data: bytes) -> bytes:
+    """The response to it, size included."""
+    return response(number, struct.pack(">hhi", 0, -1, len(data)) + data)
+
+
+def body_end(data: bytes, size: int, request: tuple[int, int] | None) -> int:
+    """Where a body ends. Only SaslAuthenticate is known: messages of other APIs have any body."""
+    api = int.from_bytes(data[:2], "big") if request is None else request[0]
+    if api != SASL_AUTHENTICATE:
+        raise UnknownVersion("any body", offset=0)
+    return message.body_end(data, size, request)
+
+
 def dissect(
     packets: Sequence[Packet], *, cuts: Iterable[int] = (), ports: Sequence[int] = (9092,),
     memory: int = 512 << 20, streams: Streams | None = None,
 ) -> Dissected:  # fmt: skip
     """Dissect the packets, in blocks that end at the `cuts`."""
-    streams = streams or Streams(ports=ports, newest=NEWEST, memory=memory)
+    streams = streams or Streams(ports=ports, newest=NEWEST, memory=memory, body_end=body_end)
     out = Dissected(streams, [], [], 0)
     borders = [0, *sorted(cuts), len(packets)]
     for low, high in pairwise(borders):

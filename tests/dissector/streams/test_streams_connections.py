@@ -177,15 +177,15 @@ def test_the_broker_is_the_server_of_the_handshake():
 def test_else_the_broker_is_at_a_known_port_or_address_and_else_structure_tells():
     told = Dialogue()
     one = told.connect(handshake=False, broker=(ipv4("10.0.0.9"), 7777))
-    one.broker(response(1))
+    one.broker(response(1, NO_ERROR))
     one.client(ONE)
-    one.broker(response(1))
+    one.broker(response(1, NO_ERROR))
     one.client(TWO)
-    one.broker(response(2))
+    one.broker(response(2, NO_ERROR))
     for ports in ((7777,), (9092,), (40001, 7777)):
         out = dissect(told.packets, ports=ports)
         assert out.messages()[0] == [ONE[4:], TWO[4:]]
-        assert [response(1)[4:], response(2)[4:]] == out.messages()[1][-2:]
+        assert [response(1, NO_ERROR)[4:], response(2, NO_ERROR)[4:]] == out.messages()[1][-2:]
 
 
 def test_a_learned_broker_tells_the_sides_of_a_connection():

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from dialogue import NO_ERROR, Dialogue, dissect, request, response
+from dialogue import NO_ERROR, Dialogue, answer, asked, dissect, request, response
 
-ASKED = [request(3, 1, number, b"what") for number in range(12)]
-ANSWERS = [response(number, b"an answer" * number) for number in range(12)]
+ASKED = [asked(number, b"what") for number in range(12)]
+ANSWERS = [answer(number, b"an answer" * number) for number in range(12)]
 
 
 def told(answers: list[bytes]) -> Dialogue:
     """Requests with these answers, each acknowledged; of each exchange three packets."""
     dialogue = Dialogue()
     one = dialogue.connect()
-    for request_, answer in zip(ASKED, answers, strict=True):
-        one.client(request_)
+    for ask, reply in zip(ASKED, answers, strict=True):
+        one.client(ask)
         one.packet(1)
-        one.broker(answer)
+        one.broker(reply)
     return dialogue
 
 
@@ -165,8 +165,8 @@ def test_a_size_that_reaches_into_what_follows(number: int, end: int) -> None:
     """There a size is read that cannot be."""
     dialogue = Dialogue()
     one = dialogue.connect()
-    said = [[request(3, 1, each, b"\xff" * 200) for each in range(4)],
-            [response(each, b"\xff" * 200) for each in range(4)]]  # fmt: skip
+    said = [[asked(each, b"\xff" * 200) for each in range(4)],
+            [answer(each, b"\xff" * 200) for each in range(4)]]  # fmt: skip
     wrong = (len(said[end][number]) + 50).to_bytes(4, "big") + said[end][number][4:]
     for at in range(4):
         for each in (0, 1):
@@ -205,8 +205,8 @@ def test_a_message_of_which_the_end_is_missing_is_cut_and_no_more(cut: int) -> N
 def test_any_wrong_size_among_small_messages(end: int, number: int, last_byte: int) -> None:
     """Behind it some bytes are sizes by chance, and the last of them may reach the end. One that
     ends where another message does says nothing."""
-    said = [[request(63, 1, each, bytes(22)) for each in range(14)],
-            [response(each, bytes(11)) for each in range(14)]]  # fmt: skip
+    said = [[asked(each, bytes(22)) for each in range(14)],
+            [answer(each, bytes(11)) for each in range(14)]]  # fmt: skip
     wrong = bytearray(said[end][number])
     last_byte += (4 + last_byte) % len(wrong) == 0
     wrong[3] = last_byte
@@ -248,8 +248,8 @@ def test_small_numbers_within_a_response_are_no_response() -> None:
 def test_a_size_that_ends_four_bytes_before_what_follows(end: int) -> None:
     """The last four bytes of that message are a size by chance."""
     by_chance = b"\0\0\1\0"
-    said = [[request(63, 1, each, bytes(22) + by_chance) for each in range(8)],
-            [response(each, bytes(11) + by_chance) for each in range(8)]]  # fmt: skip
+    said = [[asked(each, bytes(22) + by_chance) for each in range(8)],
+            [answer(each, bytes(11) + by_chance) for each in range(8)]]  # fmt: skip
     wrong = (len(said[end][2]) - 8).to_bytes(4, "big") + said[end][2][4:]
     dialogue = Dialogue()
     one = dialogue.connect()
@@ -301,8 +301,8 @@ def test_a_first_request_of_which_a_few_bytes_are_left(left: int) -> None:
 
 def test_what_follows_the_last_four_bytes_of_a_message_that_another_covers() -> None:
     """These are a size by chance, as if it travelled alone."""
-    said = [request(63, 1, each, bytes(22) + b"\0\0\1\0") for each in range(10)]
-    said[1] = request(62, 1, 1, bytes(150))
+    said = [asked(each, bytes(22) + b"\0\0\1\0") for each in range(10)]
+    said[1] = asked(1, bytes(150))
     covered = 4 * len(said[2]) - 4
     dialogue = Dialogue()
     one = dialogue.connect()
@@ -335,7 +335,7 @@ def test_a_wrong_size_behind_which_chance_leads_back_to_a_boundary(
     damaged: int, inside: int
 ) -> None:
     """Then only a correlation id tells that nobody asked for what was read between."""
-    answers = [response(each, b"\x7f" * 15) for each in range(12)]
+    answers = [answer(each, b"\x7f" * 15) for each in range(12)]
     size = len(answers[0])
     end = damaged * size + inside
     answers[0] = (end - 4).to_bytes(4, "big") + answers[0][4:]
@@ -344,7 +344,7 @@ def test_a_wrong_size_behind_which_chance_leads_back_to_a_boundary(
     dialogue = Dialogue()
     one = dialogue.connect()
     for number, each in enumerate(answers):
-        one.client(request(3, 1, number))
+        one.client(asked(number, b"what"))
         one.broker(each)
     found = dissect(dialogue.packets).messages()[1]
     assert found == [each[4:] for each in answers[1:]]

@@ -7,7 +7,17 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from dialogue import Connection, Dialogue, Packet, dissect, request, response, split
+from dialogue import (
+    Connection,
+    Dialogue,
+    Packet,
+    answer,
+    asked,
+    dissect,
+    request,
+    response,
+    split,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -121,6 +131,25 @@ def test_blocks_may_end_anywhere(seed):
     cuts = sorted(chance.choices(range(len(packets) + 1), k=chance.choice([1, 3, 20])))
     out = dissect(packets, cuts=cuts)
     assert by_endpoints(out) == expected(tell(seed))
+    assert out.problems == []
+
+
+@given(seed=st.integers(0, 10**9))
+@settings(max_examples=60, deadline=None)
+def test_what_a_message_contains_is_never_taken_for_a_message(seed):
+    """Requests that contain requests, and responses that contain responses with ids near theirs."""
+    chance = random.Random(seed)
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    for number in range(6):
+        ids = [number + chance.randrange(4) for _ in range(chance.randrange(12))]
+        pad = bytes(chance.randrange(60))
+        one.client(asked(number, pad + b"".join(asked(each, b"inner") for each in ids)))
+        one.broker(answer(number, pad + b"".join(answer(each, b"inner") for each in ids)))
+    packets = shuffled(split(dialogue.packets, 43), chance, chance.choice([1, 5]))
+    cuts = sorted(chance.choices(range(len(packets) + 1), k=chance.choice([0, 3, 60])))
+    out = dissect(packets, cuts=cuts)
+    assert by_endpoints(out) == expected(dialogue.packets)
     assert out.problems == []
 
 

@@ -1,0 +1,84 @@
+"""Which request a response belongs to, where only a response contradicts its size."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from dialogue import Dialogue, dissect, request, response
+
+from dissector.errors import DecodeError, UnknownVersion
+from dissector.protocol.message import body_end
+from dissector.streams.bodies import LOG_ENTRIES, RequestLog
+
+FETCH_V4, METADATA_V1 = 1 << 16 | 4, 3 << 16 | 1
+
+
+def log_of(*requests: tuple[int, int, int]) -> RequestLog:
+    log = RequestLog()
+    for each in requests:
+        log.add(*(np.array([number]) for number in each))
+    return log
+
+
+def test_the_latest_request_with_an_id_is_found() -> None:
+    log = log_of((2, 7, METADATA_V1), (4, 7, FETCH_V4), (2, 7, FETCH_V4), (2, 8, METADATA_V1))
+    assert log.find(2, 7) == (1, 4)
+    assert log.find(2, 8) == (3, 1)
+    assert log.find(4, 8) is None
+    assert log.find(3, 7) is None
+
+
+def test_ids_may_be_negative() -> None:
+    log = log_of((2, -7, METADATA_V1))
+    assert log.find(2, -7) == (3, 1)
+
+
+def test_the_requests_of_forgotten_connections_are_forgotten() -> None:
+    log = log_of((2, 7, METADATA_V1), (4, 7, METADATA_V1))
+    log.forget(np.array([1]))
+    assert log.find(2, 7) is None
+    assert log.find(4, 7) == (3, 1)
+
+
+def test_the_log_is_bounded() -> None:
+    log = RequestLog()
+    count = LOG_ENTRIES // 16
+    for block in range(200):
+        stream = np.full(count, 2)
+        log.add(stream, block * count + np.arange(count), np.full(count, METADATA_V1))
+    assert log.find(2, 200 * count - 1) == (3, 1)
+    assert log.find(2, 0) is None
+
+
+def test_where_a_body_ends() -> None:
+    message = request(3, 1, 7, b"\0\0\0\1\0\5topic")[4:]
+    for there in range(8, len(message)):
+        assert body_end(message[:there], len(message) + 100) >= len(message), there
+    assert body_end(message, len(message)) == len(message)
+    assert body_end(message + bytes(100), len(message) + 100) == len(message)
+
+
+def test_a_body_that_the_size_cannot_hold() -> None:
+    message = request(3, 1, 7, b"\0\0\0\1\0\5topic")[4:]
+    with pytest.raises(DecodeError):
+        body_end(message[:20], len(message) - 3)
+    with pytest.raises(UnknownVersion):
+        body_end(request(3, 99, 7)[4:], 100)
+
+
+def test_a_message_inside_another_one_whose_body_is_unknown_is_none_before_the_end() -> None:
+    """Nothing proves the size wrong before the stream ends."""
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    for number in range(3):
+        one.client(request(3, 1, number, b"\xff\xff\xff\xff"))
+        one.broker(response(number, bytes(8)))
+    outer = request(90, 15, 3, bytes(400))
+    inner = request(3, 1, 4, b"\xff\xff\xff\xff")
+    one.client(outer[:100])
+    one.client(inner + outer[100 + len(inner) : 300])
+    one.client(outer[300:])
+    cuts = range(1, len(dialogue.packets))
+    requests = dissect(dialogue.packets, cuts=cuts).messages()[0]
+    assert len(requests) == 4
+    assert len(requests[3]) == len(outer) - 4
