@@ -31,7 +31,7 @@ LEFT_OUT = ("vxlan", "tls", "cut-responses")
 """Parts of the names of recordings that are not used: already in a tunnel, encrypted, or without a
 packet of the client, of which the network would make acknowledgements."""
 PORT = 9092
-BLOCKS = {"default": (1 << 25, 1 << 25), "small": (3_000, 8_000), "packets": (1, 1)}
+BLOCKS = {"default": (1 << 25, 1 << 25), "small": (3_000, 8_000), "packets": (40, 40)}
 """Bytes of a block, at least and at most."""
 LARGEST = 3_000_000
 """Bytes of a recording; larger ones take too long to be written anew often."""
