@@ -47,6 +47,8 @@ WRONG_BODY: Final = -16
 brokers accept surplus bytes, and definitions may be wrong."""
 SURPLUS_BODY: Final = -12
 """Bits of a response where few bytes follow the body. Requests of some clients have such bytes."""
+ACCEPTED: Final = 4
+"""Surplus bytes of a response that are no evidence, as in `protocol.surplus`."""
 OUT_OF_ORDER: Final = -40
 """Bits of a response that follows the response to a later request."""
 WRONG_PART: Final = -60
@@ -403,7 +405,8 @@ class Search:
                     del self._nodes[at]
                 del self._order[low:high]
         elif verdict == SURPLUS:
-            node.bits += SURPLUS_BODY * (node.end <= self._end and not self._is_request)
+            is_doubtful = node.end - end > ACCEPTED and not self._is_request
+            node.bits += SURPLUS_BODY * (is_doubtful and node.end <= self._end)
         elif verdict != UNKNOWN:
             node.bits += WRONG_BODY if node.end <= self._end else WRONG_PART
             if end < self._end:

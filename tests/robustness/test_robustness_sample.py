@@ -40,6 +40,7 @@ FOUND = (
     ("kafka-4-sasl.pcap.zst", "lost", 61),
     ("kafka-4-sasl.pcap.zst", "lost", 276),
     ("kafka-python-mock.pcap", "lost", 63),
+    ("librdkafka-mock-errors.pcap", "flipped", 918),
     ("librdkafka-mock-produce.pcap", "flipped", 343),
     ("librdkafka-mock-transactions.pcapng", "flipped", 1925),
 )
