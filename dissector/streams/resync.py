@@ -30,7 +30,7 @@ from dissector.streams.table import Bools
 
 ENTRY: Final = CERTAINTY
 """Bits that a message needs which begins where no other one ends."""
-SURE: Final = 2 * ENTRY
+CONFIRMED: Final = 2 * ENTRY
 """Bits beyond `ENTRY` of a path that needs no body to confirm it."""
 UNALIGNED_RESPONSE: Final = 5
 """More bits for a response that begins no segment: small numbers, which it has, are common."""
@@ -45,14 +45,14 @@ COMPLETE_BODY: Final = 16
 WRONG_BODY: Final = -16
 """Bits of a complete message whose size contradicts its body. What follows may confirm the size:
 brokers accept surplus bytes, and definitions may be wrong."""
+WRONG_PART: Final = -60
+"""The same where the message is incomplete, so that nothing confirms its size."""
 SURPLUS_BODY: Final = -12
 """Bits of a response where few bytes follow the body. Requests of some clients have such bytes."""
 ACCEPTED: Final = 4
 """Surplus bytes of a response that are no evidence, as in `protocol.surplus`."""
 OUT_OF_ORDER: Final = -40
 """Bits of a response that follows the response to a later request."""
-WRONG_PART: Final = -60
-"""The same where the message is incomplete, so that nothing confirms its size."""
 UNFINISHED: Final = -30
 """Bits of a message before the end of which its stream ends."""
 HOPS: Final = 4
@@ -296,7 +296,7 @@ class Search:
         for _ in range(CHECKS):
             bits, path, likely = self._solve(begin, until, is_message=is_message)
             first = path[: HOPS if is_message else 1]
-            if not is_message and bits >= SURE:
+            if not is_message and bits >= CONFIRMED:
                 first = []
             doubted = [node for node in first or likely if not node.is_checked]
             if path and first:
