@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from dialogue import framed, request
 
 from dissector.packets import open_packets
 from dissector.pipeline import Pipeline
@@ -24,14 +25,6 @@ CLIENT, BROKER = (bytes([10, 0, 0, 1]), 40_001), (bytes([10, 0, 0, 9]), 9092)
 SEGMENT = 1448
 BLOCKS = [1 << 25, 16_000, 40]
 """The last is smaller than any packet with its record header: a packet a block."""
-
-
-def framed(data: bytes) -> bytes:
-    return struct.pack(">i", len(data)) + data
-
-
-def request(api: int, version: int, correlation: int, body: bytes) -> bytes:
-    return framed(struct.pack(">hhih", api, version, correlation, 2) + b"me" + body)
 
 
 def text(value: bytes) -> bytes:
