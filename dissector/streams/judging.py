@@ -133,15 +133,14 @@ class Judge:
         self._streams.flat("has_correlation")[stream] = True
 
     def verdicts(
-        self, chains: Chains, at: Int64, index: Int64, stream: Int64, asks: Bools,
-        bits: int | Int64,
-    ) -> Int64:  # fmt: skip
-        """YES, NO or UNCLEAR for each place, of which `bits` speak already.
+        self, chains: Chains, at: Int64, index: Int64, stream: Int64, asks: Bools
+    ) -> Int64:
+        """YES, NO or UNCLEAR for each of these beginnings of segments.
 
         Walks the chain that begins there, for up to `HOPS` frames.
         """
         here, end = at.copy(), chains.end[index]
-        score = np.zeros(len(at)) + bits
+        score = np.full(len(at), float(BORDER_BITS))
         verdict = np.full(len(at), UNCLEAR)
         before = np.full(len(at), NEVER)
         live = np.arange(len(at))

@@ -18,7 +18,7 @@ import numpy as np
 from dissector.packets.block import Int64
 from dissector.streams.bytespace import ranges
 from dissector.streams.framing import Chains
-from dissector.streams.judging import BORDER_BITS, NO, UNCLEAR, YES, Judge
+from dissector.streams.judging import NO, UNCLEAR, YES, Judge
 from dissector.streams.limits import SEEK_BYTES
 from dissector.streams.table import (
     KAFKA,
@@ -183,9 +183,7 @@ class Seeker:
         count = np.clip(chains.first[index + 1] - first, 0, places)
         at = chains.address[ranges(first, count)[0]]
         owner = np.repeat(np.arange(len(index)), count)
-        verdict = self._judge.verdicts(
-            chains, at, index[owner], stream[owner], asks[owner], BORDER_BITS
-        )
+        verdict = self._judge.verdicts(chains, at, index[owner], stream[owner], asks[owner])
         good, unclear = verdict == YES, verdict == UNCLEAR
         undecided = table.protocol[row] == UNDECIDED
         if undecided.any():
