@@ -30,7 +30,7 @@ test-oldest: $(OLDEST)/.ready
 lint: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
-	$(BIN)/python -m docs.generate
+	$(BIN)/python -m tools.generate_docs
 
 bench: $(READY) $(SPARK)
 	-$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-bench.txt

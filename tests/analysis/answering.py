@@ -13,8 +13,8 @@ import pyarrow as pa
 import analysis
 from analysis.answers.common import Tables
 from analysis.frames import frame
-from captures.record.kafka.truth import read
 from dissector.tables import TABLES
+from tools.record.kafka.truth import read
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from made_rows import MadeCapture, Make
 
 import dissector
+from tests.analysis.made_rows import MadeCapture, Make
 
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")

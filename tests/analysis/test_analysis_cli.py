@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from made_rows import Make, connection, exchange
 
 import dissector
 from analysis.cli import main
 from analysis.commands.common import FORMAT_NAMES, TABLE_NAMES
 from dissector import tables
+from tests.analysis.made_rows import Make, connection, exchange
 
 ROOT = Path(__file__).parents[2]
 CAPTURE = str(ROOT / "captures" / "kafka-4-librdkafka.pcap.zst")

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
-from answering import capture
 from rich.console import Console
 
 from analysis.answers import ANSWERS
 from analysis.rows_view import screen
+from tests.analysis.answering import capture
 
 NAMES = ("kafka-4-followed", "kafka-4-errors", "kafka-4-net-loss", "kafka-3-java-0-10")
 MUST = {

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_rows import START, Make, connection, exchange
 
 import analysis
 import dissector
 from dissector.tables import TABLES
+from tests.analysis.made_rows import START, Make, connection, exchange
 
 CAPTURE = Path(__file__).parents[2] / "captures" / "kafka-4-librdkafka.pcap.zst"
 

@@ -15,12 +15,12 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 import zstandard
-from made_rows import exchange
 
 from analysis.cli import main
 from analysis.show import tree
 from dissector.exchange import Exchange
 from dissector.tables import RECORDS
+from tests.analysis.made_rows import exchange
 
 ROOT = Path(__file__).parents[2]
 CAPTURE = ROOT / "captures" / "kafka-4-java.pcap.zst"

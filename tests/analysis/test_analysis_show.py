@@ -7,10 +7,10 @@ import struct
 from typing import Any
 
 import pytest
-from made_rows import exchange
 
 from analysis.show import tree
 from dissector.exchange import Exchange
+from tests.analysis.made_rows import exchange
 
 
 def shown(*, secrets: bool = False, **columns: Any) -> list[str]:

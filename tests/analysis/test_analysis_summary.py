@@ -11,10 +11,8 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from answering import CAPTURES, capture
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_rows import SECOND, START, connection, exchange
 from rich.console import Console
 
 import analysis
@@ -24,6 +22,8 @@ from analysis.summary import Summary
 from analysis.summary_view import screen
 from dissector.protocol import catalog
 from dissector.tables import TABLES
+from tests.analysis.answering import CAPTURES, capture
+from tests.analysis.made_rows import SECOND, START, connection, exchange
 
 Rows = Sequence[dict[str, Any]]
 

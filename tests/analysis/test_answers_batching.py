@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from answering import capture, made, told
-from made_rows import START, connection, exchange
 
 import analysis
 from analysis.answers import ANSWERS
+from tests.analysis.answering import capture, made, told
+from tests.analysis.made_rows import START, connection, exchange
 
 MS = 1_000_000
 TABLES = ANSWERS["batching"].tables

@@ -9,12 +9,12 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pytest
-from answering import CAPTURES, capture
-from made_rows import Make, connection, exchange
 
 import analysis
 from analysis.answers import ANSWERS
 from analysis.cli import main
+from tests.analysis.answering import CAPTURES, capture
+from tests.analysis.made_rows import Make, connection, exchange
 
 QUOTAS = str(CAPTURES / "kafka-4-quotas.pcap.zst")
 

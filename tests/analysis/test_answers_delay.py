@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from answering import CAPTURES, capture, made
 
 import analysis
 from analysis.answers.delay import COLUMNS
-from captures.record.kafka.truth import read
 from dissector.errors import DissectorError
+from tests.analysis.answering import CAPTURES, capture, made
+from tools.record.kafka.truth import read
 
 MS = 1_000_000
 WHERE = ["partition", "offset"]

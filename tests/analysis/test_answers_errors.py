@@ -7,12 +7,12 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from answering import CAPTURES, capture, made, told
-from made_rows import START, connection, exchange
-from truth import unpacked
 
 import analysis
 from dissector.protocol import catalog
+from tests.analysis.answering import CAPTURES, capture, made, told
+from tests.analysis.made_rows import START, connection, exchange
+from tests.captures.truth import unpacked
 
 MS = 1_000_000
 

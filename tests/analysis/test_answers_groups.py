@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from answering import CAPTURES, capture, made
 
 import analysis
 from analysis.answers.groups import COLUMNS
-from captures.record.kafka.truth import read
+from tests.analysis.answering import CAPTURES, capture, made
+from tools.record.kafka.truth import read
 
 MS = 1_000_000
 LOG_MS = 100

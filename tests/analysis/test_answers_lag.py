@@ -6,13 +6,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from answering import CAPTURES, capture, made
-from made_rows import exchange
 
 import analysis
 from analysis.answers.lag import COLUMNS
-from captures.record.kafka.truth import read
 from dissector.errors import DissectorError
+from tests.analysis.answering import CAPTURES, capture, made
+from tests.analysis.made_rows import exchange
+from tools.record.kafka.truth import read
 
 NEEDS = ("partitions", "exchanges", "transactions")
 WHERE = ["group_id", "partition"]

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from answering import capture, made, told
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_rows import START, exchange
-from truth import facts
 
 import analysis
 from analysis.answers.waits import waits
+from tests.analysis.answering import capture, made, told
+from tests.analysis.made_rows import START, exchange
+from tests.captures.truth import facts
 
 MS = 1_000_000
 

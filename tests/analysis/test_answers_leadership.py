@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from answering import CAPTURES, capture, made, told
 
 import analysis
 from analysis.answers.leadership import CLIENT_COLUMNS, COLUMNS
-from captures.record.kafka.truth import read
 from dissector.errors import DissectorError
+from tests.analysis.answering import CAPTURES, capture, made, told
+from tools.record.kafka.truth import read
 
 NEEDS = ("topics", "errors", "partitions", "exchanges", "connections")
 NS = 1_000_000_000

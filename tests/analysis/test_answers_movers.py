@@ -7,13 +7,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from answering import capture, made, told
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_rows import START, connection, exchange
 
 import analysis
 from analysis.answers import ANSWERS
+from tests.analysis.answering import capture, made, told
+from tests.analysis.made_rows import START, connection, exchange
 
 TABLES = ("partitions", "exchanges", "connections", "batches")
 ACTIONS = {0: "produces", 1: "consumes"}

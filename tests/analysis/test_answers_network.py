@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from answering import capture, made, told
 
 import analysis
 from dissector.errors import DissectorError
+from tests.analysis.answering import capture, made, told
 
 NEEDS = ("connections", "exchanges", "batches")
 LOG_MS = 1.0

@@ -8,14 +8,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from answering import CAPTURES, capture, made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import analysis
 from analysis.answers.producers import COLUMNS, GAP_COLUMNS, TRANSACTION_COLUMNS
-from captures.record.kafka.truth import read
 from dissector.errors import DissectorError
+from tests.analysis.answering import CAPTURES, capture, made
+from tools.record.kafka.truth import read
 
 NEEDS = ("batches", "transactions")
 MS = 1_000_000

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from answering import capture, made
-from made_rows import exchange
 
 import analysis
 from analysis.answers import ANSWERS, Answer
 from analysis.answers.common import no_rows, no_tables
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
+from tests.analysis.answering import capture, made
+from tests.analysis.made_rows import exchange
 
 ROOT = Path(__file__).parents[2]
 

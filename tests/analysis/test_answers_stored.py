@@ -10,11 +10,11 @@ import duckdb
 import pandas as pd
 import pyarrow as pa
 import pytest
-from answering import CAPTURES, capture
 
 import dissector
 from analysis.answers import ANSWERS, Answer, asking
 from analysis.stored import stored
+from tests.analysis.answering import CAPTURES, capture
 
 ROOT = Path(__file__).parents[2]
 ALL = pytest.mark.parametrize("answer", ANSWERS.values(), ids=list(ANSWERS))

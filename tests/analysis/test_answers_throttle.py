@@ -6,13 +6,13 @@ import re
 
 import pandas as pd
 import pytest
-from answering import capture, made, told
-from made_rows import START, exchange
 
 import analysis
 from analysis.answers.throttle import CLIENT_WAITS_SINCE
 from dissector.errors import DissectorError
 from dissector.protocol import catalog
+from tests.analysis.answering import capture, made, told
+from tests.analysis.made_rows import START, exchange
 
 MS = 1_000_000
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from answering import capture, made
-from made_rows import connection, exchange
 
 import analysis
 from analysis.answers import ANSWERS
+from tests.analysis.answering import capture, made
+from tests.analysis.made_rows import connection, exchange
 
 TABLES = ANSWERS["trust"].tables
 

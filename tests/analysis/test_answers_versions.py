@@ -8,13 +8,13 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from answering import CAPTURES, capture, made
-from made_rows import exchange
 
 import analysis
 import dissector
 from analysis.answers.versions import REMOVED
 from dissector.protocol import catalog
+from tests.analysis.answering import CAPTURES, capture, made
+from tests.analysis.made_rows import exchange
 
 VECTORS = Path(__file__).parents[1] / "data" / "protocol_vectors.jsonl.gz"
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from truth import Fact, by_connection, facts, ledger, told_by_clients
 
 from analysis.cli import main
 from dissector.capture import open_capture
+from tests.captures.truth import Fact, by_connection, facts, ledger, told_by_clients
 
 NAMES = told_by_clients()
 MS = 1_000_000

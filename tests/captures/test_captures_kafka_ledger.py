@@ -6,8 +6,8 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from captures.record.kafka import truth
-from captures.record.kafka.coverage import TITLE
+from tools.record.kafka import truth
+from tools.record.kafka.coverage import TITLE
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 README = (CAPTURES / "README.md").read_text()

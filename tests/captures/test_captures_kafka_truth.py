@@ -1,6 +1,6 @@
 """Every capture of Apache Kafka against what its broker's request log says of the same requests.
 
-The facts are written by Kafka (captures/record/kafka/truth.py tells their fields). The log leaves
+The facts are written by Kafka (tools/record/kafka/truth.py tells their fields). The log leaves
 out what the broker never finished, what it answered before authentication, and what it could no
 longer note because the other side had gone: `excused` knows these, and nothing else.
 """
@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from captures.record.kafka import truth
 from dissector.capture import open_capture
+from tools.record.kafka import truth
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 PARTIAL = "kafka-4-cut-"

@@ -1,6 +1,6 @@
 """The decoders against kafka-clients' own classes, on a random message of every version.
 
-The vectors are made by `captures/record/kafka/messages.py`; nothing in them is our own output.
+The vectors are made by `tools/record/kafka/messages.py`; nothing in them is our own output.
 """
 
 from __future__ import annotations

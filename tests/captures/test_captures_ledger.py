@@ -12,7 +12,8 @@ from pathlib import Path
 
 import dpkt
 import pytest
-from truth import CAPTURES, CLIENTS, ROOT, facts, ledger, told_by_clients, unpacked
+
+from tests.captures.truth import CAPTURES, CLIENTS, ROOT, facts, ledger, told_by_clients, unpacked
 
 LARGEST, ALL_TOGETHER = 400_000, 20_000_000
 LEDGER = ledger()
@@ -42,7 +43,7 @@ def test_truth_parses_and_has_as_many_requests_as_the_ledger_says(name: str) -> 
 
 
 def test_truth_is_what_the_logs_say() -> None:
-    check = [sys.executable, "-m", "captures.record.truth", "--check"]
+    check = [sys.executable, "-m", "tools.record.truth", "--check"]
     run = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.count(": agrees") == len(told_by_clients()) > 0

@@ -1,6 +1,6 @@
 """Every record that a client wrote is in `records`, once as produced and once as fetched.
 
-What they wrote is said in the recorder's sources: `captures/record/kafka`, java/ProduceConsume.java
+What they wrote is said in the recorder's sources: `tools/record/kafka`, java/ProduceConsume.java
 and its kin for the clients of today, java/OldProducer.java for those of old. Each made a batch or
 more for each codec; one member of a group then read, and counted, until it had them all.
 """

@@ -24,7 +24,6 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 from rich.console import Console
-from truth import ledger
 
 from analysis.cli import main
 from analysis.export import FORMATS
@@ -34,6 +33,7 @@ from analysis.summary_view import screen
 from dissector.capture import open_capture
 from dissector.exchange import Exchange
 from dissector.tables import TABLES
+from tests.captures.truth import ledger
 
 CAPTURES = {name: row.path for name, row in ledger().items()}
 WITH_SECRETS = ("kafka-4-sasl", "kafka-4-admin")

@@ -6,13 +6,13 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from test_protocol_columns import check
-from truth import ledger
 
 from dissector import open_capture
 from dissector.protocol import catalog
 from dissector.protocol.message import is_fallback
 from dissector.protocol.notation import Direction, Layout
+from tests.captures.truth import ledger
+from tests.dissector.protocol.test_protocol_columns import check
 
 
 def bodies(path: Path) -> dict[Layout, list[bytes]]:

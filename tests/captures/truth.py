@@ -1,4 +1,4 @@
-"""What clients said of their own requests, as typed rows: see captures/record/truth.py.
+"""What clients said of their own requests, as typed rows: see tools/record/truth.py.
 
 Also what the ledger, captures/README.md, says of every capture.
 """

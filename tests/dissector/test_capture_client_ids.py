@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dialogue import Dialogue, framed, ipv4, pcap, response
 
 import dissector
 from analysis.cli import main
+from tests.dissector.streams.dialogue import Dialogue, framed, ipv4, pcap, response
 
 BROKER = ipv4("10.0.0.9")
 COUNT = 12

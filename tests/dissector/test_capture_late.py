@@ -11,9 +11,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import rewriting
 
 import dissector
+from tests.dissector.streams import rewriting
 from tests.robustness.late_start import NO_BROKER, survey
 from tests.robustness.robustness_damage import CAPTURES, recordings
 

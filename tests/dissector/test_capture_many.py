@@ -6,11 +6,11 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-import rewriting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dissector
+from tests.dissector.streams import rewriting
 
 MS = 10**6
 LEFT_OUT = {"capture", "request_packet", "response_packet", "connection_id", "client_port"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import rewriting
 
 import dissector
 from dissector.conversation.dialogue import Conversation
 from dissector.conversation.topic_names import TopicNames
+from tests.dissector.streams import rewriting
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import rewriting
-from dialogue import Dialogue, framed, ipv4, pcap
 
 import dissector
+from tests.dissector.streams import rewriting
+from tests.dissector.streams.dialogue import Dialogue, framed, ipv4, pcap
 
 OTHERS = sorted(path.name for path in (rewriting.CAPTURES / "other").iterdir())
 BROKER = ipv4("10.0.0.9")

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from dialogue import framed, request
 
 from dissector.packets import open_packets
 from dissector.pipeline import Pipeline
+from tests.dissector.streams.dialogue import framed, request
 from tests.rewriting.cases import write
 from tests.rewriting.flows import Chunk, Flow, Recording
 from tests.rewriting.network import Options, packets

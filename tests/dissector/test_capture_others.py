@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import rewriting
 
 import dissector
 from dissector.packets import open_packets
 from dissector.pipeline import Pipeline
+from tests.dissector.streams import rewriting
 
 OTHERS = sorted(path.name.partition(".")[0] for path in (rewriting.CAPTURES / "other").iterdir())
 LARGEST = 60_000

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import rewriting
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dissector
 from dissector.packets import open_packets
 from dissector.pipeline import Pipeline
+from tests.dissector.streams import rewriting
 
 PLAIN = (
     "aiokafka-tansu.pcap",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import rewriting
 
 import dissector
+from tests.dissector.streams import rewriting
 
 RECORDINGS = (
     "aiokafka-tansu.pcap",

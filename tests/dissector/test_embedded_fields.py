@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captures.record.kafka import truth
 from dissector.capture import open_capture
 from dissector.embedded import ERROR, Known, unfold
 from dissector.embedded.inside import NOWHERE
@@ -23,6 +22,7 @@ from dissector.protocol.explain import Explained
 from dissector.protocol.message import explain_request, explain_response
 from dissector.protocol.notation import Direction
 from dissector.secrets import hidden
+from tools.record.kafka import truth
 
 ROOT = Path(__file__).parents[2]
 CAPTURES = ROOT / "captures"

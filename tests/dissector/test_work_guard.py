@@ -6,7 +6,7 @@ does one more pass over arrays. Counted are the functions of the project that ar
 calls that they make of anything else (NumPy, Arrow, builtins), by room; what libraries do inside
 themselves is not, so that the numbers hold for other versions of them, and of Python.
 
-`python tests/dissector/test_work_guard.py` writes the numbers anew, where more is meant.
+`python -m tests.dissector.test_work_guard` writes the numbers anew, where more is meant.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 IMPORTED = {"scapy": "scapy", "dpkt": "dpkt", "python-snappy": "snappy"}
-PLACES = ("dissector", "analysis", "tests", "bench", "captures")
+PLACES = ("dissector", "analysis", "tests", "bench", "tools")
 """Folders with Python code."""
 
 

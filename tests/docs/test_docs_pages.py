@@ -12,11 +12,11 @@ import pytest
 import analysis
 from analysis.answers import ANSWERS
 from dissector.tables import TABLES
-from docs import shown
-from docs.generate import ROLES, ROOT, filled_by, pages
+from tools import shown_output
+from tools.generate_docs import ROLES, ROOT, filled_by, pages
 
 DOCS = ROOT / "docs"
-AGAIN = "run: python -m docs.generate"
+AGAIN = "run: python -m tools.generate_docs"
 
 
 def test_generated_pages_are_up_to_date() -> None:
@@ -28,16 +28,16 @@ def test_generated_pages_are_up_to_date() -> None:
     assert found == {path for path in wanted if path.parent != DOCS}, AGAIN
 
 
-@pytest.mark.parametrize("page", shown.PAGES)
+@pytest.mark.parametrize("page", shown_output.PAGES)
 def test_pages_show_what_the_commands_print(page: str) -> None:
     path = ROOT / page
-    assert path.read_text() == shown.fresh(path.read_text()), f"{page}: {AGAIN}"
+    assert path.read_text() == shown_output.fresh(path.read_text()), f"{page}: {AGAIN}"
 
 
 def test_fresh_output_takes_the_place_of_the_old() -> None:
     command = "    $ kafka-dissector errors captures/kafka-4-cut.pcap.zst | head -1\n"
     text = f"Say:\n\n{command}    old\n\n    older\n\n{command}\nEnd.\n"
-    lines = shown.fresh(text).splitlines()
+    lines = shown_output.fresh(text).splitlines()
     assert lines[:3] == ["Say:", "", command.rstrip()]
     assert re.match(r"    error +api ", lines[3])
     assert lines[4:] == ["", command.rstrip(), lines[3], "", "End."]

@@ -15,10 +15,10 @@ import sys
 import time
 from pathlib import Path
 
-from captures.record import clients
-from captures.record.kafka.recording import enter_new_network
-from captures.record.mock import MockCluster
-from captures.record.scenarios.librdkafka import beginning, consumer, produce, read
+from tools.record import clients
+from tools.record.kafka.recording import enter_new_network
+from tools.record.mock import MockCluster
+from tools.record.scenarios.librdkafka import beginning, consumer, produce, read
 
 ROOT = Path(__file__).parents[3]
 SNIFF = "import sys; from analysis.cli import main; sys.exit(main(['sniff', *sys.argv[1:]]))"

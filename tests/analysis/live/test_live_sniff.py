@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from capturing import needs_right
 
-from captures.record.truth import of_librdkafka
+from tests.analysis.live.capturing import needs_right
+from tools.record.truth import of_librdkafka
 
 ROOT = Path(__file__).parents[3]
 LOOPBACK = Path(__file__).with_name("loopback.py")

@@ -15,10 +15,10 @@ from typing import IO
 
 import pyarrow.parquet as pq
 import pytest
-from capturing import needs_right
 
 from analysis.live.outlet import QUEUE, Outlet
 from dissector.capture import open_capture
+from tests.analysis.live.capturing import needs_right
 
 ROOT = Path(__file__).parents[3]
 CAPTURES = ROOT / "captures"

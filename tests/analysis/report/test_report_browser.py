@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from browsing import Browser, chromium, report_of
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 import dissector
 from analysis.answers import ANSWERS
+from tests.analysis.report.browsing import Browser, chromium, report_of
 
 pytestmark = pytest.mark.xdist_group("browser")
 """One browser, and one start of what makes the charts' script, for all of these."""

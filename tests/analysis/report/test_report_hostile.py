@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import chromium, report
 from selenium.webdriver import ActionChains
+
+from tests.analysis.report.browsing import chromium, report
 
 pytestmark = pytest.mark.xdist_group("browser")
 """One browser, and one start of what makes the charts' script, for all of these."""

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import CAPTURES, chromium, report
 
 from analysis.answers import ANSWERS
 from analysis.cli import main
+from tests.analysis.report.browsing import CAPTURES, chromium, report
 
 pytestmark = pytest.mark.xdist_group("browser")
 """One browser, and one start of what makes the charts' script, for all of these."""

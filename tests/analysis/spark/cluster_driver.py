@@ -1,18 +1,17 @@
 """A driver: dissects captures, says so, and writes the tables when it is told to go on.
 
-python cluster_driver.py MASTER OUTPUT CAPTURE...
+python -m tests.analysis.spark.cluster_driver MASTER OUTPUT CAPTURE...
 """
 
 from __future__ import annotations
 
 import sys
 
-from dealing import SOME_TABLES
-
 from analysis.spark import plan
 from analysis.spark.options import Request
 from analysis.spark.session import session
 from analysis.spark.writing import Folder
+from tests.analysis.spark.dealing import SOME_TABLES
 
 
 def main() -> None:

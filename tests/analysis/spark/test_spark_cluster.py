@@ -12,7 +12,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
 
-from dealing import (
+from bench.cluster import ENVIRONMENT, Cluster, cluster, kill
+from tests.analysis.spark.dealing import (
     CAPTURES,
     RECORDINGS,
     SOME_TABLES,
@@ -24,16 +25,14 @@ from dealing import (
     same_rows,
 )
 
-from bench.cluster import ENVIRONMENT, Cluster, cluster, kill
-
-DRIVER = Path(__file__).with_name("cluster_driver.py")
+DRIVER = "tests.analysis.spark.cluster_driver"
 
 
 @contextmanager
 def driven(running: Cluster, output: Path, paths: Sequence[str]) -> Iterator[None]:
     """What is within happens when all is dissected, and nothing is written."""
     driver = subprocess.Popen(
-        [sys.executable, DRIVER, running.master, output, *paths],
+        [sys.executable, "-m", DRIVER, running.master, output, *paths],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT,
     )  # fmt: skip
     assert driver.stdout is not None

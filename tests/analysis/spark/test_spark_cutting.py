@@ -15,7 +15,6 @@ pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
 import numpy as np
 import pyarrow as pa
 import zstandard
-from dealing import CAPTURES, plain, texts
 from pyspark.sql import DataFrame, SparkSession
 
 from analysis.spark import cutting, dissection, plan, splits
@@ -26,6 +25,7 @@ from analysis.spark.packets import Claims
 from analysis.spark.schemas import to_spark
 from dissector.capture import open_capture
 from dissector.packets.block import PacketBlock
+from tests.analysis.spark.dealing import CAPTURES, plain, texts
 
 TABLE = "exchanges"
 

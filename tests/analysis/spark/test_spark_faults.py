@@ -13,21 +13,17 @@ import pytest
 
 pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
 
-from dealing import CAPTURES
 from pyspark.sql import SparkSession
 
 import analysis.spark
 from analysis.cli import main
 from analysis.spark import session as sessions
 from bench.cluster import ENVIRONMENT, cluster
+from tests.analysis.spark.dealing import CAPTURES
 
 ROOT = Path(__file__).parents[3]
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
-COMMAND = [
-    sys.executable, "-c",
-    f"import sys; sys.path.insert(0, {str(ROOT)!r}); from analysis.cli import main; "
-    "sys.exit(main())",
-]  # fmt: skip
+COMMAND = [Path(sys.executable).with_name("kafka-dissector")]
 COUNT = """
 import sys
 import analysis.spark

@@ -14,7 +14,6 @@ pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
 import pyarrow as pa
 import pyarrow.dataset as ds
 import zstandard
-from dealing import CAPTURES, deal, texts
 from pyspark.sql import SparkSession
 
 import analysis.spark
@@ -22,6 +21,7 @@ from analysis.cli import main
 from analysis.spark import plan, splits
 from analysis.spark.schemas import to_spark
 from dissector.capture import open_capture
+from tests.analysis.spark.dealing import CAPTURES, deal, texts
 
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
 SEGMENT = "00000000000000000000.log"

@@ -9,7 +9,6 @@ import pytest
 pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
 
 import pyarrow.dataset as ds
-from dealing import CAPTURES, deal
 from pyspark.sql import SparkSession
 
 from analysis.cli import main
@@ -17,6 +16,7 @@ from analysis.spark import job, splits
 from analysis.spark.dissection import Task, dissect, unpack
 from analysis.spark.options import Request
 from dissector.capture import open_capture
+from tests.analysis.spark.dealing import CAPTURES, deal
 
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
 

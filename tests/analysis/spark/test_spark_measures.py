@@ -10,7 +10,6 @@ pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
 
 import pandas as pd
 import pyarrow as pa
-from dealing import CAPTURES
 from pyspark.sql import DataFrame, SparkSession
 
 import analysis
@@ -20,6 +19,7 @@ from analysis.frames import frame
 from analysis.spark.schemas import to_spark
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
+from tests.analysis.spark.dealing import CAPTURES
 
 RECORDINGS = ("kafka-4-quotas", "kafka-4-group-eager", "kafka-4-errors", "kafka-4-group-consumer")
 NAMES = ("exchanges", "errors", "batches", "connections", "partitions", "memberships")

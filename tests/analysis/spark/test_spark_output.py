@@ -19,7 +19,6 @@ pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from dealing import CAPTURES
 from pyspark.sql import SparkSession
 
 from analysis.cli import main
@@ -30,6 +29,7 @@ from analysis.spark.output import HIDDEN, SUCCESS, Output
 from analysis.spark.writing import Folder, Written
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
+from tests.analysis.spark.dealing import CAPTURES
 
 ROOT = Path(__file__).parents[3]
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
@@ -225,10 +225,9 @@ def test_a_folder_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
 def killed(folder: Path, *, in_commit: bool) -> None:
     """A process that writes to a folder, and is killed before the end or in mid-commit."""
     program = f"""
-import os, signal, sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+import os, signal
 from analysis.spark.output import Output
-from test_spark_output import write
+from tests.analysis.spark.test_spark_output import write
 kill = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
 with Output({str(folder)!r}, ["exchanges"], "overwrite").opened() as output:
     write(output)

@@ -10,12 +10,12 @@ pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
 
 import numpy as np
 import pyarrow as pa
-from dealing import CAPTURES
 
 from analysis.spark import packets
 from analysis.spark.packets import BundleSource
 from dissector.packets import open_packets
 from dissector.packets.block import PacketBlock
+from tests.analysis.spark.dealing import CAPTURES
 
 FIELDS = ("capture", "time", "src_high", "src_low", "dst_high", "dst_low", "src_port", "dst_port",
           "seq", "ack", "flags", "window", "captured", "length")  # fmt: skip

@@ -10,7 +10,12 @@ import pytest
 
 pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
 
-from dealing import (
+from pyspark.sql import SparkSession
+
+from analysis.spark import plan, splits
+from analysis.spark.options import Request
+from analysis.spark.writing import Folder
+from tests.analysis.spark.dealing import (
     CAPTURES,
     CUT,
     RECORDINGS,
@@ -24,11 +29,6 @@ from dealing import (
     plain,
     same_rows,
 )
-from pyspark.sql import SparkSession
-
-from analysis.spark import plan, splits
-from analysis.spark.options import Request
-from analysis.spark.writing import Folder
 
 KEYS = str(CAPTURES / "kafka-4-tls.keys.log")
 SOME = [

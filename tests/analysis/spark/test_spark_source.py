@@ -11,7 +11,6 @@ pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from dealing import CAPTURES, deal, packets, plain, texts
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
@@ -20,6 +19,7 @@ from analysis.spark import options
 from analysis.spark.schemas import to_spark
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
+from tests.analysis.spark.dealing import CAPTURES, deal, packets, plain, texts
 
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
 SECOND = 10**9

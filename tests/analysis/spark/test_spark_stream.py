@@ -16,7 +16,6 @@ import pytest
 
 pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
 
-from dealing import CAPTURES, deal, texts
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -26,6 +25,7 @@ from analysis.spark.options import parse
 from analysis.spark.schemas import to_spark
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
+from tests.analysis.spark.dealing import CAPTURES, deal, texts
 
 ADMIN = CAPTURES / "kafka-4-admin.pcap.zst"
 FOLLOWED = CAPTURES / "kafka-4-followed.pcap.zst"

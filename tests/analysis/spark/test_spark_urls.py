@@ -15,12 +15,12 @@ import pytest
 pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
 pytest.importorskip("aiohttp", reason="requirements-spark.txt is not installed")
 
-from dealing import CAPTURES, deal, on_one_machine, same_rows
 from pyspark.sql import SparkSession
 
 from analysis.spark import plan, splits
 from analysis.spark.options import Request
 from analysis.spark.writing import Folder
+from tests.analysis.spark.dealing import CAPTURES, deal, on_one_machine, same_rows
 
 QUORUM = CAPTURES / "kafka-4-quorum.pcap.zst"
 TABLES = ("exchanges", "connections")

@@ -6,12 +6,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from conversation_frames import MS, Said, Stream, answers, asks, block, request, response, text
 
 from dissector import faults, rows
 from dissector.conversation.dialogue import RESPONSE_WAIT, SILENT_WAIT, Conversation
 from dissector.conversation.topic_names import TopicNames
 from dissector.packets.block import Int64
+from tests.dissector.conversation.conversation_frames import (
+    MS,
+    Said,
+    Stream,
+    answers,
+    asks,
+    block,
+    request,
+    response,
+    text,
+)
 
 HEARTBEAT, PRODUCE, FETCH, API_VERSIONS, SASL_HANDSHAKE, METADATA = 12, 0, 1, 18, 17, 3
 

@@ -6,7 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from packet_bytes import (
+
+from dissector import open_capture
+from dissector.packets import ahead, open_packets
+from dissector.packets.block import PacketBlock
+from dissector.packets.records import Memory
+from dissector.tables import TABLES
+from tests.dissector.packets.packet_bytes import (
     frame,
     ng_block,
     ng_enhanced,
@@ -15,12 +21,6 @@ from packet_bytes import (
     pcap_header,
     pcap_record,
 )
-
-from dissector import open_capture
-from dissector.packets import ahead, open_packets
-from dissector.packets.block import PacketBlock
-from dissector.packets.records import Memory
-from dissector.tables import TABLES
 
 CAPTURES = Path(__file__).resolve().parents[3] / "captures"
 BLOCK = 100_000

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packet_bytes import (
+
+from dissector.packets import chains
+from tests.dissector.packets.packet_bytes import (
     frame,
     ng_block,
     ng_enhanced,
@@ -17,8 +19,6 @@ from packet_bytes import (
     pcap_record,
     read_bytes,
 )
-
-from dissector.packets import chains
 
 
 @settings(deadline=None)

@@ -13,7 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from packet_bytes import (
+
+import dissector
+from dissector.packets import by_packet
+from tests.dissector.packets.packet_bytes import (
     MAC,
     Reading,
     ethernet,
@@ -29,9 +32,6 @@ from packet_bytes import (
     read_bytes,
     tcp,
 )
-
-import dissector
-from dissector.packets import by_packet
 
 H = bytes.fromhex
 RECORDING = Path(__file__).parents[3] / "captures" / "kafka-python-mock.pcap"

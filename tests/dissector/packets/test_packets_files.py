@@ -9,7 +9,10 @@ import threading
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from packet_bytes import (
+
+from dissector.errors import CaptureError
+from dissector.packets import PacketSource, open_packets
+from tests.dissector.packets.packet_bytes import (
     frame,
     ng_block,
     ng_enhanced,
@@ -19,9 +22,6 @@ from packet_bytes import (
     read,
     rows_of,
 )
-
-from dissector.errors import CaptureError
-from dissector.packets import PacketSource, open_packets
 
 ANY_FOLDER = [HealthCheck.function_scoped_fixture]
 START = 1_700_000_000 * 10**9

@@ -18,7 +18,11 @@ import pytest
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from packet_bytes import (
+
+from dissector.errors import CaptureError
+from dissector.packets import inputs, open_packets
+from dissector.packets.inputs import PIECE, ByteInput
+from tests.dissector.packets.packet_bytes import (
     frame,
     ng_enhanced,
     ng_interface,
@@ -28,10 +32,6 @@ from packet_bytes import (
     read_bytes,
     rows_of,
 )
-
-from dissector.errors import CaptureError
-from dissector.packets import inputs, open_packets
-from dissector.packets.inputs import PIECE, ByteInput
 
 PACKETS = [frame(os.urandom(40 + i % 60) + bytes(60), seq=i) for i in range(3000)]
 CONTENT = pcap(PACKETS)

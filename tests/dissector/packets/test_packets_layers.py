@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from packet_bytes import (
+
+from tests.dissector.packets.packet_bytes import (
     ethernet,
     frame,
     ipv4,

@@ -7,7 +7,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from packet_bytes import (
+
+import dissector
+from tests.dissector.packets.packet_bytes import (
     MAC,
     Reading,
     ethernet,
@@ -23,8 +25,6 @@ from packet_bytes import (
     read,
     tcp,
 )
-
-import dissector
 
 RECORDING = Path(__file__).parents[3] / "captures" / "kafka-python-mock.pcap"
 

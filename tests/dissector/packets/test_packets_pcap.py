@@ -8,10 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from packet_bytes import frame, pcap, pcap_header, pcap_record, read, read_bytes
 
 from dissector.errors import CaptureError
 from dissector.packets import records
+from tests.dissector.packets.packet_bytes import (
+    frame,
+    pcap,
+    pcap_header,
+    pcap_record,
+    read,
+    read_bytes,
+)
 
 SECOND = 10**9
 ANY_FOLDER = [HealthCheck.function_scoped_fixture]

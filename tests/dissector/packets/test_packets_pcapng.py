@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from packet_bytes import (
+
+from dissector.errors import CaptureError
+from dissector.packets.pcapng import LATEST, nanoseconds
+from tests.dissector.packets.packet_bytes import (
     frame,
     ipv4,
     ipv6,
@@ -19,9 +22,6 @@ from packet_bytes import (
     read_bytes,
     tcp,
 )
-
-from dissector.errors import CaptureError
-from dissector.packets.pcapng import LATEST, nanoseconds
 
 SECOND = 10**9
 ANY_FOLDER = [HealthCheck.function_scoped_fixture]

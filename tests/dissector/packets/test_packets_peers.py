@@ -10,7 +10,8 @@ from pathlib import Path
 
 import dpkt
 import pytest
-from packet_bytes import Reading, read
+
+from tests.dissector.packets.packet_bytes import Reading, read
 
 scapy = pytest.importorskip("scapy.all", reason="scapy is not installed: no captures to compare")
 

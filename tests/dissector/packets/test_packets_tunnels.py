@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from packet_bytes import (
+
+from dissector.packets import fragments
+from tests.dissector.packets.packet_bytes import (
     ethernet,
     frame,
     ipv4,
@@ -20,8 +22,6 @@ from packet_bytes import (
     read_bytes,
     tcp,
 )
-
-from dissector.packets import fragments
 
 INNER = ipv4(tcp(b"hello"))
 INNER_6 = ipv6(tcp(b"hello"))

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import rewriting
 
 from dissector.errors import CaptureError, DissectorError
 from dissector.packets import FileSource, open_packets
 from dissector.parallel import crew
 from dissector.pipeline import Pipeline
+from tests.dissector.streams import rewriting
 
 RECORDING = rewriting.CAPTURES / "librdkafka-mock-produce.pcap"
 SOON = 20.0

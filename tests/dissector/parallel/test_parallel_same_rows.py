@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import rewriting
 
 from analysis.cli import main
 from dissector import parallel
@@ -14,6 +13,7 @@ from dissector.packets import open_packets
 from dissector.packets.inputs import ByteInput
 from dissector.pipeline import Pipeline
 from dissector.tables import TABLES
+from tests.dissector.streams import rewriting
 
 BLOCKS = 4
 """And what is left at the end: more than there are slots for, so that memory is used again."""

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_pages import layouts
-from protocol_writer import length, write
 
 from dissector import kernel
 from dissector.conversation.facts import Group
@@ -26,6 +24,8 @@ from dissector.protocol.roles import ROLES
 from dissector.protocol.surplus import is_accepted
 from dissector.protocol.walked import Column, Walked
 from dissector.streams.bytespace import ByteSpace, FlatSpace, PiecedSpace
+from tests.dissector.protocol.protocol_pages import layouts
+from tests.dissector.protocol.protocol_writer import length, write
 
 LAYOUTS = [
     catalog.layout(key, direction, version)

@@ -16,7 +16,6 @@ from kafka.protocol.consumer.metadata import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
-from protocol_writer import write
 
 from dissector.errors import DecodeError, UnknownVersion
 from dissector.protocol import catalog
@@ -33,6 +32,7 @@ from dissector.protocol.structures import (
     decode_versioned,
     unfold,
 )
+from tests.dissector.protocol.protocol_writer import write
 
 DATA = Path(__file__).parents[2] / "data" / "structure_vectors.jsonl.gz"
 

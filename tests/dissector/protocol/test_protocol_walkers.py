@@ -7,13 +7,13 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_writer import write
 
 from dissector.errors import DecodeError
 from dissector.protocol.catalog import apis, layout, versions
 from dissector.protocol.decode import decode
 from dissector.protocol.explain import Explained, explain
 from dissector.protocol.notation import Direction, Layout
+from tests.dissector.protocol.protocol_writer import write
 
 LAYOUTS = [
     layout(key, direction, version)

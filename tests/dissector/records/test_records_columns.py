@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from records_writers import WRITERS, Entry, batch, entries, message, record, varint, written
 
 from dissector.packets.block import PAD
 from dissector.records import records as records_module
@@ -24,6 +23,16 @@ from dissector.records.headers import Batches
 from dissector.records.records import read_records
 from dissector.records.varints import read, read_one
 from dissector.streams.bytespace import ByteSpace, FlatSpace, PiecedSpace
+from tests.dissector.records.records_writers import (
+    WRITERS,
+    Entry,
+    batch,
+    entries,
+    message,
+    record,
+    varint,
+    written,
+)
 
 CASES = [(magic, name, codec) for magic in (0, 1, 2) for name, codec in written(magic)]
 COLUMNS = [

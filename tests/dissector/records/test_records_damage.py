@@ -15,7 +15,6 @@ import xxhash
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from records_writers import WRITERS, Entry, batch, message, record, varint, written
 
 from dissector.errors import DecodeError
 from dissector.records.batches import read_batches
@@ -23,6 +22,15 @@ from dissector.records.codecs import Limits, decompress
 from dissector.records.decode import Batch, decode_records
 from dissector.records.records import read_records
 from dissector.streams.bytespace import FlatSpace
+from tests.dissector.records.records_writers import (
+    WRITERS,
+    Entry,
+    batch,
+    message,
+    record,
+    varint,
+    written,
+)
 
 SOME = [
     Entry(1_000, None, b"value " * 4),

@@ -15,11 +15,11 @@ import snappy
 import xxhash
 import zstandard
 from kafka.record.memory_records import MemoryRecords
-from records_writers import batch, message, record, varint
 
 from dissector.errors import DecodeError
 from dissector.records.codecs import Limits, decompress, with_right_checksum
 from dissector.records.decode import Batch, Record, decode_records
+from tests.dissector.records.records_writers import batch, message, record, varint
 
 EXAMPLE = bytes.fromhex(
     "0000000000000064"  # base offset 100

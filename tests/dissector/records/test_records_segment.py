@@ -6,13 +6,13 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from records_writers import Entry, aio_kafka, batch, message, record
 
 from dissector.errors import CaptureError
 from dissector.records import segment
 from dissector.records.decode import decode_records
 from dissector.records.records import read_records
 from dissector.records.segment import is_segment, read_segment
+from tests.dissector.records.records_writers import Entry, aio_kafka, batch, message, record
 
 BATCHES = [
     batch(b"".join(record(n, value=b"v" * (n * 7 % 90)) for n in range(size)), size, base_offset=at)

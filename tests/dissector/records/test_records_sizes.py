@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from records_writers import WRITERS, Entry, written
 
 from dissector.records.batches import read_batches
 from dissector.records.codecs import Limits
 from dissector.records.records import decompressed_sizes
 from dissector.streams.bytespace import FlatSpace
+from tests.dissector.records.records_writers import WRITERS, Entry, written
 
 ENTRIES = [Entry(1_700_000_000_000 + n, b"key", b"value " * 50) for n in range(40)]
 WRAPPER = {0: 26, 1: 34, 2: 0}

@@ -5,9 +5,18 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from records_writers import NAMES, WRITERS, Entry, entries, expected, kio, read, written
 
 from dissector.records.decode import decode_records
+from tests.dissector.records.records_writers import (
+    NAMES,
+    WRITERS,
+    Entry,
+    entries,
+    expected,
+    kio,
+    read,
+    written,
+)
 
 CASES = [(magic, name, codec) for magic in (0, 1, 2) for name, codec in written(magic)]
 QUICK = settings(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from dialogue import Dialogue, dissect, request, response
 
 from dissector.errors import DecodeError, UnknownVersion
 from dissector.protocol.message import body_end
 from dissector.streams.bodies import LOG_ENTRIES, RequestLog
+from tests.dissector.streams.dialogue import Dialogue, dissect, request, response
 
 FETCH_V4, METADATA_V1 = 1 << 16 | 4, 3 << 16 | 1
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from dialogue import (
+from dissector.streams import Streams
+from dissector.tls import KeyLog
+from tests.dissector.streams.dialogue import (
     BEGINNING,
     MS,
     NEWEST,
@@ -18,9 +20,6 @@ from dialogue import (
     request,
     response,
 )  # fmt: skip
-
-from dissector.streams import Streams
-from dissector.tls import KeyLog
 
 ONE, TWO = request(3, 1, 1), request(3, 1, 2)
 

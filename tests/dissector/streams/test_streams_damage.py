@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from dialogue import NO_ERROR, Dialogue, answer, asked, dissect, request, response
+
+from tests.dissector.streams.dialogue import (
+    NO_ERROR,
+    Dialogue,
+    answer,
+    asked,
+    dissect,
+    request,
+    response,
+)
 
 ASKED = [asked(number, b"what") for number in range(12)]
 ANSWERS = [answer(number, b"an answer" * number) for number in range(12)]

@@ -7,7 +7,11 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from dialogue import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dissector.packets.block import SYN
+from tests.dissector.streams.dialogue import (
     Connection,
     Dialogue,
     Packet,
@@ -18,10 +22,6 @@ from dialogue import (
     response,
     split,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from dissector.packets.block import SYN
 
 
 def tell(seed: int, connections: int = 3, turns: int = 12, handshake: bool = True) -> list[Packet]:

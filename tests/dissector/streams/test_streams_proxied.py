@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from dialogue import Dialogue, dissect, request, response
 
 from dissector.streams.proxied import header_length
+from tests.dissector.streams.dialogue import Dialogue, dissect, request, response
 
 LINES = (
     b"PROXY TCP4 255.255.255.255 255.255.255.255 65535 65535\r\n",

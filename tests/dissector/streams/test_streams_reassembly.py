@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from dialogue import MS, Dialogue, Packet, dissect, request, response, split
 
 from dissector.packets.block import FIN, RST, SYN
+from tests.dissector.streams.dialogue import MS, Dialogue, Packet, dissect, request, response, split
 
 ONE, TWO, THREE, FOUR = (request(3, 1, number, b"body" * number) for number in range(1, 5))
 

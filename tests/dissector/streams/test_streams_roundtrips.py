@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from dialogue import NEWEST, Connection, Dialogue, Packet, block
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from dissector.capture import open_capture
 from dissector.packets.block import ACK, FIN, RST
 from dissector.streams import Streams
 from dissector.streams.roundtrips import RoundTrips
+from tests.dissector.streams.dialogue import NEWEST, Connection, Dialogue, Packet, block
 
 CAPTURES = Path(__file__).parents[3] / "captures"
 CLIENT, BROKER = 0, 1

@@ -6,7 +6,8 @@ import random
 import struct
 
 import pytest
-from dialogue import NO_ERROR, Dialogue, dissect, framed, request, response
+
+from tests.dissector.streams.dialogue import NO_ERROR, Dialogue, dissect, framed, request, response
 
 ONE, TWO = request(3, 1, 1), request(3, 1, 2)
 TLS = 2

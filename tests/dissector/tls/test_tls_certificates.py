@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tls_made import CLIENT, contexts, talk
 
 from dissector.errors import DecodeError
 from dissector.tls import KeyLog, Session
 from dissector.tls.certificates import subject
+from tests.dissector.tls.tls_made import CLIENT, contexts, talk
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 KINDS = (

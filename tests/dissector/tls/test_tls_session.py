@@ -8,7 +8,10 @@ import pytest
 
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
-from tls_made import (
+from dissector.tls import KeyLog, Session
+from dissector.tls.records import RecordReader
+from dissector.tls.suites import NAMES
+from tests.dissector.tls.tls_made import (
     CLIENT,
     NO_ENCRYPT_THEN_MAC,
     SERVER,
@@ -18,10 +21,6 @@ from tls_made import (
     talk,
     with_early_data,
 )
-
-from dissector.tls import KeyLog, Session
-from dissector.tls.records import RecordReader
-from dissector.tls.suites import NAMES
 
 MESSAGES = [
     (end, bytes(random.Random(size + end).randbytes(size)))

@@ -1,0 +1,270 @@
+"""Write the pages that follow from the code: a page a table, a page an answer, and shown output.
+
+Tables are declared in `dissector.tables`, answers in `analysis.answers`. The roles on the
+definition pages show which messages fill a column. `tools.shown_output` runs the commands whose
+output a page contains. A test compares all of it with the files on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from string import ascii_lowercase
+from types import MappingProxyType
+from typing import Final
+
+import pyarrow as pa
+
+from analysis import exchange_columns
+from analysis.answers import ANSWERS, Answer, Option
+from analysis.sql import name_of
+from dissector.protocol import catalog
+from dissector.protocol.notation import Direction, Field
+from dissector.tables import TABLES, Table, TableColumn
+from tools.shown_output import ROOT, shown
+
+MOST: Final = 12
+"""Names of APIs that are listed; of more, only the number is told."""
+
+ROLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "exchanges": {
+            "topics": "topic topic_id", "partition_count": "partition", "record_count": "records",
+            "record_bytes": "records", "error": "error_code", "error_count": "error_code",
+            "group_id": ">group_id", "transactional_id": ">transactional_id",
+        },
+        "errors": {
+            "error": "error_code", "retriable": "error_code", "topic": "<topic <topic_id",
+            "partition": "<partition",
+        },
+        "topics": {"topic": "<topic", "topic_id": "<topic_id"},
+        "partitions": {
+            "partition": "offsets_of", "topic": "topic topic_id", "leader_epoch": "offset_epoch",
+            "asked_timestamp": "offset_timestamp", "bytes": "records", "record_count": "records",
+            "last_offset": "records", "error": "error_code",
+        },
+        "memberships": {
+            "generation": "<generation", "request_generation": ">generation",
+            "protocol": "group_protocol", "leader": "group_leader", "member_count": "group_member",
+            "reason": "group_reason", "error": "error_code",
+        },
+        "transactions": {"partition_count": "partition", "error": "error_code"},
+        "connections": {},
+    }
+)  # fmt: skip
+"""Tables that are filled by role, and the roles of columns that are not named like theirs: those of
+requests only behind ``>``, of responses only behind ``<``."""
+
+MAKES_ROWS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "errors": "error_code", "topics": "isr", "partitions": "offsets_of", "batches": "records",
+        "records": "records",
+    }
+)  # fmt: skip
+"""The role of the fields that a table has rows for."""
+
+
+def pages() -> dict[Path, str]:
+    """Every generated page, by its path."""
+    tables = {ROOT / "docs/tables" / f"{name}.md": _table(each) for name, each in TABLES.items()}
+    answers = {ROOT / "docs/answers" / f"{n}.md": _answer(each) for n, each in ANSWERS.items()}
+    return tables | answers | {ROOT / "docs/README.md": _index()}
+
+
+def filled_by(table: str, column: str) -> dict[Direction, dict[str, range]]:
+    """APIs that fill a column, with their versions that do; empty where all do, or none by role."""
+    if table not in ROLES:
+        return {}
+    words = ROLES[table].get(column, column).split()
+    found: dict[Direction, dict[str, range]] = {}
+    for direction, mark in ((Direction.REQUEST, ">"), (Direction.RESPONSE, "<")):
+        roles = [word.lstrip("<>") for word in words if word[0] in (mark, *ascii_lowercase)]
+        apis = _united([_having(role)[direction] for role in roles])
+        if named := {api: versions for api, versions in apis.items() if _adds_rows(table, api)}:
+            found[direction] = named
+    return found
+
+
+def _united(parts: Sequence[Mapping[str, range]]) -> dict[str, range]:
+    united: dict[str, range] = {}
+    for part in parts:
+        for api, versions in part.items():
+            before = united.get(api, versions)
+            first, last = min(before.start, versions.start), max(before.stop, versions.stop)
+            united[api] = range(first, last)
+    return united
+
+
+def _adds_rows(table: str, api: str) -> bool:
+    """Whether the API adds rows to the table: some name those which do, and some need a role."""
+    _, _, names = TABLES[table].row.partition(": ")
+    named = set(names.split(", ")) & set(catalog.apis().values())
+    having = _having(MAKES_ROWS[table]).values() if table in MAKES_ROWS else ()
+    return (not named or api in named) and (not having or any(api in apis for apis in having))
+
+
+@cache
+def _having(role: str) -> dict[Direction, dict[str, range]]:
+    """APIs that have a field of that role, with their first and last version that has it."""
+    found: dict[Direction, dict[str, range]] = {direction: {} for direction in Direction}
+    for (key, direction), versions in _roles().items():
+        having = [version for version, roles in versions.items() if role in roles]
+        if having:
+            found[direction][catalog.apis()[key]] = range(having[0], having[-1] + 1)
+    return found
+
+
+@cache
+def _roles() -> dict[tuple[int, Direction], dict[int, frozenset[str]]]:
+    return {
+        (key, direction): {
+            version: frozenset(_walk(catalog.layout(key, direction, version).fields))
+            for version in catalog.versions(key)
+        }
+        for key in catalog.apis()
+        for direction in Direction
+    }
+
+
+def _walk(fields: Iterable[Field]) -> Iterator[str]:
+    for field in fields:
+        yield from field.roles
+        yield from _walk(field.fields)
+
+
+def _table(table: Table) -> str:
+    lines = [
+        f"# {table.name}",
+        "",
+        f"A row is {table.row}.",
+        "",
+        f"    kafka-dissector export CAPTURE... --table {table.name}",
+        "",
+    ]
+    if table.name in MAKES_ROWS:
+        having = _having(MAKES_ROWS[table.name])
+        found = {direction: apis for direction, apis in having.items() if apis}
+        lines += [f"Rows come from {_filled(found)}.", ""]
+    if table.opt_in:
+        lines += ["Filled only where it is asked for by name.", ""]
+    rows = [
+        (f"`{c.name}`", _type(c.type), c.unit, c.meaning, _filled(filled_by(table.name, c.name)))
+        for c in table.columns
+    ]
+    heads = ("column", "type", "unit", "meaning", "filled by")
+    lines += [*_markdown(heads, rows), ""]
+    if table.name == "exchanges":
+        lines += ["In SQL (`sql`, `analysis.connect`) there are these, too:", ""]
+        columns = [_column(column) for column in exchange_columns.COLUMNS]
+        lines += [*_markdown(("column", "type", "unit", "meaning"), columns), ""]
+    return "\n".join(lines)
+
+
+def _filled(found: Mapping[Direction, Mapping[str, range]]) -> str:
+    both = len(found) == 2 and found[Direction.REQUEST] == found[Direction.RESPONSE]
+    parts = []
+    for direction, apis in list(found.items())[both:]:
+        names = [_versioned(api, versions) for api, versions in apis.items()]
+        if len(names) > MOST:
+            names = [f"{len(names)} of {len(catalog.apis())} APIs"]
+        whose = "requests and responses" if both else f"{direction.name.lower()}s"
+        parts.append(f"{whose} of {', '.join(names)}")
+    return "; ".join(parts)
+
+
+def _versioned(api: str, versions: range) -> str:
+    """The API, with the versions where these are not all."""
+    (key,) = (key for key, name in catalog.apis().items() if name == api)
+    every = catalog.versions(key)
+    if versions == every:
+        return api
+    return (
+        f"{api} {versions[0]}+"
+        if versions[-1] == every[-1]
+        else f"{api} {versions[0]}-{versions[-1]}"
+    )
+
+
+def _answer(answer: Answer) -> str:
+    head = (import_module(answer.function.__module__).__doc__ or "").strip()
+    options = "".join(f" [--{option.name} {_value(option)}]" for option in answer.options)
+    lines = [
+        f"# {answer.name}", "", answer.question, "",
+        f"    kafka-dissector {answer.name} CAPTURE...{options}", "",
+        f"In Python, `analysis.{answer.name}(tables)`, where `tables` needs "
+        f"{', '.join(f'[{name}](../tables/{name}.md)' for name in answer.tables)}.", "",
+        f"In SQL, `select * from {name_of(answer)}`"
+        f"{', with the default options' if answer.options else ''}.", "",
+        head, "",
+    ]  # fmt: skip
+    if answer.options:
+        rows = [(f"`--{o.name}`", o.meaning, _default(o.default)) for o in answer.options]
+        lines += [*_markdown(("option", "meaning", "default"), rows), ""]
+    if any(option.name == "by" for option in answer.options):
+        lines += ["The columns that are grouped by come first; then:", ""]
+    columns = [_column(column) for column in answer.columns]
+    lines += [*_markdown(("column", "type", "unit", "meaning"), columns), ""]
+    for option, others in answer.other_columns.items():
+        lines += [f"With `{option}` these instead:", ""]
+        columns = [_column(column) for column in others]
+        lines += [*_markdown(("column", "type", "unit", "meaning"), columns), ""]
+    return "\n".join(lines)
+
+
+def _column(column: TableColumn) -> tuple[str, ...]:
+    return f"`{column.name}`", _type(column.type), column.unit, column.meaning
+
+
+def _value(option: Option) -> str:
+    return {tuple: "COLUMN,...", int: "N"}.get(type(option.default), "NAME")
+
+
+def _default(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _type(type: pa.DataType) -> str:
+    if pa.types.is_timestamp(type):
+        return "timestamp"
+    if pa.types.is_list(type):
+        return f"list of {_type(type.value_type)}"
+    if pa.types.is_struct(type):
+        return " and ".join(f"{field.name}: {_type(field.type)}" for field in type)
+    return str(type).removeprefix("large_")
+
+
+def _index() -> str:
+    tables = [(f"[{t.name}](tables/{t.name}.md)", t.row) for t in TABLES.values()]
+    answers = [(f"[{a.name}](answers/{a.name}.md)", a.question) for a in ANSWERS.values()]
+    return "\n".join(
+        [
+            "# Documentation", "",
+            "[It is slow](slow.md): from a complaint to its cause, command by command.", "",
+            "[Live](live.md): watch an interface, keep what it brings, scrape it.", "",
+            "[Where the time goes](time.md): what a packet and a message cost, stage by stage.", "",
+            "[Spark](spark.md): more captures than one machine reads in time.", "",
+            "## Answers", "", *_markdown(("answer", "to"), answers), "",
+            "## Tables", "",
+            "Times are nanoseconds since 1970, UTC. Packet numbers are 1-based, as Wireshark shows "
+            "them. The size of a message counts its 4-byte length. Null means not known, or not "
+            "there.", "",
+            *_markdown(("table", "a row is"), tables), "",
+        ]
+    )  # fmt: skip
+
+
+def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    cells = [heads, ["---"] * len(heads), *rows]
+    return [f"| {' | '.join(each.replace('|', chr(92) + '|') for each in row)} |" for row in cells]
+
+
+def main() -> None:
+    for path, text in (pages() | shown()).items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Clients, each in its own language, started as a user would start them.
+
+A `Program` is a command, to which a scenario adds the bootstrap servers and what else it gives,
+and what the command needs in its environment. To make one fetches what it needs: do it before
+recording.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tools.record.kafka import artifacts
+from tools.record.kafka.artifacts import HERE
+from tools.record.kafka.recording import Recording
+
+Program = tuple[list[str], dict[str, str]]
+
+JVM = ["java", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC"]
+
+
+def in_java(classpath: str, program: str) -> Program:
+    """java/PROGRAM.java, compiled as it starts."""
+    return [*JVM, "-cp", classpath, str(HERE / "java" / f"{program}.java")], {}
+
+
+def in_python(program: str, packages: Path | None = None) -> Program:
+    """python/PROGRAM.py, with the folder `packages` first on its path."""
+    command = [sys.executable, str(HERE / "python" / f"{program}.py")]
+    return command, {"PYTHONPATH": str(packages)} if packages else {}
+
+
+def in_node(packages: Path, program: str) -> Program:
+    """node/PROGRAM.cjs."""
+    modules = {"NODE_PATH": str(packages / "node_modules")}
+    return ["node", str(HERE / "node" / f"{program}.cjs")], modules
+
+
+def in_go(program: str) -> Program:
+    """go/PROGRAM, built."""
+    return [str(artifacts.go(HERE / "go" / program))], {}
+
+
+def java(recording: Recording, classpath: str, program: str, *arguments: str) -> str:
+    """Run a Java program to its end; what it printed."""
+    command, _ = in_java(classpath, program)
+    return recording.run(program, [*command, *arguments])
+
+
+def python(
+    recording: Recording, program: str, *arguments: str, packages: Path | None = None
+) -> str:
+    """Run a Python program to its end; what it printed."""
+    command, env = in_python(program, packages)
+    return recording.run(program, [*command, *arguments], env)

@@ -1,0 +1,278 @@
+"""Apache Kafka's own brokers and controllers, from a class path, in a folder, on fixed ports.
+
+Node N listens for clients on port 9091 + N and for the controller quorum on 19091 + N. Heaps,
+threads and internal topics are small: a capture needs one of everything, not many.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tools.record.kafka.artifacts import HERE
+from tools.record.kafka.recording import Recording, end, wait_for
+
+CLUSTER_ID = "cmVjb3JkZXIta2Fma2EtMQ"
+JVM = [
+    "java",
+    "-Xmx320m",
+    "-Xms64m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Duser.timezone=UTC",
+]
+STARTED = re.compile(r"Kafka Server started|\[KafkaServer id=\d+\] started")
+
+COMMON = {
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "background.threads": "2",
+    "log.cleaner.dedupe.buffer.size": "8388608",
+    "num.partitions": "1",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "500",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One process of a cluster."""
+
+    id: int
+    roles: str = "broker,controller"
+    """As in process.roles; empty for a broker that registers with ZooKeeper."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    disks: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"node-{self.id}"
+
+    @property
+    def port(self) -> int:
+        return 9091 + self.id
+
+    @property
+    def controller_port(self) -> int:
+        return 19091 + self.id
+
+    @property
+    def directory(self) -> str:
+        """Id of its log directory."""
+        return base64.urlsafe_b64encode(b"dir-of-node-%04d" % self.id)[:22].decode()
+
+    @property
+    def is_broker(self) -> bool:
+        return self.roles != "controller"
+
+
+class Cluster:
+    """A context: every node is started on the way in, stopped in order on the way out."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        version: str,
+        classpath: str,
+        nodes: Sequence[Node] = (Node(1),),
+        settings: Mapping[str, str] | None = None,
+        *,
+        format_with: Sequence[str] = (),
+        protocol: str = "PLAINTEXT",
+        host: str = "127.0.0.1",
+    ) -> None:
+        self.recording = recording
+        self.version = version
+        self.classpath = classpath
+        self.nodes = {node.id: node for node in nodes}
+        self.bootstrap = ",".join(f"{host}:{node.port}" for node in nodes if node.is_broker)
+        self._settings = dict(settings or {})
+        self._format_with = format_with
+        self._protocol = protocol
+        self._host = host
+        self._awaited: dict[int, int] = {}
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        recording.software.append(f"Apache Kafka {version}")
+
+    def __enter__(self) -> Self:
+        for node in self.nodes.values():
+            self._folder(node.id).mkdir()
+            self.configure(node.id)
+            if node.roles:
+                self.format(node.id)
+        if not self.recording.tapped:
+            self.recording.tap()
+        for node in self.nodes.values():
+            self.start(node.id, wait=False)
+        for node in self.nodes.values():
+            self.wait(node.id)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # Brokers first: a broker says good-bye to a controller that still stands.
+        for number in sorted(self._running, key=lambda number: not self.nodes[number].is_broker):
+            self.stop(number)
+
+    def start(self, number: int, *, wait: bool = True) -> None:
+        """Start a node, and wait until it serves."""
+        node, folder = self.nodes[number], self._folder(number)
+        logger = f"-Dlog4j2.configurationFile={HERE / 'log4j2.xml'}"
+        if self.version.startswith("3."):
+            logger = f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}"
+        command = [
+            *JVM,
+            logger,
+            f"-Drequest.log={folder / 'request.log'}",
+            "-cp",
+            self.classpath,
+            "kafka.Kafka",
+            str(folder / "properties"),
+        ]
+        self._awaited[number] = self._starts(number) + 1
+        self.recording.note("started", node=number)
+        self._running[number] = self.recording.start(node.name, command)
+        if wait:
+            self.wait(number)
+
+    def wait(self, number: int) -> None:
+        """Wait until a node says that it has started."""
+        name = self.nodes[number].name
+
+        def started() -> bool:
+            if self._running[number].poll() is not None:
+                raise RuntimeError(f"{name} ended:\n{self.recording.log(name)[-4000:]}")
+            return self._starts(number) >= self._awaited[number]
+
+        wait_for(started, f"{name} starts", 90)
+
+    def stop(self, number: int) -> None:
+        """Stop a node in order."""
+        self.recording.note("stopped", node=number)
+        end(self._running.pop(number))
+
+    def kill(self, number: int) -> None:
+        """Kill a node: what it was doing is never answered, nor logged."""
+        node, process = self.nodes[number], self._running.pop(number)
+        process.kill()
+        process.wait(10)
+        self.recording.note(
+            "killed", node=number, port=node.port, controller_port=node.controller_port
+        )
+
+    def _starts(self, number: int) -> int:
+        log = self.recording.work / f"{self.nodes[number].name}.log"
+        return len(STARTED.findall(log.read_text())) if log.exists() else 0
+
+    def _folder(self, number: int) -> Path:
+        return self.recording.work / self.nodes[number].name
+
+    def configure(self, number: int, **changed: str) -> None:
+        """Write a node's configuration; `changed` has underscores for the dots of its names."""
+        node, folder = self.nodes[number], self._folder(number)
+        settings = COMMON | self._addresses(node) | self._settings | dict(node.settings)
+        settings |= {name.replace("_", "."): value for name, value in changed.items()}
+        disks = (str(folder / "data" / f"{disk}") for disk in range(node.disks))
+        settings["log.dirs"] = ",".join(disks)
+        lines = (f"{key}={value}\n" for key, value in settings.items())
+        (folder / "properties").write_text("".join(lines))
+
+    def format(self, number: int) -> None:
+        """Format the disk of a node that stands in a KRaft cluster."""
+        node = self.nodes[number]
+        command = [*JVM, "-cp", self.classpath, "kafka.tools.StorageTool", "format"]
+        properties = str(self._folder(number) / "properties")
+        known = ["--cluster-id", CLUSTER_ID, "--config", properties]
+        given = [*self._voters(node), *self._format_with]
+        self.recording.run(f"{node.name}-format", [*command, *known, *given])
+
+    def _voters(self, node: Node) -> list[str]:
+        """What a node is told of the quorum when its disk is formatted."""
+        controllers = [other for other in self.nodes.values() if "controller" in other.roles]
+        if node not in controllers:
+            return ["--no-initial-controllers"]
+        if len(controllers) == 1:
+            return ["--standalone"]
+        listed = (
+            f"{other.id}@{self._host}:{other.controller_port}:{other.directory}"
+            for other in controllers
+        )
+        return ["--initial-controllers", ",".join(listed)]
+
+    def _addresses(self, node: Node) -> dict[str, str]:
+        clients = f"CLIENTS://{self._host}:{node.port}"
+        controllers = f"CONTROLLERS://{self._host}:{node.controller_port}"
+        protocols = f"CLIENTS:{self._protocol},CONTROLLERS:PLAINTEXT"
+        if not node.roles:
+            return {
+                "broker.id": str(node.id),
+                "listeners": clients,
+                "advertised.listeners": clients,
+                "listener.security.protocol.map": protocols,
+                "inter.broker.listener.name": "CLIENTS",
+                "zookeeper.connect": f"{self._host}:2181",
+            }
+        listeners = {"broker": clients, "controller": controllers}
+        voters = (other for other in self.nodes.values() if "controller" in other.roles)
+        return {
+            "process.roles": node.roles,
+            "node.id": str(node.id),
+            "listeners": ",".join(listeners[role] for role in node.roles.split(",")),
+            **({"advertised.listeners": clients} if node.is_broker else {}),
+            "listener.security.protocol.map": protocols,
+            "inter.broker.listener.name": "CLIENTS",
+            "controller.listener.names": "CONTROLLERS",
+            "controller.quorum.bootstrap.servers": ",".join(
+                f"{self._host}:{other.controller_port}" for other in voters
+            ),
+        }
+
+
+class ZooKeeper:
+    """A context: one ZooKeeper on port 2181, as the brokers up to 3.9 could have it."""
+
+    def __init__(self, recording: Recording, classpath: str) -> None:
+        self._recording = recording
+        self._classpath = classpath
+
+    def __enter__(self) -> Self:
+        work = self._recording.work
+        settings = work / "zookeeper.properties"
+        lines = [f"dataDir={work / 'zookeeper'}", "clientPort=2181", "admin.enableServer=false"]
+        settings.write_text("\n".join(lines))
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        logger = [
+            f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}",
+            "-Drequest.log=/dev/null",
+        ]
+        command = [*JVM, *logger, "-cp", self._classpath, main, str(settings)]
+        self._process = self._recording.start("zookeeper", command)
+        log = self._recording.work / "zookeeper.log"
+        wait_for(lambda: "binding to port" in log.read_text(), "ZooKeeper starts", 30)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        end(self._process)

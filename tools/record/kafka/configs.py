@@ -1,0 +1,41 @@
+"""The configurations that Kafka itself takes for no secret, by name.
+
+    python -m tools.record.kafka.configs
+
+writes dissector/protocol/definitions/configs.txt: what `java/Configs.java` finds in the newest
+broker, and in 3.9.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tools.record.kafka import artifacts
+
+PAGE = Path(__file__).parents[3] / "dissector" / "protocol" / "definitions" / "configs.txt"
+HEAD = """\
+# Configurations of brokers, topics, groups and client metrics whose values Kafka takes for no
+# secret: all that Kafka {newest} and {older} define, but those of type PASSWORD.
+"""
+
+
+def names(release: str) -> set[str]:
+    """Those of one release."""
+    program = str(artifacts.HERE / "java" / "Configs.java")
+    command = ["java", "-cp", artifacts.broker(release), program]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return set(run.stdout.split())
+
+
+def main() -> None:
+    """Write the page."""
+    releases = artifacts.KAFKA_4, artifacts.KAFKA_3
+    found = sorted(set.union(*map(names, releases)))
+    head = HEAD.format(newest=releases[0], older=releases[1])
+    PAGE.write_text("\n".join([head, *found, ""]))
+    print(f"{len(found)} names")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Which version of which API has been seen on a real wire, and in which capture.
+
+    python -m tools.record.kafka.coverage
+
+reads all captures and writes the table at the end of captures/README.md: for each API and version
+the capture in which it is answered most often, and in how many it is. Only answered requests that
+could be decoded count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from dissector.capture import open_capture
+from dissector.protocol.catalog import apis, versions
+from tools.record.ledger import CAPTURES, README
+
+TITLE = "\n## Seen on a real wire\n"
+ABOUT = """
+Written by `python -m tools.record.kafka.coverage` from the captures: of each version that was
+answered the capture that has most of it, and how many captures have it. {seen} of {known} versions
+of {apis} APIs.
+
+| API | versions that no capture has | seen: version, capture, captures |
+|---|---|---|
+"""
+
+Seen = dict[tuple[int, int], Counter[str]]
+
+
+def captures() -> list[Path]:
+    """All that are committed."""
+    return sorted(path for path in CAPTURES.iterdir() if ".pcap" in path.name)
+
+
+def seen() -> Seen:
+    """How many answered requests of each API key and version each capture has."""
+    found: Seen = defaultdict(Counter)
+    for path in captures():
+        table = open_capture(path).tables(["exchanges"])["exchanges"]
+        columns = (table[name].to_pylist() for name in ("api_key", "api_version", "status"))
+        for api_key, version, status in zip(*columns, strict=True):
+            if status == "answered" and api_key in apis():
+                found[api_key, version][path.name.partition(".pcap")[0]] += 1
+    return found
+
+
+def table(found: Seen) -> str:
+    """The section of the README."""
+    rows = []
+    for api_key, api in apis().items():
+        cells = []
+        for version in versions(api_key):
+            if counts := found.get((api_key, version)):
+                most = max(sorted(counts), key=counts.__getitem__)
+                cells.append(f"{version} `{most}` {len(counts)}")
+        missing = [str(v) for v in versions(api_key) if (api_key, v) not in found]
+        rows.append(f"| {api_key} {api} | {', '.join(missing)} | {'; '.join(cells)} |\n")
+    known = sum(len(versions(api_key)) for api_key in apis())
+    return TITLE + ABOUT.format(seen=len(found), known=known, apis=len(apis())) + "".join(rows)
+
+
+def main() -> None:
+    """Write the table."""
+    before, _, _ = README.read_text().partition(TITLE)
+    README.write_text(before + table(seen()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""A bad network: two hosts, and between them a wire that loses, repeats, delays and reorders.
+
+Two TUN devices, each in a network namespace, and this process carries every packet from one to the
+other, or does not: what `tc netem` does, by a seed and without the kernel module for it. What goes
+through a TUN device is whole IP packets with their checksums, in the sizes that a wire would have,
+so a capture on one looks like one of a real network. Addresses are those of RFC 5737.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import heapq
+import os
+import select
+import struct
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Self
+
+from tools.record.kafka.recording import Recording, end
+
+TUNSETIFF = 0x400454CA
+IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
+NEAR, FAR = "198.51.100.1", "198.51.100.2"
+INNER_NEAR, INNER_FAR = "203.0.113.1", "203.0.113.2"
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """What happens to packets, each by its own chance."""
+
+    loss: float = 0.0
+    twice: float = 0.0
+    late: float = 0.0
+    """Held back long enough for others to pass."""
+    delay_ms: float = 1.0
+
+
+class Wire:
+    """A context: device `near` here, with address NEAR; a host beyond the wire has FAR."""
+
+    def __init__(self, recording: Recording, weather: Weather, *, vxlan: bool = False) -> None:
+        self.near, self.far = (INNER_NEAR, INNER_FAR) if vxlan else (NEAR, FAR)
+        self._recording = recording
+        self._weather = weather
+        self._vxlan = vxlan
+        self._random = Random(4)
+        self._over = threading.Event()
+
+    def __enter__(self) -> Self:
+        self._files = (tun("near"), tun("far"))
+        # A process whose only task is to have the namespace of the other host.
+        self._host = self._recording.start("host", ["unshare", "--net", "sleep", "600"])
+        while namespace(self._host.pid) == namespace(os.getpid()):
+            time.sleep(0.01)
+        ip("link", "set", "far", "netns", f"{self._host.pid}")
+        self._address([], "near", NEAR, FAR)
+        self._address(self.there, "far", FAR, NEAR)
+        if self._vxlan:
+            self._tunnel([], "near", NEAR, FAR, INNER_NEAR)
+            self._tunnel(self.there, "far", FAR, NEAR, INNER_FAR)
+        self._carrier = threading.Thread(target=self._carry)
+        self._carrier.start()
+        return self
+
+    @property
+    def there(self) -> list[str]:
+        """What makes a command run on the other host."""
+        return ["nsenter", f"--net=/proc/{self._host.pid}/ns/net"]
+
+    def _address(self, where: list[str], device: str, own: str, other: str) -> None:
+        ip("address", "add", own, "peer", other, "dev", device, where=where)
+        ip("link", "set", device, "up", "mtu", "1500", where=where)
+
+    def _tunnel(self, where: list[str], device: str, own: str, other: str, inner: str) -> None:
+        ends = ["local", own, "remote", other, "dstport", "4789", "dev", device]
+        ip("link", "add", "inner", "type", "vxlan", "id", "42", *ends, where=where)
+        ip("address", "add", f"{inner}/24", "dev", "inner", where=where)
+        ip("link", "set", "inner", "up", where=where)
+
+    def _carry(self) -> None:
+        """Carry packets until the recording is over."""
+        waiting: list[tuple[float, int, int, bytes]] = []
+        count = 0
+        other = {self._files[0]: self._files[1], self._files[1]: self._files[0]}
+        while not self._over.is_set():
+            now = time.monotonic()
+            while waiting and waiting[0][0] <= now:
+                _, _, file, packet = heapq.heappop(waiting)
+                os.write(file, packet)
+            pause = min(0.05, waiting[0][0] - now) if waiting else 0.05
+            for file in select.select(self._files, [], [], pause)[0]:
+                packet = os.read(file, 65536)
+                for held in self._fate():
+                    count += 1
+                    due = time.monotonic() + held / 1000
+                    heapq.heappush(waiting, (due, count, other[file], packet))
+
+    def _fate(self) -> list[float]:
+        """For each time that a packet shall arrive, how many ms later."""
+        weather, chance = self._weather, self._random.random
+        if chance() < weather.loss:
+            return []
+        times = 2 if chance() < weather.twice else 1
+        late = [5 + 20 * chance() if chance() < weather.late else 0 for _ in range(times)]
+        return [weather.delay_ms + more for more in late]
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._carrier.join(5)
+        end(self._host)
+        for file in self._files:
+            os.close(file)
+
+
+def tun(name: str) -> int:
+    """A new TUN device, as an open file."""
+    file = os.open("/dev/net/tun", os.O_RDWR)
+    fcntl.ioctl(file, TUNSETIFF, struct.pack("16sH", name.encode(), IFF_TUN | IFF_NO_PI))
+    return file
+
+
+def ip(*arguments: str, where: list[str] | None = None) -> None:
+    """Run iproute2's ip."""
+    subprocess.run([*(where or []), "ip", *arguments], check=True)
+
+
+def namespace(process: int) -> Path:
+    """The network namespace that a process is in."""
+    return Path(f"/proc/{process}/ns/net").readlink()

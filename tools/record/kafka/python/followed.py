@@ -1,0 +1,150 @@
+"""librdkafka as a producer, a member, a transactional producer or an auditor that says what it saw.
+
+python followed.py BOOTSTRAP produce NAME TOPIC COUNT EVERY_MS
+python followed.py BOOTSTRAP member NAME TOPIC GROUP SECONDS PAUSE_AFTER_SECONDS [PROPERTY=VALUE...]
+python followed.py BOOTSTRAP transact NAME TOPIC
+python followed.py BOOTSTRAP audit NAME TOPIC GROUP...
+
+Each line it prints is a JSON object, as tools/record/kafka/truth.py has it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+bootstrap, role, name, topic, *given = sys.argv[1:]
+common = {"bootstrap.servers": bootstrap, "client.id": name, "broker.address.family": "v4"}
+
+
+def say(event: str, **facts: str | int | bool | None) -> None:
+    """One line, with the time."""
+    row = {"source": "client", "time": time.time_ns(), "client_id": name, "event": event, **facts}
+    print(json.dumps(row), flush=True)
+
+
+def note(event: str, message: Message) -> None:
+    """One record, and when its producer made it."""
+    where = {"partition": message.partition(), "offset": message.offset()}
+    say(event, topic=topic, **where, created=message.timestamp()[1] * 1_000_000)
+
+
+def delivered(error: object, message: Message) -> None:
+    """What the broker acknowledged."""
+    assert error is None, error
+    note("produced", message)
+
+
+def produce(count: int, every_ms: int) -> None:
+    """Some records, one by one, in turn to all partitions."""
+    producer = Producer({**common, "enable.idempotence": True, "linger.ms": 0})
+    for number in range(count):
+        producer.produce(topic, f"record {number}", partition=number % 3, on_delivery=delivered)
+        producer.poll(0)
+        time.sleep(every_ms / 1000)
+    assert producer.flush(30) == 0
+
+
+def member(group: str, seconds: float, pause: float, *settings: str) -> None:
+    """Reads, commits each second, reads no more after `pause`, leaves after `seconds`."""
+    options = dict(pair.split("=", 1) for pair in settings)
+    consumer = Consumer(
+        {**common, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
+         "fetch.wait.max.ms": 250, **options}
+    )  # fmt: skip
+
+    def told(event: str, partitions: list[TopicPartition]) -> None:
+        which = ",".join(str(each.partition) for each in sorted(partitions))
+        say(event, group_id=group, member_id=consumer.memberid(), partitions=which)
+
+    consumer.subscribe(
+        [topic],
+        on_assign=lambda _, partitions: told("assigned", partitions),
+        on_revoke=lambda _, partitions: told("revoked", partitions),
+    )
+    begun = committed = time.monotonic()
+    paused = fresh = False
+    while (now := time.monotonic()) < begun + seconds:
+        message = consumer.poll(0.1)
+        if message is not None and not message.error():
+            note("received", message)
+            fresh = True
+        if not paused and now > begun + pause:
+            consumer.pause(consumer.assignment())
+            paused = True
+        if fresh and now > committed + 1:
+            commit(consumer, group)
+            committed, fresh = now, False
+    consumer.close()
+    say("left", group_id=group)
+
+
+def commit(consumer: Consumer, group: str) -> None:
+    """Commit where it is, unless the group rebalances just now."""
+    try:
+        for each in consumer.commit(asynchronous=False):
+            say("committed", group_id=group, partition=each.partition, offset=each.offset)
+    except KafkaException as error:
+        say("commit failed", group_id=group, error=error.args[0].name())
+
+
+def transact() -> None:
+    """One transaction that commits, one that aborts, one whose time is up."""
+    options = {"transactional.id": name, "transaction.timeout.ms": 2000, "linger.ms": 0}
+    producer = Producer({**common, **options})
+    producer.init_transactions(30)
+    for outcome in ("committed", "aborted", "timed out"):
+        producer.begin_transaction()
+        say("begun", transactional_id=name)
+        for number in range(4):
+            producer.produce(topic, f"{outcome} {number}", partition=0, on_delivery=delivered)
+        producer.flush(10)
+        time.sleep(0.5)
+        if outcome == "committed":
+            producer.commit_transaction(10)
+        elif outcome == "aborted":
+            producer.abort_transaction(10)
+        else:
+            time.sleep(5)
+            try:
+                producer.commit_transaction(10)
+                raise AssertionError("in time")
+            except KafkaException as error:
+                print(error)
+        say(outcome, transactional_id=name)
+
+
+def audit(*groups: str) -> None:
+    """How far the groups have committed, and where the partitions end."""
+    admin = AdminClient(common)
+    partitions = [TopicPartition(topic, number) for number in range(3)]
+    asked = admin.list_offsets({each: OffsetSpec.latest() for each in partitions})
+    ends = {each.partition: future.result().offset for each, future in asked.items()}
+    for group in groups:
+        wanted = [ConsumerGroupTopicPartitions(group, partitions)]
+        found = admin.list_consumer_group_offsets(wanted)[group].result()
+        for each in found.topic_partitions:
+            said = {"partition": each.partition, "committed": each.offset}
+            say("lag", group_id=group, topic=topic, **said, end=ends[each.partition])
+
+
+match role:
+    case "produce":
+        produce(int(given[0]), int(given[1]))
+    case "member":
+        member(given[0], float(given[1]), float(given[2]), *given[3:])
+    case "transact":
+        transact()
+    case "audit":
+        audit(*given)

@@ -1,0 +1,246 @@
+"""One recording: a network of its own, tcpdump on it, every process that took part, and the end.
+
+    with Recording("kafka-4-clients", "what it shows") as recording:
+        ...start brokers and clients, let them talk...
+
+Entering moves this process into a new network namespace, so fetch what you need before. Leaving
+ends every process by its own id, stops tcpdump, and writes the capture, its truth and its row in
+the ledger; after an exception it writes nothing and says where the logs are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import zstandard
+
+from tools.record import ledger
+from tools.record.kafka import artifacts, truth
+from tools.record.ledger import CAPTURES, Entry
+
+CLONE_NEWNET = 0x40000000
+LARGEST = 400_000
+"""Bytes of a capture as committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tap:
+    """One capture of a recording."""
+
+    path: Path
+    about: str
+    interface: str
+    start: int
+    """ns: what the broker had begun to do before is not in it."""
+    clients: str = ""
+    """How the addresses of the clients begin whose requests are in it."""
+    ports: str = ""
+    """How the addresses of the brokers end that are in it."""
+    command: Sequence[str] = ()
+    """What makes it of another one; its last argument, the path, is not in it."""
+
+    def has(self, row: truth.Row) -> bool:
+        """Whether the request that a fact tells of went over the wire after the capture began."""
+        if row["source"] not in ("broker", "envelope"):
+            return True
+        began = int(row["time"]) - int(row["total_ms"] * 1e6)
+        client, broker = str(row["client"]), str(row["broker"])
+        here = client.startswith(self.clients) and broker.endswith(self.ports)
+        return here and began > self.start
+
+    def counted(self) -> tuple[str, int]:
+        """Link type and number of packets, as capinfos tells them."""
+        command = ["capinfos", "-T", "-r", "-E", "-c", str(self.path)]
+        told = subprocess.run(command, capture_output=True, text=True, check=True)
+        _, link, packets = told.stdout.rstrip("\n").split("\t")
+        return link, int(packets)
+
+
+class Recording:
+    """A capture in the making; more than one where more than one tap is set."""
+
+    def __init__(self, name: str, about: str) -> None:
+        self.name = name
+        self.about = about
+        self.work = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+        self.software: list[str] = []
+        self._taps: list[Tap] = []
+        self._attached: list[Path] = []
+        self._events: list[truth.Row] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        artifacts.require("tcpdump", "ip", "java", "capinfos")
+        enter_new_network()
+        return self
+
+    def tap(
+        self,
+        name: str | None = None,
+        about: str | None = None,
+        *,
+        interface: str = "lo",
+        snaplen: int = 262_144,
+        select: str = "tcp",
+        clients: str = "",
+        ports: str = "",
+    ) -> Path:
+        """Capture on `interface` from now on; `Cluster` does it where nothing else did.
+
+        The capture is NAME.pcap, NAME being the recording's own unless it is given. Where not all
+        requests pass there, `clients` says how the addresses begin of those that do, and `ports`
+        how those of the brokers end.
+        """
+        target = self.work / f"{name or self.name}.pcap"
+        options = ["--time-stamp-precision=nano", "--immediate-mode", "-U", "-n", "-B", "16384"]
+        where = ["-i", interface, "-s", str(snaplen), "-w", str(target), select]
+        log = f"tcpdump-{target.stem}"
+        self.start(log, ["tcpdump", *options, *where])
+        wait_for(lambda: "listening on" in self.log(log), "tcpdump listens", 10)
+        now = time.time_ns()
+        self._taps.append(Tap(target, about or self.about, interface, now, clients, ports))
+        return target
+
+    def derive(self, source: Path, name: str, about: str, *command: str) -> None:
+        """Make one more capture in the end, by `command SOURCE TARGET`; `name` has its suffix."""
+        of = next(tap for tap in self._taps if tap.path == source)
+        made = replace(of, path=self.work / name, about=about, command=[*command, str(source)])
+        self._taps.append(made)
+
+    def attach(self, suffix: str) -> Path:
+        """A file to be written while recording, and kept beside the capture as NAME.SUFFIX."""
+        self._attached.append(self.work / f"{self.name}.{suffix}")
+        return self._attached[-1]
+
+    @property
+    def tapped(self) -> bool:
+        """Whether a capture has begun."""
+        return bool(self._taps)
+
+    def log(self, name: str) -> str:
+        """What the process `name` has printed so far."""
+        return (self.work / f"{name}.log").read_text(errors="replace")
+
+    def start(
+        self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a process whose output goes to NAME.log, and which ends with the recording."""
+        with (self.work / f"{name}.log").open("ab") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.work,
+                env={**os.environ, **(env or {})},
+            )
+        self._processes.append(process)
+        return process
+
+    def run(
+        self,
+        name: str,
+        command: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        seconds: float = 120,
+    ) -> str:
+        """Run a process to its end; its output. RuntimeError where it fails."""
+        process = self.start(name, command, env)
+        code = process.wait(seconds)
+        if code:
+            raise RuntimeError(f"{name} ended with {code}:\n{self.log(name)[-4000:]}")
+        return self.log(name)
+
+    def kill(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill a client, which then says no good-bye."""
+        process.kill()
+        process.wait(10)
+
+    def note(self, event: str, **facts: truth.Value) -> None:
+        """Put what the recorder itself did, and when, into the truth."""
+        self._events.append({"source": "recorder", "time": time.time_ns(), "event": event, **facts})
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        time.sleep(0.5)  # the last FINs
+        for process in reversed(self._processes):
+            end(process)
+        if error is not None:
+            error.add_note(f"the logs are in {self.work}")
+            return
+        rows = [*truth.of_logs(self.work), *self._events]
+        for tap in self._taps:
+            if tap.command:
+                subprocess.run([*tap.command, str(tap.path)], check=True)
+            elif "\n0 packets dropped" not in self.log(f"tcpdump-{tap.path.stem}"):
+                raise RuntimeError(f"tcpdump lost packets:\n{self.log(f'tcpdump-{tap.path.stem}')}")
+            self._keep(tap, [row for row in rows if tap.has(row)])
+        for path in self._attached:
+            shutil.copy(path, CAPTURES / path.name)
+        shutil.rmtree(self.work)
+
+    def _keep(self, tap: Tap, rows: list[truth.Row]) -> None:
+        squeezed = zstandard.ZstdCompressor(level=19).compress(tap.path.read_bytes())
+        if len(squeezed) > LARGEST:
+            raise RuntimeError(f"{tap.path} is larger than {LARGEST} bytes: {len(squeezed)}")
+        target = CAPTURES / f"{tap.path.name}.zst"
+        target.write_bytes(squeezed)
+        truth.write(CAPTURES / f"{tap.path.stem}.truth.jsonl.zst", rows)
+        link, packets = tap.counted()
+        entry = Entry(
+            capture=target.name,
+            about=tap.about,
+            broker=", ".join(self.software),
+            clients=", ".join(sorted({row["software"] for row in rows if "software" in row})),
+            tool=f"tcpdump, {time.strftime('%Y-%m-%d', time.gmtime())}",
+            link=f"{tap.interface}, {link}, {tap.path.suffix[1:]} in ns",
+            packets=packets,
+            requests=sum(row["source"] == "broker" for row in rows),
+        )
+        ledger.enter(entry, ledger.KAFKA)
+        print(f"{entry.line()}{len(squeezed):,} bytes, {len(rows):,} facts")
+
+
+def enter_new_network() -> None:
+    """Move this process into a network namespace in which only loopback is up."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNET):
+        raise PermissionError(ctypes.get_errno(), "a network namespace: record as root")
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    # getaddrinfo with AI_ADDRCONFIG, as in librdkafka, wants one address that is not 127.0.0.1.
+    subprocess.run(["ip", "address", "add", "192.0.2.1/32", "dev", "lo"], check=True)
+
+
+def end(process: subprocess.Popen[bytes], seconds: float = 30) -> None:
+    """End one process: asked first, then made to."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)
+
+
+def wait_for(holds: Callable[[], bool], what: str, seconds: float) -> None:
+    """Wait until `holds`; TimeoutError where it does not within `seconds`."""
+    last = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > last:
+            raise TimeoutError(f"not within {seconds} s: {what}")
+        time.sleep(0.05)

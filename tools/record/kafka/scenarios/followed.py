@@ -1,0 +1,69 @@
+"""Work whose course clients and coordinators tell, too: what answers are held to."""
+
+from __future__ import annotations
+
+import time
+
+from tools.record.kafka import artifacts, clients
+from tools.record.kafka.artifacts import KAFKA_4
+from tools.record.kafka.cluster import Cluster
+from tools.record.kafka.recording import Recording
+from tools.record.kafka.scenarios import scenario
+
+SETTINGS = {
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    "group.consumer.session.timeout.ms": "6000",
+    "group.consumer.min.session.timeout.ms": "6000",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+}
+
+
+@scenario
+def kafka_4_followed() -> None:
+    """A producer, two groups, transactions; each process says what it saw."""
+    about = (
+        "a producer, a classic group of up to three (one leaves, one is killed), a consumer group "
+        "(KIP-848) of two, transactions: commit, abort, timed out; all say what they saw"
+    )
+    broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
+    command, _ = clients.in_python("followed")
+    with Recording("kafka-4-followed", about) as recording:
+        port = "tcp port 9092"
+        recording.tap(select=port, ports=":9092")
+        with Cluster(recording, KAFKA_4, broker, settings=SETTINGS) as cluster:
+            clients.java(recording, java, "Topics", cluster.bootstrap, "work:3:1")
+
+            def follow(name: str, role: str, *given: str) -> None:
+                processes[name] = recording.start(
+                    name, [*command, cluster.bootstrap, role, name, "work", *given]
+                )
+
+            processes = {}
+            classic = (
+                "workers",
+                "30",
+                "20",
+                "session.timeout.ms=6000",
+                "heartbeat.interval.ms=500",
+            )
+            follow("a", "member", *classic)
+            time.sleep(3)
+            follow("producer", "produce", "150", "150")
+            follow("d", "member", "modern", "24", "16", "group.protocol=consumer")
+            time.sleep(3)
+            follow("b", "member", "workers", "6", "60", *classic[3:])
+            time.sleep(3)
+            follow("e", "member", "modern", "6", "60", "group.protocol=consumer")
+            follow("copier", "transact")
+            time.sleep(4)
+            follow("c", "member", *classic)
+            time.sleep(3)
+            recording.kill(processes["c"])
+            for name in ("producer", "copier", "e", "b", "d", "a"):
+                if code := processes[name].wait(60):
+                    raise RuntimeError(f"{name} ended with {code}:\n{recording.log(name)[-4000:]}")
+            clients.python(
+                recording, "followed", cluster.bootstrap, "audit", "auditor", "work",
+                "workers", "modern",
+            )  # fmt: skip

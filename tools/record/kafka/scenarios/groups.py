@@ -1,0 +1,157 @@
+"""Groups of Kafka 4: classic, consumer (KIP-848), share (KIP-932), streams (KIP-1071)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tools.record.kafka import artifacts, clients
+from tools.record.kafka.artifacts import KAFKA_4
+from tools.record.kafka.cluster import Cluster
+from tools.record.kafka.recording import Recording
+from tools.record.kafka.scenarios import each, scenario
+
+# A member that is killed shall be missed within seconds.
+SOON = {
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.min.session.timeout.ms": "1000",
+    "group.consumer.heartbeat.interval.ms": "500",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.share.session.timeout.ms": "3000",
+    "group.share.min.session.timeout.ms": "1000",
+    "group.share.heartbeat.interval.ms": "500",
+    "group.share.min.heartbeat.interval.ms": "100",
+    "group.streams.session.timeout.ms": "3000",
+    "group.streams.min.session.timeout.ms": "1000",
+    "group.streams.heartbeat.interval.ms": "500",
+    "group.streams.min.heartbeat.interval.ms": "100",
+    "group.streams.initial.rebalance.delay.ms": "500",
+}
+CLASSIC = ("group.protocol=classic", "session.timeout.ms=3000", "heartbeat.interval.ms=500")
+TOOLS = "org.apache.kafka.tools.consumer"
+ASSIGNORS = "partition.assignment.strategy=org.apache.kafka.clients.consumer."
+KINDS = {
+    "kafka-4-group-eager": (
+        "a classic group, eager: members come, one is killed, the others go",
+        (*CLASSIC, f"{ASSIGNORS}RangeAssignor"),
+    ),
+    "kafka-4-group-cooperative": (
+        "a classic group, cooperative: members come, one is killed, the others go",
+        (*CLASSIC, f"{ASSIGNORS}CooperativeStickyAssignor"),
+    ),
+    "kafka-4-group-consumer": (
+        "a consumer group (KIP-848): members come, one is killed, the others go",
+        ("group.protocol=consumer",),
+    ),
+}
+
+
+@contextmanager
+def orders(recording: Recording, java: str, topics: str = "orders:6:1") -> Iterator[Cluster]:
+    """One node, and a topic of six partitions with records in it."""
+    with Cluster(recording, KAFKA_4, artifacts.broker(KAFKA_4), settings=SOON) as cluster:
+        clients.java(recording, java, "Topics", cluster.bootstrap, *topics.split())
+        clients.java(recording, java, "Produce", cluster.bootstrap, "orders", "60", "40")
+        yield cluster
+
+
+def members(name: str) -> None:
+    """Three members, one after the other; the second is killed."""
+    about, settings = KINDS[name]
+    java = artifacts.client(KAFKA_4)
+    artifacts.broker(KAFKA_4)
+    command, _ = clients.in_java(java, "Member")
+    with Recording(name, about) as recording, orders(recording, java) as cluster:
+        for number, seconds in ((1, 14), (2, 60), (3, 10)):
+            given = [cluster.bootstrap, "orders", "group", str(seconds), *settings]
+            member = recording.start(f"m{number}", [*command, *given, f"client.id=m{number}"])
+            if number == 2:
+                killed = member
+            time.sleep(2.5)
+        recording.kill(killed)
+        time.sleep(10)
+
+
+each(members, *KINDS)
+
+
+@scenario
+def kafka_4_group_static() -> None:
+    """A member that comes back under its own name, and one that takes the name of another."""
+    about = "static members (group.instance.id): one comes back, one is fenced"
+    java = artifacts.client(KAFKA_4)
+    artifacts.broker(KAFKA_4)
+    command, _ = clients.in_java(java, "Member")
+    with (
+        Recording("kafka-4-group-static", about) as recording,
+        orders(recording, java) as cluster,
+    ):
+        for protocol in ("classic", "consumer"):
+            waits = CLASSIC[1:] if protocol == "classic" else ()
+            given = [cluster.bootstrap, "orders", protocol]
+            same = [f"group.protocol={protocol}", *waits, "group.instance.id=counter"]
+            first = recording.start("first", [*command, *given, "60", *same, "client.id=first"])
+            time.sleep(4)
+            recording.kill(first)
+            again = [*command, *given, "60", *same, "client.id=again"]
+            second = recording.start("again", again)
+            time.sleep(4)
+            # The name is taken: in a classic group the newcomer wins, in a consumer group it fails.
+            third = recording.start("twin", [*command, *given, "3", *same, "client.id=twin"])
+            third.wait(30)
+            recording.kill(second)
+
+
+@scenario
+def kafka_4_group_share() -> None:
+    """Members that share partitions, and give back some of what they read."""
+    about = (
+        "a share group (KIP-932): records accepted, released and rejected; a member killed; "
+        "records that nobody reads; an administrator asks for its lag"
+    )
+    java, tools = artifacts.client(KAFKA_4), artifacts.tools()
+    artifacts.broker(KAFKA_4)
+    command, _ = clients.in_java(java, "ShareMember")
+    describe = [*clients.JVM, "-cp", tools, f"{TOOLS}.group.ShareGroupCommand", "--describe"]
+    with (
+        Recording("kafka-4-group-share", about) as recording,
+        orders(recording, java, "orders:2:1") as cluster,
+    ):
+        asked = ["--bootstrap-server", cluster.bootstrap, "--group", "sharers"]
+        earliest = ("GROUP", "sharers", "share.auto.offset.reset=earliest")
+        clients.java(recording, java, "SetConfig", cluster.bootstrap, *earliest)
+        given = [*command, cluster.bootstrap, "orders", "sharers"]
+        first = recording.start("s1", [*given, "20", "s1"])
+        second = recording.start("s2", [*given, "60", "s2"])
+        time.sleep(8)
+        clients.java(recording, java, "Produce", cluster.bootstrap, "orders", "60", "40")
+        recording.kill(second)
+        recording.run("share-groups-1", [*describe, *asked])
+        first.wait(60)
+        clients.java(recording, java, "Produce", cluster.bootstrap, "orders", "50", "40")
+        recording.run("share-groups-2", [*describe, *asked])
+
+
+@scenario
+def kafka_4_group_streams() -> None:
+    """An application of two processes; one is killed."""
+    streams = artifacts.streams()
+    java = artifacts.client(KAFKA_4)
+    artifacts.broker(KAFKA_4)
+    about = (
+        f"a streams group (KIP-1071) of Kafka Streams {artifacts.KAFKA_STREAMS}: a member killed"
+    )
+    command, _ = clients.in_java(streams, "WordCount")
+    with (
+        Recording("kafka-4-group-streams", about) as recording,
+        orders(recording, java, "orders:2:1 counted:1:1") as cluster,
+    ):
+        given = [*command, cluster.bootstrap, "orders", "counter"]
+        recording.start("w1", [*given, "16", str(recording.work / "w1")])
+        time.sleep(4)
+        second = recording.start("w2", [*given, "60", str(recording.work / "w2")])
+        time.sleep(5)
+        recording.kill(second)
+        time.sleep(9)

@@ -1,0 +1,80 @@
+"""Captures that are hard to read: of bad networks, in tunnels, cut, one-sided, begun midway."""
+
+from __future__ import annotations
+
+import time
+
+from tools.record.kafka import artifacts, clients
+from tools.record.kafka.artifacts import KAFKA_4
+from tools.record.kafka.cluster import Cluster
+from tools.record.kafka.network import Weather, Wire
+from tools.record.kafka.recording import Recording
+from tools.record.kafka.scenarios import each, scenario
+
+WEATHER = {
+    "kafka-4-net-loss": ("3 % of the packets lost each way", Weather(loss=0.03, delay_ms=5)),
+    "kafka-4-net-disorder": (
+        "8 % of the packets late, 5 % twice, 2 % lost",
+        Weather(loss=0.02, twice=0.05, late=0.08, delay_ms=10),
+    ),
+    "kafka-4-net-delay": ("80 ms each way", Weather(delay_ms=80)),
+    "kafka-4-net-vxlan": (
+        "VXLAN around all of it; 1 % of the packets lost, 4 % late",
+        Weather(loss=0.01, late=0.04, delay_ms=3),
+    ),
+}
+
+
+def weather(name: str) -> None:
+    """A producer and a consumer on another host, beyond a bad wire."""
+    broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
+    about, given = WEATHER[name]
+    vxlan = name.endswith("vxlan")
+    select = "udp port 4789" if vxlan else "tcp"
+    with (
+        Recording(name, f"{about}; captured at the broker") as recording,
+        Wire(recording, given, vxlan=vxlan) as wire,
+    ):
+        recording.tap(interface="near", select=select, clients=f"{wire.far}:")
+        with Cluster(recording, KAFKA_4, broker, host=wire.near) as cluster:
+            clients.java(recording, java, "Topics", cluster.bootstrap, "far:2:1")
+            produce, _ = clients.in_java(java, "Produce")
+            member, _ = clients.in_java(java, "Member")
+            produced = [cluster.bootstrap, "far", "150", "2000", "pause=20", "linger.ms=5"]
+            reader = recording.start(
+                "member", [*wire.there, *member, cluster.bootstrap, "far", "readers", "12"]
+            )
+            time.sleep(1)
+            recording.run("produce", [*wire.there, *produce, *produced])
+            reader.wait(60)
+
+
+each(weather, *WEATHER)
+
+
+@scenario
+def kafka_4_cut() -> None:
+    """The same work seen by poor captures: from midway, cut short, of one side."""
+    broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
+    about = "a producer and a member, whole: what the captures kafka-4-cut-* have a part of"
+    with Recording("kafka-4-cut", about) as recording:
+        port = ":9092"
+        both, asks, answers = "tcp port 9092", "tcp dst port 9092", "tcp src port 9092"
+        recording.tap(select=both, ports=port)
+        short, one, other = (f"kafka-4-cut-{what}" for what in ("snaplen", "requests", "responses"))
+        recording.tap(short, "96 bytes of each packet", snaplen=96, select=both, ports=port)
+        recording.tap(one, "only what goes to the broker", select=asks, ports=port)
+        recording.tap(other, "only what the broker sends", select=answers, ports=port)
+        with Cluster(recording, KAFKA_4, broker) as cluster:
+            clients.java(recording, java, "Topics", cluster.bootstrap, "work:2:1")
+            member, _ = clients.in_java(java, "Member")
+            produce, _ = clients.in_java(java, "Produce")
+            given = [cluster.bootstrap, "work"]
+            reader = recording.start("member", [*member, *given, "readers", "12"])
+            produced = [*given, "150", "2000", "pause=50", "linger.ms=5"]
+            producer = recording.start("produce", [*produce, *produced])
+            time.sleep(6)
+            midway = "begun while all connections stand"
+            recording.tap("kafka-4-cut-midway", midway, select=both, ports=port)
+            producer.wait(60)
+            reader.wait(60)

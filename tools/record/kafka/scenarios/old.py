@@ -1,0 +1,120 @@
+"""Kafka 3.9, the last that speaks to the clients of ten years ago, and to ZooKeeper."""
+
+from __future__ import annotations
+
+import time
+
+from tools.record.kafka import artifacts, clients
+from tools.record.kafka.artifacts import KAFKA_3
+from tools.record.kafka.cluster import Cluster, Node, ZooKeeper
+from tools.record.kafka.recording import Recording
+from tools.record.kafka.scenarios import each, scenario
+
+REPLICATED = {
+    "offsets.topic.replication.factor": "2",
+    "controlled.shutdown.retry.backoff.ms": "300",
+}
+
+
+@scenario
+def kafka_3_zookeeper() -> None:
+    """Brokers that the controller among them commands; the other one leaves and comes back."""
+    broker, java = artifacts.broker(KAFKA_3), artifacts.client(KAFKA_3)
+    about = (
+        "two brokers that register with ZooKeeper: the controller's commands, replica fetches, a "
+        "broker stopped and started, a topic deleted"
+    )
+    nodes = [Node(1, ""), Node(2, "")]
+    with Recording("kafka-3-zookeeper", about) as recording:
+        recording.tap(select="tcp and not port 2181")
+        with (
+            ZooKeeper(recording, broker),
+            Cluster(recording, KAFKA_3, broker, nodes, REPLICATED) as cluster,
+        ):
+            clients.java(recording, java, "Topics", cluster.bootstrap, "orders:4:2", "gone:2:2")
+            clients.java(recording, java, "OldProducer", cluster.bootstrap, "orders", "none", "lz4")
+            clients.java(recording, java, "OldConsumer", cluster.bootstrap, "orders", "one", "44")
+            cluster.stop(2)
+            clients.java(recording, java, "OldConsumer", cluster.bootstrap, "orders", "two", "44")
+            cluster.start(2)
+            time.sleep(2)
+            clients.java(recording, java, "DeleteTopics", cluster.bootstrap, "gone")
+            time.sleep(2)
+
+
+FIRST = ("none", "gzip", "snappy", "lz4")
+RELEASES = {
+    "kafka-3-java-0-8": ("0.8.2.2", FIRST),
+    "kafka-3-java-0-9": ("0.9.0.1", FIRST),
+    "kafka-3-java-0-10-0": ("0.10.0.1", FIRST),
+    "kafka-3-java-0-10": ("0.10.2.2", FIRST),
+    "kafka-3-java-0-11": ("0.11.0.3", FIRST),
+    "kafka-3-java-1-1": ("1.1.1", FIRST),
+    "kafka-3-java-2-0": ("2.0.1", FIRST),
+    "kafka-3-java-2-4": ("2.4.1", (*FIRST, "zstd")),
+    "kafka-3-java-2-8": ("2.8.2", (*FIRST, "zstd")),
+    "kafka-3-java-3-1": ("3.1.2", (*FIRST, "zstd")),
+    "kafka-3-java-3-5": ("3.5.2", (*FIRST, "zstd")),
+}
+
+
+def old_java(name: str) -> None:
+    """One old release of the Java client."""
+    release, codecs = RELEASES[name]
+    consumes = release != "0.8.2.2"
+    broker, java = artifacts.broker(KAFKA_3), artifacts.client(release)
+    topics = artifacts.client(KAFKA_3)
+    group = ", a group of one" if consumes else "; this release has no consumer"
+    about = f"Java client {release}: {', '.join(codecs)}, each with acks 0, 1 and all{group}"
+    with Recording(name, about) as recording, Cluster(recording, KAFKA_3, broker) as cluster:
+        clients.java(recording, topics, "Topics", cluster.bootstrap, "old:2:1")
+        clients.java(recording, java, "OldProducer", cluster.bootstrap, "old", *codecs)
+        if consumes:
+            # Records sent with acks=0 may still be on their way: only the others are certain.
+            certain = str(22 * len(codecs))
+            clients.java(recording, java, "OldConsumer", cluster.bootstrap, "old", "g", certain)
+
+
+each(old_java, *RELEASES)
+
+
+ADMINISTRATORS = ("0.11.0.3", "1.1.1", "2.0.1", "2.4.1", "2.8.2", "3.5.2")
+
+
+@scenario
+def kafka_3_admin() -> None:
+    """Administrators of six releases, one after the other."""
+    broker = artifacts.broker(KAFKA_3)
+    releases = {release: artifacts.client(release) for release in ADMINISTRATORS}
+    about = f"administrators: the Java clients {', '.join(ADMINISTRATORS)}"
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with (
+        Recording("kafka-3-admin", about) as recording,
+        Cluster(recording, KAFKA_3, broker, settings=settings) as cluster,
+    ):
+        for release, java in releases.items():
+            clients.java(recording, java, "OldAdmin", cluster.bootstrap, release)
+
+
+def old_python(name: str, package: str, program: str, about: str) -> None:
+    """One old Python client."""
+    broker, topics = artifacts.broker(KAFKA_3), artifacts.client(KAFKA_3)
+    packages = artifacts.pip(package)
+    with Recording(name, about) as recording, Cluster(recording, KAFKA_3, broker) as cluster:
+        clients.java(recording, topics, "Topics", cluster.bootstrap, "old:2:1")
+        clients.python(recording, program, cluster.bootstrap, "old", packages=packages)
+
+
+@scenario
+def kafka_3_kafka_python() -> None:
+    about = "kafka-python 1.3.5 as to brokers 0.8.2, 0.9 and 0.10: message sets v0 and v1, groups"
+    old_python("kafka-3-kafka-python", "kafka-python==1.3.5", "kafka_python_old", about)
+
+
+@scenario
+def kafka_3_pykafka() -> None:
+    about = "pykafka 2.8.0: three codecs, a simple and a balanced consumer"
+    old_python("kafka-3-pykafka", "pykafka==2.8.0", "pykafka_old", about)

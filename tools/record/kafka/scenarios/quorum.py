@@ -1,0 +1,58 @@
+"""Kafka 4 with a quorum of its own: three controllers, two brokers."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+
+from tools.record.kafka import artifacts, clients
+from tools.record.kafka.artifacts import KAFKA_4
+from tools.record.kafka.cluster import Cluster, Node
+from tools.record.kafka.recording import Recording
+from tools.record.kafka.scenarios import scenario
+
+NODES = [Node(n, "controller") for n in (1, 2, 3)] + [Node(n, "broker") for n in (4, 5)]
+# Snapshots often, and a log that soon begins after one, so that a newcomer must fetch it.
+SNAPSHOTS = {
+    "metadata.log.max.snapshot.interval.ms": "3000",
+    "metadata.log.max.record.bytes.between.snapshots": "1000",
+    "metadata.log.segment.ms": "3000",
+    "metadata.max.retention.ms": "4000",
+    "offsets.topic.replication.factor": "2",
+    "replica.fetch.wait.max.ms": "500",
+    "broker.heartbeat.interval.ms": "1000",
+    "broker.session.timeout.ms": "5000",
+}
+
+
+@scenario
+def kafka_4_quorum() -> None:
+    """The leader of the quorum is killed, and comes back with an empty disk."""
+    broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
+    about = (
+        "three controllers, two brokers: Raft, heartbeats, forwarded requests; the leader killed, "
+        "back with an empty disk; a broker stopped and started; a controller at a new port"
+    )
+    with (
+        Recording("kafka-4-quorum", about) as recording,
+        Cluster(recording, KAFKA_4, broker, NODES, SNAPSHOTS) as cluster,
+    ):
+        clients.java(recording, java, "Topics", cluster.bootstrap, "orders:2:2")
+        clients.java(recording, java, "Produce", cluster.bootstrap, "orders", "20", "40")
+        said = clients.java(recording, java, "Quorum", cluster.bootstrap)
+        leader = int(re.findall(r"leader (\d+)", said)[-1])
+        cluster.kill(leader)
+        time.sleep(4)
+        clients.java(recording, java, "Topics", cluster.bootstrap, "later:2:2")
+        shutil.rmtree(recording.work / f"node-{leader}" / "data")
+        cluster.format(leader)
+        cluster.start(leader)
+        cluster.stop(5)
+        clients.java(recording, java, "Produce", cluster.bootstrap, "orders", "20", "40")
+        cluster.start(5)
+        moved = next(node.id for node in NODES if node.id != leader)
+        cluster.stop(moved)
+        cluster.configure(moved, listeners="CONTROLLERS://127.0.0.1:19099")
+        cluster.start(moved)
+        time.sleep(6)

@@ -1,0 +1,128 @@
+"""SASL by each mechanism, delegation tokens, TLS with its keys. All secrets are made up here."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from tools.record.kafka import artifacts, clients
+from tools.record.kafka.artifacts import KAFKA_4
+from tools.record.kafka.cluster import Cluster
+from tools.record.kafka.recording import Recording
+from tools.record.kafka.scenarios import scenario
+
+MODULE = "org.apache.kafka.common.security"
+PLAIN = f"{MODULE}.plain.PlainLoginModule required"
+SCRAM = f"{MODULE}.scram.ScramLoginModule required"
+OAUTH = f"{MODULE}.oauthbearer.OAuthBearerLoginModule required"
+ALICE = 'username="alice" password="alice-secret"'
+BROKER = 'username="broker" password="broker-secret"'
+USERS = 'user_broker="broker-secret" user_alice="alice-secret"'
+
+SASL = {
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "listener.name.clients.plain.sasl.jaas.config": f"{PLAIN} {BROKER} {USERS};",
+    "listener.name.clients.scram-sha-256.sasl.jaas.config": f"{SCRAM};",
+    "listener.name.clients.scram-sha-512.sasl.jaas.config": f"{SCRAM};",
+    "listener.name.clients.oauthbearer.sasl.jaas.config": (
+        f'{OAUTH} unsecuredLoginStringClaim_sub="broker";'
+    ),
+    "delegation.token.secret.key": "made-for-the-recording",
+    # Sessions end while their clients talk, so that they authenticate again (KIP-368).
+    "connections.max.reauth.ms": "4000",
+}
+JAAS = {
+    "PLAIN": f"{PLAIN} {ALICE};",
+    "SCRAM-SHA-256": f"{SCRAM} {ALICE};",
+    "SCRAM-SHA-512": f"{SCRAM} {ALICE};",
+    "OAUTHBEARER": f'{OAUTH} unsecuredLoginStringClaim_sub="alice";',
+}
+
+
+def secured(mechanism: str, jaas: str) -> list[str]:
+    """The properties of a Java client that authenticates so."""
+    name, module = f"sasl.mechanism={mechanism}", f"sasl.jaas.config={jaas}"
+    return ["security.protocol=SASL_PLAINTEXT", name, module]
+
+
+@scenario
+def kafka_4_sasl() -> None:
+    """Each mechanism with the Java client and librdkafka; a token; a wrong password."""
+    broker = java = artifacts.broker(KAFKA_4)  # OAUTHBEARER wants Jackson, which clients leave out
+    about = (
+        "SASL: PLAIN, SCRAM-SHA-256 and 512, OAUTHBEARER (unsigned), delegation tokens, "
+        "authentication again, a wrong password"
+    )
+    users = [
+        part
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+        for part in ("--add-scram", f"{mechanism}=[name=alice,password=alice-secret]")
+    ]
+    with (
+        Recording("kafka-4-sasl", about) as recording,
+        Cluster(
+            recording,
+            KAFKA_4,
+            broker,
+            settings={**SASL, "auto.create.topics.enable": "true"},
+            format_with=users,
+            protocol="SASL_PLAINTEXT",
+        ) as cluster,
+    ):
+        produce = [cluster.bootstrap, "safe", "5", "40"]
+        for mechanism, jaas in JAAS.items():
+            named = [*secured(mechanism, jaas), f"client.id=java-{mechanism}"]
+            clients.java(recording, java, "Produce", *produce, *named)
+        plain = secured("PLAIN", JAAS["PLAIN"])
+        given = [cluster.bootstrap, "safe", "reader", "9", *plain, "client.id=patient"]
+        clients.java(recording, java, "Member", *given)
+        scram = secured("SCRAM-SHA-256", JAAS["SCRAM-SHA-256"])
+        said = clients.java(recording, java, "Tokens", cluster.bootstrap, *scram)
+        token, key = re.findall(r"token (\S+) (\S+)", said)[-1]
+        login = f'{SCRAM} username="{token}" password="{key}" tokenauth="true";'
+        named = [*secured("SCRAM-SHA-256", login), "client.id=java-token"]
+        clients.java(recording, java, "Produce", *produce, *named)
+        clients.python(recording, "sasl", cluster.bootstrap, "safe")
+
+
+def authority(work: Path) -> tuple[Path, Path]:
+    """A key store for the broker, and the certificate of it, for 127.0.0.1."""
+    artifacts.require("keytool")
+    store, certificate = work / "broker.p12", work / "broker.pem"
+    keytool = ["keytool", "-keystore", str(store), "-storepass", "made-up", "-alias", "broker"]
+    made = ["-genkeypair", "-keyalg", "RSA", "-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1"]
+    subprocess.run([*keytool, *made, "-validity", "3650"], check=True, capture_output=True)
+    shown = ["-exportcert", "-rfc", "-file", str(certificate)]
+    subprocess.run([*keytool, *shown], check=True, capture_output=True)
+    return store, certificate
+
+
+@scenario
+def kafka_4_tls() -> None:
+    """One client by TLS 1.3 and by 1.2; its keys in a file, and in a pcapng secrets block."""
+    artifacts.require("editcap")
+    broker = artifacts.broker(KAFKA_4)
+    about = "TLS 1.3, and 1.2 with GCM, ChaCha20 and CBC; keys in kafka-4-tls.keys.log"
+    with Recording("kafka-4-tls", about) as recording:
+        store, certificate = authority(recording.work)
+        settings = {
+            "ssl.keystore.location": str(store),
+            "ssl.keystore.password": "made-up",
+            "ssl.keystore.type": "PKCS12",
+            "ssl.truststore.location": str(certificate),
+            "ssl.truststore.type": "PEM",
+            "auto.create.topics.enable": "true",
+        }
+        keys = recording.attach("keys.log")
+        source = recording.tap()
+        recording.derive(
+            source,
+            "kafka-4-tls-secrets.pcapng",
+            "the same, its keys in a Decryption Secrets Block",
+            *("editcap", "--inject-secrets", f"tls,{keys}"),
+        )
+        with Cluster(recording, KAFKA_4, broker, settings=settings, protocol="SSL") as cluster:
+            given = [cluster.bootstrap, "safe", str(certificate), str(keys)]
+            clients.python(recording, "tls", *given)

