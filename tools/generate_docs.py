@@ -1,4 +1,4 @@
-"""Write the pages that follow from the code: a page a table, a page an answer, and shown output.
+"""Generate documentation pages from code: one per table, one per answer, and command output.
 
 Tables are declared in `dissector.tables`, answers in `analysis.answers`. The roles on the
 definition pages show which messages fill a column. `tools.shown_output` runs the commands whose
@@ -26,7 +26,7 @@ from dissector.tables import TABLES, Table, TableColumn
 from tools.shown_output import ROOT, shown
 
 MOST: Final = 12
-"""Names of APIs that are listed; of more, only the number is told."""
+"""Largest number of API names to list; for a longer list only its length is given."""
 
 ROLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
@@ -54,8 +54,8 @@ ROLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "connections": {},
     }
 )  # fmt: skip
-"""Tables that are filled by role, and the roles of columns that are not named like theirs: those of
-requests only behind ``>``, of responses only behind ``<``."""
+"""Roles of columns by table, for columns whose name is not their role. A prefix ``>`` restricts a
+role to requests, ``<`` to responses."""
 
 MAKES_ROWS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -63,28 +63,30 @@ MAKES_ROWS: Final[Mapping[str, str]] = MappingProxyType(
         "records": "records",
     }
 )  # fmt: skip
-"""The role of the fields that a table has rows for."""
+"""By table: the role whose fields make its rows."""
 
 
 def pages() -> dict[Path, str]:
     """Every generated page, by its path."""
-    tables = {ROOT / "docs/tables" / f"{name}.md": _table(each) for name, each in TABLES.items()}
-    answers = {ROOT / "docs/answers" / f"{n}.md": _answer(each) for n, each in ANSWERS.items()}
+    tables = {ROOT / "docs/tables" / f"{name}.md": _table(table) for name, table in TABLES.items()}
+    answers = {
+        ROOT / "docs/answers" / f"{name}.md": _answer(answer) for name, answer in ANSWERS.items()
+    }
     return tables | answers | {ROOT / "docs/README.md": _index()}
 
 
 def filled_by(table: str, column: str) -> dict[Direction, dict[str, range]]:
-    """APIs that fill a column, with their versions that do; empty where all do, or none by role."""
+    """APIs and versions that fill a column; empty if all do, or if no role determines it."""
     if table not in ROLES:
         return {}
     words = ROLES[table].get(column, column).split()
-    found: dict[Direction, dict[str, range]] = {}
+    sources: dict[Direction, dict[str, range]] = {}
     for direction, mark in ((Direction.REQUEST, ">"), (Direction.RESPONSE, "<")):
         roles = [word.lstrip("<>") for word in words if word[0] in (mark, *ascii_lowercase)]
-        apis = _united([_having(role)[direction] for role in roles])
+        apis = _united([_apis_with(role)[direction] for role in roles])
         if named := {api: versions for api, versions in apis.items() if _adds_rows(table, api)}:
-            found[direction] = named
-    return found
+            sources[direction] = named
+    return sources
 
 
 def _united(parts: Sequence[Mapping[str, range]]) -> dict[str, range]:
@@ -98,22 +100,22 @@ def _united(parts: Sequence[Mapping[str, range]]) -> dict[str, range]:
 
 
 def _adds_rows(table: str, api: str) -> bool:
-    """Whether the API adds rows to the table: some name those which do, and some need a role."""
+    """Whether the API adds rows to the table: it is named in the table's text, or has the role."""
     _, _, names = TABLES[table].row.partition(": ")
     named = set(names.split(", ")) & set(catalog.apis().values())
-    having = _having(MAKES_ROWS[table]).values() if table in MAKES_ROWS else ()
-    return (not named or api in named) and (not having or any(api in apis for apis in having))
+    sources = _apis_with(MAKES_ROWS[table]).values() if table in MAKES_ROWS else ()
+    return (not named or api in named) and (not sources or any(api in apis for apis in sources))
 
 
 @cache
-def _having(role: str) -> dict[Direction, dict[str, range]]:
-    """APIs that have a field of that role, with their first and last version that has it."""
-    found: dict[Direction, dict[str, range]] = {direction: {} for direction in Direction}
+def _apis_with(role: str) -> dict[Direction, dict[str, range]]:
+    """APIs that have a field with this role, with the versions from the first to the last."""
+    apis: dict[Direction, dict[str, range]] = {direction: {} for direction in Direction}
     for (key, direction), versions in _roles().items():
-        having = [version for version, roles in versions.items() if role in roles]
-        if having:
-            found[direction][catalog.apis()[key]] = range(having[0], having[-1] + 1)
-    return found
+        matching = [version for version, roles in versions.items() if role in roles]
+        if matching:
+            apis[direction][catalog.apis()[key]] = range(matching[0], matching[-1] + 1)
+    return apis
 
 
 @cache
@@ -144,45 +146,44 @@ def _table(table: Table) -> str:
         "",
     ]
     if table.name in MAKES_ROWS:
-        having = _having(MAKES_ROWS[table.name])
-        found = {direction: apis for direction, apis in having.items() if apis}
-        lines += [f"Rows come from {_filled(found)}.", ""]
+        sources = {d: apis for d, apis in _apis_with(MAKES_ROWS[table.name]).items() if apis}
+        lines += [f"Rows come from {_apis_text(sources)}.", ""]
     if table.opt_in:
-        lines += ["Filled only where it is asked for by name.", ""]
+        lines += ["The table is opt-in: it is made only if you name it.", ""]
     rows = [
-        (f"`{c.name}`", _type(c.type), c.unit, c.meaning, _filled(filled_by(table.name, c.name)))
+        (f"`{c.name}`", _type(c.type), c.unit, c.meaning, _apis_text(filled_by(table.name, c.name)))
         for c in table.columns
     ]
     heads = ("column", "type", "unit", "meaning", "filled by")
     lines += [*_markdown(heads, rows), ""]
     if table.name == "exchanges":
-        lines += ["In SQL (`sql`, `analysis.connect`) there are these, too:", ""]
+        lines += ["SQL (`sql`, `analysis.connect`) adds these columns:", ""]
         columns = [_column(column) for column in exchange_columns.COLUMNS]
         lines += [*_markdown(("column", "type", "unit", "meaning"), columns), ""]
     return "\n".join(lines)
 
 
-def _filled(found: Mapping[Direction, Mapping[str, range]]) -> str:
-    both = len(found) == 2 and found[Direction.REQUEST] == found[Direction.RESPONSE]
+def _apis_text(sources: Mapping[Direction, Mapping[str, range]]) -> str:
+    both = len(sources) == 2 and sources[Direction.REQUEST] == sources[Direction.RESPONSE]
     parts = []
-    for direction, apis in list(found.items())[both:]:
+    for direction, apis in list(sources.items())[both:]:
         names = [_versioned(api, versions) for api, versions in apis.items()]
         if len(names) > MOST:
             names = [f"{len(names)} of {len(catalog.apis())} APIs"]
-        whose = "requests and responses" if both else f"{direction.name.lower()}s"
-        parts.append(f"{whose} of {', '.join(names)}")
+        kind = "requests and responses" if both else f"{direction.name.lower()}s"
+        parts.append(f"{kind} of {', '.join(names)}")
     return "; ".join(parts)
 
 
 def _versioned(api: str, versions: range) -> str:
-    """The API, with the versions where these are not all."""
+    """The API, with its versions unless they are all versions."""
     (key,) = (key for key, name in catalog.apis().items() if name == api)
-    every = catalog.versions(key)
-    if versions == every:
+    all_versions = catalog.versions(key)
+    if versions == all_versions:
         return api
     return (
         f"{api} {versions[0]}+"
-        if versions[-1] == every[-1]
+        if versions[-1] == all_versions[-1]
         else f"{api} {versions[0]}-{versions[-1]}"
     )
 
@@ -203,11 +204,11 @@ def _answer(answer: Answer) -> str:
         rows = [(f"`--{o.name}`", o.meaning, _default(o.default)) for o in answer.options]
         lines += [*_markdown(("option", "meaning", "default"), rows), ""]
     if any(option.name == "by" for option in answer.options):
-        lines += ["The columns that are grouped by come first; then:", ""]
+        lines += ["The columns of `--by` come first, followed by:", ""]
     columns = [_column(column) for column in answer.columns]
     lines += [*_markdown(("column", "type", "unit", "meaning"), columns), ""]
     for option, others in answer.other_columns.items():
-        lines += [f"With `{option}` these instead:", ""]
+        lines += [f"With `{option}`, the columns are:", ""]
         columns = [_column(column) for column in others]
         lines += [*_markdown(("column", "type", "unit", "meaning"), columns), ""]
     return "\n".join(lines)
@@ -241,15 +242,16 @@ def _index() -> str:
     return "\n".join(
         [
             "# Documentation", "",
-            "[It is slow](slow.md): from a complaint to its cause, command by command.", "",
-            "[Live](live.md): watch an interface, keep what it brings, scrape it.", "",
-            "[Where the time goes](time.md): what a packet and a message cost, stage by stage.", "",
-            "[Spark](spark.md): more captures than one machine reads in time.", "",
-            "## Answers", "", *_markdown(("answer", "to"), answers), "",
+            "[Kafka is slow](slow.md): from a complaint to its cause, one command at a time.", "",
+            "[Live capture](live.md): show, record and export live traffic.", "",
+            "[Where the time goes](time.md): CPU time of a packet and a message in each stage.", "",
+            "[Spark](spark.md): captures that are too large for one machine.", "",
+            "[Glossary](glossary.md): the terms of this project.", "",
+            "## Answers", "", *_markdown(("answer", "question"), answers), "",
             "## Tables", "",
-            "Times are nanoseconds since 1970, UTC. Packet numbers are 1-based, as Wireshark shows "
-            "them. The size of a message counts its 4-byte length. Null means not known, or not "
-            "there.", "",
+            "Times are in UTC, in nanoseconds since 1970. Packet numbers start at 1, as in "
+            "Wireshark. The size of a message includes its 4-byte length. Null means unknown or "
+            "absent.", "",
             *_markdown(("table", "a row is"), tables), "",
         ]
     )  # fmt: skip

@@ -1,8 +1,7 @@
-"""Output that documentation shows, made anew: no page shows what a command does not print.
+"""Refresh command output in documentation pages, so that it matches what the commands print.
 
-In a block of code, what stands below a line ``$ kafka-dissector …`` is what that command prints
-when it is run from the repository's folder, or, where the line ends with ``| head -N``, the first N
-lines of it.
+In a code block, a line ``$ kafka-dissector …`` is followed by the output of that command, run in
+the repository's folder. With ``| head -N`` at its end, only the first N lines follow.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ _SHOWN: Final = re.compile(_COMMAND + _OUTPUT, re.MULTILINE)
 
 
 def shown() -> dict[Path, str]:
-    """Every page that shows output, with what its commands print now."""
+    """The text of each page that shows output, with current output."""
     return {ROOT / name: fresh((ROOT / name).read_text()) for name in PAGES}
 
 
 def fresh(text: str) -> str:
-    """A page, with what its commands print now."""
-    return _SHOWN.sub(_again, text)
+    """The text of a page with current output."""
+    return _SHOWN.sub(_run, text)
 
 
-def _again(found: re.Match[str]) -> str:
-    line = found["line"]
+def _run(match: re.Match[str]) -> str:
+    line = match["line"]
     command, _, limit = line.partition(" | head -")
     output = TextIOWrapper(BytesIO(), "utf-8")  # jsonl and csv go to the bytes below the text
     with redirect_stdout(output), chdir(ROOT):
@@ -42,5 +41,5 @@ def _again(found: re.Match[str]) -> str:
     assert status == 0, f"status {status}: {line}"
     output.seek(0)
     lines = output.read().splitlines()[: int(limit) if limit else None]
-    every = [f"$ kafka-dissector {line}", *lines]
-    return "".join((found["indent"] + each).rstrip() + "\n" for each in every)
+    block = [f"$ kafka-dissector {line}", *lines]
+    return "".join((match["indent"] + text).rstrip() + "\n" for text in block)

@@ -1,4 +1,4 @@
-"""Lower bounds are those that `make test-oldest` tests; README says where a package is used."""
+"""`make test-oldest` tests the lower bounds; README lists where a package is used."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ PLACES = ("dissector", "analysis", "tests", "bench", "tools")
 
 
 def pins(file: str) -> dict[str, Version]:
-    """Versions by name of package."""
-    found = re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / file).read_text(), re.MULTILINE)
-    return {canonicalize_name(name): Version(version) for name, version in found}
+    """Pinned versions by package name."""
+    lines = re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / file).read_text(), re.MULTILINE)
+    return {canonicalize_name(name): Version(version) for name, version in lines}
 
 
 def lower_bounds() -> Iterator[tuple[str, Version]]:
-    """Of dependencies and extras, but for PySpark."""
+    """Lower bounds of dependencies and extras, except PySpark."""
     extras = PROJECT["optional-dependencies"].values()
     for line in chain(PROJECT["dependencies"], *extras):
         requirement = Requirement(line)
-        (bound,) = (each.version for each in requirement.specifier if each.operator == ">=")
+        (bound,) = (spec.version for spec in requirement.specifier if spec.operator == ">=")
         if requirement.name != "pyspark":
             yield canonicalize_name(requirement.name), Version(bound)
 
@@ -45,14 +45,14 @@ def test_the_oldest_packages_are_the_lower_bounds() -> None:
     assert tools == {name: newest.get(name) for name in tools}
 
 
-def test_lower_bounds_are_not_above_what_is_installed() -> None:
+def test_lower_bounds_are_at_most_the_installed_versions() -> None:
     newest = pins("requirements.txt") | pins("requirements-spark.txt")
     for name, bound in lower_bounds():
         assert bound <= newest[name], name
 
 
 @pytest.mark.parametrize("package", IMPORTED)
-def test_the_readme_says_where_a_package_is_used(package: str) -> None:
+def test_the_readme_lists_where_a_package_is_used(package: str) -> None:
     readme = (ROOT / "README.md").read_text()
     (row,) = re.findall(rf"^\| {package} \| .*$", readme, re.MULTILINE)
     used = {place for place in PLACES if imports(ROOT / place, IMPORTED[package])}
@@ -60,7 +60,7 @@ def test_the_readme_says_where_a_package_is_used(package: str) -> None:
 
 
 def imports(folder: Path, module: str) -> bool:
-    """Whether code in the folder imports a module, at its top or in a function."""
+    """Whether code in the folder imports a module, at module level or in a function."""
     files = (path.read_text() for path in folder.rglob("*.py"))
     return any(module in names(ast.parse(text)) for text in files if module in text)
 
