@@ -18,11 +18,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from analysis.normal import GROUP_TIMEOUT_MS, REQUEST_TIMEOUT_MS, is_normal
+from dissector.protocol import catalog
 
-LONG_POLLS: Final = frozenset({"Fetch", "ShareFetch", "JoinGroup"})
-"""APIs whose requests may wait at the broker by design: for data, or for the rest of a group."""
+_GROUP_BARRIERS: Final = frozenset(api.name for api in catalog.all_apis() if api.is_group_barrier)
+WAITING_APIS: Final = _GROUP_BARRIERS.union(
+    api.name for api in catalog.all_apis() if api.is_long_poll
+)
+"""APIs whose requests wait at the broker by design: for data, or for members of a group."""
 
-_GROUP_WAITS: Final = ("JoinGroup", "SyncGroup")
 _KIND: Final = ("api_key", "api", "api_version")
 
 
@@ -433,7 +436,7 @@ def _is_in_flight(row: Mapping[str, Any], ends: Mapping[int, _End]) -> bool:
         return False
     patience = row["max_wait_ms"] or 0
     if end.is_open:
-        usual = GROUP_TIMEOUT_MS if row["api"] in _GROUP_WAITS else REQUEST_TIMEOUT_MS
+        usual = GROUP_TIMEOUT_MS if row["api"] in _GROUP_BARRIERS else REQUEST_TIMEOUT_MS
         patience = max(patience, usual)
     return bool(end.time - row["first"] <= patience * 10**6) and patience > 0
 

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from analysis.listing import OPTIONAL, Column, Listing
-from analysis.summary import LONG_POLLS, Summary, Totals
+from analysis.summary import WAITING_APIS, Summary, Totals
 from analysis.terminal import (
     counted,
     duration_text,
@@ -302,10 +302,10 @@ def _requests(summary: Summary) -> Iterator[RenderableType]:
             for use in apis
         ],
     )
-    polls = sorted({use.api for use in apis} & LONG_POLLS)
+    polls = sorted({use.api for use in apis} & WAITING_APIS)
     if polls:
-        its = " and ".join(polls)
-        yield Text(f"{its} latency includes waiting at the broker; `latency` excludes it.", "dim")
+        names = ", ".join(polls)
+        yield Text(f"{names} latency includes waiting at the broker; `latency` excludes it.", "dim")
 
 
 def _unread(summary: Summary, command: Command) -> Iterator[RenderableType]:

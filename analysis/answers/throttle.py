@@ -9,14 +9,14 @@ there was nothing for the client to honour.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
 from analysis.answers.common import counted, mapped, ms, rows_by, shaped
+from dissector.protocol import catalog
 from dissector.tables import EXCHANGES, TIME, TableColumn
 
 if TYPE_CHECKING:
@@ -38,19 +38,10 @@ COLUMNS: Final = (
 TOLERANCE_MS: Final = 1
 """Clients count in whole milliseconds: one may begin its wait up to that much before its clock."""
 
-CLIENT_WAITS_SINCE: Final[Mapping[str, int]] = MappingProxyType(
-    {
-        "Produce": 6, "Fetch": 8, "ListOffsets": 3, "Metadata": 6, "OffsetCommit": 4,
-        "OffsetFetch": 4, "FindCoordinator": 2, "JoinGroup": 3, "Heartbeat": 2, "LeaveGroup": 2,
-        "SyncGroup": 2, "DescribeGroups": 2, "ListGroups": 2, "ApiVersions": 2, "CreateTopics": 3,
-        "DeleteTopics": 2, "DeleteRecords": 1, "InitProducerId": 1, "AddPartitionsToTxn": 1,
-        "AddOffsetsToTxn": 1, "EndTxn": 1, "TxnOffsetCommit": 1, "DescribeConfigs": 2,
-        "AlterConfigs": 1, "AlterReplicaLogDirs": 1, "DescribeLogDirs": 1, "CreatePartitions": 1,
-        "CreateDelegationToken": 1, "RenewDelegationToken": 1, "ExpireDelegationToken": 1,
-        "DescribeDelegationToken": 1, "DeleteGroups": 1,
-    }
-)  # fmt: skip
-"""From which version on the client waits by itself (KIP-219); in later APIs it always did."""
+_CLIENT_THROTTLES: Final = mapped(
+    "api", {api.name: api.client_throttles[0] for api in catalog.all_apis()}
+)
+"""SQL: the first version in which the client waits by itself (KIP-219)."""
 
 
 def throttle(
@@ -88,7 +79,7 @@ _JUDGED: Final = f"""(
     where connection_id in (select connection_id from throttled) and request_time is not null)
   select throttled.*,
     throttle_time_ms - {ms("response_end_time", "next_time")} as early_ms,
-    coalesce(api_version < coalesce({mapped("api", CLIENT_WAITS_SINCE)}, 0)
+    coalesce(api_version < coalesce({_CLIENT_THROTTLES}, 0)
       and latency_ms >= throttle_time_ms, false) as held,
     coalesce(early_ms > {TOLERANCE_MS}, false) and not held as early,
     early_ms is null and not held as last

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
 from analysis.answers.common import counted, ms, rows_by, shaped, words
-from analysis.answers.waits import GROUP_WAITS
+from analysis.answers.waits import GROUP_BARRIERS
 from dissector.tables import EXCHANGES, TIME, TableColumn
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ EXPLAINED: Final = f"""(
       when coalesce(broker_packets, 0) = 0 then 'one_sided'
       when closed = 'rst' then 'reset'
       when closed = 'fin' and waited_ms >= greatest(coalesce(max_wait_ms, 0), {TIMEOUT_MS})
-        and not coalesce(api in {words(GROUP_WAITS)}, false) then 'timeout'
+        and not coalesce(api in {words(GROUP_BARRIERS)}, false) then 'timeout'
       when closed = 'fin' then 'closed'
       else 'capture_end' end as why
   from exchanges left join connections using (connection_id) where status = 'unanswered')"""

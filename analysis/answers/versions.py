@@ -4,21 +4,20 @@ A client and a broker speak the newest version that both know. What is seen with
 thus the client's newest, and where Kafka 4.0 has it no more, the client cannot do that with it;
 with a broker that is itself as old as the client, the client may know more than it shows.
 
-`REMOVED` is what brokers of Kafka 4 tell in their own ApiVersions answers, but for Produce: they
-list it from version 0, since librdkafka would not start otherwise (KAFKA-18659), and take it from
-version 3.
+The pages of the protocol have the versions that were removed. Brokers of Kafka 4 list the same ones
+in ApiVersions, with one exception: they list Produce from version 0, since librdkafka would not
+start otherwise (KAFKA-18659), and accept it from version 3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from analysis.answers.asking import Tables, asking
 from analysis.answers.common import columns_of, counted, mapped, rows_by, shaped, words
+from dissector.protocol import catalog
 from dissector.tables import EXCHANGES, TIME, TableColumn
 
 if TYPE_CHECKING:
@@ -36,35 +35,13 @@ COLUMNS: Final = (
     TableColumn("last_time", TIME, "last of the requests"),
 )
 
-REMOVED: Final[Mapping[str, tuple[int | None, str]]] = MappingProxyType(
-    {
-        "Produce": (3, "cannot produce"),
-        "Fetch": (4, "cannot consume"),
-        "ListOffsets": (1, "cannot find the first or last offset of a partition"),
-        "LeaderAndIsr": (None, "brokers with ZooKeeper are no more"),
-        "StopReplica": (None, "brokers with ZooKeeper are no more"),
-        "UpdateMetadata": (None, "brokers with ZooKeeper are no more"),
-        "ControlledShutdown": (None, "brokers with ZooKeeper are no more"),
-        "OffsetCommit": (2, "cannot commit offsets"),
-        "OffsetFetch": (1, "cannot go on where its group stopped"),
-        "CreateTopics": (2, "cannot create topics"),
-        "DeleteTopics": (1, "cannot delete topics"),
-        "OffsetForLeaderEpoch": (2, "cannot tell records that a leader lost"),
-        "WriteTxnMarkers": (1, "cannot end transactions"),
-        "DescribeAcls": (1, "cannot list ACLs"),
-        "CreateAcls": (1, "cannot create ACLs"),
-        "DeleteAcls": (1, "cannot delete ACLs"),
-        "DescribeConfigs": (1, "cannot read configurations"),
-        "AlterReplicaLogDirs": (1, "cannot move replicas between disks"),
-        "DescribeLogDirs": (1, "cannot see what is on the disks"),
-        "CreateDelegationToken": (1, "cannot create delegation tokens"),
-        "RenewDelegationToken": (1, "cannot renew delegation tokens"),
-        "ExpireDelegationToken": (1, "cannot expire delegation tokens"),
-        "DescribeDelegationToken": (1, "cannot list delegation tokens"),
-        "AlterPartition": (2, "cannot change the replicas in sync"),
-    }
+REMOVED: Final = tuple(
+    api for api in catalog.all_apis() if api.removal and api.removal.release == "4.0"
 )
-"""APIs of which Kafka 4.0 removed versions: the first that is left, None for none, and the loss."""
+"""The APIs of which Kafka 4.0 removed versions."""
+
+_EFFECT: Final = {api.name: api.removal.effect for api in REMOVED if api.removal}
+_KEPT_SINCE: Final = {api.name: api.kept_since for api in REMOVED}
 
 _KEY: Final = ("client_id", "client", "software", "api", "api_version")
 
@@ -79,7 +56,7 @@ def versions(tables: Tables) -> pd.DataFrame:
         _KEY,
         ", ".join(_KEY),
         kept_since="any_value(kept_since)",
-        breaks=mapped("api", {api: breaks for api, (_, breaks) in REMOVED.items()}),
+        breaks=mapped("api", _EFFECT),
         requests="count(*)",
         first_time="min(request_time)",
         last_time="max(request_time)",
@@ -89,7 +66,7 @@ def versions(tables: Tables) -> pd.DataFrame:
 
 
 _GONE: Final = f"""(
-  select *, {mapped("api", {api: since for api, (since, _) in REMOVED.items()})} as kept_since
+  select *, {mapped("api", _KEPT_SINCE)} as kept_since
   from exchanges
-  where api in {words(REMOVED)} and coalesce(api_version < kept_since, true))"""
+  where api in {words(_EFFECT)} and coalesce(api_version < kept_since, true))"""
 """SQL: the exchanges in versions that were removed."""

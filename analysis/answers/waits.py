@@ -25,12 +25,13 @@ import pyarrow as pa
 
 from analysis.answers.asking import asking
 from analysis.answers.common import words
+from dissector.protocol import catalog
 from dissector.tables import TableColumn
 
 if TYPE_CHECKING:
     import pandas as pd
 
-GROUP_WAITS: Final = ("JoinGroup", "SyncGroup")
+GROUP_BARRIERS: Final = tuple(api.name for api in catalog.all_apis() if api.is_group_barrier)
 """Their latency ends when others act: net of wait, nothing is known of it."""
 
 WAIT_COLUMNS: Final = (
@@ -88,21 +89,21 @@ WAITED: Final = f"""(
       and coalesce(queued.response_time = fetched.response_time, true)),
   polled as (
     select *,
-      case when own_ms is null or api in {words(GROUP_WAITS)} then own_ms
+      case when own_ms is null or api in {words(GROUP_BARRIERS)} then own_ms
         when max_wait_ms is null then 0
         when coalesce(record_bytes, 0) = 0
         then least(greatest(own_ms, 0), own_ms, max_wait_ms)
         else least(greatest(unwritten_ms, 0), own_ms, max_wait_ms) end as poll_ms
     from begun)
   select * exclude (own_ms, unwritten_ms),
-    case when coalesce(api in {words(GROUP_WAITS)}, false) then null
+    case when coalesce(api in {words(GROUP_BARRIERS)}, false) then null
       else own_ms - poll_ms end as net_ms
   from polled)"""
 """SQL of the exchanges, each with how much of its latency was no work; needs `batches`, too.
 
 behind_ms  the broker was still at earlier requests of the connection
-poll_ms    then it waited, by design; the rest of the latency for `GROUP_WAITS`
-net_ms     what is left of the latency; null for `GROUP_WAITS`
+poll_ms    then it waited, by design; the rest of the latency for `GROUP_BARRIERS`
+net_ms     what is left of the latency; null for `GROUP_BARRIERS`
 
 All are DOUBLE, in ms, and null where there is no latency, or no time to tell the first by.
 """

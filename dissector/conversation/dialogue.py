@@ -34,6 +34,7 @@ from dissector.conversation.heads import (
 from dissector.conversation.sasl import SaslTokens
 from dissector.conversation.topic_names import TopicNames
 from dissector.packets.block import Int64
+from dissector.protocol import catalog
 from dissector.protocol.notation import Direction
 from dissector.streams.bytespace import ByteSpace
 from dissector.streams.frames import FrameBlock
@@ -41,8 +42,8 @@ from dissector.streams.frames import FrameBlock
 REQUEST_WAIT = 900 * 10**9
 """ns of capture time. A JoinGroup may wait for max.poll.interval.ms, whose default is 300 s."""
 
-PATIENT_APIS = (11, 14)
-"""JoinGroup and SyncGroup, whose answers wait for the other members of the group."""
+GROUP_BARRIERS = [api.key for api in catalog.all_apis() if api.is_group_barrier]
+"""Keys of JoinGroup and SyncGroup, whose responses wait for the other members of the group."""
 
 RESPONSE_WAIT = 5 * 10**9
 """ns of capture time; longer than reassembly waits for a byte that was acknowledged."""
@@ -193,7 +194,7 @@ class Conversation:
         """`tables`: those to be filled (None: all); what only others need is not looked at.
 
         `keep_frames`: keep the bytes of requests too, in a column `frame` of their table.
-        `request_wait`: ns after which a request is unanswered, but for those of `PATIENT_APIS`.
+        `request_wait`: ns after which a request is unanswered, but for those of `GROUP_BARRIERS`.
         `memory`: bytes of requests, and as many of responses, that may wait.
         """
         more = (roles for table, roles in ROLES_OF.items() if tables is None or table in tables)
@@ -257,7 +258,7 @@ class Conversation:
         silent = _ints(table, "ordinal")[left] == 0
         gone = ended[_ints(table, "connection")[left]] & (end_time[left] < now - RESPONSE_WAIT)
         gone |= self._are_settled(table, left, silent, now)
-        patient = np.isin(_ints(table, "api_key")[left], PATIENT_APIS)
+        patient = np.isin(_ints(table, "api_key")[left], GROUP_BARRIERS)
         wait = np.where(patient, REQUEST_WAIT, self._request_wait)
         gone |= (end_time[left] < now - wait) | last
         crowded = self._crowded(table, np.flatnonzero(~gone), end_time[left])

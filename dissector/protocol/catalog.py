@@ -16,8 +16,15 @@ from importlib.resources.abc import Traversable
 from types import MappingProxyType
 
 from dissector.errors import DefinitionError, UnknownVersion
-from dissector.protocol.notation import Direction, Layout, Page, Structure, StructureLayout
-from dissector.protocol.parser import parse_header, parse_page, parse_structures
+from dissector.protocol.notation import (
+    Api,
+    Direction,
+    Layout,
+    Page,
+    Structure,
+    StructureLayout,
+)
+from dissector.protocol.parser import parse_api, parse_page, parse_structures
 
 _CODE = re.compile(r"-?\d+")
 _FLAGS: tuple[list[str], ...] = ([], ["retriable"])
@@ -62,10 +69,21 @@ def api_name(api_key: int) -> str | None:
 
 
 @cache
+def api(api_key: int) -> Api:
+    """An API without its fields. Raises UnknownVersion for an unknown key."""
+    name, text = _text(api_key)
+    return parse_api(text, name)
+
+
+@cache
+def all_apis() -> tuple[Api, ...]:
+    """Every API without its fields, in order of key."""
+    return tuple(api(key) for key in apis())
+
+
 def versions(api_key: int) -> range:
     """The versions of an API, both directions. Raises UnknownVersion for an unknown key."""
-    name, text = _text(api_key)
-    return parse_header(text, name)[2]
+    return api(api_key).versions
 
 
 @cache
@@ -85,7 +103,7 @@ def layout(api_key: int, direction: Direction, version: int) -> Layout:
 def _page(api_key: int) -> Page:
     name, text = _text(api_key)
     page = parse_page(text, name)
-    if (page.api_key, page.api) != (api_key, apis()[api_key]):
+    if (page.api.key, page.api.name) != (api_key, apis()[api_key]):
         raise DefinitionError("the file is named after another API", page=name, line=1)
     return page
 

@@ -4,6 +4,8 @@ A page has one section for each direction; a line is a field, indentation makes 
 struct:
 
     api 0 Produce   versions 0-13   flexible 9+
+    client throttles 6+
+    removed 0-2 in 4.0: cannot produce
     # 3: transactional_id; records are v2 batches from here on
 
     request
@@ -23,6 +25,16 @@ The header line gives the API's key, its name, its versions, and the versions th
 ``none``. A section follows Kafka's rule for headers (request 1, response 0, one more in a flexible
 version) unless its line says otherwise: ``response   header 0``, or for some versions only,
 ``request   header 0   0``.
+
+Between the header line and the request stand facts about the API, each of them once at most:
+
+- ``client throttles 6+``: in these versions the broker sends a throttled response at once, and the
+  client itself waits for the throttle time; in versions before them, the broker held the response
+  back (KIP-219). Default: all versions.
+- ``removed 0-2 in 4.0: cannot produce``: versions that a release of Kafka removed, that release,
+  and the effect on clients that know no newer version.
+- ``long poll``: a request waits at the broker until there is data, up to ``@max_wait_ms``.
+- ``group barrier``: a request waits at the broker for the other members of its group.
 
 A field line has columns: name, type, versions, tag, roles. They are told apart by what they are,
 not by where they stand; aligning them is for the reader.
@@ -152,25 +164,58 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """What is known of one API."""
+class Removal:
+    """Versions of an API that a release of Kafka removed."""
 
-    api_key: int
-    api: str
+    versions: range
+    release: str
+    """Such as 4.0."""
+    effect: str
+    """What clients that know no newer version cannot do with this release."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """An API without its fields: the first lines of its page."""
+
+    key: int
+    name: str
     versions: range
     flexible: range
+    client_throttles: range
+    """Versions in which a throttled client waits by itself; before, brokers held the response."""
+    removal: Removal | None = None
+    is_long_poll: bool = False
+    """Requests wait at the broker until there is data."""
+    is_group_barrier: bool = False
+    """Requests wait at the broker for the other members of their group."""
+
+    @property
+    def kept_since(self) -> int | None:
+        """The first version that was not removed; None where all of them were."""
+        if self.removal is None:
+            return self.versions[0]
+        kept = self.removal.versions.stop
+        return kept if kept in self.versions else None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The page of one API."""
+
+    api: Api
     sections: tuple[Section, Section]
     """By direction."""
 
     def layout(self, direction: Direction, version: int) -> Layout:
-        """One version of one direction; `version` is one of `versions`."""
+        """One version of one direction; `version` is one of the API's versions."""
         section = self.sections[direction]
-        flexible = version in self.flexible
+        flexible = version in self.api.flexible
         header = (0 if direction is Direction.RESPONSE else 1) + flexible
         if section.header is not None and version in section.header_versions:
             header = section.header
         fields = _fields(section.lines, version)
-        return Layout(self.api_key, self.api, direction, version, flexible, header, fields)
+        return Layout(self.api.key, self.api.name, direction, version, flexible, header, fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ page and the line: a page is right as a whole, or not used.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from dissector.errors import DefinitionError
-from dissector.protocol.notation import FieldLine, Page, Section, Structure
+from dissector.protocol.notation import Api, FieldLine, Page, Removal, Section, Structure
 from dissector.protocol.roles import ROLES
 
 _FIXED: Final = frozenset(
@@ -31,10 +32,9 @@ def parse_structures(text: str, name: str) -> tuple[Structure, ...]:
     return _Parser(text, name).structures()
 
 
-def parse_header(text: str, name: str) -> tuple[int, str, range]:
-    """Key, name and versions of an API from its page, without the rest. Raises DefinitionError."""
-    key, api, versions, _ = _Parser(text.split("\n", 1)[0], name).api()
-    return key, api, versions
+def parse_api(text: str, name: str) -> Api:
+    """An API from its page, whose fields are not parsed. Raises DefinitionError."""
+    return _Parser(text.partition("\nrequest")[0], name).api()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,12 @@ class _Parser:
     # header lines
 
     def page(self) -> Page:
-        key, api, versions, flexible = self.api()
-        sections = self._section("request", versions), self._section("response", versions)
+        api = self.api()
+        request = self._section("request", api.versions)
+        response = self._section("response", api.versions)
         if self._next():
             raise self._error("nothing follows the response")
-        return Page(key, api, versions, flexible, sections)
+        return Page(api, (request, response))
 
     def structures(self) -> tuple[Structure, ...]:
         found = []
@@ -96,15 +97,39 @@ class _Parser:
             found.append(self._structure())
         return tuple(found)
 
-    def api(self) -> tuple[int, str, range, range]:
-        """The header line of an API: key, name, versions, flexible versions."""
+    def api(self) -> Api:
+        """The header line of an API, and the facts below it."""
         line = self._next()
         match line.words if line and line.depth == 0 else []:
             case ["api", key, api, "versions", versions, "flexible", flexible] if key.isdecimal():
                 self._header(versions, flexible)
-                return int(key), api, self.versions, self.flexible
+                facts: dict[str, Any] = {"client_throttles": self.versions}
+                facts.update(self._facts())
+                return Api(int(key), api, self.versions, self.flexible, **facts)
             case _:
                 raise self._error("a page begins: api KEY NAME versions A-B flexible A+")
+
+    def _facts(self) -> Iterator[tuple[str, Any]]:
+        """The lines between the header line and the request, as attributes of `Api`."""
+        seen = set()
+        while (line := self._next()) and line.depth == 0 and line.words[0] != "request":
+            match line.words:
+                case ["client", "throttles", versions]:
+                    fact = "client_throttles", self._versions(versions, self.versions)
+                case ["removed", versions, "in", release, *effect] if release[-1] == ":" and effect:
+                    removed = self._versions(versions, self.versions)
+                    fact = "removal", Removal(removed, release[:-1], " ".join(effect))
+                case ["long", "poll"]:
+                    fact = "is_long_poll", True
+                case ["group", "barrier"]:
+                    fact = "is_group_barrier", True
+                case _:
+                    raise self._error("expected a fact about the API, or the section request")
+            if fact[0] in seen:
+                raise self._error("the page has this fact already")
+            seen.add(fact[0])
+            self.at += 1
+            yield fact
 
     def _structure(self) -> Structure:
         line = self._next()

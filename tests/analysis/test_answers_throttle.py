@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import pandas as pd
 import pytest
 
 import analysis
-from analysis.answers.throttle import CLIENT_WAITS_SINCE
 from dissector.errors import DissectorError
 from dissector.protocol import catalog
 from tests.analysis.answering import capture, made, told
@@ -100,15 +97,6 @@ def test_a_response_that_the_broker_held_asks_nothing_of_the_client() -> None:
     assert found["held"].to_dict() == {"Metadata": 0, "Produce": 1}
     assert found["early"].to_dict() == {"Metadata": 1, "Produce": 0}
     assert found.loc["Metadata", "earliest_ms"] == pytest.approx(49)
-
-
-def test_versions_that_wait_are_those_that_the_definitions_tell_of() -> None:
-    told = {}
-    for key, name in catalog.apis().items():
-        _, text = catalog._text(key)
-        if note := re.search(r"^# (\d+): .*KIP-219", text, re.MULTILINE):
-            told[name] = int(note[1])
-    assert told == CLIENT_WAITS_SINCE
 
 
 def test_a_column_that_is_not_there_is_named() -> None:

@@ -35,11 +35,11 @@ def oldest(name: str) -> dict[str, int]:
 def test_versions_that_are_left_are_those_that_brokers_of_kafka_4_tell() -> None:
     then, now = oldest("kafka-3-zookeeper"), oldest("kafka-4-quorum")
     kept = {api: since for api, since in now.items() if since > then.get(api, 0)}
-    expected = {api: since for api, (since, _) in REMOVED.items() if since is not None}
+    expected = {api.name: api.kept_since for api in REMOVED if api.kept_since is not None}
     assert {api: since for api, since in kept.items() if api not in EARLY_ACCESS} == {
         api: since for api, since in expected.items() if api != "Produce"
     }
-    gone = {api for api, (since, _) in REMOVED.items() if since is None}
+    gone = {api.name for api in REMOVED if api.kept_since is None}
     assert gone == then.keys() - now.keys()
 
 
@@ -51,8 +51,8 @@ def test_versions_that_are_left_are_those_that_clients_of_kafka_4_have() -> None
             if line["source"] == "kio":
                 versions[catalog.api_name(line["api_key"])].add(line["version"])
     kept = {api: min(found) for api, found in versions.items() if api not in EARLY_ACCESS}
-    for api, since in kept.items():
-        assert REMOVED.get(str(api), (0, ""))[0] == since, api
+    pages = {api.name: api.kept_since for api in catalog.all_apis()}
+    assert kept == {api: pages[str(api)] for api in kept}
 
 
 @pytest.mark.parametrize(

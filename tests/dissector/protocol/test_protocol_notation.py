@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dissector.errors import DefinitionError
-from dissector.protocol.notation import Direction, Field
-from dissector.protocol.parser import parse_header, parse_page, parse_structures
+from dissector.protocol.notation import Api, Direction, Field, Removal
+from dissector.protocol.parser import parse_api, parse_page, parse_structures
 
 PAGE = """\
 api 7 Example   versions 0-5   flexible 3+
@@ -76,8 +76,38 @@ def test_headers() -> None:
     assert headers == [0, 0, 0, 0, 0, 0]
 
 
-def test_header_line_alone() -> None:
-    assert parse_header(PAGE, "example") == (7, "Example", range(6))
+def test_an_api_without_facts() -> None:
+    api = parse_api(PAGE, "example")
+    assert api == Api(7, "Example", range(6), range(3, 6), client_throttles=range(6))
+    assert api == parse_page(PAGE, "example").api
+    assert api.kept_since == 0
+
+
+FACTS = """\
+api 1 A   versions 2-5   flexible 4+
+removed 2-3 in 4.0: cannot do this   # KIP-896
+group barrier
+# 3: what the version brought
+client throttles 3+
+long poll
+
+request
+response
+"""
+
+
+def test_facts_about_an_api() -> None:
+    api = parse_page(FACTS, "facts").api
+    assert api == parse_api(FACTS, "facts")
+    assert api.client_throttles == range(3, 6)
+    assert api.removal == Removal(range(2, 4), "4.0", "cannot do this")
+    assert api.kept_since == 4
+    assert api.is_group_barrier
+    assert api.is_long_poll
+
+
+def test_all_versions_removed() -> None:
+    assert parse_api(FACTS.replace("removed 2-3", "removed 2-5"), "facts").kept_since is None
 
 
 def test_never_flexible() -> None:
@@ -99,7 +129,8 @@ def test_structures() -> None:
     assert second.layout(2).fields == ()
 
 
-HEADER = "api 1 A versions 2-5 flexible 4+\nrequest\n"
+FACTS_HEADER = "api 1 A versions 2-5 flexible 4+\n"
+HEADER = FACTS_HEADER + "request\n"
 
 MALFORMED = [
     ("", 1, "a page begins"),
@@ -115,6 +146,13 @@ MALFORMED = [
     ("api 1 A versions 0 flexible none\nresponse", 2, "the section request"),
     ("api 1 A versions 0 flexible none\nrequest", 2, "the section response"),
     ("api 1 A versions 0 flexible none\nrequest\nresponse\nrequest", 4, "nothing follows"),
+    (FACTS_HEADER + "short poll\nrequest", 2, "a fact about the API"),
+    (FACTS_HEADER + "long poll\nlong poll\nrequest", 3, "this fact already"),
+    (FACTS_HEADER + "client throttles 1+\nrequest", 2, "not all among"),
+    (FACTS_HEADER + "client throttles\nrequest", 2, "a fact about the API"),
+    (FACTS_HEADER + "removed 0-5 in 4.0: cannot do this\nrequest", 2, "not all among"),
+    (FACTS_HEADER + "removed 2 in 4.0\nrequest", 2, "a fact about the API"),
+    (FACTS_HEADER + "removed 2 in 4.0:\nrequest", 2, "a fact about the API"),
     ("api 1 A versions 0 flexible none\nrequest header", 2, "header NUMBER"),
     ("api 1 A versions 0 flexible none\nrequest header one", 2, "header NUMBER"),
     ("api 1 A versions 0 flexible none\nrequest header 0 1", 2, "not all among"),
