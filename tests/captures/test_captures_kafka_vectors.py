@@ -7,29 +7,20 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dissector import Message, decode_request, decode_response
+from tests.dissector.protocol.kafka_schemas import RENAMED
 
 VECTORS = Path(__file__).parents[1] / "data" / "kafka_clients_vectors.jsonl.gz"
 
-# Kafka renames a field in all versions at once; our pages keep the name that a version was
-# published with. KRaft is one word in the names of a Java Schema, two in the snake_case of isKRaft…
+# KRaft is one word in the names of a Java Schema, two in the snake_case of isKRaft...
 NAMES = {
-    "TxnOffsetCommit": {"generation_id_or_member_epoch": "generation_id"},
-    "Vote": {
-        "replica_epoch": "candidate_epoch",
-        "replica_id": "candidate_id",
-        "replica_directory_id": "candidate_directory_id",
-    },
-    "ListConfigResources": {
-        "config_resources": "client_metrics_resources",
-        "resource_name": "name",
-    },
-    "StreamsGroupHeartbeat": {"acceptable_recovery_lag_legacy": "acceptable_recovery_lag"},
+    **RENAMED,
     "UpdateRaftVoter": {"kraft_version_feature": "k_raft_version_feature"},
     "LeaderAndIsr": {"is_kraft_controller": "is_k_raft_controller"},
     "StopReplica": {"is_kraft_controller": "is_k_raft_controller"},
@@ -42,7 +33,7 @@ def load() -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
-def plain(value: Any, names: dict[str, str]) -> Any:
+def plain(value: Any, names: Mapping[str, str]) -> Any:
     """A decoded body, or an expected one, in the same terms."""
     if isinstance(value, bytes | bytearray | memoryview):
         return {"hex": bytes(value).hex()}

@@ -35,7 +35,8 @@ DEPENDENCY = """<dependency>
 <groupId>org.apache.kafka</groupId><artifactId>kafka-tools-api</artifactId>
 </exclusion></exclusions></dependency>
 """
-COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+COPY_ONE = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
+COPY = f"{COPY_ONE}-dependencies"
 
 
 class MissingToolError(RuntimeError):
@@ -105,6 +106,15 @@ def client(version: str) -> str:
     return maven(f"org.apache.kafka:kafka-clients:{version}", "org.slf4j:slf4j-nop:1.7.36")
 
 
+def newest_client(folder: Path) -> Path:
+    """The jar of the newest release of the Java clients, copied into `folder`; not kept."""
+    require("mvn")
+    newest = "-Dartifact=org.apache.kafka:kafka-clients:LATEST"
+    run(["mvn", "-q", "-B", COPY_ONE, newest, f"-DoutputDirectory={folder}"], folder, timeout=120)
+    (jar,) = folder.glob("kafka-clients-*.jar")
+    return jar
+
+
 def plugin(classpath: str, program: str) -> str:
     """`classpath` with the class of java/PROGRAM.java, compiled for it, in front."""
     source = HERE / "java" / f"{program}.java"
@@ -138,8 +148,8 @@ def kept(kind: str, what: Sequence[str], fetch: Callable[[Path], None]) -> Path:
     return target
 
 
-def run(command: Sequence[str], folder: Path) -> None:
+def run(command: Sequence[str], folder: Path, timeout: float = 900) -> None:
     """Run `command` in `folder`; its output is shown only when it fails."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
