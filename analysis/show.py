@@ -19,7 +19,7 @@ from rich.text import Text
 
 from analysis.terminal import counted, printable, time_text
 from dissector.embedded import ERROR, NOWHERE, TEXT
-from dissector.exchange import Exchange
+from dissector.exchanges.exchange import Exchange
 from dissector.protocol import catalog
 from dissector.protocol.explain import Explained, Explanation
 from dissector.protocol.notation import Direction

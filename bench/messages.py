@@ -29,8 +29,8 @@ from kio.static.constants import EntityType
 
 import dissector
 from bench.report import table
-from dissector.conversation.dialogue import REQUEST_ROLES, RESPONSE_ROLES
-from dissector.conversation.facts import Messages, flat, gather
+from dissector.exchanges.correlator import REQUEST_ROLES, RESPONSE_ROLES
+from dissector.exchanges.decoded_fields import Messages, flat, gather
 from dissector.protocol.notation import Direction
 
 CAPTURES = Path(__file__).parents[1] / "captures"

@@ -41,25 +41,25 @@ STAGES = {
         "dissector.streams.streaming:Streams.feed",
         "dissector.streams.streaming:Streams.finish",
     ),
-    "conversation: headers": (
-        "dissector.conversation.dialogue:heads",
-        "dissector.conversation.dialogue:request_heads",
-        "dissector.conversation.dialogue:response_bodies",
+    "exchanges: headers": (
+        "dissector.exchanges.correlator:heads",
+        "dissector.exchanges.correlator:request_heads",
+        "dissector.exchanges.correlator:response_bodies",
     ),
-    "conversation: bodies": ("dissector.conversation.facts:gather",),
-    "conversation: match": (
-        "dissector.conversation.matching:Matcher.match",
-        "dissector.conversation.matching:in_flight",
+    "exchanges: bodies": ("dissector.exchanges.decoded_fields:gather",),
+    "exchanges: match": (
+        "dissector.exchanges.matching:Matcher.match",
+        "dissector.exchanges.matching:in_flight",
     ),
-    "conversation: describe requests": ("dissector.conversation.dialogue:describe",),
-    "conversation: the rest": ("dissector.conversation.dialogue:Conversation.feed",),
+    "exchanges: describe requests": ("dissector.exchanges.correlator:describe",),
+    "exchanges: the rest": ("dissector.exchanges.correlator:Conversation.feed",),
     "tables: topic names": (
-        "dissector.conversation.topic_names:TopicNames.learn",
-        "dissector.spool:Spool.put",
-        "dissector.spool:Spool.drain",
+        "dissector.exchanges.topic_names:TopicNames.learn",
+        "dissector.tables.topic_name_buffer:Spool.put",
+        "dissector.tables.topic_name_buffer:Spool.drain",
     ),
-    "tables: brokers": ("dissector.connections:Connections.learn",),
-    "tables: rows of exchanges": ("dissector.rows:exchanges",),
+    "tables: brokers": ("dissector.tables.connections:Connections.learn",),
+    "tables: rows of exchanges": ("dissector.tables.exchanges:exchanges",),
     "tables: Parquet": ("pyarrow.parquet:ParquetWriter.write_table",),
 }
 """Where each stage begins: a module, and the function or method that is looked up in it."""

@@ -26,7 +26,7 @@ from dissector.protocol.notation import Direction
 
 if TYPE_CHECKING:
     from dissector.capture import Capture, OpenOptions, open_capture
-    from dissector.exchange import Exchange
+    from dissector.exchanges.exchange import Exchange
     from dissector.records.decode import Batch, Record, decode_records
 
     __version__: str
@@ -57,7 +57,7 @@ _LAZY: Final = MappingProxyType(
     {
         "Batch": "dissector.records.decode",
         "Capture": "dissector.capture",
-        "Exchange": "dissector.exchange",
+        "Exchange": "dissector.exchanges.exchange",
         "OpenOptions": "dissector.capture",
         "Record": "dissector.records.decode",
         "decode_records": "dissector.records.decode",

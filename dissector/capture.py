@@ -29,11 +29,11 @@ from dissector.pipeline import (
     collected,
     known_tables,
 )
-from dissector.segments import captures_and_segments, is_segment
 from dissector.streams.streaming import DEFAULT_MEMORY
+from dissector.tables.log_segments import is_segment, lies_beside_segments
 
 if TYPE_CHECKING:
-    from dissector.exchange import Exchange
+    from dissector.exchanges.exchange import Exchange
 
 Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Names: TypeAlias = str | Collection[str]
@@ -109,6 +109,16 @@ def _open_pipeline(paths: Sequence[str], *, jobs: int, memory: int, **options: A
         ahead.ReadAhead(source) if jobs == 1 and ahead.helps(source) else source, logs,
         jobs=jobs, memory=memory, **options,
     )  # fmt: skip
+
+
+def captures_and_segments(
+    paths: Sequence[str | os.PathLike[str]],
+) -> tuple[list[str], list[str]]:
+    """The files that paths mean: captures, and log segments. Files beside segments are neither."""
+    files = find(paths, also=is_segment)
+    segments = [path for path in files if is_segment(path)]
+    others = set(files).difference(segments)
+    return [p for p in files if p in others and not lies_beside_segments(p)], segments
 
 
 class Capture:

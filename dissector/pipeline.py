@@ -19,23 +19,24 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from dissector import rows
-from dissector.connections import Connections
-from dissector.conversation.dialogue import REQUEST_WAIT
-from dissector.conversation.topic_names import TopicNames
 from dissector.errors import DissectorError, did_you_mean
+from dissector.exchanges.correlator import REQUEST_WAIT
+from dissector.exchanges.topic_names import TopicNames
+from dissector.frame_reader import Reading
 from dissector.packets.block import Int64, PacketSource
 from dissector.problems import Problem
-from dissector.reading import Reading
-from dissector.segments import segment_rows
-from dissector.spool import Spool
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.streaming import DEFAULT_MEMORY
-from dissector.tables import TABLES
-from dissector.telling import Rows, Telling
+from dissector.tables.builder import Rows, Telling
+from dissector.tables.connections import Connections
+from dissector.tables.log_segments import segment_rows
+from dissector.tables.problems import problem_rows
+from dissector.tables.schema import TABLES
+from dissector.tables.topic_name_buffer import Spool
+from dissector.tables.topics import Topics
 
 if TYPE_CHECKING:
-    from dissector.exchange import Exchange
+    from dissector.exchanges.exchange import Exchange
 
 DEFAULT_PORTS = (9092,)
 MEMORY_SHARE = 8
@@ -84,7 +85,7 @@ class Pipeline:
     ) -> None:
         """`brokers`: where brokers are known to listen: high, low and port as in `PacketBlock`.
 
-        `request_wait`: ns after which a request is unanswered; see `conversation.dialogue`.
+        `request_wait`: ns after which a request is unanswered; see `exchanges.correlator`.
         `forget_after`: ns after which a connection that is over is forgotten, its row being given
         out; see `Streams.over`. None: at the end, so that memory grows with the connections.
         `jobs`: processors to use where `source` has files and nothing is forgotten.
@@ -147,18 +148,18 @@ class Pipeline:
         """A batch as it goes out: topics have their names now, so Kafka's own records can tell."""
         problems: list[Problem] = []
         if name == "records":
-            from dissector import internal_records
+            from dissector.tables import internal_topics
 
-            batch, problems = internal_records.tell(batch, show_secrets=self._show_secrets)
+            batch, problems = internal_topics.tell(batch, show_secrets=self._show_secrets)
         yield name, batch
         if problems and "problems" in wanted:
-            yield "problems", rows.problems(problems)
+            yield "problems", problem_rows(problems)
 
     def exchanges(
         self, selected: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows
     ) -> Generator[Exchange]:
         """Every exchange of the rows that `selected` returns, with the bytes of its messages."""
-        from dissector.exchange import as_exchanges
+        from dissector.exchanges.exchange import as_exchanges
 
         for each in self._rows(["exchanges"], keep_frames=True):
             batch = selected(each.batch)
@@ -179,7 +180,7 @@ class Pipeline:
         For whoever settles later what only the whole capture tells: a topic may still be an id that
         `names` knows by the end, and Kafka's own records have not been read.
         """
-        topics = rows.Topics()
+        topics = Topics()
         for table, batch in self.part(wanted):
             yield table, topics.news(batch) if table == "topics" else batch
         for path in self._segments:
@@ -188,7 +189,7 @@ class Pipeline:
     def part(self, wanted: Collection[str], *, goes_on: bool = False) -> Iterator[NamedBatch]:
         """As `unsettled`, for whoever puts the rows of several parts of a capture together.
 
-        Topics come as often as they are told: see `rows.told`. `goes_on`: the source will have
+        Topics come as often as they are told: see `topics.told`. `goes_on`: the source will have
         more, and this is called again for it with the same tables, so that nothing ends here.
         Between two calls, a capture that is open may be pickled, if its source may.
         """
@@ -251,7 +252,7 @@ class Pipeline:
         over = over[~np.isin(over, telling.busy)]
         if len(over):
             if "problems" in wanted and (problems := streams.not_kafka(over)):
-                yield Rows("problems", rows.problems(problems))
+                yield Rows("problems", problem_rows(problems))
             if streams.round_trips is not None:  # the table is wanted
                 yield Rows("connections", self._connections.rows(self._trips, over))
             telling.forget(over)

@@ -13,7 +13,7 @@ from analysis.commands.common import SHOW_SECRETS, Input, on_capture_alone, on_p
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from dissector.exchange import Exchange
+    from dissector.exchanges.exchange import Exchange
 
 CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
     "errors": lambda exchange: bool(exchange.error_count),

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from analysis.spark import packets
 from analysis.spark.packets import Claims, chosen
-from dissector.conversation.dialogue import Conversation, Side
-from dissector.conversation.topic_names import TopicNames
+from dissector.exchanges.correlator import Conversation, Side
+from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64, PacketBlock
 from dissector.protocol import catalog
 from dissector.protocol.evidence import evidence

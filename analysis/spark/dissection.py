@@ -32,13 +32,13 @@ from analysis.spark.packets import BLOCK_BYTES, BundleSource, identity
 from analysis.spark.schemas import TOLD, to_spark
 from analysis.spark.splits import Broker
 from analysis.spark.writing import SHARED
-from dissector import internal_records
-from dissector.conversation.topic_names import TopicNames
 from dissector.errors import DissectorError
+from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.pipeline import Pipeline
-from dissector.spool import TOPIC_COLUMNS
 from dissector.streams.limits import SECOND
+from dissector.tables import internal_topics
+from dissector.tables.topic_name_buffer import TOPIC_COLUMNS
 
 CONNECTIONS, NAMES = "connections of a task", "names of a task"
 DOUBT = "what was cut may not be what it seemed"
@@ -273,7 +273,7 @@ def _settled(task: Task, table: str, known: Knowledge, rows: pa.RecordBatch) -> 
             column = pa.array(ids, mask=column.is_null().to_numpy(zero_copy_only=False))
         rows = rows.set_column(index, name, column)
     if table == "records":
-        rows, _ = internal_records.tell(rows, show_secrets=task.request.show_secrets)
+        rows, _ = internal_topics.tell(rows, show_secrets=task.request.show_secrets)
         for name in () if task.request.values else ("key", "value", "headers"):
             index = rows.schema.get_field_index(name)
             rows = rows.set_column(index, name, pa.nulls(len(rows), rows.schema.types[index]))

@@ -41,15 +41,16 @@ from analysis.spark.options import Request
 from analysis.spark.schemas import TOLD, spark_schema, to_spark
 from analysis.spark.splits import Broker, Look, Split
 from analysis.spark.writing import SPARK_WRITTEN, Folder, Written
-from dissector import rows
+from dissector.capture import captures_and_segments
 from dissector.errors import CaptureError
-from dissector.keyfiles import KeyFiles
 from dissector.packets import remote
 from dissector.packets.paths import STANDARD_INPUT
 from dissector.packets.remote import is_url
 from dissector.pipeline import DEFAULT_PORTS
 from dissector.problems import Problem
-from dissector.segments import captures_and_segments, segment_rows
+from dissector.tables.log_segments import segment_rows
+from dissector.tables.problems import problem_rows
+from dissector.tls.keylog_source import KeyFiles
 
 SHARE_BYTES: Final = 128 << 20
 """Bytes of capture, about, that are worth a share of their own."""
@@ -103,7 +104,7 @@ class Dissected:
             written = settled(self.spark, self.task, name, parcels, self.known, folder)
         files = [Written(*row) for row in written.collect()]
         if name == "problems" and self.problems:
-            for each in folder.write(iter([to_spark(name, rows.problems([*self.problems]))])):
+            for each in folder.write(iter([to_spark(name, problem_rows([*self.problems]))])):
                 files += [Written(**row) for row in each.to_pylist()]
         folder.end(files)
         return sum(file.rows for file in files)
@@ -280,7 +281,7 @@ def newest(told: DataFrame) -> DataFrame:
 
 def as_rows(spark: SparkSession, problems: Iterable[Problem]) -> DataFrame:
     """Rows of `problems`."""
-    found = to_spark("problems", rows.problems(list(problems)))
+    found = to_spark("problems", problem_rows(list(problems)))
     return spark.createDataFrame(pa.Table.from_batches([found]))
 
 

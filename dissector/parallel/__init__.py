@@ -25,14 +25,14 @@ from functools import partial
 from multiprocessing import Pipe
 from typing import Final
 
+from dissector.frame_reader import AHEAD, Reading
 from dissector.packets.block import PacketSource
 from dissector.packets.files import FileSource
 from dissector.parallel import stages
 from dissector.parallel.crew import Crew, can_fork
 from dissector.parallel.memory import Region, Slot, mapped
 from dissector.parallel.merging import Inbox, merged
-from dissector.reading import AHEAD, Reading
-from dissector.telling import Rows, Telling
+from dissector.tables.builder import Rows, Telling
 
 LEAST_BYTES: Final = 256 << 20
 """Bytes of input below which one process is always used. To start the others, and to map the shared

@@ -15,15 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector import rows
-from dissector.conversation.topic_names import TopicNames
+from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.parallel.crew import Crew
 from dissector.parallel.memory import Region
 from dissector.parallel.stages import Learned
 from dissector.problems import Problem
-from dissector.spool import TOPIC_COLUMNS
-from dissector.telling import IN_TURN, Rank, Rows
+from dissector.tables.builder import IN_TURN, Rank, Rows
+from dissector.tables.problems import problem_rows
+from dissector.tables.topic_name_buffer import TOPIC_COLUMNS
 
 
 class Inbox:
@@ -74,7 +74,7 @@ def merged(inboxes: Sequence[Inbox], problems: list[Problem], names: TopicNames)
         chosen = [inbox for inbox in inboxes if inbox.place == place]
         for table, batch, rank in _alone(chosen[0]) if len(inboxes) == 1 else _joined(chosen):
             if table == "problems":
-                batch = pa.concat_batches([rows.problems(problems), batch])
+                batch = pa.concat_batches([problem_rows(problems), batch])
             yield Rows(table, _named(batch, names), rank)
 
 

@@ -17,16 +17,16 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from dissector.conversation.topic_names import TopicNames
+from dissector.exchanges.topic_names import TopicNames
+from dissector.frame_reader import Broker, Reading, Stretch
 from dissector.packets.block import Bytes, Int64, PacketBlock
 from dissector.packets.files import FileSource
 from dissector.parallel.memory import Region, Slot
 from dissector.problems import Problem
-from dissector.reading import Broker, Reading, Stretch
 from dissector.streams.frames import FrameBlock
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.table import Bools, ConnectionTable
-from dissector.telling import Telling
+from dissector.tables.builder import Telling
 from dissector.tls import Facts
 
 _FIXED: Final = ("high", "low", "port")

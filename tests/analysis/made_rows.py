@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dissector.exchange import Exchange, as_exchanges
+from dissector.exchanges.exchange import Exchange, as_exchanges
 from dissector.tables import EXCHANGES, TABLES
 
 SECOND = 10**9

@@ -18,7 +18,7 @@ import zstandard
 
 from analysis.cli import main
 from analysis.show import tree
-from dissector.exchange import Exchange
+from dissector.exchanges.exchange import Exchange
 from dissector.tables import RECORDS
 from tests.analysis.made_rows import exchange
 

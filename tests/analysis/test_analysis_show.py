@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from analysis.show import tree
-from dissector.exchange import Exchange
+from dissector.exchanges.exchange import Exchange
 from tests.analysis.made_rows import exchange
 
 

@@ -17,9 +17,9 @@ import pytest
 
 from dissector.capture import open_capture
 from dissector.errors import DecodeError, UnknownVersion
-from dissector.exchange import Exchange
-from dissector.group_rows import GROUP_TYPES
+from dissector.exchanges.exchange import Exchange
 from dissector.protocol.catalog import error_name
+from dissector.tables.memberships import GROUP_TYPES
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 WHOLE = sorted(

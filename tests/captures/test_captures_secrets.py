@@ -31,7 +31,7 @@ from analysis.show import tree
 from analysis.summary import Summary
 from analysis.summary_view import screen
 from dissector.capture import open_capture
-from dissector.exchange import Exchange
+from dissector.exchanges.exchange import Exchange
 from dissector.tables import TABLES
 from tests.captures.truth import ledger
 

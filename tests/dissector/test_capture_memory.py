@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import dissector
-from dissector.conversation.dialogue import Conversation
-from dissector.conversation.topic_names import TopicNames
+from dissector.exchanges.correlator import Conversation
+from dissector.exchanges.topic_names import TopicNames
 from tests.dissector.streams import rewriting
 
 

@@ -113,18 +113,18 @@ def test_the_runs_are_what_they_are_called() -> None:
 
 
 def test_a_loop_over_messages_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dissector import rows
+    from dissector.tables import exchanges
 
     def slow(*arguments: Any) -> Any:
-        batch = exchanges(*arguments)
+        batch = rows(*arguments)
         for index in range(len(batch)):
             hash(index)
         return batch
 
-    exchanges = rows.exchanges
-    monkeypatch.setattr(rows, "exchanges", slow)
-    slow.__code__ = slow.__code__.replace(co_filename=f"{OWN}/rows.py")
-    with pytest.raises(AssertionError, match="calls in rows"):
+    rows = exchanges.exchanges
+    monkeypatch.setattr(exchanges, "exchanges", slow)
+    slow.__code__ = slow.__code__.replace(co_filename=f"{OWN}/tables/exchanges.py")
+    with pytest.raises(AssertionError, match="calls in tables"):
         test_no_more_work_than_before("chatter, 1 block")
 
 

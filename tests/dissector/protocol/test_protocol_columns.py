@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector import kernel
-from dissector.conversation.facts import Group
 from dissector.errors import DecodeError
+from dissector.exchanges.decoded_fields import Group
 from dissector.protocol import catalog
 from dissector.protocol.columns import skip_tags, walk
 from dissector.protocol.decode import decode_fields

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dissector import open_capture
-from dissector.conversation.facts import flat
+from dissector.exchanges.decoded_fields import flat
 from dissector.protocol import catalog
 from dissector.records.batches import read_batches
 from dissector.records.headers import record_counts

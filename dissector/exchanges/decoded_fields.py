@@ -1,0 +1,344 @@
+"""Facts: what the tables want to know of message bodies, by role, over all layouts of a block.
+
+The messages of one direction are grouped by API and version, each group is walked once, and the
+columns of all groups are put together by the role of their field: a throttle time is a throttle
+time, wherever an API keeps it. Nothing here knows an API by its number; what a field means is said
+on the definition pages.
+
+Messages lie in several spaces (in one packet, in pieces, kept from an earlier block), so a message
+is a triple of the index of its space, its start and its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dissector import kernel
+from dissector.errors import UnknownVersion
+from dissector.exchanges.ordering import ordered
+from dissector.packets.block import Int64
+from dissector.protocol import catalog
+from dissector.protocol.columns import walk
+from dissector.protocol.notation import Direction
+from dissector.protocol.walked import Column, Level, Walked
+from dissector.streams.bytespace import ByteSpace, FlatSpace
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """n messages of one direction; arrays of shape (n,)."""
+
+    direction: Direction
+    api_key: Int64
+    version: Int64
+    spaces: Sequence[ByteSpace]
+    space: Int64
+    """Index into `spaces`."""
+    start: Int64
+    """Address of the body: what follows the header."""
+    end: Int64
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The messages of one layout in one space, walked."""
+
+    space: ByteSpace
+    messages: Int64
+    """Index of each message of the group among all of the block."""
+    walked: Walked
+
+    def uuid(self, column: Column) -> pa.Array:
+        """Each value of a column of uuids, 16 bytes; null where zero."""
+        every = np.ones(len(column.at), np.bool_)
+        return uuids([self.space], np.zeros(len(column.at), np.int64), column.at, every)
+
+    def message(self, column: Column) -> Int64:
+        """Index among all messages of the block, of each value."""
+        return self.messages[column.message]
+
+    def beside(self, column: Column, role: str) -> tuple[Column, Int64] | None:
+        """The nearest field of a role around each value of `column`.
+
+        That is, in the same array element or in one that encloses it. Returns its column and for
+        each value of `column` the index of its value there, -1 where there is none.
+        """
+        best: tuple[Column, Int64] | None = None
+        for candidate in self.walked.by_role(role):
+            rows = column.rows_in(candidate.level)
+            deeper = best is None or len(candidate.level.path) > len(best[0].level.path)
+            if rows is None or not deeper or not len(candidate.row):
+                continue
+            index = np.full(len(candidate.level.owner), -1, np.int64)
+            index[candidate.row] = np.arange(len(candidate.row))
+            best = candidate, index[rows]
+        return best
+
+    def numbers_beside(self, column: Column, role: str, select: Int64) -> pa.Array:
+        """The nearest number of a role for the selected values; null where there is none."""
+        found = self.beside(column, role)
+        if found is None or found[0].values is None:
+            return pa.nulls(len(select), pa.int64())
+        index = found[1][select]
+        value = found[0].values[np.maximum(index, 0)].astype(np.int64)
+        return pa.array(value, mask=index < 0)
+
+    def texts_beside(self, column: Column, role: str, select: Int64) -> pa.Array:
+        """The nearest text of a role for the selected values; null where there is none."""
+        found = self.beside(column, role)
+        if found is None:
+            return pa.nulls(len(select), pa.string())
+        other, index = found[0], found[1][select]
+        assert other.length is not None
+        length = np.where(index < 0, -1, other.length[index])
+        return texts([self.space], np.zeros(len(index), np.int64), other.at[index], length)
+
+    def uuids_beside(self, column: Column, role: str, select: Int64) -> pa.Array:
+        """The nearest uuid of a role for the selected values, 16 bytes; null where none or zero."""
+        found = self.beside(column, role)
+        if found is None:
+            return pa.nulls(len(select), pa.binary())
+        other, index = found[0], found[1][select]
+        return uuids([self.space], np.zeros(len(index), np.int64), other.at[index], index >= 0)
+
+    def lists_within(self, column: Column, role: str) -> pa.Array:
+        """For each value of `column`, the numbers of an array of that role in the same element."""
+        counts = np.zeros(len(column.level.owner), np.int64)
+        numbers = np.zeros(0, np.int64)
+        for other in self.walked.by_role(role):
+            if other.level.parent is column.level and other.values is not None:
+                owner = other.level.owner[other.row]
+                order = np.lexsort((other.level.ordinal[other.row], owner))
+                numbers = other.values[order].astype(np.int64)
+                counts = np.bincount(owner, minlength=len(counts))
+        offsets = np.zeros(len(counts) + 1, np.int32)
+        np.cumsum(counts, out=offsets[1:])
+        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(numbers, pa.int32()))
+        return lists.take(pa.array(column.row))
+
+    def paths(self, column: Column, select: Int64) -> pa.Array:
+        """Where each selected value stands, as ``topics[2].partitions[0].error_code``."""
+        ordinals: dict[tuple[str, ...], Int64] = {}
+        level: Level | None = column.level
+        rows = column.row[select]
+        while level is not None and level.parent is not None:
+            ordinals[level.path] = level.ordinal[rows]
+            rows, level = level.owner[rows], level.parent
+        parts: list[pa.Array | str] = []
+        text = ""
+        for depth, name in enumerate(column.path, 1):
+            text += ("." if depth > 1 else "") + name
+            ordinal = ordinals.get(column.path[:depth])
+            if ordinal is not None:
+                parts += [text + "[", pc.cast(pa.array(ordinal), pa.string())]
+                text = "]"
+        if not parts:
+            return pa.array([text] * len(select), pa.string())
+        return pc.binary_join_element_wise(*parts, text, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All groups of one direction in a block."""
+
+    messages: Messages
+    good: Bools
+    """Shape (n,): the body has all fields of its definition; see `protocol.surplus`."""
+    surplus: Int64
+    """Shape (n,): bytes behind the last field of each good message; 0 for the others."""
+    groups: list[Group] = field(default_factory=list)
+
+    def columns(self, role: str) -> Iterator[tuple[Group, Column]]:
+        """Every column of a role, with its group."""
+        for group in self.groups:
+            for column in group.walked.by_role(role):
+                yield group, column
+
+    def numbers(self, role: str) -> tuple[Int64, Bools]:
+        """The first number of a role in each message, and whether there is one; shapes (n,)."""
+        value = np.zeros(len(self.messages), np.int64)
+        known = np.zeros(len(self.messages), np.bool_)
+        for group, column in self.columns(role):
+            assert column.values is not None
+            message = group.message(column)
+            value[message[::-1]] = column.values[::-1]  # the first is put last
+            known[message] = True
+        return value, known
+
+    def every_text(
+        self, role: str, wanted: Bools | None = None
+    ) -> tuple[Int64, Int64, pa.DictionaryArray]:
+        """Every text of a role: its message, its address, and the text; shapes (values,).
+
+        `wanted`: the messages that are asked for (None: all).
+        """
+        message, at, length = (
+            [np.zeros(0, np.int64)],
+            [np.zeros(0, np.int64)],
+            [np.zeros(0, np.int64)],
+        )
+        for group, column in self.columns(role):
+            if wanted is not None:
+                column = column.only(wanted[group.message(column)])
+            assert column.length is not None
+            message.append(group.message(column))
+            at.append(column.at)
+            length.append(column.length)
+        who, where = np.concatenate(message), np.concatenate(at)
+        space = self.messages.space[who]
+        return who, where, texts(self.messages.spaces, space, where, np.concatenate(length))
+
+    def texts(self, role: str) -> pa.Array:
+        """The first text of a role in each message; null where there is none. Shape (n,)."""
+        message, _, found = self.every_text(role)
+        every = pc.fill_null(found.indices, -1).to_numpy()
+        code = np.full(len(self.messages), -1, np.int32)
+        begin = 0
+        for _, column in self.columns(role):
+            end = begin + len(column.at)
+            code[message[begin:end][::-1]] = every[begin:end][::-1]  # the first is put last
+            begin = end
+        return pa.DictionaryArray.from_arrays(pa.array(code, mask=code < 0), found.dictionary)
+
+    def count(self, role: str) -> Int64:
+        """How many values of a role each message has; shape (n,)."""
+        total = np.zeros(len(self.messages), np.int64)
+        for group, column in self.columns(role):
+            total += np.bincount(group.message(column), minlength=len(total))
+        return total
+
+
+def gather(messages: Messages, roles: frozenset[str], whole: Bools) -> Facts:
+    """Walk all messages, group by group, and keep the fields that have one of `roles`.
+
+    `whole`: messages of which no byte is missing; of the others, what is there is kept. Messages
+    whose API or version the definitions do not know are not good, and in no group.
+    """
+    good = np.zeros(len(messages), np.bool_)
+    surplus = np.zeros(len(messages), np.int64)
+    facts = Facts(messages, good, surplus)
+    kind = (messages.api_key << 24) | (messages.version << 8) | messages.space
+    order = ordered(kind)
+    borders = np.flatnonzero(np.diff(kind[order])) + 1
+    for members in np.split(order, borders) if len(order) else ():
+        first = int(members[0])
+        try:
+            layout = catalog.layout(
+                int(messages.api_key[first]), messages.direction, int(messages.version[first])
+            )
+        except UnknownVersion:
+            continue
+        space = messages.spaces[int(messages.space[first])]
+        walked = walk(
+            layout, space, messages.start[members], messages.end[members], roles, ~whole[members]
+        )
+        good[members] = walked.good
+        surplus[members] = walked.surplus
+        facts.groups.append(Group(space, members.astype(np.int64), walked))
+    return facts
+
+
+def texts(spaces: Sequence[ByteSpace], space: Int64, at: Int64, length: Int64) -> pa.Array:
+    """UTF-8 text of n ranges, each in one of `spaces`; null where the length is -1.
+
+    A dictionary array, so that each distinct text is made once. Bytes that are not UTF-8 shown
+    as ``\\xNN``.
+    """
+    codes = np.zeros(len(at), np.int32)
+    number: dict[bytes, int] = {}
+    size = np.maximum(length, 0)
+    for index, one in enumerate(spaces):
+        mine = space == index
+        if not mine.any():
+            continue
+        members = slice(None) if mine.all() else np.flatnonzero(mine)
+        code, found = _words(one, at[members], size[members])
+        known = [number.setdefault(word, len(number)) for word in found]
+        codes[members] = np.array(known, np.int32)[code]
+    words = [word.decode("utf-8", "backslashreplace") for word in number]
+    return pa.DictionaryArray.from_arrays(
+        pa.array(codes, mask=length < 0), pa.array(words, pa.string())
+    )
+
+
+def _words(space: ByteSpace, at: Int64, length: Int64) -> tuple[NDArray[np.int32], list[bytes]]:
+    """A code for the bytes of each of n ranges, and what each code stands for."""
+    if not kernel.COMPILED:
+        words = _binary(space, at, length).to_pylist()  # Python's hash has a key, Arrow's has none
+        distinct = list(dict.fromkeys(words))
+        code_of = dict(zip(distinct, range(len(distinct)), strict=True))
+        codes = np.fromiter(map(code_of.__getitem__, words), np.int32, len(words))
+        return codes, distinct
+    if isinstance(space, FlatSpace):
+        data = space.data
+    else:
+        data, offsets = space.take(at, length)
+        at = offsets[:-1]
+    code, first = np.empty(len(at), np.int32), np.empty(len(at), np.int64)
+    count = kernel.loops.number_words(data, at, length, kernel.HASH_KEY, code, first)
+    first = first[:count]
+    ranges = zip(at[first].tolist(), length[first].tolist(), strict=True)
+    return code, [data[begin : begin + size].tobytes() for begin, size in ranges]
+
+
+def uuids(spaces: Sequence[ByteSpace], space: Int64, at: Int64, known: Bools) -> pa.Array:
+    """16 bytes each; null where not known, or zero, which is Kafka's way to say none."""
+    binary = _binaries(spaces, space, at, np.where(known, 16, 0))
+    return pc.if_else(pc.is_in(binary, pa.array([b"", bytes(16)])), None, binary)
+
+
+def _binaries(spaces: Sequence[ByteSpace], space: Int64, at: Int64, length: Int64) -> pa.Array:
+    """The bytes of n ranges as a binary array, in the order of the ranges."""
+    present = [index for index in range(len(spaces)) if (space == index).any()]
+    if len(present) == 1:
+        return _binary(spaces[present[0]], at, length)
+    parts, where = [], []
+    for index in present:
+        members = np.flatnonzero(space == index)
+        parts.append(_binary(spaces[index], at[members], length[members]))
+        where.append(members)
+    if not parts:
+        return pa.array([], pa.binary())
+    return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(where))))
+
+
+def _binary(space: ByteSpace, at: Int64, length: Int64) -> pa.Array:
+    data, offsets = space.take(at, length)
+    return pa.BinaryArray.from_buffers(
+        pa.binary(),
+        len(at),
+        [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)],
+    )
+
+
+def distinct(one: pa.Array, other: pa.Array) -> list[tuple[Any, Any]]:
+    """The pairs of values that occur side by side, each once; None for null."""
+    codes = []
+    words = []
+    for column in (one, other):
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        codes.append(pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy() + 1)
+        words.append([None, *encoded.dictionary.to_pylist()])
+    pairs = np.unique(codes[0] * len(words[1]) + codes[1])
+    return [
+        (words[0][pair // len(words[1])], words[1][pair % len(words[1])]) for pair in pairs.tolist()
+    ]
+
+
+def flat(parts: Sequence[bytes]) -> tuple[FlatSpace, Int64]:
+    """A space over copies of `parts`, one after the other, and the n + 1 borders between them."""
+    borders = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum([len(part) for part in parts], out=borders[1:])
+    return FlatSpace.of(b"".join(parts)), borders

@@ -1,0 +1,165 @@
+"""One exchange as an object: a row of the `exchanges` table, with the bytes of its messages.
+
+Nothing is redacted here: frames, bodies and explanations are what was on the wire. Whoever prints
+them asks `secrets` what of it not to print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+import pyarrow as pa
+
+from dissector.embedded import Known, explain_token, unfold
+from dissector.errors import DissectorError
+from dissector.exchanges.sasl import SASL_TOKEN
+from dissector.protocol.explain import Explanation
+from dissector.protocol.message import (
+    Message,
+    decode_request,
+    decode_response,
+    explain_request,
+    explain_response,
+)
+from dissector.protocol.notation import Direction
+
+Side: TypeAlias = Literal["request", "response"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Exchange:
+    """A request with its response. Columns as in `tables.EXCHANGES`; times in ns; None is null."""
+
+    capture: str
+    connection_id: int
+    client_ip: str
+    client_port: int
+    broker_ip: str
+    broker_port: int
+    api_key: int | None
+    api: str | None
+    api_version: int | None
+    correlation_id: int | None
+    client_id: str | None
+    status: str
+    request_time: int | None
+    request_end_time: int | None
+    response_time: int | None
+    response_end_time: int | None
+    latency_ms: float | None
+    request_packet: int | None
+    response_packet: int | None
+    request_bytes: int | None
+    response_bytes: int | None
+    in_flight: int | None
+    throttle_time_ms: int | None
+    error_code: int | None
+    error: str | None
+    error_count: int | None
+    acks: int | None
+    max_wait_ms: int | None
+    topics: list[str] | None
+    partition_count: int | None
+    record_count: int | None
+    record_bytes: int | None
+    group_id: str | None
+    member_id: str | None
+    transactional_id: str | None
+    request_frame: bytes | None
+    """The request without its 4-byte size, as far as it is in the capture."""
+    response_frame: bytes | None
+    sasl_mechanism: str | None = None
+    """Of the connection, as its SaslHandshake told; not a column."""
+    topic_names: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Names of topics by id, all that the capture told so far; not a column."""
+
+    @property
+    def request(self) -> Message | None:
+        """The request, decoded; None where there is none. Raises DecodeError, UnknownVersion."""
+        if self.request_frame is None or self.api_key is None:
+            return None
+        return decode_request(self.request_frame)
+
+    @property
+    def response(self) -> Message | None:
+        """The response, decoded; None where it, or its request, is not there. Raises as above."""
+        if self.response_frame is None or self.api_key is None or self.api_version is None:
+            return None
+        return decode_response(self.response_frame, self.api_key, self.api_version)
+
+    def __repr__(self) -> str:
+        version = "" if self.api_version is None else f" v{self.api_version}"
+        latency = "" if self.latency_ms is None else f" after {self.latency_ms:,.3f} ms"
+        sizes = [
+            f"{name} {size:,} bytes"
+            for name, size in (("request", self.request_bytes), ("response", self.response_bytes))
+            if size is not None
+        ]
+        facts = [
+            f"correlation_id={self.correlation_id}",
+            f"client_id={self.client_id!r}",
+            f"{self.status}{latency}",
+            *sizes,
+        ]
+        return f"<Exchange {self.api or self.api_key}{version}: {', '.join(facts)}>"
+
+    def explain(self, direction: Direction | Side) -> Explanation | None:
+        """Every field of one message, with offsets; None where the message or its API is unknown.
+
+        `direction`: "request" or "response", or a `Direction`.
+        """
+        direction = _direction(direction)
+        if self.api_key is None or self.api_version is None:
+            return None
+        if direction == Direction.REQUEST:
+            return None if self.request_frame is None else explain_request(self.request_frame)
+        if self.response_frame is None:
+            return None
+        return explain_response(self.response_frame, self.api_key, self.api_version)
+
+    def unfold(self, direction: Direction | Side) -> Explanation | None:
+        """The same, with what the bytes of a field contain: see `embedded`."""
+        direction = _direction(direction)
+        known = Known(self.sasl_mechanism, self.request_frame, self.topic_names)
+        if self.api == SASL_TOKEN:
+            frame = (self.request_frame, self.response_frame)[direction]
+            return None if frame is None else explain_token(frame, known)
+        explanation = self.explain(direction)
+        return None if explanation is None else unfold(explanation, known)
+
+
+def _direction(given: Direction | str) -> Direction:
+    names = {each.name.lower(): each for each in Direction}
+    if isinstance(given, Direction):
+        return given
+    if given not in names:
+        raise DissectorError(f"direction {given!r} is neither {' nor '.join(names)}")
+    return names[given]
+
+
+_NO_COLUMNS = ("sasl_mechanism", "topic_names")
+
+
+def as_exchanges(
+    batch: pa.RecordBatch,
+    mechanisms: Mapping[int, str] = MappingProxyType({}),
+    topic_names: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Exchange]:
+    """The rows of a batch that has the columns of an `Exchange`.
+
+    `mechanisms`: SASL mechanism by connection_id. `topic_names`: name of each topic by id.
+    """
+    columns = []
+    for each in fields(Exchange):
+        if each.name not in _NO_COLUMNS:
+            column = batch.column(each.name)
+            if pa.types.is_timestamp(column.type):
+                column = column.cast(pa.int64())
+            columns.append(column.to_pylist())
+    connections = batch.column("connection_id").to_pylist()
+    columns.append([mechanisms.get(connection) for connection in connections])
+    columns.append([topic_names] * len(batch))
+    return (Exchange(*row) for row in zip(*columns, strict=True))

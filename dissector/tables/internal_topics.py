@@ -1,0 +1,221 @@
+"""Records of Kafka's internal topics, and control records: their columns in the table `records`.
+
+`record_kind` is the kind of a control record, or the name of the record's structure. `decoded` is
+the record as a JSON object: `version`, then the fields of the structure; of a coordinator's record
+`key` and `value`, which is null where the record deletes. Bytes are base64. Where a field contains
+another structure of Kafka's, the object has this structure decoded.
+
+Secrets are replaced by `[redacted]`, in the column `value`, too, unless they are to be shown. The
+value of a `__cluster_metadata` record that cannot be decoded is redacted as well. So is a value
+that decodes as a secret of that topic if the topic is unknown, as in a segment outside its folder.
+Only these records take a step of Python each.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64encode
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dissector.errors import DecodeError
+from dissector.problems import Problem
+from dissector.protocol.catalog import structure_layout
+from dissector.protocol.notation import Field
+from dissector.protocol.structures import (
+    COORDINATOR_PAGES,
+    EMBEDDED_ROLES,
+    METADATA_PAGES,
+    METADATA_TOPIC,
+    RECORD_TOPICS,
+    Decoded,
+    decode_control_record,
+    decode_metadata_record,
+    decode_record,
+    unfold,
+)
+from dissector.secrets import REDACTED, SECRET_ROLES, redact
+from dissector.tables.schema import RECORDS
+
+_READ: Final = ("topic", "key", "value", "record_kind")
+_PLACE: Final = ("time", "connection_id", "topic", "partition", "offset", "value")
+_TOPICS: Final = pa.array(sorted(RECORD_TOPICS))
+_SECRET_FRONTS: Final = (b"\x01\x04\x00", b"\x01\x0b\x00")
+"""First bytes of a ConfigRecord and of a UserScramCredentialRecord."""
+
+
+def tell(
+    rows: pa.RecordBatch, *, show_secrets: bool = False
+) -> tuple[pa.RecordBatch, list[Problem]]:
+    """Rows of `records` with `record_kind` and `decoded` where Kafka wrote the record for itself.
+
+    Also says which of those records could not be read.
+    """
+    which = _internal(rows)
+    some = rows.select(_READ).take(which)
+    found = [
+        told(*record, show_secrets=show_secrets)
+        for record in zip(*(column.to_pylist() for column in some.columns), strict=True)
+    ]
+    columns = {name: rows.column(name) for name in rows.schema.names}
+    if found:
+        columns["record_kind"] = _spread([each.kind for each in found], which, len(rows))
+        columns["decoded"] = _spread([each.decoded for each in found], which, len(rows))
+    hidden = np.zeros(len(rows), np.bool_)
+    hidden[which.to_numpy()] = [each.has_secret for each in found]
+    hidden[_secrets_of_no_topic(rows)] = True
+    if hidden.any() and not show_secrets:
+        value = columns["value"]
+        redacted = pa.scalar(REDACTED.encode(), value.type)
+        columns["value"] = pc.if_else(pc.and_(pa.array(hidden), value.is_valid()), redacted, value)
+    problems = [
+        _problem(rows, row, each.error)
+        for row, each in zip(which.to_pylist(), found, strict=True)
+        if each.error
+    ]
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=RECORDS.schema), problems
+
+
+def _internal(rows: pa.RecordBatch) -> pa.Array:
+    """Which rows are records of Kafka's own."""
+    control = rows.column("record_kind").is_valid()
+    return pc.indices_nonzero(pc.or_(pc.is_in(rows.column("topic"), _TOPICS), control))
+
+
+def _spread(values: list[str | None], which: pa.Array, count: int) -> pa.Array:
+    """A column of so many rows that has the values in the rows `which`."""
+    index = np.full(count, -1)
+    index[which.to_numpy()] = np.arange(len(values))
+    return pa.array(values, pa.string()).take(pa.array(index, mask=index < 0))
+
+
+def _secrets_of_no_topic(rows: pa.RecordBatch) -> list[int]:
+    topic, value = rows.column("topic"), rows.column("value")
+    if not topic.null_count:
+        return []
+    like = pc.or_(*(pc.starts_with(value, front) for front in _SECRET_FRONTS))
+    some = pc.indices_nonzero(pc.and_(topic.is_null(), pc.fill_null(like, False)))
+    return [row for row in some.to_pylist() if is_secret(value[row].as_py())]
+
+
+def _problem(rows: pa.RecordBatch, row: int, error: DecodeError) -> Problem:
+    time, connection, topic, partition, offset, value = (rows.column(each)[row] for each in _PLACE)
+    return Problem(
+        stage="records",
+        kind="undecoded_record",
+        detail=f"record {offset} of {topic}-{partition}: {error}",
+        time=time.cast(pa.int64()).as_py(),
+        connection_id=connection.as_py(),
+        bytes=len(value.as_py() or b""),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one record says."""
+
+    kind: str | None
+    """commit, abort, … of a control record, else Kafka's name: OffsetCommit, TopicRecord."""
+    decoded: str | None = None
+    """None where it cannot be read."""
+    has_secret: bool = False
+    """Its value is, or may be, a secret."""
+    error: DecodeError | None = None
+
+
+def told(
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    control: str | None = None,
+    *,
+    show_secrets: bool = False,
+) -> Told:
+    """A record of one of `RECORD_TOPICS`; or of any topic where `control` is its kind."""
+    try:
+        if control is not None:
+            return Told(control, _control_json(key or b"", value or b""))
+        read = decode_record(topic, key, value)
+    except DecodeError as error:
+        return Told(control, None, topic == METADATA_TOPIC, error)
+    body, has_secret = _opened(read, topic, show_secrets)
+    return Told(read.name, _json(read.version, body), has_secret)
+
+
+def is_secret(value: bytes) -> bool:
+    """Whether a value reads as a record of `__cluster_metadata` that has a secret."""
+    try:
+        read = decode_metadata_record(METADATA_PAGES[METADATA_TOPIC], value)
+    except DecodeError:
+        return False
+    return _opened(read, METADATA_TOPIC, False)[1]
+
+
+def _opened(read: Decoded, topic: str, show_secrets: bool) -> tuple[dict[str, Any], bool]:
+    """The body of a record, what it holds unfolded, secrets redacted; whether it has any."""
+    if topic not in COORDINATOR_PAGES:
+        return _unfolded(read.name, read.version, read.body, show_secrets)
+    key, value = read.body["key"], read.body["value"]
+    if value is None:
+        return {"key": key, "value": None}, False
+    shown, has_secret = _unfolded(f"{read.name}Value", read.version, value, show_secrets)
+    return {"key": key, "value": shown}, has_secret
+
+
+def _unfolded(
+    name: str, version: int | None, body: dict[str, Any], show_secrets: bool
+) -> tuple[dict[str, Any], bool]:
+    fields, may_hide, may_hold = _fields(name, version or 0)
+    redacted = redact(fields, body) if may_hide else body
+    shown = body if show_secrets else redacted
+    return unfold(fields, shown) if may_hold else shown, redacted != body
+
+
+@cache
+def _fields(name: str, version: int) -> tuple[tuple[Field, ...], bool, bool]:
+    """The fields of a structure; whether any may be a secret, or hold another structure."""
+
+    def roles(fields: tuple[Field, ...]) -> set[str]:
+        return {role for each in fields for role in (*each.roles, *roles(each.fields))}
+
+    fields = structure_layout(name, version).fields
+    found = roles(fields)
+    return fields, not found.isdisjoint(SECRET_ROLES), not found.isdisjoint(EMBEDDED_ROLES)
+
+
+@lru_cache(1024)  # the markers of a transaction mostly say the same as those of the one before
+def _control_json(key: bytes, value: bytes) -> str:
+    read = decode_control_record(key, value)
+    return _json(read.version, read.body)
+
+
+_ENCODER: Final = json.JSONEncoder(
+    ensure_ascii=False,
+    separators=(",", ":"),
+    allow_nan=False,
+    default=lambda value: b64encode(value).decode(),
+)
+
+
+def _json(version: int | None, body: dict[str, Any]) -> str:
+    """The record as one line of JSON, bytes as base64."""
+    said = {"version": version, **body}
+    try:
+        return _ENCODER.encode(said)
+    except ValueError:
+        return _ENCODER.encode(_finite(said))
+
+
+def _finite(value: Any) -> Any:
+    """The value with null for what is no number, which JSON does not know."""
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,251 @@
+"""Which response answers which request, and how many requests wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dissector.exchanges.matching import Matcher, Requests, Responses, in_flight, keys
+from dissector.packets.block import Int64
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a connection; the others are before it."""
+
+    key: int
+    time: int
+    received: int = -1
+    """Bytes of the other stream that its sender had received."""
+    lost: int = 0
+    """Messages of its stream that are missing before it."""
+
+
+SIZE = 10
+"""Bytes of each message."""
+
+
+def pairs(
+    requests: Sequence[Message], responses: Sequence[Message], matcher: Matcher | None = None
+) -> list[tuple[int, int]]:
+    """Pairs among the messages of some connections, of which the first bytes are there.
+
+    A key is `connection << 32 | correlation id`. Nothing waits.
+    """
+    matcher = matcher or Matcher()
+    matcher.grow(4)
+    asked, came = _columns(requests), _columns(responses)
+    connection, correlation = asked["key"] >> 32, asked["key"] & 0xFFFFFFFF
+    one, other = matcher.match(
+        Requests(
+            asked["key"], connection, asked["run"], asked["received"], asked["time"],
+            asked["rank"], asked["begin"] + SIZE, matcher.repeats(connection, correlation),
+        ),
+        Responses(
+            came["key"], came["key"] >> 32, came["run"], came["received"], came["time"],
+            came["rank"], came["begin"], np.ones(len(responses), np.bool_),
+        ),
+    )  # fmt: skip
+    return list(zip(one.tolist(), other.tolist(), strict=True))
+
+
+def _columns(messages: Sequence[Message]) -> dict[str, Int64]:
+    count: dict[int, tuple[int, int, int]] = {}
+    rows = []
+    for each in messages:
+        rank, place, run = count.get(each.key >> 32, (0, 0, 0))
+        rank, place, run = rank + 1, place + each.lost, run + (each.lost > 0)
+        rows.append((each.key, each.time, each.received, rank, place * SIZE, run))
+        count[each.key >> 32] = rank, place + 1, run
+    table = np.array(rows, np.int64).reshape(-1, 6)
+    return dict(zip(("key", "time", "received", "rank", "begin", "run"), table.T, strict=True))
+
+
+BOTH = np.ones(2, np.bool_)
+
+
+def ints(*columns: list[int]) -> list[Int64]:
+    return [np.array(each, np.int64) for each in columns]
+
+
+def said(*messages: tuple[int, ...]) -> list[Message]:
+    return [Message(*each) for each in messages]
+
+
+def test_by_key() -> None:
+    assert pairs(said((7, 1), (8, 2), (9, 3)), said((8, 5), (7, 6))) == [(0, 1), (1, 0)]
+
+
+def test_a_response_without_request_and_a_request_without_response() -> None:
+    assert pairs(said((1, 1)), said((2, 2))) == []
+    assert pairs(said(), said((2, 2))) == []
+    assert pairs(said((1, 1)), said()) == []
+
+
+def test_a_client_that_always_sends_the_same_id() -> None:
+    assert pairs(said((0, 1), (0, 3)), said((0, 2), (0, 4))) == [(0, 0), (1, 1)]
+
+
+def test_the_same_id_pipelined() -> None:
+    assert pairs(said((0, 1), (0, 2)), said((0, 3), (0, 4))) == [(0, 0), (1, 1)]
+
+
+def test_the_same_id_with_a_lost_response() -> None:
+    # Without acknowledgement numbers, the response answers the latest request before it.
+    assert pairs(said((0, 1), (0, 3)), [Message(0, 4, lost=1)]) == [(1, 0)]
+    assert pairs(said((0, 1), (0, 5)), [Message(0, 4, lost=1)]) == [(0, 0)]
+
+
+def test_the_same_id_with_a_lost_request() -> None:
+    assert pairs([Message(0, 3, lost=1)], said((0, 2), (0, 4))) == [(0, 1)]
+
+
+def test_a_response_that_was_captured_before_its_request() -> None:
+    # Clocks of two captures differ; an id that is there once needs no clock.
+    assert pairs(said((5, 10)), said((5, 9))) == [(0, 0)]
+
+
+def test_the_order_of_the_streams_decides_where_no_byte_is_missing() -> None:
+    for skew in (-50, 50):
+        asked = said(*((0, time + skew) for time in range(100)))
+        assert pairs(asked, said(*((0, time) for time in range(60)))) == [
+            (index, index) for index in range(60)
+        ]
+
+
+def test_the_order_of_the_streams_goes_on_in_the_next_block() -> None:
+    matcher = Matcher()
+    assert pairs(said((0, 1), (0, 2)), said((0, 9)), matcher) == [(0, 0)]
+    # The second request and a third, the second response: numbers go on.
+    matcher.grow(4)
+    request, response = matcher.match(
+        Requests(*ints([0, 0], [0, 0], [0, 0], [-1, -1], [2, 3], [2, 3], [20, 30]), BOTH),
+        Responses(*ints([0], [0], [0], [-1], [1], [2], [10]), BOTH[:1]),
+    )
+    assert (request.tolist(), response.tolist()) == ([0], [0])
+
+
+def test_a_response_that_waits_for_its_request_takes_no_other() -> None:
+    # A response before it is lost; it acknowledges 30 bytes: the third request, not yet captured.
+    matcher = Matcher()
+    matcher.grow(1)
+    nobody = np.zeros(1, np.bool_)
+    asked = Requests(*ints([0, 0], [0, 0], [0, 0], [-1, -1], [1, 2], [1, 2], [10, 20]), BOTH)
+    early = Responses(*ints([0], [0], [1], [30], [9], [2], [20]), nobody)
+    assert matcher.match(asked, early)[0].tolist() == []
+    more = Requests(
+        *ints([0] * 3, [0] * 3, [0] * 3, [-1] * 3, [1, 2, 3], [1, 2, 3], [10, 20, 30]),
+        np.ones(3, np.bool_),
+    )
+    assert matcher.match(more, early)[0].tolist() == [2]
+
+
+def test_acknowledgement_numbers_decide_behind_missing_bytes() -> None:
+    asked = said((0, 1), (0, 2), (0, 3))
+    for received, answered in ((10, 0), (20, 1), (30, 2)):
+        came = [Message(0, 0, received, lost=1)]
+        assert pairs(asked, came) == [(answered, 0)]
+
+
+def test_a_request_whose_sender_has_the_response_did_not_cause_it() -> None:
+    # The second request acknowledges 20 bytes: the response that begins at 10 is among them.
+    asked = [Message(0, 1), Message(0, 2, received=20)]
+    assert pairs(asked, [Message(0, 9, lost=1)]) == [(0, 0)]
+
+
+def test_a_response_to_a_lost_request_answers_no_other() -> None:
+    # It acknowledges 20 bytes, the second ten of which are not in the capture.
+    asked = [Message(0, 1), Message(0, 3, lost=1)]
+    assert pairs(asked, [Message(0, 9, received=20, lost=1)]) == []
+
+
+def test_responses_of_one_run_answer_requests_of_one_run() -> None:
+    # All requests were sent at once. Of five responses the first is lost, and the last shows it.
+    asked = said(*((0, 1) for _ in range(5)))
+    came = [Message(0, 9, 50, lost=int(index == 0)) for index in range(4)]
+    assert pairs(asked, came) == [(1, 0), (2, 1), (3, 2), (4, 3)]
+
+
+def test_sequence_numbers_wrap() -> None:
+    top = 1 << 32
+    asked = Requests(*ints([0] * 2, [0] * 2, [1] * 2, [-1] * 2, [1, 2], [1, 2], [top - 4, 6]), BOTH)
+    came = Responses(*ints([0] * 2, [0] * 2, [1, 2], [top - 4, 6], [0, 0], [1, 2], [5, 9]), BOTH)
+    matcher = Matcher()
+    matcher.grow(1)
+    request, response = matcher.match(asked, came)
+    assert (request.tolist(), response.tolist()) == ([0, 1], [0, 1])
+
+
+def test_keys_tell_connections_and_negative_ids_apart() -> None:
+    found = keys(np.array([0, 1, 1]), np.array([-1, -1, 1], np.int32))
+    assert len(set(found.tolist())) == 3
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=40), st.data())
+def test_answers_in_order_find_their_requests(
+    sent: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """Each connection asks and is answered in order, whatever its ids; nothing is lost.
+
+    The clock of the responses is another one.
+    """
+    requests, responses, truth = [], [], []
+    time, skew = 0, data.draw(st.integers(-20, 20))
+    waiting: dict[int, list[int]] = {}
+    for connection, correlation in sent:
+        time += 1
+        key = connection << 32 | correlation
+        waiting.setdefault(connection, []).append(len(requests))
+        requests.append((key, time))
+        if data.draw(st.booleans()):
+            for index in waiting.pop(connection):
+                time += 1
+                truth.append((index, len(responses)))
+                responses.append((requests[index][0], time + skew))
+    for indices in waiting.values():
+        for index in indices:
+            time += 1
+            truth.append((index, len(responses)))
+            responses.append((requests[index][0], time + skew))
+    assert pairs(said(*requests), said(*responses)) == sorted(truth)
+
+
+def test_in_flight_counts_those_that_wait() -> None:
+    # Connection 0 sends at 1, 2 and 5; the first two are answered at 3 and 4.
+    waits = in_flight(
+        connection=np.array([0, 0, 0]),
+        ordinal=np.array([1, 2, 3]),
+        time=np.array([1, 2, 5]),
+        answered_connection=np.array([0, 0]),
+        answered_ordinal=np.array([1, 2]),
+        answered_time=np.array([3, 4]),
+        answered_before=np.zeros(1, np.int64),
+    )
+    assert waits.tolist() == [1, 2, 1]
+
+
+def test_in_flight_forgets_a_lost_response_with_the_next_answer() -> None:
+    waits = in_flight(
+        connection=np.array([1, 1]),
+        ordinal=np.array([3, 4]),
+        time=np.array([10, 20]),
+        answered_connection=np.array([1]),
+        answered_ordinal=np.array([3]),
+        answered_time=np.array([15]),
+        answered_before=np.array([0, 1]),
+    )
+    assert waits.tolist() == [2, 1]
+
+
+def test_in_flight_does_not_care_how_far_apart_times_are() -> None:
+    near, far = np.array([10, 20, 30]), np.array([-(2**62), 0, 2**62])
+    for time in (near, far):
+        waits = in_flight(
+            np.zeros(3, np.int64), np.array([1, 2, 3]), time,
+            np.zeros(1, np.int64), np.array([1]), time[1:2], np.zeros(1, np.int64),
+        )  # fmt: skip
+        assert waits.tolist() == [1, 1, 2]  # what is answered at the time of a request is answered

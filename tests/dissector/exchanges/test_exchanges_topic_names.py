@@ -1,0 +1,29 @@
+"""Names that are told after the ids that stand for them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from dissector.exchanges.topic_names import TopicNames
+
+ID = bytes(range(16))
+TEXT = "AAECAwQFBgcICQoLDA0ODw"
+
+
+def late() -> TopicNames:
+    """Names of which one is told when its id was already given out."""
+    names = TopicNames()
+    assert names.resolve(pa.array([ID], pa.binary(16))).to_pylist() == [TEXT]
+    names.names[TEXT] = "orders"
+    return names
+
+
+def test_a_late_name_takes_the_place_of_its_id() -> None:
+    assert late().complete(pa.array(["other", TEXT, None])).to_pylist() == ["other", "orders", None]
+
+
+def test_a_list_has_a_late_name_once() -> None:
+    lists = pa.array([["orders", TEXT, "other"], None, [], [TEXT, None, "orders"], ["other"]])
+    assert late().complete(lists).to_pylist() == [
+        ["orders", "other"], None, [], ["orders", None], ["other"]
+    ]  # fmt: skip
