@@ -112,6 +112,7 @@ class _Parser:
     def _facts(self) -> Iterator[tuple[str, Any]]:
         """The lines between the header line and the request, as attributes of `Api`."""
         seen = set()
+        fact: tuple[str, Any]
         while (line := self._next()) and line.depth == 0 and line.words[0] != "request":
             match line.words:
                 case ["client", "throttles", versions]:
