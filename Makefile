@@ -9,7 +9,7 @@ BROWSER := $(VENV)/.browser
 OLDEST_PYTHON ?= python3.11
 OLDEST := .venv-oldest
 
-.PHONY: demo test test-oldest bench bench-live fuzz robustness lint clean
+.PHONY: demo test test-oldest bench bench-live fuzz robustness lint lock clean
 demo: $(READY)
 	$(BIN)/kafka-dissector summary captures/kafka-4-quotas.pcap.zst
 
@@ -33,8 +33,8 @@ lint: $(READY)
 	$(BIN)/python -m tools.generate_docs
 
 bench: $(READY) $(SPARK)
-	-$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-bench.txt
-	$(BIN)/python -m compileall -q dissector analysis
+	-$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements.lock --group bench
+	$(BIN)/python -m compileall -q dissector analysis kafka_dissector
 	$(BIN)/python -m bench
 
 # As root: Kafka traffic over a pair of virtual interfaces, and sniff at its other end.
@@ -42,21 +42,29 @@ bench-live: $(READY)
 	$(BIN)/python -m bench.live
 
 fuzz: $(READY)
-	-$(BIN)/python -m pip install -q --disable-pip-version-check -r requirements-fuzz.txt
+	-$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements.lock --group fuzz
 	$(BIN)/python -m tests.fuzz
 
 robustness: $(READY)
 	$(BIN)/python -m tests.robustness
 
-$(READY): pyproject.toml requirements.txt $(wildcard dissector/kernel/*.[ch])
+GROUPS := dev spark bench fuzz record lock
+# Pins of all dependency groups and extras; versions change only where pyproject.toml demands it.
+# `make lock UPGRADE=--upgrade` takes the newest.
+lock: $(READY)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements.lock --group lock
+	$(BIN)/uv pip compile pyproject.toml --quiet --all-extras --python-version 3.11 $(GROUPS:%=--group %) \
+	  --no-annotate --custom-compile-command 'make lock' $(UPGRADE) -o requirements.lock
+
+$(READY): pyproject.toml requirements.lock setup.sh $(wildcard dissector/kernel/*.[ch])
 	./setup.sh $(PYTHON) $(VENV)
 	touch $@
 
-$(OLDEST)/.ready: pyproject.toml requirements-oldest.txt $(wildcard dissector/kernel/*.[ch])
+$(OLDEST)/.ready: pyproject.toml requirements.lock setup.sh tools/lower_bounds.py $(wildcard dissector/kernel/*.[ch])
 	./setup.sh $(OLDEST_PYTHON) $(OLDEST) oldest
 	touch $@
 
-$(SPARK): $(READY) requirements-spark.txt
+$(SPARK): $(READY)
 	./setup.sh $(PYTHON) $(VENV) spark
 	touch $@
 

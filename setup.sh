@@ -1,18 +1,21 @@
 #!/bin/sh
-# Make the environment: a virtual environment with the pinned packages and this project in it.
-# Where Python or its venv module is missing and the machine lets us, Debian's packages bring them.
-# With a third word: what some tests need on top, as far as it can be had; `spark`, or `browser`.
-# With `oldest`: the oldest packages that the project allows, instead of the newest.
+# Make the environment: a virtual environment with this project and its development packages, as
+# pinned in requirements.lock. On Debian, as root, install Python where it is missing.
+#
+#     setup.sh PYTHON VENV            the packages of the dependency group `dev`
+#     setup.sh PYTHON VENV oldest     the same, with the oldest packages that pyproject.toml allows
+#     setup.sh PYTHON VENV spark      on top: the group `spark`, and Java
+#     setup.sh PYTHON VENV browser    on top: Chromium
 set -eu
 python=$1
 venv=$2
 extra=${3-}
-requirements=requirements.txt
-[ "$extra" = oldest ] && requirements=requirements-oldest.txt
+pins=requirements.lock
+
+install() { "$venv/bin/python" -m pip install -q --disable-pip-version-check -c "$pins" "$@"; }
 
 if [ "$extra" = spark ]; then
-  "$venv/bin/python" -m pip install -q --disable-pip-version-check -r requirements-spark.txt ||
-    echo "PySpark could not be installed: the tests of Spark are skipped." >&2
+  install --group spark || echo "PySpark could not be installed: the tests of Spark are skipped." >&2
   if ! "${JAVA_HOME:+$JAVA_HOME/bin/}java" -version >/dev/null 2>&1 &&
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     apt-get update -qq &&
@@ -46,7 +49,12 @@ if ! usable "$python"; then
   }
 fi
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-"$venv/bin/python" -m pip install -q --disable-pip-version-check -r "$requirements"
-"$venv/bin/python" -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+install pip setuptools # a pip that knows dependency groups
+if [ "$extra" = oldest ]; then
+  "$python" tools/lower_bounds.py >"$venv/oldest.txt"
+  pins=$venv/oldest.txt
+fi
+install --group dev
+PYTHONWARNINGS=ignore install --no-build-isolation -e '.[live,report,sql,tls]'
 # As the installation of a package does; Python itself does not where it is told to write no bytecode.
-"$venv/bin/python" -m compileall -q dissector analysis
+"$venv/bin/python" -m compileall -q dissector analysis kafka_dissector

@@ -6,53 +6,36 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tools.lower_bounds import lower_bounds, pins, requirement
+
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+DOCUMENT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, GROUPS = DOCUMENT["project"], DOCUMENT["dependency-groups"]
 IMPORTED = {"scapy": "scapy", "dpkt": "dpkt", "python-snappy": "snappy"}
 PLACES = ("dissector", "analysis", "tests", "bench", "tools")
 """Folders with Python code."""
 
 
-def pins(file: str) -> dict[str, Version]:
-    """Pinned versions by package name."""
-    lines = re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / file).read_text(), re.MULTILINE)
-    return {canonicalize_name(name): Version(version) for name, version in lines}
+def test_lower_bounds_are_at_most_the_pinned_versions() -> None:
+    bounds = lower_bounds(PROJECT)
+    assert all(bounds.values())
+    newest = pins()
+    for name, bound in bounds.items():
+        assert Version(bound) <= Version(newest[name]), name
 
 
-def lower_bounds() -> Iterator[tuple[str, Version]]:
-    """Lower bounds of dependencies and extras, except PySpark."""
-    extras = PROJECT["optional-dependencies"].values()
-    for line in chain(PROJECT["dependencies"], *extras):
-        requirement = Requirement(line)
-        (bound,) = (spec.version for spec in requirement.specifier if spec.operator == ">=")
-        if requirement.name != "pyspark":
-            yield canonicalize_name(requirement.name), Version(bound)
-
-
-def test_the_oldest_packages_are_the_lower_bounds() -> None:
-    oldest, newest = pins("requirements-oldest.txt"), pins("requirements.txt")
-    bounds = dict(lower_bounds())
-    assert {name: oldest.get(name) for name in bounds} == bounds
-    tools = {name: version for name, version in oldest.items() if name not in bounds}
-    assert tools == {name: newest.get(name) for name in tools}
-
-
-def test_lower_bounds_are_at_most_the_installed_versions() -> None:
-    newest = pins("requirements.txt") | pins("requirements-spark.txt")
-    for name, bound in lower_bounds():
-        assert bound <= newest[name], name
+def test_the_lock_file_pins_all_packages_of_all_groups() -> None:
+    lines = [line for group in GROUPS.values() for line in group if isinstance(line, str)]
+    assert {requirement(line)[0] for line in lines} <= set(pins())
 
 
 @pytest.mark.parametrize("package", IMPORTED)
-def test_the_readme_lists_where_a_package_is_used(package: str) -> None:
+def test_the_readme_says_where_a_package_is_used(package: str) -> None:
     readme = (ROOT / "README.md").read_text()
     (row,) = re.findall(rf"^\| {package} \| .*$", readme, re.MULTILINE)
     used = {place for place in PLACES if imports(ROOT / place, IMPORTED[package])}
@@ -60,7 +43,7 @@ def test_the_readme_lists_where_a_package_is_used(package: str) -> None:
 
 
 def imports(folder: Path, module: str) -> bool:
-    """Whether code in the folder imports a module, at module level or in a function."""
+    """Whether code in the folder imports a module, at its top or in a function."""
     files = (path.read_text() for path in folder.rglob("*.py"))
     return any(module in names(ast.parse(text)) for text in files if module in text)
 

@@ -8,8 +8,8 @@ nothing leaves the machine: tcpdump or dumpcap captures, the clients log at thei
 and when all is over the capture, the logs and the truth drawn from them lie in `captures/`, with a
 row in its README.
 
-The brokers here come out of Python packages (`requirements.txt`), so that anybody can record again:
-librdkafka's mock cluster and Tansu. Apache Kafka itself is recorded by `tools.record.kafka`. The
+The brokers are in Python packages, the dependency group `record`: librdkafka's mock cluster and
+Tansu. Anybody can record again. Apache Kafka itself is recorded by `tools.record.kafka`. The
 tests need none of this: they read what is committed.
 
     recording   one recording, from the capturing tool to the committed files

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
+pytest.importorskip("pyspark", reason="the dependency group spark is not installed")
 
 from bench.cluster import ENVIRONMENT, Cluster, cluster, kill
 from tests.analysis.spark.dealing import (

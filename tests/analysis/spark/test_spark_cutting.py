@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
+pytest.importorskip("pyspark", reason="the dependency group spark is not installed")
 
 import numpy as np
 import pyarrow as pa

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
+pytest.importorskip("pyspark", reason="the dependency group spark is not installed")
 
 import pandas as pd
 import pyarrow as pa

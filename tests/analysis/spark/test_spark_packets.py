@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import pytest
 
-pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
+pytest.importorskip("pyspark", reason="the dependency group spark is not installed")
 
 import numpy as np
 import pyarrow as pa

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
+pytest.importorskip("pyspark", reason="the dependency group spark is not installed")
 
 from pyspark.sql import SparkSession
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
+pytest.importorskip("pyspark", reason="the dependency group spark is not installed")
 
 import pyarrow as pa
 import pyarrow.compute as pc

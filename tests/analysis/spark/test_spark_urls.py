@@ -12,8 +12,8 @@ from threading import Thread
 
 import pytest
 
-pytest.importorskip("pyspark", reason="requirements-spark.txt is not installed")
-pytest.importorskip("aiohttp", reason="requirements-spark.txt is not installed")
+pytest.importorskip("pyspark", reason="the dependency group spark is not installed")
+pytest.importorskip("aiohttp", reason="the dependency group spark is not installed")
 
 from pyspark.sql import SparkSession
 

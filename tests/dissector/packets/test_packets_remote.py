@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("fsspec", reason="requirements-spark.txt is not installed")
+pytest.importorskip("fsspec", reason="the dependency group spark is not installed")
 
 import fsspec
 

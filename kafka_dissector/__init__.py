@@ -1,0 +1,39 @@
+"""Kafka network traffic: the public names of `dissector` and `analysis` in one package.
+
+    import kafka_dissector as kd
+
+    tables = kd.load("capture.pcap")    # pandas DataFrames by table name
+    kd.latency(tables)                  # an answer, and every other of `kd.ANSWERS`
+    kd.open_capture("capture.pcap")     # exchanges one by one, or Arrow tables
+    kd.decode_request(frame)            # a message without its capture
+
+Names are imported when they are first used, so that the import of this package takes no time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import analysis
+import dissector
+
+if TYPE_CHECKING:
+    from analysis import *  # noqa: F403
+    from dissector import *  # noqa: F403
+
+__all__: list[str] = []
+__all__ += dissector.__all__
+__all__ += analysis.__all__
+
+
+if not TYPE_CHECKING:  # type checkers would take every name for an attribute
+
+    def __getattr__(name: str) -> Any:
+        for package in (dissector, analysis):
+            if name in package.__all__:
+                return getattr(package, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__})

@@ -1,0 +1,69 @@
+"""One package has the public names of both, with their types and documentation."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mypy import api
+
+import analysis
+import dissector
+import kafka_dissector
+
+ROOT = Path(__file__).parents[2]
+NAMES = sorted({*kafka_dissector.__all__})
+VALUES = {"ANSWERS", "__version__"}
+"""Neither functions nor classes."""
+
+
+def test_the_names_are_those_of_both_packages() -> None:
+    assert {*kafka_dissector.__all__} == {*dissector.__all__} | {*analysis.__all__}
+    assert dir(kafka_dissector) == NAMES
+    assert {*dissector.__all__} & {*analysis.__all__} == {"__version__"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_that_of_its_package(name: str) -> None:
+    package = dissector if name in dissector.__all__ else analysis
+    assert getattr(kafka_dissector, name) == getattr(package, name)
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES} - VALUES))
+def test_a_name_is_documented(name: str) -> None:
+    named = getattr(kafka_dissector, name)
+    assert callable(named)
+    assert named.__doc__
+    assert not named.__doc__.startswith(f"{name}(")  # what a dataclass without a docstring has
+
+
+def test_other_names_are_errors() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'latencies'"):
+        kafka_dissector.latencies  # noqa: B018
+
+
+def test_names_are_typed(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    lines = ["import kafka_dissector as kd"]
+    lines += [f"reveal_type(kd.{name})" for name in ("latency", "open_capture", "decode_request")]
+    program.write_text("\n".join([*lines, "kd.latencies"]))
+    report, _, status = api.run(["--config-file", str(ROOT / "pyproject.toml"), str(program)])
+    assert status == 1
+    *revealed, error, _ = report.splitlines()
+    assert "Any" not in [line.rpartition("-> ")[2].rstrip('"') for line in revealed]
+    assert 'Module has no attribute "latencies"' in error
+
+
+def test_the_import_brings_no_other_package() -> None:
+    program = "import sys, kafka_dissector; print({'pandas', 'pyarrow', 'duckdb'} & {*sys.modules})"
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_it_is_the_command() -> None:
+    words = [sys.executable, "-m", "kafka_dissector", "--version"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("kafka-dissector")
