@@ -110,6 +110,6 @@ def connect(paths: Paths, **options: Unpack[OpenOptions]) -> duckdb.DuckDBPyConn
 
     Raises CaptureError when nothing can be read. Errors in a query are raised by DuckDB.
     """
-    from analysis.sql import connect as connected
+    from analysis.sql.views import connect as connected
 
     return connected(paths, **options)

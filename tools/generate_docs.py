@@ -17,9 +17,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from analysis import exchange_columns
 from analysis.answers import ANSWERS, Answer, Option
-from analysis.sql import name_of
+from analysis.sql import exchange_columns
+from analysis.sql.views import name_of
 from dissector.protocol import catalog
 from dissector.protocol.notation import Direction, Field
 from dissector.tables import TABLES, Table, TableColumn

@@ -1,7 +1,7 @@
 """The answers: what an operator asks of a capture, one module and one public function a question.
 
 An answer is a pure function from tables to a DataFrame: ``throttle(tables, by=("client_id",))``,
-where `tables` is what `analysis.load` gives, or has them on disk (`asking`, `analysis.stored`). Its
+where `tables` is what `analysis.load` gives, or has them on disk (`analysis.sql.stored`). Its
 module has its name, and declares in `COLUMNS` what it returns: name, type, unit and meaning of each
 column, in order; the result has these columns and dtypes whatever is in the capture, and where
 nothing is, it has no rows.

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from analysis.answers.asking import Tables, asking
-from analysis.answers.common import columns_of, counted, shaped
-from analysis.answers.who import MOVERS
+from analysis.sql.expressions import columns_of, counted, shaped
+from analysis.sql.query import Tables, asking
+from analysis.sql.record_flow import MOVERS
 from dissector.tables import PARTITIONS, TIME, TableColumn
 
 if TYPE_CHECKING:

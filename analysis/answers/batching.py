@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from analysis.answers.asking import Tables, asking
-from analysis.answers.common import counted, first_of, floored, ms, rows_by, shaped
+from analysis.sql.expressions import counted, first_of, floored, ms, rows_by, shaped
+from analysis.sql.query import Tables, asking
 from dissector.tables import DECOMPRESSED_BATCHES, TableColumn
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from analysis.answers.asking import Tables, asking
-from analysis.answers.common import checked_names, counted, ms, quantiles, shaped
+from analysis.sql.expressions import checked_names, counted, ms, quantiles, shaped
+from analysis.sql.query import Tables, asking
 from dissector.tables import TIME, TableColumn
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from analysis.answers.asking import Tables, asking
-from analysis.answers.common import shaped
+from analysis.sql.expressions import shaped
+from analysis.sql.query import Tables, asking
 from dissector.tables import TIME, TableColumn
 
 if TYPE_CHECKING:

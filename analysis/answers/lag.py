@@ -5,11 +5,11 @@ in a Fetch response, the latest offset of a ListOffsets, the last record that wa
 grows, so the largest counts. A committed offset is the next one to read; so the lag is the end less
 that.
 
-A Fetch does not name its group: that travels on another connection, to the coordinator. The page
-of `analysis.answers.who` says how connections are attributed to groups. A reader without a group
-has a row of its own. Offsets that a transaction commits count when it has committed; fetches of
-replicas do not count at all. A committed offset beyond the end, as an administrator can set it,
-gives a negative lag.
+A Fetch does not name its group: that travels on another connection, to the coordinator.
+`analysis.sql.record_flow` describes how connections are attributed to groups. A reader without a
+group has a row of its own. Offsets that a transaction commits count when it has committed. Fetches
+of replicas do not count. A committed offset beyond the end, as an administrator can set it, gives a
+negative lag.
 
 A share group (KIP-932) commits no offset. Its partition has a start offset, before which all is
 done, and a count of the records behind it that are done, too (KIP-1226), which are not behind. A
@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from analysis.answers.asking import Tables, asking
-from analysis.answers.common import floored, shaped, words
-from analysis.answers.who import READS_FOR
+from analysis.sql.expressions import floored, shaped, words
+from analysis.sql.query import Tables, asking
+from analysis.sql.record_flow import READS_FOR
 from dissector.errors import DissectorError
 from dissector.tables import TIME, TableColumn
 

@@ -4,7 +4,7 @@ Latency is what the capture's host saw, from the last byte of a request to the f
 response. Quantiles are exact, over every answered request. Beside each stands the same net of wait:
 without the time that a Fetch waited for data, and that a request waited for earlier ones of its
 connection, which a broker serves one by one. JoinGroup and SyncGroup wait for other members, and
-nothing is known of them net of that. `analysis.answers.waits` says how a wait is told.
+nothing is known of them net of that. `analysis.sql.latency_breakdown` says how a wait is told.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from analysis.answers.asking import Tables, asking
-from analysis.answers.common import columns_of, counted, endpoint, quantiles, rows_by, shaped
-from analysis.answers.waits import WAITED, WAITS
+from analysis.sql.expressions import columns_of, counted, endpoint, quantiles, rows_by, shaped
+from analysis.sql.latency_breakdown import WAITED, WAITS
+from analysis.sql.query import Tables, asking
 from dissector.tables import EXCHANGES, TableColumn
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from analysis.answers.asking import Tables, asking
-from analysis.answers.common import ms, shaped, words
+from analysis.sql.expressions import ms, shaped, words
+from analysis.sql.query import Tables, asking
 from dissector.errors import DissectorError
 from dissector.tables import TIME, TableColumn
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from analysis.answers.asking import Tables, asking
-from analysis.answers.common import (
+from analysis.sql.expressions import (
     column_names,
     counted,
     floored,
@@ -27,7 +26,8 @@ from analysis.answers.common import (
     rows_by,
     shaped,
 )
-from analysis.answers.waits import WAITED
+from analysis.sql.latency_breakdown import WAITED
+from analysis.sql.query import Tables, asking
 from dissector.errors import DissectorError
 from dissector.tables import CONNECTIONS, TableColumn
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from analysis.answers.asking import Tables, asking
-from analysis.answers.common import shaped
 from analysis.answers.unanswered import EXPLAINED
+from analysis.sql.expressions import shaped
+from analysis.sql.query import Tables, asking
 from dissector.tables import TableColumn
 
 if TYPE_CHECKING:

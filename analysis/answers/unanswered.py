@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from analysis.answers.asking import Tables, asking
-from analysis.answers.common import counted, ms, rows_by, shaped, words
-from analysis.answers.waits import GROUP_BARRIERS
+from analysis.sql.expressions import counted, ms, rows_by, shaped, words
+from analysis.sql.latency_breakdown import GROUP_BARRIERS
+from analysis.sql.query import Tables, asking
 from dissector.tables import EXCHANGES, TIME, TableColumn
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from analysis.answers.asking import Tables, asking
-from analysis.answers.common import columns_of, counted, mapped, rows_by, shaped, words
+from analysis.sql.expressions import columns_of, counted, mapped, rows_by, shaped, words
+from analysis.sql.query import Tables, asking
 from dissector.protocol import catalog
 from dissector.tables import EXCHANGES, TIME, TableColumn
 

@@ -60,7 +60,7 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     allow_pandas()
     import pyarrow as pa
 
-    from analysis.answers.common import no_tables
+    from analysis.sql.expressions import no_tables
     from dissector.errors import DissectorError
 
     ask, names = partial(answer.function, **options), answer.tables

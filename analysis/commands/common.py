@@ -84,8 +84,8 @@ class Input:
     def stored(
         self, tables: Collection[str], *, show_progress: bool = True
     ) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Tables on disk, for answers: see `analysis.stored`. Errors end as in `opened`."""
-        from analysis.stored import stored
+        """Tables on disk, for answers: see `analysis.sql.stored`. Errors end as in `opened`."""
+        from analysis.sql.stored import stored
 
         with self.opened(show_progress=show_progress) as capture:
             rows = capture.stream(tables)
@@ -100,7 +100,7 @@ class Input:
         """Of `open_capture`, for whoever calls it; what it then raises ends as in `opened`."""
         import dissector
         import dissector.capture
-        from analysis.terminal import progress
+        from analysis.display.terminal import progress
 
         imported()
         options: dict[str, Any] = {"ports": self.ports} if self.ports else {}

@@ -88,13 +88,14 @@ def _write_listing(
 ) -> None:
     import pyarrow as pa
 
-    from analysis import export, rows_view, terminal
+    from analysis import export
+    from analysis.display import row_table, terminal
 
     rows = pa.Table.from_batches(batches, schema)
     if output.is_vertical:
-        parts = rows_view.vertical(rows)
+        parts = row_table.vertical(rows)
     else:
-        parts = rows_view.screen(rows, essential, useful, is_wide=output.is_wide)
+        parts = row_table.screen(rows, essential, useful, is_wide=output.is_wide)
     if output.file is None:
         terminal.write(parts, pager=output.pager, is_wide=output.is_wide)
         return

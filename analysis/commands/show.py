@@ -50,8 +50,8 @@ def command(
 
     The first ones of the capture, or of those that the options choose.
     """
-    from analysis.show import tree
-    from analysis.terminal import write
+    from analysis.display.exchange_tree import tree
+    from analysis.display.terminal import write
 
     def is_chosen(exchange: Exchange) -> bool:
         return (

@@ -198,14 +198,14 @@ def _watch(
     page: str | None, max_series: int, **kept: Any,
 ) -> list[str]:  # fmt: skip
     """Capture until told to end, and show the summary; what failed on the way."""
+    from analysis.display.summary_screen import screen
+    from analysis.display.terminal import write
     from analysis.live import opening, recorder, rights, rolls, terminal  # noqa: F401 -- see drop
     from analysis.live.board import Board
     from analysis.live.lines import AsLines, Lines, as_json
     from analysis.live.session import Session, ended_by_signals
     from analysis.live.watching import Counted, Notices
     from analysis.live.where import Where
-    from analysis.summary_view import screen
-    from analysis.terminal import write
     from dissector.packets.live import LiveSource
     from dissector.pipeline import Pipeline
     from dissector.tables import TABLES

@@ -28,7 +28,7 @@ from analysis.extras import needed
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from analysis.query import Session
+    from analysis.sql.session import Session
 
 SHOWN: Final = 1000
 """Rows of a table for people, at most."""
@@ -79,8 +79,8 @@ def command(source: Input, output: Output) -> None:
         allow_pandas()  # an answer needs it, and so does a prompt, where one may be named later
     shows = not to_terminal(output) or (output.form == TABLE and "-" not in source.captures)
     with source.options(show_progress=shows, show_secrets=output.show_secrets) as options:
-        from analysis.query import Session
-        from analysis.sql import CaptureTables
+        from analysis.sql.session import Session
+        from analysis.sql.views import CaptureTables
 
         tables = CaptureTables(source.captures, **options)
         with Session(tables) as session:
@@ -120,7 +120,7 @@ def _read_query() -> str:
 def _converse(session: Session, output: Output) -> None:
     """Answer one query after the other; what goes wrong with one does not end it."""
     with needed("sql"):
-        from analysis.prompt import queries
+        from analysis.display.prompt import queries
 
     for query in queries():
         try:
@@ -135,7 +135,7 @@ def _answer(session: Session, query: str, output: Output) -> None:
     import duckdb
     import pyarrow as pa
 
-    from analysis.query import message
+    from analysis.sql.session import message
 
     try:
         query.encode()

@@ -12,9 +12,9 @@ from analysis.commands.common import Input, on_capture, on_pager
 @on_pager
 def command(source: Input, no_pager: bool) -> None:
     """Show what is in a capture, what is wrong first."""
+    from analysis.display.summary_screen import screen
+    from analysis.display.terminal import write
     from analysis.summary import Summary
-    from analysis.summary_view import screen
-    from analysis.terminal import write
 
     found = Summary()
     with source.opened() as capture:

@@ -15,9 +15,9 @@ from typing import Any, Final, TypeAlias
 import click
 import pyarrow as pa
 
+from analysis.display.terminal import counted, excerpt, printable, time_text
 from analysis.live.outlet import Outlet
 from analysis.live.rolling import GrowingFile, Rolling
-from analysis.terminal import counted, excerpt, printable, time_text
 from analysis.text import json_lines, text_bytes
 
 Choice: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 
-from analysis.terminal import counted
+from analysis.display.terminal import counted
 from dissector.errors import DissectorError
 
 

@@ -19,9 +19,9 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 
+from analysis.display.terminal import excerpt, printable, size_text, time_text
 from analysis.live.board import DIMENSIONS, SECONDS, Board, Line
 from analysis.live.session import Session
-from analysis.terminal import excerpt, printable, size_text, time_text
 
 LINES: Final = 500
 """Lines that are shown; of more, the first ones of the order."""

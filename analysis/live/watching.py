@@ -10,9 +10,9 @@ from typing import Final
 import click
 import pyarrow as pa
 
+from analysis.display.terminal import printable
 from analysis.live.bounded import BoundedSummary
 from analysis.summary import Summary
-from analysis.terminal import printable
 
 _EVERY: Final = 1.0
 _ROWS: Final = 1 << 14

@@ -3,8 +3,8 @@
 A chart of a million exchanges is not a million points: times fall into bins of a round width, and
 of names the busiest are told apart, the rest being `OTHER`. So what a chart holds depends on the
 screen, not on the capture. Every function takes a connection with the capture's tables
-(`analysis.stored`) and gives rows as dicts. Columns `time` and `until` are the ends of a bin, in
-ms since 1970.
+(`analysis.sql.stored`) and returns rows as dicts. Columns `time` and `until` are the ends of a bin,
+in ms since 1970.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, Final, TypeAlias
 
 import duckdb
 
-from analysis.answers.asking import told
-from analysis.answers.common import quantiles
 from analysis.answers.lag import STATES
 from analysis.answers.producers import TRANSACTIONS
+from analysis.sql.expressions import quantiles
+from analysis.sql.query import told
 
 Rows: TypeAlias = list[dict[str, Any]]
 

@@ -20,10 +20,10 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
+from analysis.display.terminal import counted, duration_text, printable, size_text, span_text
 from analysis.report import bins
 from analysis.report.sections import Section, sections
 from analysis.report.vega import vega as vega_script
-from analysis.terminal import counted, duration_text, printable, size_text, span_text
 
 ROWS: Final = 2000
 """Rows of an answer that the page has, at most: those that the answer puts first."""

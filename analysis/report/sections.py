@@ -1,7 +1,7 @@
 """The sections of a report: a section an answer, with the charts that go with it.
 
-Answers and charts are asked of tables on disk (`analysis.stored`), so that what a section takes of
-memory depends on what it shows, and not on how many exchanges there are.
+Answers and charts query tables on disk (`analysis.sql.stored`). The memory that a section takes
+depends on what it shows, not on the number of exchanges.
 """
 
 from __future__ import annotations

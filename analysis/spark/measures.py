@@ -23,10 +23,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from analysis.answers import ANSWERS, common
-from analysis.answers.waits import waits
+from analysis.answers import ANSWERS
 from analysis.frames import frame
 from analysis.spark.requirements import refuse_connect
+from analysis.sql import expressions
+from analysis.sql.latency_breakdown import waits
 from dissector.tables import TABLES, TableColumn
 
 Tables: TypeAlias = Mapping[str, DataFrame]
@@ -61,7 +62,7 @@ def latency(tables: Tables, *, by: str | Sequence[str] = ("api",)) -> DataFrame:
     quantiles = [
         f.percentile(name, f.lit(each)).alias(f"{prefix}p{each * 100:.0f}_ms")
         for prefix, name in (("", "latency_ms"), ("net_", "net_ms"))
-        for each in common.QUANTILES
+        for each in expressions.QUANTILES
     ]
     slowest_first = f.struct(-f.coalesce("net_ms", f.lit(-1.0)), "request_time", "request_packet")
     found = rows.groupBy(*by).agg(
@@ -78,7 +79,7 @@ def latency(tables: Tables, *, by: str | Sequence[str] = ("api",)) -> DataFrame:
 
 def _with_produced(tables: Tables) -> DataFrame:
     """`batches`; fetched ones have as `max_timestamp` when the response to their Produce was seen,
-    which a bucket cannot know: see `analysis.answers.waits`."""
+    which a bucket cannot know: see `analysis.sql.latency_breakdown`."""
     batches, place = tables["batches"], ["topic", "partition", "base_offset"]
     responses = tables["exchanges"].filter("api = 'Produce' and response_time is not null")
     responses = responses.select(
@@ -174,8 +175,8 @@ def groups(tables: Tables) -> DataFrame:
 def _check(answer: str, by: str | Sequence[str]) -> tuple[str, ...]:
     """The columns to group by. Raises DissectorError where rows cannot be grouped by them."""
     asked = ANSWERS[answer]
-    asked.function(common.no_tables(asked.tables), by=by)
-    return common.column_names(by)
+    asked.function(expressions.no_tables(asked.tables), by=by)
+    return expressions.column_names(by)
 
 
 def _columns(answer: str, by: Sequence[str]) -> list[TableColumn]:
@@ -196,7 +197,7 @@ def _sum(name: str) -> Column:
 
 
 def _grouped_by(rows: DataFrame, tables: Tables, by: Sequence[str]) -> DataFrame:
-    """Rows with every column of `by`; see `analysis.answers.common`."""
+    """Rows with every column of `by`; see `analysis.sql.expressions`."""
     for name in by:
         if name in rows.columns:
             continue

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 
 import analysis
-from analysis.answers.common import Tables
 from analysis.frames import frame
+from analysis.sql.expressions import Tables
 from dissector.tables import TABLES
 from tools.record.kafka.truth import read
 

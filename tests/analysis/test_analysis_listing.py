@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from analysis.answers import ANSWERS
-from analysis.rows_view import screen
+from analysis.display.row_table import screen
 from tests.analysis.answering import capture
 
 NAMES = ("kafka-4-followed", "kafka-4-errors", "kafka-4-net-loss", "kafka-3-java-0-10")

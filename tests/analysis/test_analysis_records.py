@@ -17,7 +17,7 @@ import pytest
 import zstandard
 
 from analysis.cli import main
-from analysis.show import tree
+from analysis.display.exchange_tree import tree
 from dissector.exchanges.exchange import Exchange
 from dissector.tables import RECORDS
 from tests.analysis.made_rows import exchange

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from analysis.show import tree
+from analysis.display.exchange_tree import tree
 from dissector.exchanges.exchange import Exchange
 from tests.analysis.made_rows import exchange
 

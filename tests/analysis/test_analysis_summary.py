@@ -17,9 +17,9 @@ from rich.console import Console
 
 import analysis
 import dissector
+from analysis.display.summary_screen import screen
 from analysis.normal import NORMAL_ERRORS
 from analysis.summary import Summary
-from analysis.summary_view import screen
 from dissector.protocol import catalog
 from dissector.tables import TABLES
 from tests.analysis.answering import CAPTURES, capture

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import analysis
-from analysis.answers.waits import waits
+from analysis.sql.latency_breakdown import waits
 from tests.analysis.answering import capture, made, told
 from tests.analysis.made_rows import START, exchange
 from tests.captures.truth import facts

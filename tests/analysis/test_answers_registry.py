@@ -11,7 +11,7 @@ import pytest
 
 import analysis
 from analysis.answers import ANSWERS, Answer
-from analysis.answers.common import no_rows, no_tables
+from analysis.sql.expressions import no_rows, no_tables
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
 from tests.analysis.answering import capture, made

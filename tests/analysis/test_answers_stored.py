@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 import dissector
-from analysis.answers import ANSWERS, Answer, asking
-from analysis.stored import stored
+from analysis.answers import ANSWERS, Answer
+from analysis.sql import query as sql_query
+from analysis.sql.stored import stored
 from tests.analysis.answering import CAPTURES, capture
 
 ROOT = Path(__file__).parents[2]
@@ -36,14 +37,14 @@ def test_no_more_rows_are_fetched_than_are_answered(
     answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched: list[int] = []
-    told = asking.told
+    told = sql_query.told
 
     def spy(*given: object) -> pa.Table:
         table = told(*given)
         fetched.append(len(table))
         return table
 
-    monkeypatch.setattr(asking, "told", spy)
+    monkeypatch.setattr(sql_query, "told", spy)
     rows = answer.function(capture("kafka-4-transactions", answer.tables))
     assert fetched
     if answer.name == "groups":  # what members did to rebalance, step by step
@@ -57,7 +58,7 @@ import sys
 import pyarrow as pa, pyarrow.compute as pc
 import dissector
 from analysis.answers import ANSWERS
-from analysis.stored import stored
+from analysis.sql.stored import stored
 
 names = {table for answer in ANSWERS.values() for table in answer.tables}
 rows = dissector.open_capture(sys.argv[1]).tables(names)
@@ -106,7 +107,9 @@ def test_what_cannot_be_written_to_disk_takes_more_memory_for_a_while() -> None:
         with pytest.raises(duckdb.OutOfMemoryException):
             connection.sql(query.format(2_000_001)).fetchall()
         for _ in range(2):
-            assert asking.told(connection, query.format(2_000_001))["middle"].to_pylist() == [1e6]
+            assert sql_query.told(connection, query.format(2_000_001))["middle"].to_pylist() == [
+                1e6
+            ]
             with pytest.raises(duckdb.OutOfMemoryException):
                 connection.sql(query.format(2_000_001)).fetchall()
 

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from analysis.cli import main
+from analysis.display.exchange_tree import tree
+from analysis.display.summary_screen import screen
 from analysis.export import FORMATS
-from analysis.show import tree
 from analysis.summary import Summary
-from analysis.summary_view import screen
 from dissector.capture import open_capture
 from dissector.exchanges.exchange import Exchange
 from dissector.tables import TABLES

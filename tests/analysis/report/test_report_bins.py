@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import analysis
 from analysis.report import bins
-from analysis.sql import CaptureTables, views
+from analysis.sql.views import CaptureTables, views
 
 CAPTURES = Path(__file__).parents[3] / "captures"
 Make = Callable[..., None]

@@ -17,7 +17,7 @@ from prompt_toolkit.output import DummyOutput
 import analysis
 import dissector
 from analysis.cli import main
-from analysis.prompt import completer
+from analysis.display.prompt import completer
 
 CAPTURE = str(Path(__file__).parents[3] / "captures" / "kafka-4-errors.pcap.zst")
 BY_ERROR = "select error, count(*) n, sum(error_code) s from errors group by all order by n desc, 1"

@@ -17,9 +17,9 @@ import pytest
 import analysis
 import dissector
 from analysis.answers import ANSWERS
-from analysis.answers.waits import waits
-from analysis.query import Session
-from analysis.sql import CaptureTables, schema
+from analysis.sql.latency_breakdown import waits
+from analysis.sql.session import Session
+from analysis.sql.views import CaptureTables, schema
 from dissector.capture import Capture
 from dissector.tables import TABLES
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from analysis.answers.asking import NTH
-from analysis.answers.common import BROKER, CLIENT, SOFTWARE, SOFTWARE_OF_CLIENT, endpoint
-from analysis.answers.waits import WAIT_COLUMNS, WAITED
+from analysis.sql.expressions import BROKER, CLIENT, SOFTWARE, SOFTWARE_OF_CLIENT, endpoint
+from analysis.sql.latency_breakdown import WAIT_COLUMNS, WAITED
+from analysis.sql.query import NTH
 from dissector.tables import TableColumn
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 
 from analysis.answers import ANSWERS
-from analysis.exchange_columns import COLUMNS
-from analysis.sql import name_of
+from analysis.sql.exchange_columns import COLUMNS
+from analysis.sql.views import name_of
 from dissector.tables import TABLES
 
 WORDS: Final = (

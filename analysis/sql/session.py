@@ -14,9 +14,9 @@ import duckdb
 import pyarrow as pa
 from rich.cells import cell_len
 
-from analysis.exchange_columns import tables_used
-from analysis.sql import CaptureTables, views
-from analysis.terminal import printable
+from analysis.display.terminal import printable
+from analysis.sql.exchange_columns import tables_used
+from analysis.sql.views import CaptureTables, views
 
 if TYPE_CHECKING:
     from duckdb.sqltypes import DuckDBPyType

@@ -12,7 +12,7 @@ temporary files (``TMPDIR``) beyond four fifths of the machine's memory.
 
 The answers of `analysis.answers` are views of the schema ``answers``, which is searched after the
 tables: ``from latency``; but ``from answers.errors``, because ``errors`` is a table. They have the
-default options. `analysis.exchange_columns` says what `exchanges` has beside the table's columns.
+default options. `analysis.sql.exchange_columns` has the additional columns of `exchanges`.
 
 Times are ``TIMESTAMP_NS``, in UTC without saying so: DuckDB has few functions for nanoseconds with
 a time zone, and other types would round them.
@@ -35,10 +35,10 @@ import pyarrow as pa
 from duckdb.func import PythonUDFType
 
 import dissector
-from analysis import exchange_columns
 from analysis.answers import ANSWERS, Answer
-from analysis.answers.asking import NTH
-from analysis.exchange_columns import LOOKUPS, Lookup
+from analysis.sql import exchange_columns
+from analysis.sql.exchange_columns import LOOKUPS, Lookup
+from analysis.sql.query import NTH
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
 
@@ -184,7 +184,7 @@ class CaptureTables:
 
     @contextmanager
     def _asked(self, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection of its own with these tables, as `analysis.answers.asking` needs them."""
+        """A connection of its own with these tables, as `analysis.sql.query` needs them."""
         with self._lock:
             self.read({*self.named, *self.used, *names})
             with _connection() as connection:

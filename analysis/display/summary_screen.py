@@ -9,9 +9,8 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from analysis.listing import OPTIONAL, Column, Listing
-from analysis.summary import WAITING_APIS, Summary, Totals
-from analysis.terminal import (
+from analysis.display.listing import OPTIONAL, Column, Listing
+from analysis.display.terminal import (
     counted,
     duration_text,
     excerpt,
@@ -20,6 +19,7 @@ from analysis.terminal import (
     span_text,
     time_text,
 )
+from analysis.summary import WAITING_APIS, Summary, Totals
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from analysis.answers.common import SOFTWARE, mapped, words
+from analysis.sql.expressions import SOFTWARE, mapped, words
 
 ACTIONS: Final = {"Produce": "produces", "Fetch": "consumes", "ShareFetch": "consumes"}
 REPLICATES: Final = "replicates"

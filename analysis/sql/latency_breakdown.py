@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from analysis.answers.asking import asking
-from analysis.answers.common import words
+from analysis.sql.expressions import words
+from analysis.sql.query import asking
 from dissector.protocol import catalog
 from dissector.tables import TableColumn
 

@@ -22,9 +22,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet
 
-from analysis.answers.asking import NTH
 from analysis.export import repeating
-from analysis.sql import schema
+from analysis.sql.query import NTH
+from analysis.sql.views import schema
 
 MEMORY: Final = 256 << 20
 """Bytes that DuckDB may take before it writes to disk."""
@@ -41,9 +41,9 @@ Named: TypeAlias = Iterable[tuple[str, pa.RecordBatch]]
 def stored(rows: Named, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection to DuckDB with a view for each of the tables `names`, while the context lasts.
 
-    `rows`: as `Capture.stream` gives them; what that raises comes out, and OSError where the folder
-    of temporary files has no room. A view has the columns of `analysis.sql.schema`, and those that
-    answers need (see `analysis.answers.asking`).
+    `rows`: those of `Capture.stream`, whose errors are passed on. A view has the columns of
+    `analysis.sql.views.schema`, and those that answers need (see `analysis.sql.query`). Raises
+    OSError when the folder of temporary files is full.
     """
     with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
         files = {name: Path(folder) / f"{name}.parquet" for name in names}

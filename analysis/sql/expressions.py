@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 
-from analysis.answers.asking import Tables
 from analysis.frames import frame
+from analysis.sql.query import Tables
 from dissector.errors import DissectorError, did_you_mean
 from dissector.tables import TABLES, Table, TableColumn
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from rich.text import Text
 
-from analysis.terminal import counted, printable, time_text
+from analysis.display.terminal import counted, printable, time_text
 from dissector.embedded import ERROR, NOWHERE, TEXT
 from dissector.exchanges.exchange import Exchange
 from dissector.protocol import catalog

@@ -1,12 +1,12 @@
-"""How an answer asks its tables: in SQL, whether they are in memory or on disk.
+"""Queries of answers, over tables in memory or on disk.
 
-Tables are what `analysis.load` or `Capture.tables` returns, or a connection to DuckDB that has them
-as views (`analysis.stored`, `analysis.connect`). A query names the columns and rows that it needs,
-so that DuckDB reads only these of tables on disk, and the result is as large as the answer, not as
-the capture.
+Tables are those that `analysis.load` or `Capture.tables` returns, or a connection to DuckDB with
+tables as views (`analysis.sql.stored`, `analysis.connect`). A query names the columns and rows that
+it needs. DuckDB reads only these from disk, and the result is as large as the answer, not as the
+capture.
 
-In a query times are TIMESTAMP_NS, in UTC, and every table has one column more: `NTH`, by which rows
-are in the order in which the capture told them.
+In a query, times are TIMESTAMP_NS in UTC, and every table has the additional column `NTH`: the
+number of the row in the order of the capture.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from rich.console import RenderableType
 from rich.text import Text
 
-from analysis.listing import ALWAYS, OPTIONAL, Column, Listing
-from analysis.terminal import printable, time_text
+from analysis.display.listing import ALWAYS, OPTIONAL, Column, Listing
+from analysis.display.terminal import printable, time_text
 
 DAY: Final = 10
 """Characters of a day, as `time_text` writes it."""

@@ -1,0 +1,9 @@
+"""What a person reads on a terminal: text that is safe and fits its width.
+
+terminal        printable text, sizes, times, the pager, the progress bar
+listing         columns and rows that fit a width
+row_table       the rows of a table or an answer as a listing
+exchange_tree   one exchange, field by field
+summary_screen  a summary, problems first
+prompt          the prompt of ``kafka-dissector sql``
+"""
