@@ -13,13 +13,13 @@ import click
 from analysis.commands.common import imported
 
 if TYPE_CHECKING:
-    from analysis.live.board import Board
-    from analysis.live.lines import Choice, LinesFile
-    from analysis.live.opening import Origin
+    from analysis.live.lines import JsonLinesFile, RowFilter
+    from analysis.live.parquet_writer import TableWriter
+    from analysis.live.recent_exchanges import RecentExchanges
     from analysis.live.recorder import Recorder
-    from analysis.live.rolls import Rolls
     from analysis.live.session import Session, Watcher
-    from analysis.live.watching import Notices
+    from analysis.live.sources import Origin
+    from analysis.live.watchers import Notices
     from dissector.packets.live import LiveSource
     from dissector.pipeline import Pipeline
 
@@ -175,7 +175,7 @@ def command(
         raise click.UsageError("--output writes JSON Lines; for Parquet use --export DIR")
     if given["keep"] and not (given["rotate_size"] or given["rotate_time"]):
         raise click.UsageError("--keep needs --rotate-size or --rotate-time")
-    from analysis.live.opening import Origin
+    from analysis.live.sources import Origin
     from dissector.errors import DissectorError
 
     imported()
@@ -200,25 +200,31 @@ def _watch(
     """Capture until told to end, and show the summary; what failed on the way."""
     from analysis.display.summary_screen import screen
     from analysis.display.terminal import write
-    from analysis.live import opening, recorder, rights, rolls, terminal  # noqa: F401 -- see drop
-    from analysis.live.board import Board
-    from analysis.live.lines import AsLines, Lines, as_json
+    from analysis.live import (  # noqa: F401 -- see drop
+        parquet_writer,
+        privileges,
+        recorder,
+        sources,
+        terminal,
+    )
+    from analysis.live.lines import LineFormat, LineView, as_json
+    from analysis.live.recent_exchanges import RecentExchanges
+    from analysis.live.row_filter import SqlFilter
     from analysis.live.session import Session, ended_by_signals
-    from analysis.live.watching import Counted, Notices
-    from analysis.live.where import Where
+    from analysis.live.watchers import Notices, SummaryWatcher
     from dissector.packets.live import LiveSource
     from dissector.pipeline import Pipeline
     from dissector.tables import TABLES
 
-    chosen = Where(where) if where else lambda rows: rows
+    chosen = SqlFilter(where) if where else lambda rows: rows
     serve = _server(page, max_series) if page else None
     show = _shower() if view == "screen" else None
-    feeds = (terminal.beside(origin) if view == "screen" else origin).feeds()
+    feeds = (terminal.with_keyboard(origin) if view == "screen" else origin).feeds()
     Pipeline(None).tables(TABLES)  # of nothing, which imports what one of something does
-    rights.drop()  # what needs them is open; modules that only root may read are imported
+    privileges.drop()  # what needs them is open; modules that only root may read are imported
     source = LiveSource(feeds)
-    capture = opening.capture_of(source, origin, keylog=keylog, patience=patience)
-    counted, notices = Counted(), Notices(is_held=view == "screen")
+    capture = sources.open_pipeline(source, origin, keylog=keylog, timeout=patience)
+    counted, notices = SummaryWatcher(), Notices(is_paused=view == "screen")
     watchers: list[Watcher] = [counted, notices]
     if serve:
         watchers.append(serve(source, capture))
@@ -227,16 +233,16 @@ def _watch(
     session = Session(source, capture, watchers)
     lines = None
     if view in ("lines", "jsonl"):
-        lines = Lines(chosen, as_json if view == "jsonl" else AsLines(), session.stop)
+        lines = LineView(chosen, as_json if view == "jsonl" else LineFormat(), session.stop)
         watchers.append(lines)
     with ended_by_signals(session):
         if show:
-            board = Board(chosen)
+            board = RecentExchanges(chosen)
             watchers.append(board)
             show(board, session, lambda: _status(source, capture, notices))
             notices.release()
         else:
-            notices.say(f"capturing from {origin.name}; Ctrl-C ends")
+            notices.show(f"capturing from {origin.name}; Ctrl-C ends")
             session.run()
     if lines and lines.error:
         raise lines.error
@@ -258,28 +264,28 @@ def _watch(
 
 
 def _writers(
-    source: LiveSource, chosen: Choice, notices: Notices, *, record: Path | None,
+    source: LiveSource, chosen: RowFilter, notices: Notices, *, record: Path | None,
     folder: Path | None, output: Path | None, rotate_size: int | None, rotate_time: int | None,
     keep: int | None,
-) -> list[Recorder | Rolls | LinesFile]:  # fmt: skip
+) -> list[Recorder | TableWriter | JsonLinesFile]:  # fmt: skip
     """The watchers that write packets, tables and JSON Lines to files."""
-    from analysis.live.lines import LinesFile
+    from analysis.live.lines import JsonLinesFile
+    from analysis.live.parquet_writer import SECONDS, TableWriter
     from analysis.live.recorder import Recorder
-    from analysis.live.rolling import Rolling
-    from analysis.live.rolls import SECONDS, Rolls
+    from analysis.live.rotation import Rotation
     from dissector.errors import DissectorError
 
-    writers: list[Recorder | Rolls | LinesFile] = []
-    rolling = Rolling(rotate_size, rotate_time, keep)
+    writers: list[Recorder | TableWriter | JsonLinesFile] = []
+    rolling = Rotation(rotate_size, rotate_time, keep)
     if folder:
-        rolls = Rolling(rotate_size, rotate_time or SECONDS, keep)
-        writers.append(Rolls(folder, rolls, notices.say))
-    lines = LinesFile(output, chosen, rolling, notices.say) if output else None
+        rolls = Rotation(rotate_size, rotate_time or SECONDS, keep)
+        writers.append(TableWriter(folder, rolls, notices.show))
+    lines = JsonLinesFile(output, chosen, rolling, notices.show) if output else None
     if lines:
         writers.append(lines)
     if record:
         try:
-            recorder = Recorder(record, rolling, notices.say)
+            recorder = Recorder(record, rolling, notices.show)
         except DissectorError:
             if lines:
                 lines.discard()  # or the next attempt would find it
@@ -312,14 +318,14 @@ def _server(page: str, max_series: int) -> Callable[[LiveSource, Pipeline], Watc
     return served
 
 
-def _shower() -> Callable[[Board, Session, Callable[[], str]], None]:
+def _shower() -> Callable[[RecentExchanges, Session, Callable[[], str]], None]:
     """What shows the full screen until it is left."""
     from analysis.extras import needed
 
     with needed("live"):
         from analysis.live.screen import LiveScreen
 
-    def show(board: Board, session: Session, status: Callable[[], str]) -> None:
+    def show(board: RecentExchanges, session: Session, status: Callable[[], str]) -> None:
         screen = LiveScreen(board, session, status)
         screen.run()
         screen.finish()
@@ -331,7 +337,7 @@ def _status(source: LiveSource, capture: Pipeline, notices: Notices) -> str:
     """What the head of the full screen tells."""
     dropped = sum(source.dropped().values())
     drops = f", {dropped:,} dropped" if dropped else ""
-    said = f"  {notices.said[-1]}" if notices.said else ""
+    said = f"  {notices.messages[-1]}" if notices.messages else ""
     return f"{capture.packets:,} packets{drops}, {capture.in_flight:,} in flight{said}"
 
 

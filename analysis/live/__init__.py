@@ -1,11 +1,14 @@
-"""Live: what a capture tells while it goes on.
+"""Live capture: what `kafka-dissector sniff` shows and records while packets arrive.
 
-opening    interfaces and pipes, as a capture that goes on
-rights     opening with rights, running without
-session    drives the capture, and hands its rows to whoever watches:
-lines          a line an exchange, as `tail -f` has it; `outlet` writes them, `where` chooses
-screen         the full screen, over what `board` has; `terminal` gives it a keyboard
-metrics        a page for Prometheus
-recorder       packets in pcapng files, rolls: tables in Parquet files; `rolling` names them
-watching       the summary at the end, `bounded`; and what must be said at once
+sources              interfaces and pipes, and the pipeline over them
+privileges           root privileges to open a socket, dropped afterwards
+session              drives the pipeline and passes its rows to the watchers:
+lines                    one line or JSON object per exchange, through `nonblocking_writer`
+screen                   the full screen over `recent_exchanges`; `terminal` provides a keyboard
+metrics                  a metrics page for Prometheus
+recorder                 packets in pcapng files
+parquet_writer           tables in Parquet files
+watchers                 the summary at the end (`bounded_summary`), and messages on standard error
+row_filter           SQL conditions on rows (`--where`)
+rotation             names, limits and permissions of rotated files
 """

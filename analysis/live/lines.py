@@ -1,8 +1,8 @@
-"""The line view: a line for each exchange, when it has come to its end.
+"""The line view: one line per exchange, when the exchange is complete.
 
     06:12:01.123456  app  10.0.0.1:50122 > 10.0.0.9:9092  Produce v13  orders  100 records  5.960 ms
 
-Errors, throttling and what has no answer stand at the end of a line.
+Errors, throttle time and an abnormal status come at the end of the line.
 """
 
 from __future__ import annotations
@@ -16,113 +16,116 @@ import click
 import pyarrow as pa
 
 from analysis.display.terminal import counted, excerpt, printable, time_text
-from analysis.live.outlet import Outlet
-from analysis.live.rolling import GrowingFile, Rolling
+from analysis.live.nonblocking_writer import NonblockingWriter
+from analysis.live.rotation import AppendedFile, Rotation
 from analysis.text import json_lines, text_bytes
 
-Choice: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
-"""Leaves some of the rows."""
+RowFilter: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Returns the rows that match."""
 
 COLUMNS: Final = (
     *("request_time", "response_time", "client_id", "client_ip", "client_port", "broker_ip"),
     *("broker_port", "api_key", "api", "api_version", "topics", "record_count", "latency_ms"),
     *("error", "error_count", "throttle_time_ms", "status"),
 )
-"""What a line is made of."""
+"""Columns that a line uses."""
 
 _TOPICS = 3
-"""Names of topics in a line; how many more there are is said."""
+"""Most topic names in a line; further ones are counted."""
 _STATUS = {
-    "unanswered": "no answer",
-    "no_reply_expected": "no answer wanted",
-    "request_missing": "request not seen",
+    "unanswered": "no response",
+    "no_reply_expected": "no response expected",
+    "request_missing": "request not captured",
     "undecoded": "not decoded",
 }
 
 
-class Lines:
-    """Writes the exchanges that `chosen` leaves to standard output, as `form` makes them text."""
+class LineView:
+    """Writes the exchanges that match `row_filter` to standard output, as text by `format_rows`."""
 
     tables = frozenset({"exchanges"})
 
     def __init__(
-        self, chosen: Choice, form: Callable[[pa.RecordBatch], bytes], stop: Callable[[], None]
+        self,
+        row_filter: RowFilter,
+        format_rows: Callable[[pa.RecordBatch], bytes],
+        stop: Callable[[], None],
     ) -> None:
-        """`stop` is called when standard output cannot be written to any more."""
-        self._chosen = chosen
-        self._form = form
+        """`stop` is called when standard output is closed or fails."""
+        self._row_filter = row_filter
+        self._format_rows = format_rows
         self._stop = stop
-        self._outlet = Outlet(sys.stdout.buffer, _left_out)
+        self._writer = NonblockingWriter(sys.stdout.buffer, _report_dropped)
 
     @property
     def error(self) -> OSError | None:
-        """Why standard output cannot be written to any more."""
-        return self._outlet.error
+        """The error of standard output, if it failed."""
+        return self._writer.error
 
     def read(self, name: str, rows: pa.RecordBatch) -> None:
-        if len(rows := self._chosen(rows)):
-            self._outlet.put(self._form(rows))
+        if len(rows := self._row_filter(rows)):
+            self._writer.put(self._format_rows(rows))
 
     def tick(self) -> None:
         if self.error:
             self._stop()
 
     def close(self) -> None:
-        self._outlet.close()
+        self._writer.close()
 
 
-class LinesFile:
-    """Writes the exchanges that `chosen` leaves to JSON Lines files, which may roll.
+class JsonLinesFile:
+    """Writes the exchanges that match `row_filter` to JSON Lines files, which may rotate.
 
-    Raises DissectorError where the first file cannot be created.
+    Raises DissectorError if the first file cannot be created.
     """
 
     tables = frozenset({"exchanges"})
 
     def __init__(
-        self, path: Path, chosen: Choice, rolling: Rolling, note: Callable[[str], None]
+        self, path: Path, row_filter: RowFilter, rotation: Rotation, report: Callable[[str], None]
     ) -> None:
-        self._chosen = chosen
-        self._file = GrowingFile(path, rolling, "row", note)
+        self._row_filter = row_filter
+        self._file = AppendedFile(path, rotation, "row", report)
 
     @property
     def failure(self) -> str | None:
-        """Why no more rows are written."""
+        """Why writing stopped."""
         return self._file.failure
 
     def read(self, name: str, rows: pa.RecordBatch) -> None:
-        if self.failure is not None or not len(rows := self._chosen(rows)):
+        if self.failure is not None or not len(rows := self._row_filter(rows)):
             return
         try:
-            self._file.roll()
+            self._file.rotate()
             self._file.append(as_json(rows), len(rows))
         except OSError as error:
-            self._file.give_up(error)
+            self._file.abort(error)
 
     def tick(self) -> None:
-        """Rows are written as they come."""
+        """Rows are written as they arrive."""
 
     def close(self) -> None:
         self._file.close()
 
     def discard(self) -> None:
-        """Remove the file: the session does not begin."""
+        """Remove the file, because the session does not start."""
         self._file.discard()
 
 
 def as_json(rows: pa.RecordBatch) -> bytes:
-    """A JSON object a line, as `export` writes it."""
+    """One JSON object per line, as `export` writes it."""
     return bytes(text_bytes(json_lines(rows)))
 
 
-class AsLines:
-    """Lines as the head of this module shows them; trouble in red where a terminal shows them."""
+class LineFormat:
+    """Formats rows as in the example above; on a terminal, errors are red."""
 
     def __init__(self) -> None:
         self._is_coloured = sys.stdout.isatty()
 
     def __call__(self, rows: pa.RecordBatch) -> bytes:
-        # As integers: Python's times have no nanoseconds, and cost more.
+        # Integers, because Python's datetime is slower and lacks nanoseconds.
         columns = [
             column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
             for column in rows.select(COLUMNS).columns
@@ -143,22 +146,22 @@ class AsLines:
             counted(row["record_count"], "record") if row["record_count"] else "",
             f"{row['latency_ms']:,.3f} ms" if row["latency_ms"] is not None else "",
         ]
-        trouble = "  ".join(_trouble(row))
-        if self._is_coloured and trouble:
-            trouble = click.style(trouble, fg="red")
-        return "  ".join(word for word in (*words, trouble) if word) + "\n"
+        errors = "  ".join(_errors(row))
+        if self._is_coloured and errors:
+            errors = click.style(errors, fg="red")
+        return "  ".join(word for word in (*words, errors) if word) + "\n"
 
 
-def _trouble(row: dict[str, Any]) -> list[str]:
-    found = []
+def _errors(row: dict[str, Any]) -> list[str]:
+    errors = []
     if row["error_count"]:
-        more = f" and {row['error_count'] - 1} more" if row["error_count"] > 1 else ""
-        found.append(f"{row['error']}{more}")
+        surplus = f" and {row['error_count'] - 1} more" if row["error_count"] > 1 else ""
+        errors.append(f"{row['error']}{surplus}")
     if row["throttle_time_ms"]:
-        found.append(f"throttled {row['throttle_time_ms']:,} ms")
+        errors.append(f"throttled {row['throttle_time_ms']:,} ms")
     if row["status"] != "answered":
-        found.append(_STATUS[row["status"]])
-    return found
+        errors.append(_STATUS[row["status"]])
+    return errors
 
 
 def _address(row: dict[str, Any], side: str) -> str:
@@ -173,9 +176,9 @@ def _unnamed(api_key: int | None) -> str:
 def _topics(topics: list[str] | None) -> str:
     if not topics:
         return ""
-    more = f" and {len(topics) - _TOPICS:,} more" if len(topics) > _TOPICS else ""
-    return printable(", ".join(topics[:_TOPICS])) + more
+    surplus = f" and {len(topics) - _TOPICS:,} more" if len(topics) > _TOPICS else ""
+    return printable(", ".join(topics[:_TOPICS])) + surplus
 
 
-def _left_out(lines: int) -> None:
-    click.echo(f"{counted(lines, 'line')} left out: whoever reads them is too slow", err=True)
+def _report_dropped(lines: int) -> None:
+    click.echo(f"{counted(lines, 'line')} dropped: standard output is too slow", err=True)

@@ -1,11 +1,11 @@
-"""Metrics: what was counted so far, on a page that Prometheus scrapes.
+"""A metrics page for Prometheus.
 
-Counters go up only; rates, quantiles and shares are Prometheus' business. Names follow its
-conventions: base units (seconds, bytes), ``_total`` behind what is counted.
+Counters only increase; Prometheus computes rates and quantiles. Names follow its conventions: base
+units (seconds, bytes), and the suffix ``_total`` for counters.
 
-A label comes from the wire (a client id may be anything), and every combination of labels costs
-memory here and there. So a metric has `max_series` combinations at most; what comes after them is
-counted under ``other`` in place of every label but the first, which the protocol bounds.
+Label values come from the network, where a client id can be anything, and each combination of
+labels costs memory here and in Prometheus. So a metric has at most `max_series` combinations.
+Further ones are counted with ``other`` for all labels except the first, which the protocol bounds.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ SECONDS: Final = (
     *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0),
 )
-"""Upper ends of the latency's buckets."""
+"""Upper bounds of the latency buckets."""
 
 Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """What is asked for when the page is: all of now."""
+    """Functions for current values, called when the page is requested."""
 
     in_flight: Callable[[], int]
     connections: Callable[[], int]
@@ -53,7 +53,7 @@ class Gauges:
 
 
 class Series:
-    """The combinations of labels of one metric, each with numbers that are added up."""
+    """The label combinations of one metric, each with a vector of sums."""
 
     def __init__(self, limit: int, width: int = 1) -> None:
         self._limit = limit
@@ -90,10 +90,10 @@ class Metrics(Collector):
             _READERS[name](self, pa.table(rows))
 
     def tick(self) -> None:
-        """Everything is counted as it comes."""
+        """Rows are counted as they arrive."""
 
     def close(self) -> None:
-        """The page goes with the server."""
+        """The server of the page ends with the process."""
 
     def _read_exchanges(self, rows: pa.Table) -> None:
         rows = rows.append_column("broker", _joined(rows["broker_ip"], rows["broker_port"]))
@@ -112,9 +112,9 @@ class Metrics(Collector):
         tally.add(rows.select(["api", "status", "broker", "count"]))
         for row in tally.rows():
             self._statuses.add(_key(row["api"], row["status"], row["broker"]), row["count"])
-        answered = rows.filter(rows["latency_ms"].is_valid())
-        if len(answered):
-            self._read_latencies(answered)
+        complete = rows.filter(rows["latency_ms"].is_valid())
+        if len(complete):
+            self._read_latencies(complete)
 
     def _read_latencies(self, rows: pa.Table) -> None:
         seconds = rows["latency_ms"].to_numpy() / 1000
@@ -130,10 +130,10 @@ class Metrics(Collector):
         counts = np.bincount(index * buckets + bucket, minlength=len(pairs) * buckets)
         sums = np.bincount(index, seconds, len(pairs))
         apis = [*api.dictionary.to_pylist(), None]
-        for each, count, total in zip(
+        for pair_index, count, total in zip(
             pairs.tolist(), counts.reshape(-1, buckets), sums, strict=True
         ):
-            key = _key(apis[each // width], broker.dictionary[each % width].as_py())
+            key = _key(apis[pair_index // width], broker.dictionary[pair_index % width].as_py())
             self._latencies.add(key, np.append(count, total))
 
     def _read_errors(self, rows: pa.Table) -> None:
@@ -145,7 +145,7 @@ class Metrics(Collector):
             self._problems.add(key, count)
 
     def _read_memberships(self, rows: pa.Table) -> None:
-        """A group has rebalanced when a member is told a generation that is new."""
+        """A group has rebalanced when a response contains a higher generation."""
         rows = rows.filter(pc.and_(rows["generation"].is_valid(), rows["group_id"].is_valid()))
         grouped = rows.group_by(["group_id", "group_type"], use_threads=False)
         for row in grouped.aggregate([("generation", "max")]).to_pylist():
@@ -163,48 +163,48 @@ class Metrics(Collector):
     def _families(self) -> Iterator[Metric]:
         labels = ("api", "client_id", "broker")
         scales = (1, 1, 1, 1000)
-        for index, (name, text) in enumerate(_OF_REQUESTS):
+        for index, (name, text) in enumerate(_REQUEST_COUNTERS):
             family = CounterMetricFamily(PREFIX + name, text, labels=labels)
             for key, values in self._requests.values.items():
                 family.add_metric(key, values[index] / scales[index])
             yield family
         yield _counter(
-            "exchanges", "Exchanges by how they ended.", self._statuses, "api", "status", "broker"
+            "exchanges", "Exchanges by status.", self._statuses, "api", "status", "broker"
         )
         yield _counter(
             "errors", "Error codes in responses.", self._errors, "api", "error", "client_id"
         )
         yield _counter(
             "group_rebalances",
-            "Generations that groups went through.",
+            "New generations of groups.",
             self._rebalances,
             "group_type",
             "group_id",
         )
-        yield _counter("problems", "What could not be read.", self._problems, "stage", "kind")
+        yield _counter("problems", "Rows of the table problems.", self._problems, "stage", "kind")
         latency = HistogramMetricFamily(
             f"{PREFIX}request_latency_seconds",
             "From the end of a request to the start of its response.",
             labels=("api", "broker"),
         )
         for key, values in self._latencies.values.items():
-            bounds = [*(str(each) for each in SECONDS), "+Inf"]
+            bounds = [*map(str, SECONDS), "+Inf"]
             counts = np.cumsum(values[:-1]).tolist()
             latency.add_metric(key, list(zip(bounds, counts, strict=True)), float(values[-1]))
         yield latency
         gauges = self._gauges
         yield GaugeMetricFamily(
-            f"{PREFIX}requests_in_flight", "Requests that wait for an answer.", gauges.in_flight()
+            f"{PREFIX}requests_in_flight", "Requests without a response so far.", gauges.in_flight()
         )
         yield GaugeMetricFamily(
-            f"{PREFIX}open_connections", "TCP connections that are open.", gauges.connections()
+            f"{PREFIX}open_connections", "Open TCP connections.", gauges.connections()
         )
         yield CounterMetricFamily(
-            f"{PREFIX}captured_packets", "Packets that were read.", gauges.packets()
+            f"{PREFIX}captured_packets", "Captured packets.", gauges.packets()
         )
         dropped = CounterMetricFamily(
             f"{PREFIX}dropped_packets",
-            "Packets that the kernel had no room for.",
+            "Packets that did not fit in the kernel's buffer.",
             labels=("interface",),
         )
         for interface, count in gauges.dropped().items():
@@ -212,11 +212,11 @@ class Metrics(Collector):
         yield dropped
 
 
-_OF_REQUESTS: Final = (
+_REQUEST_COUNTERS: Final = (
     ("requests", "Requests."),
     ("request_bytes", "Bytes of requests."),
     ("response_bytes", "Bytes of responses."),
-    ("throttle_seconds", "Time that clients were told to wait because of quotas."),
+    ("throttle_seconds", "Throttle time in responses, because of quotas."),
 )
 _READERS: Final = {
     "exchanges": Metrics._read_exchanges,
@@ -227,9 +227,9 @@ _READERS: Final = {
 
 
 def serve(metrics: Metrics, host: str, port: int) -> Callable[[], None]:
-    """Serve the page at ``http://host:port/metrics``; what ends it.
+    """Serve the page at ``http://host:port/metrics``; returns the function that stops it.
 
-    Raises DissectorError where the address cannot be listened at.
+    Raises DissectorError if the address cannot be used.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(metrics)
@@ -237,7 +237,9 @@ def serve(metrics: Metrics, host: str, port: int) -> Callable[[], None]:
         server, _ = start_http_server(port, host, registry)
     except OSError as error:
         reason = error.strerror or error
-        raise DissectorError(f"--metrics {host}:{port}: cannot listen there: {reason}") from error
+        raise DissectorError(
+            f"--metrics {host}:{port}: cannot listen on this address: {reason}"
+        ) from error
     return server.shutdown
 
 

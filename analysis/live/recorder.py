@@ -1,7 +1,8 @@
-"""The recorder: the packets themselves, in pcapng files that may roll.
+"""The recorder writes packets to pcapng files, which may rotate.
 
-Each file stands alone: every interface is described in it before its first packet. Where the disk
-is full, the file is cut behind its last whole packet, and the session goes on without recording.
+Each file is self-contained: it describes every interface before the interface's first packet. If
+the disk is full, the file is cut after its last whole packet, and the session continues without
+recording.
 """
 
 from __future__ import annotations
@@ -13,56 +14,56 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.live.rolling import GrowingFile, Rolling
+from analysis.live.rotation import AppendedFile, Rotation
 from dissector.packets.records import Records
 from dissector.packets.writing import SECTION_HEADER, interface_block, packet_blocks
 
 
 class Recorder:
-    """Writes all packets to `path`, or to files of that name with a time and a number.
+    """Writes all packets to `path`, or to rotated files with a time and number in their names.
 
-    Raises DissectorError where the first file cannot be created.
+    Raises DissectorError if the first file cannot be created.
     """
 
     tables = frozenset[str]()
 
-    def __init__(self, path: Path, rolling: Rolling, note: Callable[[str], None]) -> None:
-        self._file = GrowingFile(path, rolling, "packet", note)
+    def __init__(self, path: Path, rotation: Rotation, report: Callable[[str], None]) -> None:
+        self._file = AppendedFile(path, rotation, "packet", report)
         self._interfaces: dict[tuple[int, int], int] = {}
         try:
             self._file.append(SECTION_HEADER)
         except OSError as error:
-            self._file.give_up(error)
+            self._file.abort(error)
 
     @property
     def failure(self) -> str | None:
-        """Why no more packets are written."""
+        """Why writing stopped."""
         return self._file.failure
 
     def record(self, names: Sequence[str], records: Records, capture: NDArray[np.int32]) -> None:
-        """Write packets; `names`: of the interfaces that `capture` counts."""
+        """Write packets; `capture` has the index of each packet's interface in `names`."""
         if self.failure is not None:
             return
         try:
-            if self._file.roll():
+            if self._file.rotate():
                 self._interfaces.clear()
                 self._file.append(SECTION_HEADER)
             columns = records.columns
             kind = capture.astype(np.int64) << 32 | (columns.link.astype(np.int64) & 0xFFFFFFFF)
             kinds, index = np.unique(kind, return_inverse=True)
             numbers = [
-                self._interface(names, each >> 32, each & 0xFFFFFFFF) for each in kinds.tolist()
+                self._interface(names, key >> 32, key & 0xFFFFFFFF) for key in kinds.tolist()
             ]
             blocks, ends = packet_blocks(records.data, columns, np.array(numbers)[index])
             self._file.append(blocks, len(ends))
         except OSError as error:
-            self._file.give_up(error)
+            self._file.abort(error)
 
     def read(self, name: str, rows: pa.RecordBatch) -> None:
-        """It wants no tables."""
+        """The recorder uses no tables."""
 
     def tick(self) -> None:
-        """Packets are written as they come."""
+        """Packets are written as they arrive."""
 
     def close(self) -> None:
         self._file.close()

@@ -1,12 +1,12 @@
-"""A session: a capture that goes on until someone ends it, and those who watch it.
+"""A session: a live capture and the watchers of its rows.
 
-The capture is read in small blocks (`dissector.packets.live`). What each block completes is handed
-to every watcher, table by table, and then each of them gets a `tick`: also where nothing came,
-about once a second. All that happens in one thread, which must not be held up, since the kernel's
-buffer fills meanwhile: whoever writes to something slow does so in a thread of their own.
+The capture is read in small blocks (`dissector.packets.live`). After each block, every watcher gets
+the new rows of its tables, and then a `tick`. Without packets, a `tick` comes about once per
+second. All this happens in one thread, which must not block, because the kernel's buffer fills
+meanwhile. A watcher with a slow output therefore writes in its own thread.
 
-Ctrl-C, SIGTERM and SIGHUP (the terminal is gone) end the session as the end of a file would: what
-waits is given out, and files are completed. A second Ctrl-C ends it at once.
+Ctrl-C, SIGTERM and SIGHUP (the terminal was closed) end the session like the end of a file: pending
+rows are emitted, and files are completed. A second Ctrl-C ends it immediately.
 """
 
 from __future__ import annotations
@@ -19,80 +19,80 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from analysis.live.terminal import leave_if_gone
+from analysis.live.terminal import replace_closed_terminal
 from dissector.packets.live import LiveSource
 from dissector.pipeline import Pipeline
 
-LAST_OF_TURN: Final = "problems"
-"""The table that comes last of each block; it comes also where it is empty."""
+LAST_TABLE: Final = "problems"
+"""The last table of each block; it is passed even if it is empty."""
 
 
 class Watcher(Protocol):
-    """Takes rows as they come."""
+    """Receives rows."""
 
     tables: frozenset[str]
-    """Those it wants."""
+    """Names of the tables that it receives."""
 
     def read(self, name: str, rows: pa.RecordBatch) -> None:
-        """Some rows, at least one, of one of its tables."""
+        """Receive at least one row of one of its tables."""
 
     def tick(self) -> None:
-        """A block is over."""
+        """Called after each block."""
 
     def close(self) -> None:
-        """The session is over."""
+        """Called at the end of the session."""
 
 
 class Session:
-    """Reads `source` for all `watchers`."""
+    """Reads `source` and passes rows to `watchers`."""
 
     def __init__(self, source: LiveSource, capture: Pipeline, watchers: Sequence[Watcher]) -> None:
         self._source = source
         self._capture = capture
         self._watchers = watchers
         self.is_stopped = False
-        """It was told to end."""
+        """`stop` was called."""
 
     def run(self) -> None:
-        """Until the source ends, or is told to. Watchers are closed whatever happens."""
-        wanted = {LAST_OF_TURN}.union(*(each.tables for each in self._watchers))
-        with ExitStack() as closing:
+        """Run until the source ends or `stop` is called. Watchers are always closed."""
+        tables = {LAST_TABLE}.union(*(watcher.tables for watcher in self._watchers))
+        with ExitStack() as stack:
             for watcher in self._watchers:
-                closing.callback(watcher.close)
-            for name, rows in self._capture.unsettled(wanted):
+                stack.callback(watcher.close)
+            for name, rows in self._capture.unsettled(tables):
                 if len(rows):
                     for watcher in self._watchers:
                         if name in watcher.tables:
                             watcher.read(name, rows)
-                if name == LAST_OF_TURN:
+                if name == LAST_TABLE:
                     for watcher in self._watchers:
                         watcher.tick()
 
     def stop(self) -> None:
-        """End soon; to be called from anywhere."""
+        """End soon; may be called from any thread or signal handler."""
         self.is_stopped = True
         self._source.stop()
 
 
 @contextmanager
 def ended_by_signals(session: Session) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and SIGHUP stop the session; another Ctrl-C interrupts.
+    """Ctrl-C, SIGTERM and SIGHUP stop the session; a second Ctrl-C interrupts it.
 
-    A SIGHUP that is ignored, as under `nohup`, stays ignored.
+    An ignored SIGHUP, as under `nohup`, stays ignored.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
-            leave_if_gone()
+            replace_closed_terminal()
         session.stop()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     stopping = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         stopping.append(signal.SIGHUP)
-    before = {each: signal.signal(each, stop) for each in stopping}
+    handlers = {number: signal.signal(number, stop) for number in stopping}
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""The terminal: for the full screen, also where standard input brings the packets; and gone."""
+"""The terminal: keyboard input for the full screen, and a terminal that was closed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import sys
 import termios
 from dataclasses import replace
 
-from analysis.live.opening import Origin
+from analysis.live.sources import Origin
 from dissector.errors import DissectorError
 
 
-def beside(origin: Origin) -> Origin:
-    """The same origin, with standard input free for the keyboard.
+def with_keyboard(origin: Origin) -> Origin:
+    """Free standard input for the keyboard if packets come from it; returns the new origin.
 
-    Raises DissectorError where there is no terminal.
+    Raises DissectorError if there is no terminal.
     """
     if not (sys.stdout.isatty() and sys.stderr.isatty()):  # textual draws on the latter
         raise DissectorError("the full screen needs a terminal")
@@ -31,16 +31,16 @@ def beside(origin: Origin) -> Origin:
     return replace(origin, pipe=f"/dev/fd/{packets}")
 
 
-def leave_if_gone() -> None:
-    """After SIGHUP: each standard stream whose terminal is gone becomes /dev/null.
+def replace_closed_terminal() -> None:
+    """After SIGHUP: replace each standard stream whose terminal was closed by /dev/null.
 
-    Every write to it would fail, and the full screen would wait for it without end.
+    Every write to it would fail, and the full screen would wait for it forever.
     """
     for stream in (0, 1, 2):
         try:
             termios.tcgetattr(stream)
         except termios.error as error:
             if error.args[0] == errno.EIO:
-                nothing = os.open(os.devnull, os.O_RDWR)
-                os.dup2(nothing, stream)
-                os.close(nothing)
+                null = os.open(os.devnull, os.O_RDWR)
+                os.dup2(null, stream)
+                os.close(null)

@@ -13,7 +13,8 @@ import analysis
 from analysis.answers import ANSWERS
 from dissector.tables import TABLES
 from tools import shown_output
-from tools.generate_docs import ROLES, ROOT, filled_by, pages
+from tools.generate_docs import ROLES, filled_by, pages
+from tools.shown_output import ROOT
 
 DOCS = ROOT / "docs"
 REGENERATE = "run: python -m tools.generate_docs"

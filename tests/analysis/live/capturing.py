@@ -1,4 +1,4 @@
-"""Where the right to capture is missing, tests that need it are skipped, and say so."""
+"""A mark that skips tests without the privilege to capture."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 
 
 def may_capture() -> bool:
-    """Whether a network can be made, and be captured from."""
+    """Whether this process can create a network and capture from it."""
     if not (shutil.which("unshare") and shutil.which("ip")):
         return False
     check = [sys.executable, "-S", "-c", "import socket; socket.socket(socket.AF_PACKET, 3, 0)"]
-    done = subprocess.run(["unshare", "--net", *check], capture_output=True, check=False)
-    return done.returncode == 0
+    result = subprocess.run(["unshare", "--net", *check], capture_output=True, check=False)
+    return result.returncode == 0
 
 
-needs_right = pytest.mark.skipif(
+needs_privilege = pytest.mark.skipif(
     not may_capture(),
-    reason="needs iproute2, and the right to make a network and capture from it: run as root",
+    reason="needs iproute2 and the privilege to create a network and capture from it: run as root",
 )

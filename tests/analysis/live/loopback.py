@@ -1,10 +1,10 @@
-"""In a network of its own: librdkafka's mock cluster, real clients, and a sniffer beside them.
+"""Run librdkafka's mock cluster, real clients and `sniff` in a separate network.
 
     python loopback.py FOLDER TOOL ARGUMENT...
 
-The arguments are those of `kafka-dissector sniff`. TOOL is what writes the pipe that it reads:
-tcpdump or dumpcap; or none. What it writes goes to FOLDER/out and FOLDER/err, what the clients say
-to FOLDER/log. Exit status: the sniffer's.
+The arguments are those of `kafka-dissector sniff`. TOOL writes the pipe that it reads: tcpdump,
+dumpcap or none. Its output goes to FOLDER/out and FOLDER/err, the clients' log to FOLDER/log. The
+exit status is that of `sniff`.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ def main(folder: Path, tool: str, arguments: list[str]) -> int:
     wait_for_sniffer(folder / "err", sniffer)
     with clients.standard_error_to(folder / "log"), MockCluster(3) as cluster:
         cluster.create_topic("orders", 3)
-        talk(cluster.bootstrap)
-    time.sleep(2 if writer else 0.5)  # what was said last is still on its way
+        send_traffic(cluster.bootstrap)
+    time.sleep(2 if writer else 0.5)  # the last packets may still be in buffers
     (writer or sniffer).send_signal(signal.SIGINT)
     return sniffer.wait(30)
 
 
-def wait_for_sniffer(said: Path, sniffer: subprocess.Popen[bytes]) -> None:
-    """Until it says that it captures."""
+def wait_for_sniffer(log: Path, sniffer: subprocess.Popen[bytes]) -> None:
+    """Wait until it reports that it captures."""
     for _ in range(600):
-        if "capturing" in said.read_text():
+        if "capturing" in log.read_text():
             return
         if sniffer.poll() is not None:
-            raise ChildProcessError(said.read_text())
+            raise ChildProcessError(log.read_text())
         time.sleep(0.05)
-    raise TimeoutError("nobody captures")
+    raise TimeoutError("sniff does not capture")
 
 
-def talk(bootstrap: str) -> None:
+def send_traffic(bootstrap: str) -> None:
     for acks in ("0", "1", "all"):
         produce(bootstrap, f"acks-{acks}", "orders", 20, {"acks": acks, "linger.ms": 0})
     produce(bootstrap, "packed", "orders", 500, {"compression.type": "zstd", "linger.ms": 20})

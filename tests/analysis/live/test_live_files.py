@@ -1,4 +1,4 @@
-"""The files of a recording: private, new, with unique names, and complete whatever ends it."""
+"""The files of a recording: private, new, with unique names, and complete however it ends."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.live import lines as live_lines
-from analysis.live import rolling
+from analysis.live import rotation
+from analysis.live.parquet_writer import TableWriter
 from analysis.live.recorder import Recorder
-from analysis.live.rolling import Rolling
-from analysis.live.rolls import Rolls
+from analysis.live.rotation import Rotation
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
 from dissector.packets.paths import open_reader
@@ -84,11 +84,11 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 def bytes_below(folder: Path, pattern: str) -> int:
-    return sum(each.stat().st_size for each in folder.rglob(pattern) if each.is_file())
+    return sum(file.stat().st_size for file in folder.rglob(pattern) if file.is_file())
 
 
-def is_complete(folder: Path) -> None:
-    """The folder has the tables and the packets of the whole of PLAIN."""
+def check_complete(folder: Path) -> None:
+    """Assert that the folder has all tables and packets of PLAIN."""
     assert [*folder.rglob("*.partial")] == []
     expected = rows_of(PLAIN)
     kept = pq.read_table(folder / "tables" / "exchanges").to_pylist()
@@ -98,7 +98,7 @@ def is_complete(folder: Path) -> None:
     assert identities(rows_of(folder / "kept.pcapng")) == identities(expected)
 
 
-def test_sighup_ends_it_as_the_end_of_a_file_would(tmp_path: Path) -> None:
+def test_sighup_ends_a_session_like_the_end_of_a_file(tmp_path: Path) -> None:
     words = ["--view", "jsonl", "--export", str(tmp_path / "tables")]
     with sniffing(*words, "--write", str(tmp_path / "kept.pcapng")) as process:
         send(process, PLAIN.read_bytes())
@@ -110,12 +110,12 @@ def test_sighup_ends_it_as_the_end_of_a_file_would(tmp_path: Path) -> None:
         assert process.wait(30) == 0
     shown = [json.loads(line) for line in (first + remainder).splitlines()]
     assert identities(shown) == identities(rows_of(PLAIN))
-    is_complete(tmp_path)
+    check_complete(tmp_path)
 
 
 @pytest.mark.parametrize("view", ["lines", "jsonl", "screen", "none"])
-def test_a_terminal_that_is_gone_leaves_complete_files(tmp_path: Path, view: str) -> None:
-    """The end of an ssh session: SIGHUP, and then every write to the terminal fails."""
+def test_a_closed_terminal_leaves_complete_files(tmp_path: Path, view: str) -> None:
+    """When an ssh session ends, SIGHUP arrives and every write to the terminal fails."""
     terminal, inside = pty.openpty()
 
     def take_terminal() -> None:
@@ -132,10 +132,10 @@ def test_a_terminal_that_is_gone_leaves_complete_files(tmp_path: Path, view: str
         wait_for(lambda: bytes_below(tmp_path, "kept.pcapng") > len(data))
         os.close(terminal)
         process.wait(30)
-    is_complete(tmp_path)
+    check_complete(tmp_path)
 
 
-def test_under_nohup_it_goes_on(tmp_path: Path) -> None:
+def test_a_session_under_nohup_continues(tmp_path: Path) -> None:
     with sniffing("--view", "jsonl", before=["nohup"]) as process:
         send(process, PLAIN.read_bytes())
         assert process.stdout
@@ -148,8 +148,8 @@ def test_under_nohup_it_goes_on(tmp_path: Path) -> None:
         assert process.wait(30) == 0
 
 
-def test_a_reader_that_is_gone_leaves_complete_files(tmp_path: Path) -> None:
-    """`sniff - --export DIR | head`: the last rows of the tables are not lost."""
+def test_a_closed_pipe_leaves_complete_files(tmp_path: Path) -> None:
+    """`sniff - --export DIR | head`: the last rows of the tables are kept."""
     with sniffing("--export", str(tmp_path / "tables")) as process:
         assert process.stdout
         process.stdout.close()
@@ -160,8 +160,8 @@ def test_a_reader_that_is_gone_leaves_complete_files(tmp_path: Path) -> None:
     assert identities(kept) == identities(rows_of(PLAIN))
 
 
-@pytest.mark.parametrize("rolls", [[], ["--rotate-size", "8k"]])
-def test_only_the_owner_can_read_what_is_kept(tmp_path: Path, rolls: list[str]) -> None:
+@pytest.mark.parametrize("limits", [[], ["--rotate-size", "8k"]])
+def test_only_the_owner_can_read_recordings(tmp_path: Path, limits: list[str]) -> None:
     words = ["--write", str(tmp_path / "kept.pcapng"), "--export", str(tmp_path / "tables")]
     words += ["-o", str(tmp_path / "rows.jsonl")]
 
@@ -172,7 +172,7 @@ def test_only_the_owner_can_read_what_is_kept(tmp_path: Path, rolls: list[str]) 
                 actual.setdefault(file.suffix, set()).add(stat.S_IMODE(file.stat().st_mode))
         return actual
 
-    with sniffing(*words, *rolls) as process:
+    with sniffing(*words, *limits) as process:
         send(process, PLAIN.read_bytes())
         wait_for(lambda: bytes_below(tmp_path, "*.jsonl") and [*tmp_path.rglob("*.partial")])
         while_it_runs = modes()
@@ -187,7 +187,7 @@ def test_only_the_owner_can_read_what_is_kept(tmp_path: Path, rolls: list[str]) 
 
 @pytest.mark.parametrize("option", ["--write", "-o"])
 @pytest.mark.parametrize("is_dangling", [False, True])
-def test_a_link_is_not_followed(tmp_path: Path, option: str, is_dangling: bool) -> None:
+def test_a_symbolic_link_is_not_followed(tmp_path: Path, option: str, is_dangling: bool) -> None:
     target, link = tmp_path / "target", tmp_path / "link.out"
     if not is_dangling:
         target.write_text("precious")
@@ -196,22 +196,22 @@ def test_a_link_is_not_followed(tmp_path: Path, option: str, is_dangling: bool) 
         _, message = process.communicate(PLAIN.read_bytes(), timeout=30)
     assert process.returncode == 1
     assert message.decode() == (
-        f"Error: {link}: exists already: remove it, or choose another name\n"
+        f"Error: {link} already exists: remove it, or choose another name\n"
     )
     assert [*tmp_path.iterdir()] == [link] if is_dangling else target.read_text() == "precious"
 
 
-def test_a_file_that_exists_is_not_written_over(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     kept = tmp_path / "kept.pcapng"
     kept.write_text("precious")
     with sniffing("--write", str(kept), "-o", str(tmp_path / "rows.jsonl")) as process:
         _, message = process.communicate(PLAIN.read_bytes(), timeout=30)
     assert (process.returncode, kept.read_text()) == (1, "precious")
-    assert "exists already" in message.decode()
-    assert [*tmp_path.iterdir()] == [kept]  # nothing is in the way of the next attempt
+    assert "already exists" in message.decode()
+    assert [*tmp_path.iterdir()] == [kept]  # the next attempt can use the other name
 
 
-def test_links_of_the_names_of_the_coming_seconds_are_not_followed(tmp_path: Path) -> None:
+def test_links_with_predicted_names_are_not_followed(tmp_path: Path) -> None:
     target, now = tmp_path / "target", datetime.now(UTC)
     target.write_text("precious")
     (tmp_path / "exchanges").mkdir()
@@ -227,28 +227,28 @@ def test_links_of_the_names_of_the_coming_seconds_are_not_followed(tmp_path: Pat
     assert target.read_text() == "precious"
 
 
-def test_a_table_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
+def test_a_table_folder_that_is_a_link_is_rejected(tmp_path: Path) -> None:
     elsewhere, tables = tmp_path / "elsewhere", tmp_path / "tables"
     elsewhere.mkdir()
     tables.mkdir()
     (tables / "exchanges").symlink_to(elsewhere)
-    with pytest.raises(DissectorError, match="exchanges: is a symbolic link"):
-        Rolls(tables, Rolling(), print)
+    with pytest.raises(DissectorError, match="exchanges is a symbolic link"):
+        TableWriter(tables, Rotation(), print)
     assert [*elsewhere.iterdir()] == []
 
 
-class StandingClock(datetime):
+class FixedClock(datetime):
     @classmethod
     def now(cls, tz: Any = None) -> datetime:
         return datetime(2026, 3, 1, 12, 0, 0, 123456, tz)
 
 
-@pytest.mark.parametrize("is_standing", [False, True], ids=["same second", "same microsecond"])
-def test_recordings_that_begin_together_have_files_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_standing: bool
+@pytest.mark.parametrize("is_fixed", [False, True], ids=["same second", "same microsecond"])
+def test_simultaneous_recordings_have_separate_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_fixed: bool
 ) -> None:
-    if is_standing:
-        monkeypatch.setattr(rolling, "datetime", StandingClock)
+    if is_fixed:
+        monkeypatch.setattr(rotation, "datetime", FixedClock)
         name = "kept-20260301T120000.123456Z-00001.pcapng"
         (tmp_path / name).symlink_to(tmp_path / "elsewhere")
     reader = open_reader(str(PLAIN), [])
@@ -256,8 +256,8 @@ def test_recordings_that_begin_together_have_files_of_their_own(
     reader.close()
     assert packets
     count = len(packets.number)
-    wanted = Rolling(bytes=1 << 30, keep=4)
-    recorders = [Recorder(tmp_path / "kept.pcapng", wanted, print) for _ in range(3)]
+    limits = Rotation(bytes=1 << 30, keep=4)
+    recorders = [Recorder(tmp_path / "kept.pcapng", limits, print) for _ in range(3)]
     for recorder in recorders:
         recorder.record(["lo"], packets, np.zeros(count, np.int32))
     for recorder in recorders:
@@ -272,13 +272,13 @@ def test_recordings_that_begin_together_have_files_of_their_own(
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_tables_of_recordings_that_begin_together_are_all_there(
+def test_simultaneous_recordings_keep_all_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where a file has its final name before the other recording begins one of that name."""
-    monkeypatch.setattr(rolling, "datetime", StandingClock, raising=False)
+    """Even if a file has its final name before the other recording starts one of that name."""
+    monkeypatch.setattr(rotation, "datetime", FixedClock, raising=False)
     rows = open_capture([PLAIN]).tables(["exchanges"])["exchanges"].combine_chunks().to_batches()
-    recordings = [Rolls(tmp_path, Rolling(seconds=60), print) for _ in range(2)]
+    recordings = [TableWriter(tmp_path, Rotation(seconds=60), print) for _ in range(2)]
     for recording in recordings:
         recording.read("exchanges", rows[0])
         recording.close()
@@ -306,11 +306,11 @@ def test_two_processes_write_to_one_folder(tmp_path: Path) -> None:
     assert identities([json.loads(line) for line in lines]) == twice
 
 
-def test_json_lines_roll(tmp_path: Path) -> None:
+def test_json_lines_rotate(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     batch = open_capture([PLAIN]).tables(["exchanges"])["exchanges"].combine_chunks()
     piece = len(batch) // 10
-    lines = live_lines.LinesFile(path, lambda rows: rows, Rolling(bytes=6_000, keep=3), print)
+    lines = live_lines.JsonLinesFile(path, lambda rows: rows, Rotation(bytes=6_000, keep=3), print)
     for start in range(0, piece * 10, piece):
         lines.read("exchanges", batch.slice(start, piece).to_batches()[0])
     lines.close()
@@ -323,9 +323,9 @@ def test_json_lines_roll(tmp_path: Path) -> None:
     assert all(file.stat().st_size >= 6_000 for file in files[:-1])
 
 
-@pytest.mark.parametrize("rolls", [[], ["--rotate-size", "4k"]])
-def test_json_lines_are_those_that_where_leaves(tmp_path: Path, rolls: list[str]) -> None:
-    words = ["-o", str(tmp_path / "rows.jsonl"), "--where", "api = 'Produce'", *rolls]
+@pytest.mark.parametrize("limits", [[], ["--rotate-size", "4k"]])
+def test_where_filters_json_lines(tmp_path: Path, limits: list[str]) -> None:
+    words = ["-o", str(tmp_path / "rows.jsonl"), "--where", "api = 'Produce'", *limits]
     with sniffing(*words, "--view", "none") as process:
         process.communicate(PLAIN.read_bytes(), timeout=30)
     assert process.returncode == 0
@@ -334,15 +334,15 @@ def test_json_lines_are_those_that_where_leaves(tmp_path: Path, rolls: list[str]
     assert identities(rows) == identities(expected)
 
 
-@pytest.mark.parametrize("rolls", [[], ["--rotate-size", "1k"]])
-def test_a_full_disk_leaves_whole_json_lines(tmp_path: Path, rolls: list[str]) -> None:
-    """No file may be larger than a limit (RLIMIT_FSIZE), as on a disk that is full."""
+@pytest.mark.parametrize("limits", [[], ["--rotate-size", "1k"]])
+def test_a_full_disk_leaves_whole_json_lines(tmp_path: Path, limits: list[str]) -> None:
+    """A limit of the file size (RLIMIT_FSIZE) acts like a full disk."""
     limit = ["prlimit", "--fsize=3000"]
-    words = ["-o", str(tmp_path / "rows.jsonl"), "--view", "jsonl", *rolls]
+    words = ["-o", str(tmp_path / "rows.jsonl"), "--view", "jsonl", *limits]
     with sniffing(*words, before=limit) as process:
         shown, message = process.communicate(PLAIN.read_bytes(), timeout=30)
     assert process.returncode == 1
-    assert "which can be read, no more are written" in message.decode()
+    assert "which can be read" in message.decode()
     assert "Traceback" not in message.decode()
     assert len(shown.splitlines()) == len(rows_of(PLAIN))
     for file in tmp_path.iterdir():

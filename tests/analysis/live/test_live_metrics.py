@@ -1,4 +1,4 @@
-"""The metrics page, read by prometheus_client's own parser."""
+"""The metrics page, parsed by prometheus_client."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def exchange(**columns: Any) -> dict[str, Any]:
 
 
 def page(metrics: Metrics) -> str:
-    """The page as it is served."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    """The text of the served page."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
     end = serve(metrics, "127.0.0.1", port)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-            text: str = answer.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+            text: str = response.read().decode()
     finally:
         end()
     return text
@@ -60,7 +60,7 @@ def value(samples: dict[Sample, float], name: str, **labels: str) -> float:
     return samples[name, frozenset(labels.items())]
 
 
-def test_page_has_the_sums() -> None:
+def test_the_page_has_the_totals() -> None:
     metrics = Metrics(GAUGES, 100)
     metrics.read("exchanges", rows("exchanges", exchange(), exchange(latency_ms=40.0)))
     metrics.read(
@@ -100,12 +100,12 @@ def test_page_has_the_sums() -> None:
 def test_a_rebalance_is_a_new_generation() -> None:
     metrics = Metrics(GAUGES, 100)
 
-    def told(generation: int, group: str = "g") -> dict[str, Any]:
+    def membership(generation: int, group: str = "g") -> dict[str, Any]:
         return {"group_id": group, "group_type": "classic", "generation": generation}
 
     for generations in ((4, 4), (4, 5), (5,), (6,)):
-        metrics.read("memberships", rows("memberships", *map(told, generations)))
-    metrics.read("memberships", rows("memberships", told(1, "quiet")))
+        metrics.read("memberships", rows("memberships", *map(membership, generations)))
+    metrics.read("memberships", rows("memberships", membership(1, "quiet")))
     samples = scraped(metrics)
     assert value(samples, "group_rebalances_total", group_type="classic", group_id="g") == 2
     assert not any(("group_id", "quiet") in labels for _, labels in samples)
@@ -121,24 +121,24 @@ def test_labels_are_bounded() -> None:
     }
     assert sum(requests.values()) == 50
     assert len(requests) == 11
-    rest = frozenset({("api", "Fetch"), ("client_id", OTHER), ("broker", OTHER)})
-    assert requests[rest] == 40
+    overflow = frozenset({("api", "Fetch"), ("client_id", OTHER), ("broker", OTHER)})
+    assert requests[overflow] == 40
 
 
-def test_an_address_that_is_taken_is_said_in_a_sentence() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(DissectorError, match=f"127.0.0.1:{port}: cannot listen there"):
+def test_an_address_in_use_is_reported() -> None:
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        used.listen()
+        port = used.getsockname()[1]
+        with pytest.raises(DissectorError, match=f"127.0.0.1:{port}: cannot listen on"):
             serve(Metrics(GAUGES, 10), "127.0.0.1", port)
 
 
-def test_the_dashboard_asks_for_what_the_page_has() -> None:
-    told = {family.name for family in text_string_to_metric_families(page(Metrics(GAUGES, 10)))}
+def test_the_dashboard_uses_metrics_of_the_page() -> None:
+    families = {family.name for family in text_string_to_metric_families(page(Metrics(GAUGES, 10)))}
     dashboard = json.loads(DASHBOARD.read_text())
-    asked = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
-    assert asked
-    for expression in asked:
+    targets = [each for panel in dashboard["panels"] for each in panel.get("targets", [])]
+    assert targets
+    for expression in (target["expr"] for target in targets):
         for name in re.findall(rf"{PREFIX}\w+", expression):
-            assert re.sub("_(total|bucket|sum|count)$", "", name) in told, expression
+            assert re.sub("_(total|bucket|sum|count)$", "", name) in families, expression

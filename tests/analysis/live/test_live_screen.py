@@ -1,4 +1,4 @@
-"""The full screen, driven by Textual's pilot: what it shows, sorts, holds, and lets one open."""
+"""The full screen, driven by Textual's pilot: groups, sorting, pause, exchanges of a group."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pyarrow.compute as pc
 import pytest
 from textual.widgets import DataTable
 
-from analysis.live.board import SECONDS, Board
-from analysis.live.opening import Origin, capture_of
+from analysis.live.recent_exchanges import SECONDS, RecentExchanges
 from analysis.live.screen import LiveScreen
 from analysis.live.session import Session
+from analysis.live.sources import Origin, open_pipeline
 from dissector.capture import open_capture
 from dissector.packets.live import LiveSource
 
@@ -21,28 +21,28 @@ CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-quotas.pcap.zst"
 
 @pytest.fixture
 def app() -> LiveScreen:
-    """The screen over a pipe, which ends soon."""
+    """The screen over a pipe that ends soon."""
     origin = Origin(str(CAPTURE), (), (9092, 19092), "", 1 << 22)
     source = LiveSource(origin.feeds(), interval=0.01)
-    board = Board()
-    session = Session(source, capture_of(source, origin, keylog=None, patience=60), [board])
-    return LiveScreen(board, session, lambda: "all well")
+    recent = RecentExchanges()
+    session = Session(source, open_pipeline(source, origin, keylog=None, timeout=60), [recent])
+    return LiveScreen(recent, session, lambda: "all well")
 
 
 def names(table: DataTable[object]) -> list[str]:
     return [str(table.get_cell_at((row, 0))) for row in range(table.row_count)]
 
 
-def test_lines_are_sorted_held_and_opened(app: LiveScreen) -> None:
+def test_groups_are_sorted_paused_and_opened(app: LiveScreen) -> None:
     exchanges = open_capture([CAPTURE]).tables(["exchanges"])["exchanges"].to_pylist()
     clients = {row["client_id"] for row in exchanges}
     apis = {row["api"] for row in exchanges}
 
     async def drive() -> None:
         async with app.run_test(size=(120, 40)) as pilot:
-            table = app.query_one("#lines", DataTable)
+            table = app.query_one("#groups", DataTable)
             for _ in range(100):
-                app.refresh_lines()
+                app.refresh_groups()
                 await pilot.pause(0.1)
                 if set(names(table)) == clients:
                     break
@@ -56,7 +56,7 @@ def test_lines_are_sorted_held_and_opened(app: LiveScreen) -> None:
             await pilot.press("2")
             assert set(names(table)) == apis
             await pilot.press("space")
-            assert "held" in str(app.query_one("#head").render())
+            assert "paused" in str(app.query_one("#head").render())
             table.move_cursor(row=names(table).index("Produce"))
             await pilot.press("enter")
             await pilot.pause(0.2)
@@ -70,27 +70,27 @@ def test_lines_are_sorted_held_and_opened(app: LiveScreen) -> None:
     app.finish()
 
 
-def test_exchanges_grow_old() -> None:
+def test_exchanges_expire() -> None:
     now = [100.0]
-    board = Board(clock=lambda: now[0])
+    recent = RecentExchanges(clock=lambda: now[0])
     rows = open_capture([CAPTURE]).tables(["exchanges"])["exchanges"].combine_chunks()
-    board.read("exchanges", rows.to_batches()[0])
+    recent.read("exchanges", rows.to_batches()[0])
     now[0] += SECONDS / 2
-    lines = board.lines("topic")
-    assert {line.name for line in lines} == {
+    groups = recent.groups("topic")
+    assert {group.name for group in groups} == {
         topic for topics in rows["topics"].to_pylist() for topic in topics or []
     }
-    assert board.last("topic", "no such topic") == []
+    assert recent.last("topic", "no such topic") == []
     now[0] += SECONDS
-    assert board.lines("topic") == []
-    assert board.last("client", "producer") == []
-    assert board.exchanges == len(rows)
+    assert recent.groups("topic") == []
+    assert recent.last("client", "producer") == []
+    assert recent.exchanges == len(rows)
 
 
-def test_exchanges_without_topics_are_by_no_topic() -> None:
-    board = Board()
+def test_exchanges_without_topics_have_no_topic_group() -> None:
+    recent = RecentExchanges()
     rows = open_capture([CAPTURE]).tables(["exchanges"])["exchanges"]
     rows = rows.filter(pc.equal(rows["api"], "ApiVersions")).combine_chunks()
-    board.read("exchanges", rows.to_batches()[0])
-    assert board.lines("topic") == []
-    assert [line.name for line in board.lines("API")] == ["ApiVersions"]
+    recent.read("exchanges", rows.to_batches()[0])
+    assert recent.groups("topic") == []
+    assert [group.name for group in recent.groups("API")] == ["ApiVersions"]

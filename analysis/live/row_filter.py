@@ -1,7 +1,7 @@
-"""Conditions on rows, in SQL: ``--where "api = 'Produce' AND latency_ms > 100"``.
+"""SQL conditions on rows: ``--where "api = 'Produce' AND latency_ms > 100"``.
 
-DuckDB evaluates them, so that every column and every function of its SQL may be used. Times are
-those of the tables, in UTC.
+DuckDB evaluates them, so they may use all columns and all SQL functions of DuckDB. Times are in
+UTC, as in the tables.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from dissector.errors import DissectorError
 from dissector.tables import EXCHANGES
 
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
-    # A condition needs no file and no extension; rows are few.
+    # A condition needs neither files nor extensions, and the rows are few.
     "autoinstall_known_extensions": "false",
     "enable_external_access": "false",
     "threads": "1",
 }
 
 
-class Where:
-    """Leaves the rows of `exchanges` that meet a condition.
+class SqlFilter:
+    """Returns the rows of `exchanges` that meet a condition.
 
-    Raises DissectorError where it cannot be understood, or DuckDB is not installed.
+    Raises DissectorError if the condition is invalid, or DuckDB is not installed.
     """
 
     def __init__(self, condition: str) -> None:
@@ -39,18 +39,18 @@ class Where:
         self(pa.RecordBatch.from_pylist([], EXCHANGES.schema))
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Raises DissectorError where a value cannot be what the condition takes it for."""
+        """Raises DissectorError if the condition fails for a value, such as in a cast."""
         try:
             self._connection.register("exchanges", _for_duckdb(rows))
-            found: Any = self._connection.execute(self._query).fetchnumpy()
+            matches: Any = self._connection.execute(self._query).fetchnumpy()
         except self._error as error:
             reason = str(error).partition("\n")[0]
             raise DissectorError(f"--where {self._condition!r}: {reason}") from error
-        return rows.take(pa.array(np.asarray(found["row"], np.int64)))
+        return rows.take(pa.array(np.asarray(matches["row"], np.int64)))
 
 
 def _for_duckdb(rows: pa.RecordBatch) -> pa.Table:
-    """The rows, numbered. Of times with a zone DuckDB would keep microseconds."""
+    """The rows, numbered. Times are without a zone, or DuckDB would cut them to microseconds."""
     columns = [
         column.cast(pa.timestamp("ns")) if pa.types.is_timestamp(column.type) else column
         for column in rows.columns

@@ -1,7 +1,7 @@
-"""The board: what went on in the last seconds, by client, API, broker or topic.
+"""Statistics of the last seconds, by client, API, broker or topic.
 
-The exchanges of the last `SECONDS` are kept as columns, as many as `ROWS` of them, and grouped anew
-whenever somebody looks: so quantiles are exact, and nothing has to be forgotten piece by piece.
+The exchanges of the last `SECONDS`, at most `ROWS`, are kept as columns and grouped again for each
+query. So quantiles are exact, and expired rows need no bookkeeping.
 """
 
 from __future__ import annotations
@@ -17,90 +17,92 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.live.lines import Choice
+from analysis.live.lines import RowFilter
 from dissector.tables import EXCHANGES
 
 SECONDS: Final = 10.0
 ROWS: Final = 200_000
-"""About as many exchanges are kept at most; of a busier time, the latest."""
+"""Approximate limit of kept exchanges; the oldest are dropped first."""
 LAST: Final = 200
-"""Exchanges of one row that can be looked at."""
+"""Most exchanges of one group that `last` returns."""
 
 DIMENSIONS: Final = ("client", "API", "broker", "topic")
 
-_KEPT: Final = (
+_COLUMNS: Final = (
     *("request_time", "response_time", "client_id", "api", "api_version", "client_ip"),
     *("client_port", "broker_ip", "broker_port", "topics", "latency_ms", "error", "error_count"),
     *("throttle_time_ms", "status", "request_bytes", "response_bytes"),
 )
 
-_SCHEMA: Final = pa.schema([EXCHANGES.schema.field(name) for name in _KEPT])
+_SCHEMA: Final = pa.schema([EXCHANGES.schema.field(name) for name in _COLUMNS])
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One client, API, broker or topic in the last seconds."""
+class GroupStats:
+    """Statistics of one client, API, broker or topic in the last seconds."""
 
     name: str
     requests_s: float
-    """Requests a second."""
+    """Requests per second."""
     p50_ms: float | None
     p99_ms: float | None
     errors: int
-    """Exchanges with an error code that is not 0."""
+    """Exchanges with a non-zero error code."""
     throttled: int
     unanswered: int
     bytes_s: float
-    """Of requests and responses, a second."""
+    """Bytes of requests and responses per second."""
 
 
-class Board:
-    """Keeps the last exchanges. May be asked from another thread than it is fed from."""
+class RecentExchanges:
+    """Keeps the last exchanges. Reading and querying may happen in different threads."""
 
     tables = frozenset({"exchanges"})
 
     def __init__(
-        self, chosen: Choice = lambda rows: rows, clock: Callable[[], float] = time.monotonic
+        self,
+        row_filter: RowFilter = lambda rows: rows,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`chosen` leaves some of the rows. `clock`: seconds, by which exchanges grow old."""
-        self._chosen = chosen
+        """`clock` returns seconds; exchanges expire by it."""
+        self._row_filter = row_filter
         self._clock = clock
-        self._began = clock()
+        self._started = clock()
         self._lock = threading.Lock()
         self._batches: deque[tuple[float, pa.RecordBatch]] = deque()
         self._rows = 0
         self.exchanges = 0
-        """All that were seen."""
+        """Number of all exchanges since the start."""
 
     def read(self, name: str, rows: pa.RecordBatch) -> None:
-        rows = self._chosen(rows)
+        rows = self._row_filter(rows)
         with self._lock:
-            self._batches.append((self._clock(), rows.select(_KEPT)))
+            self._batches.append((self._clock(), rows.select(_COLUMNS)))
             self._rows += len(rows)
             self.exchanges += len(rows)
-            self._forget()
+            self._expire()
 
     def tick(self) -> None:
-        """Nothing is put off."""
+        """Rows are stored as they arrive."""
 
     def close(self) -> None:
-        """What was seen last can still be looked at."""
+        """Kept exchanges stay available."""
 
-    def _forget(self) -> None:
+    def _expire(self) -> None:
         oldest = self._clock() - SECONDS
         while self._batches and (self._rows > ROWS or self._batches[0][0] < oldest):
             self._rows -= len(self._batches.popleft()[1])
 
-    def lines(self, dimension: str) -> list[Line]:
-        """A line for each value of one of `DIMENSIONS`, those with the most requests first."""
-        table, seconds = self._kept(dimension)
+    def groups(self, dimension: str) -> list[GroupStats]:
+        """Statistics per value of one of `DIMENSIONS`, by descending number of requests."""
+        table, seconds = self._snapshot(dimension)
         if not len(table):
             return []
-        found = table["name"].combine_chunks().dictionary_encode()
-        index = found.indices.to_numpy()
+        names = table["name"].combine_chunks().dictionary_encode()
+        index = names.indices.to_numpy()
         order = np.argsort(index, kind="stable")
         latency = table["latency_ms"].to_numpy()[order]
-        count = len(found.dictionary)
+        count = len(names.dictionary)
         parts = np.split(latency, np.searchsorted(index[order], np.arange(1, count)))
 
         def total(values: pa.ChunkedArray) -> list[int]:
@@ -112,7 +114,7 @@ class Board:
             pc.fill_null(table["request_bytes"], 0), pc.fill_null(table["response_bytes"], 0)
         )
         columns = zip(
-            found.dictionary.to_pylist(),
+            names.dictionary.to_pylist(),
             np.bincount(index, minlength=count).tolist(),
             parts,
             zip(
@@ -124,15 +126,15 @@ class Board:
             total(bytes_),
             strict=True,
         )
-        lines = [
-            Line(name, requests / seconds, *_quantiles(part), *counts, size / seconds)
+        groups = [
+            GroupStats(name, requests / seconds, *_quantiles(part), *counts, size / seconds)
             for name, requests, part, counts, size in columns
         ]
-        return sorted(lines, key=lambda line: -line.requests_s)
+        return sorted(groups, key=lambda group: -group.requests_s)
 
     def last(self, dimension: str, name: str) -> list[dict[str, Any]]:
-        """The last exchanges of one line, the latest first; times in ns."""
-        table, _ = self._kept(dimension)
+        """The last exchanges of one group, newest first; times in ns."""
+        table, _ = self._snapshot(dimension)
         table = table.filter(pc.equal(table["name"], name))
         table = table.slice(max(len(table) - LAST, 0))
         for column in ("request_time", "response_time"):
@@ -141,21 +143,21 @@ class Board:
         rows: list[dict[str, Any]] = table.to_pylist()[::-1]
         return rows
 
-    def _kept(self, dimension: str) -> tuple[pa.Table, float]:
-        """What is kept, with a column `name`, and how many seconds that are."""
+    def _snapshot(self, dimension: str) -> tuple[pa.Table, float]:
+        """The kept exchanges with a column `name`, and the seconds that they cover."""
         with self._lock:
-            self._forget()
+            self._expire()
             batches = [rows for _, rows in self._batches]
-            is_full = self._rows > ROWS // 2  # then the oldest were let go before their time
-            begin = self._batches[0][0] if is_full else max(self._began, self._clock() - SECONDS)
+            is_full = self._rows > ROWS // 2  # rows may have been dropped before they expired
+            begin = self._batches[0][0] if is_full else max(self._started, self._clock() - SECONDS)
             seconds = self._clock() - begin
         table = pa.Table.from_batches(batches, _SCHEMA)
         table = table.append_column("name", _names(table, dimension))
-        return _by_topic(table) if dimension == "topic" else table, max(seconds, 1.0)
+        return _explode_topics(table) if dimension == "topic" else table, max(seconds, 1.0)
 
 
 def _names(table: pa.Table, dimension: str) -> pa.ChunkedArray:
-    """What each exchange is called; of topics, still a list."""
+    """The group name of each exchange; for topics, a list of names."""
     if dimension == "topic":
         return table["topics"]
     if dimension == "broker":
@@ -165,8 +167,8 @@ def _names(table: pa.Table, dimension: str) -> pa.ChunkedArray:
     return pc.fill_null(column, "-")
 
 
-def _by_topic(table: pa.Table) -> pa.Table:
-    """An exchange for each topic that it has; those without any are left out."""
+def _explode_topics(table: pa.Table) -> pa.Table:
+    """One row per exchange and topic; exchanges without topics are dropped."""
     topics = table["name"].combine_chunks()
     owner = pc.list_parent_indices(topics)
     plain = table.drop_columns(["name"]).take(owner)

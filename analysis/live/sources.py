@@ -1,4 +1,4 @@
-"""Opening what is captured from: interfaces or a pipe, as a capture that goes on."""
+"""The sources of a live capture, interfaces or a pipe, and the pipeline over them."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from dissector.packets.ring import Ring
 from dissector.pipeline import Pipeline
 
 FORGET_AFTER: Final = 60 * 10**9
-"""ns after which a connection that is over is forgotten: longer than anything is waited for."""
+"""ns after which a closed connection is forgotten: longer than any wait for late packets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where packets come from, and which of them."""
+    """Where packets come from, and the filter for them."""
 
     pipe: str | None
-    """A file or ``-``; else interfaces."""
+    """A file or ``-``; None for interfaces."""
     interfaces: Sequence[str]
     ports: Collection[int]
     expression: str
     buffer_bytes: int
-    """Of the kernel's buffer, for each interface."""
+    """Size of the kernel's buffer per interface."""
 
     def feeds(self) -> list[Feed]:
-        """Opened; raises as `Ring` and `Pipe` do."""
+        """Open the sources. Raises what `Ring` and `Pipe` raise."""
         if self.pipe is not None:
             return [Pipe(self.pipe)]
         return [
@@ -42,34 +42,34 @@ class Origin:
 
     @property
     def kernel_filter(self) -> str:
-        """What the kernel is asked for, in libpcap's language."""
-        wanted = " or ".join(f"tcp port {port}" for port in self.ports)
-        return " and ".join(f"({each})" for each in (wanted, self.expression) if each)
+        """The kernel's filter, in libpcap's language."""
+        ports = " or ".join(f"tcp port {port}" for port in self.ports)
+        return " and ".join(f"({part})" for part in (ports, self.expression) if part)
 
     @property
     def is_file(self) -> bool:
-        """Whether the packets come from a regular file, which holds what was, not what is."""
+        """Whether the packets come from a regular file, so that they are not live."""
         if self.pipe is None:
             return False
         try:
             mode = os.fstat(sys.stdin.fileno()) if self.pipe == "-" else Path(self.pipe).stat()
-        except (OSError, ValueError):  # opening it reports why
+        except (OSError, ValueError):  # `feeds` reports the reason
             return False
         return stat.S_ISREG(mode.st_mode)
 
     @property
     def name(self) -> str:
-        """What it is called in a heading."""
+        """The name of the source in headings."""
         return ", ".join(self.interfaces) or (
             "standard input" if self.pipe == "-" else self.pipe or ""
         )
 
 
-def capture_of(
-    source: LiveSource, origin: Origin, *, keylog: Path | None, patience: float
+def open_pipeline(
+    source: LiveSource, origin: Origin, *, keylog: Path | None, timeout: float
 ) -> Pipeline:
-    """`patience`: seconds after which a request counts as unanswered."""
+    """`timeout`: seconds after which a request counts as unanswered."""
     return Pipeline(
         source, ports=origin.ports or None, hold=False,
-        request_wait=int(patience * 10**9), forget_after=FORGET_AFTER, keylog=keylog,
+        request_wait=int(timeout * 10**9), forget_after=FORGET_AFTER, keylog=keylog,
     )  # fmt: skip

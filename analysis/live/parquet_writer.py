@@ -1,7 +1,7 @@
-"""Rolls: the tables as Parquet files, a folder for each table, a file for each stretch of time.
+"""Writes tables to Parquet files: one folder per table, one file per time span.
 
-A file has ``.partial`` behind its name until it is complete. So what has a name of its own can be
-read at any time, and a table's folder as one data set.
+A file's name ends in ``.partial`` until the file is complete. So complete files can be read at any
+time, and a table's folder can be read as one data set.
 """
 
 from __future__ import annotations
@@ -16,69 +16,69 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from analysis.export import repeating
-from analysis.live.rolling import Files, Rolling
+from analysis.live.rotation import RotatedFiles, Rotation
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
 
 SECONDS: Final = 300.0
-"""Of a file, where nothing else is asked for."""
+"""Default time span of a file."""
 GROUP_ROWS: Final = 1 << 15
 """Rows of a row group."""
 PARTIAL: Final = ".partial"
 
 
-class Rolls:
-    """Writes `tables` below `folder`. Raises DissectorError where that cannot be made."""
+class TableWriter:
+    """Writes `tables` below `folder`. Raises DissectorError if it cannot be created."""
 
     tables = frozenset(name for name, table in TABLES.items() if not table.opt_in)
 
-    def __init__(self, folder: Path, rolling: Rolling, note: Callable[[str], None]) -> None:
-        self._note = note
+    def __init__(self, folder: Path, rotation: Rotation, report: Callable[[str], None]) -> None:
+        self._report = report
         self.failure: str | None = None
-        """Why nothing more is written."""
+        """Why writing stopped."""
         try:
             for name in self.tables:
                 (folder / name).mkdir(parents=True, exist_ok=True)
                 if (folder / name).is_symlink():
-                    raise DissectorError(f"{folder / name}: is a symbolic link, not a folder")
+                    raise DissectorError(f"{folder / name} is a symbolic link, not a folder")
         except OSError as error:
-            raise DissectorError(f"{folder}: cannot be written to: {error.strerror}") from error
-        self._rolls = {name: _Roll(name, folder, rolling) for name in self.tables}
+            raise DissectorError(f"cannot write {folder}: {error.strerror}") from error
+        self._files = {name: _TableFiles(name, folder, rotation) for name in self.tables}
 
     def read(self, name: str, rows: pa.RecordBatch) -> None:
-        self._try(self._rolls[name], partial(self._rolls[name].add, rows))
+        self._try(self._files[name], partial(self._files[name].add, rows))
 
     def tick(self) -> None:
-        for roll in self._rolls.values():
-            self._try(roll, roll.roll)
+        for files in self._files.values():
+            self._try(files, files.rotate)
 
     def close(self) -> None:
-        for roll in self._rolls.values():
-            self._try(roll, roll.close)
+        for files in self._files.values():
+            self._try(files, files.close)
 
-    def _try(self, roll: _Roll, step: Callable[[], None]) -> None:
+    def _try(self, files: _TableFiles, step: Callable[[], None]) -> None:
         if self.failure is not None:
             return
         try:
             step()
         except OSError as error:
-            for each in self._rolls.values():
-                each.abandon()
-            self.failure = f"{roll.name}: {error.strerror or error}: no more tables are written"
-            self._note(self.failure)
+            for table_files in self._files.values():
+                table_files.abandon()
+            self.failure = f"{files.name}: {error.strerror or error}: stopped writing tables"
+            self._report(self.failure)
 
 
-class _Roll:
+class _TableFiles:
     """The files of one table."""
 
-    def __init__(self, name: str, folder: Path, rolling: Rolling) -> None:
+    def __init__(self, name: str, folder: Path, rotation: Rotation) -> None:
         self._schema = TABLES[name].schema
-        self._files = Files(folder / name / name, ".parquet", rolling, PARTIAL)
+        self._files = RotatedFiles(folder / name / name, ".parquet", rotation, PARTIAL)
         self.name = folder / name
         """The latest file, or the folder."""
         self._file: BufferedWriter | None = None
         self._writer: Any = None
-        self._waiting: list[pa.RecordBatch] = []
+        self._pending: list[pa.RecordBatch] = []
         self._rows = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -90,13 +90,13 @@ class _Roll:
                 self._file, self._schema, compression="zstd",
                 use_dictionary=repeating(self._schema),
             )  # fmt: skip
-        self._waiting.append(rows)
+        self._pending.append(rows)
         self._rows += len(rows)
         if self._rows >= GROUP_ROWS:
             self._flush()
 
-    def roll(self) -> None:
-        if self._file is not None and self._files.is_over(self._file.tell()):
+    def rotate(self) -> None:
+        if self._file is not None and self._files.is_complete(self._file.tell()):
             self.close()
 
     def close(self) -> None:
@@ -108,14 +108,14 @@ class _Roll:
             self._files.finish()
 
     def abandon(self) -> None:
-        """A file without its end cannot be read, and the disk may be full."""
+        """Remove the file: without its footer it cannot be read, and the disk may be full."""
         if self._file is not None:
-            self._writer.is_open = False  # else it tries again to write its end
+            self._writer.is_open = False  # or it would try again to write the footer
             self._file.raw.close()
             self._file = None
             self.name.unlink(missing_ok=True)
 
     def _flush(self) -> None:
-        if self._waiting:
-            self._writer.write_table(pa.Table.from_batches(self._waiting))
-        self._waiting, self._rows = [], 0
+        if self._pending:
+            self._writer.write_table(pa.Table.from_batches(self._pending))
+        self._pending, self._rows = [], 0

@@ -1,7 +1,7 @@
-"""Rights: a socket is opened with them, and everything after it is done without.
+"""Privileges: root opens the socket, and an ordinary user does everything after it.
 
-Where sudo was used, the process becomes the user who called: what it writes is theirs, and bytes
-from the wire are read by nobody who could do harm.
+Under sudo, the process switches to the calling user. So this user owns the files, and a fault in
+the parsing of network data cannot act as root.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 
 def drop(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Become the user who called sudo, for good; the name, None where it was not used.
+    """Switch permanently to the user who called sudo; returns the name, None without sudo.
 
-    Raises OSError where the system does not let us.
+    Raises OSError if the system refuses.
     """
     user, group = environment.get("SUDO_UID", ""), environment.get("SUDO_GID", "")
     if os.geteuid() != 0 or not (user.isdecimal() and group.isdecimal()) or user == "0":
@@ -21,7 +21,7 @@ def drop(environment: Mapping[str, str] = os.environ) -> str | None:
     name = environment.get("SUDO_USER", user)
     try:
         os.initgroups(name, int(group))
-    except (OSError, KeyError):  # a user of whom this system knows the number only
+    except (OSError, KeyError):  # a user id without a name on this system
         os.setgroups([int(group)])
     os.setgid(int(group))
     os.setuid(int(user))

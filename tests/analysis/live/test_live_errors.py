@@ -1,4 +1,4 @@
-"""What goes wrong while `sniff` runs: each time a clear sentence, and what was captured stays."""
+"""Errors while `sniff` runs: each gives one clear message, and captured data is kept."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import IO
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.live.outlet import QUEUE, Outlet
+from analysis.live.nonblocking_writer import QUEUE, NonblockingWriter
 from dissector.capture import open_capture
-from tests.analysis.live.capturing import needs_right
+from tests.analysis.live.capturing import needs_privilege
 
 ROOT = Path(__file__).parents[3]
 CAPTURES = ROOT / "captures"
@@ -39,21 +39,21 @@ def run(
         )  # fmt: skip
 
 
-def sentence(done: subprocess.CompletedProcess[str]) -> str:
-    """The one line of standard error of what failed."""
-    assert done.returncode == 1, done.stderr
-    (line,) = done.stderr.splitlines()
+def error_line(result: subprocess.CompletedProcess[str]) -> str:
+    """The single line on standard error of a failed run."""
+    assert result.returncode == 1, result.stderr
+    (line,) = result.stderr.splitlines()
     return line
 
 
 @contextmanager
 def sniffing(*arguments: str, before: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
-    """A sniffer that has begun; ended, whatever happens."""
+    """A running `sniff`, which is always killed at the end."""
     process = subprocess.Popen(
         [*before, *SNIFF, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, cwd=ROOT,
     )  # fmt: skip
-    watchdog = threading.Timer(40, process.kill)  # then no line comes any more
+    watchdog = threading.Timer(40, process.kill)  # then its output ends
     watchdog.start()
     try:
         yield process
@@ -63,52 +63,52 @@ def sniffing(*arguments: str, before: Sequence[str] = ()) -> Iterator[subprocess
         process.wait()
 
 
-def of_packets(capture: Path) -> list[object]:
-    """What of a capture's packets cannot be read."""
+def packet_problems(capture: Path) -> list[object]:
+    """Problems of the packet stage in a capture."""
     problems = open_capture([capture]).tables(["problems"])["problems"].to_pylist()
     return [row for row in problems if row["stage"] == "packets"]
 
 
 def line_with(stream: IO[bytes] | None, word: str) -> str:
-    """The next line that has this in it."""
+    """The next line that contains `word`."""
     assert stream
     for line in stream:
         if word in line.decode():
             return line.decode()
-    raise AssertionError(f"no line has {word!r}")
+    raise AssertionError(f"no line contains {word!r}")
 
 
-@needs_right
+@needs_privilege
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["-i", "eth7"], "there is no interface 'eth7'; there are lo, any"),
         (["-i", "lo", "--filter", "prot 9092"], "cannot be understood: can't parse filter"),
         (["-i", "lo", "--where", "latency > 3"], 'column "latency" not found'),
-        (["-i", "lo", "--write", "/nowhere/a.pcapng"], "/nowhere/a.pcapng: cannot be written to"),
-        (["-i", "lo", "--export", "/proc/tables"], "/proc/tables: cannot be written to"),
+        (["-i", "lo", "--write", "/nowhere/a.pcapng"], "cannot write /nowhere/a.pcapng"),
+        (["-i", "lo", "--export", "/proc/tables"], "cannot write /proc/tables"),
     ],
 )
-def test_what_cannot_begin_is_said_in_a_sentence(arguments: list[str], says: str) -> None:
-    assert says in sentence(run(*arguments, before=["unshare", "--net"]))
+def test_a_failed_start_gives_one_message(arguments: list[str], message: str) -> None:
+    assert message in error_line(run(*arguments, before=["unshare", "--net"]))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a right to give up")
-def test_without_the_right_it_says_so() -> None:
-    said = sentence(run("-i", "lo", before=["setpriv", "--bounding-set", "-net_raw"]))
-    assert "needs root or the capability CAP_NET_RAW" in said
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has privileges to drop")
+def test_missing_privileges_are_reported() -> None:
+    message = error_line(run("-i", "lo", before=["setpriv", "--bounding-set", "-net_raw"]))
+    assert "needs root or the capability CAP_NET_RAW" in message
 
 
-def test_what_is_no_capture() -> None:
-    assert sentence(run("-", stdin=ROOT / "README.md")) == (
+def test_input_that_is_not_a_capture() -> None:
+    assert error_line(run("-", stdin=ROOT / "README.md")) == (
         "Error: standard input is not a pcap or pcapng file; "
         "`editcap -F pcap` converts other formats"
     )
-    assert sentence(run("-")) == "Error: standard input is empty"
+    assert error_line(run("-")) == "Error: standard input is empty"
 
 
-@needs_right
-def test_an_interface_that_goes_and_comes_back() -> None:
+@needs_privilege
+def test_an_interface_that_disappears_and_returns() -> None:
     holder = subprocess.Popen(["unshare", "--net", "sleep", "60"])
     inside = ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
 
@@ -125,7 +125,7 @@ def test_an_interface_that_goes_and_comes_back() -> None:
         ip("link set kafka1 up")
 
     try:
-        time.sleep(0.3)  # until it has left
+        time.sleep(0.3)  # until it has entered the new network
         pair()
         with sniffing("-i", "kafka1", before=inside) as process:
             line_with(process.stderr, "capturing from kafka1")
@@ -140,9 +140,9 @@ def test_an_interface_that_goes_and_comes_back() -> None:
             pair()
             line_with(process.stderr, "is up again")
             process.send_signal(signal.SIGINT)
-            summary, said = process.communicate(timeout=30)
+            summary, errors = process.communicate(timeout=30)
         assert process.returncode == 0
-        assert said == b""
+        assert errors == b""
         expected = open_capture([PLAIN], ports=()).tables(["exchanges"])["exchanges"]
         assert f"{len(expected)} exchanges" in summary.decode()
     finally:
@@ -150,39 +150,39 @@ def test_an_interface_that_goes_and_comes_back() -> None:
         holder.wait()
 
 
-@pytest.mark.parametrize("rolls", [[], ["--rotate-size", "8k"]])
-def test_a_full_disk_leaves_what_can_be_read(tmp_path: Path, rolls: list[str]) -> None:
-    """No file may be larger than a limit (RLIMIT_FSIZE): to whoever writes, a disk that is full."""
+@pytest.mark.parametrize("limits", [[], ["--rotate-size", "8k"]])
+def test_a_full_disk_leaves_readable_packets(tmp_path: Path, limits: list[str]) -> None:
+    """A limit of the file size (RLIMIT_FSIZE) acts like a full disk."""
     path = tmp_path / "kept.pcapng"
-    limit = 6_000 if rolls else 20_000
-    done = run(
-        "-", "--write", str(path), *rolls, stdin=PLAIN, before=["prlimit", f"--fsize={limit}"]
+    limit = 6_000 if limits else 20_000
+    result = run(
+        "-", "--write", str(path), *limits, stdin=PLAIN, before=["prlimit", f"--fsize={limit}"]
     )
-    assert done.returncode == 1
-    assert "which can be read, no more are written" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "Produce" in done.stdout  # the session went on
+    assert result.returncode == 1
+    assert "which can be read" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "Produce" in result.stdout  # the session continued
     (kept,) = tmp_path.iterdir()
     assert 0 < kept.stat().st_size <= limit
-    assert of_packets(kept) == []
+    assert packet_problems(kept) == []
     capture = open_capture([kept])
     capture.tables([])
-    assert f"after {capture.packets} packet" in done.stderr
+    assert f"after {capture.packets} packet" in result.stderr
 
 
-def test_a_full_disk_leaves_no_table_that_cannot_be_read(tmp_path: Path) -> None:
-    done = run(
+def test_a_full_disk_leaves_only_readable_tables(tmp_path: Path) -> None:
+    result = run(
         "-", "--export", str(tmp_path), stdin=PLAIN, before=["prlimit", "--fsize=1000"]
     )  # fmt: skip
-    assert done.returncode == 1
-    assert "no more tables are written" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert result.returncode == 1
+    assert "stopped writing tables" in result.stderr
+    assert "Traceback" not in result.stderr
     assert not list(tmp_path.rglob("*.partial"))
     for file in tmp_path.rglob("*.parquet"):
         pq.read_table(file)
 
 
-def test_a_reader_who_has_gone_ends_it(tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_the_session(tmp_path: Path) -> None:
     kept = tmp_path / "kept.pcapng"
     with sniffing("-", "--write", str(kept)) as process:
         assert process.stdin
@@ -201,19 +201,19 @@ def test_a_reader_who_has_gone_ends_it(tmp_path: Path) -> None:
         except BrokenPipeError:
             pass
         assert process.wait(30) == 141
-    assert of_packets(kept) == []
+    assert packet_problems(kept) == []
 
 
-class Slow:
-    """A stream whose reader does not read until told to."""
+class SlowStream:
+    """A stream whose reader waits for an event."""
 
     def __init__(self) -> None:
         self.reads = threading.Event()
-        self.begun = threading.Event()
+        self.started = threading.Event()
         self.text = b""
 
     def write(self, text: bytes) -> None:
-        self.begun.set()
+        self.started.set()
         self.reads.wait(30)
         self.text += text
 
@@ -221,23 +221,23 @@ class Slow:
         pass
 
 
-def test_a_slow_reader_loses_lines_and_is_told_how_many() -> None:
-    stream, left_out = Slow(), []
-    outlet = Outlet(stream, left_out.append)  # type: ignore[arg-type]
-    outlet.put(b"0\n")
-    stream.begun.wait(30)
+def test_lines_for_a_slow_reader_are_dropped_and_counted() -> None:
+    stream, dropped = SlowStream(), []
+    writer = NonblockingWriter(stream, dropped.append)  # type: ignore[arg-type]
+    writer.put(b"0\n")
+    stream.started.wait(30)
     for number in range(1, QUEUE + 51):
-        outlet.put(b"%d\n" % number)
+        writer.put(b"%d\n" % number)
     stream.reads.set()
     while stream.text.count(b"\n") <= QUEUE:
         time.sleep(0.01)
-    outlet.put(b"last\n")
-    outlet.close()
-    assert left_out == [50]
+    writer.put(b"last\n")
+    writer.close()
+    assert dropped == [50]
     assert stream.text == b"".join(b"%d\n" % n for n in range(QUEUE + 1)) + b"last\n"
 
 
-def test_sigterm_ends_it_as_the_end_of_a_file_would() -> None:
+def test_sigterm_ends_a_session_like_the_end_of_a_file() -> None:
     with sniffing("-") as process:
         assert process.stdin
         process.stdin.write(PLAIN.read_bytes())
@@ -248,27 +248,27 @@ def test_sigterm_ends_it_as_the_end_of_a_file_would() -> None:
         assert process.wait(30) == 0
 
 
-def test_what_has_no_answer_is_given_out_while_it_runs() -> None:
+def test_unanswered_requests_are_shown_while_it_runs() -> None:
     expected = open_capture([PLAIN], ports=()).tables(["exchanges"])["exchanges"].to_pylist()
     cut = max(row["request_packet"] for row in expected if row["status"] == "answered")
     with sniffing("-", "--unanswered-after", "2s") as process:
         assert process.stdin
         process.stdin.write(first_packets(PLAIN.read_bytes(), cut))
         process.stdin.flush()
-        # The pipe stays open, and nothing more comes.
-        assert "no answer" in line_with(process.stdout, "no answer")
+        # The pipe stays open without further data.
+        assert "no response" in line_with(process.stdout, "no response")
 
 
 def first_packets(data: bytes, count: int) -> bytes:
-    """A pcap with so many packets of another."""
+    """The first `count` packets of a pcap."""
     at = 24
     for _ in range(count):
         at += 16 + int.from_bytes(data[at + 8 : at + 12], "little")
     return data[:at]
 
 
-@needs_right
-def test_with_sudo_it_becomes_the_caller() -> None:
+@needs_privilege
+def test_under_sudo_it_switches_to_the_caller() -> None:
     caller = ["env", "SUDO_UID=65534", "SUDO_GID=65534", "SUDO_USER=nobody"]
     with sniffing("-i", "lo", before=["unshare", "--net", *caller]) as process:
         line_with(process.stderr, "capturing")
@@ -283,28 +283,28 @@ def test_with_sudo_it_becomes_the_caller() -> None:
         assert process.wait(30) == 0
 
 
-def test_the_summary_names_commands_for_packets_that_are_kept(tmp_path: Path) -> None:
+def test_the_summary_recommends_commands_for_kept_packets(tmp_path: Path) -> None:
     kept = tmp_path / "kept packets.pcapng"
-    done = run("-", "--view", "none", "--write", str(kept), stdin=PLAIN)
-    assert f"more: kafka-dissector latency '{kept}'\n" in done.stdout
-    assert "--write FILE" not in done.stdout
+    result = run("-", "--view", "none", "--write", str(kept), stdin=PLAIN)
+    assert f"more: kafka-dissector latency '{kept}'\n" in result.stdout
+    assert "--write FILE" not in result.stdout
     rolled = tmp_path / "rolled.pcapng"
-    done = run("-", "--view", "none", "--write", str(rolled), "--rotate-size", "1M", stdin=PLAIN)
-    assert f"more: kafka-dissector latency '{tmp_path}/rolled-*.pcapng'\n" in done.stdout
-    done = run(str(PLAIN), "--view", "none")
-    assert f"more: kafka-dissector latency {PLAIN}\n" in done.stdout
+    result = run("-", "--view", "none", "--write", str(rolled), "--rotate-size", "1M", stdin=PLAIN)
+    assert f"more: kafka-dissector latency '{tmp_path}/rolled-*.pcapng'\n" in result.stdout
+    result = run(str(PLAIN), "--view", "none")
+    assert f"more: kafka-dissector latency {PLAIN}\n" in result.stdout
 
 
-def test_the_summary_names_no_command_for_packets_that_are_gone() -> None:
-    done = run("-", "--view", "none", stdin=PLAIN)
-    assert done.returncode == 0
-    assert "more:" not in done.stdout
-    assert "CAPTURE" not in done.stdout
-    assert done.stdout.endswith("To look further, keep the packets: --write FILE\n")
+def test_without_packets_the_summary_recommends_no_command() -> None:
+    result = run("-", "--view", "none", stdin=PLAIN)
+    assert result.returncode == 0
+    assert "more:" not in result.stdout
+    assert "CAPTURE" not in result.stdout
+    assert result.stdout.endswith("To look further, keep the packets: --write FILE\n")
 
 
 @pytest.mark.parametrize("source", [str(PLAIN), "-"])
-def test_a_file_has_no_rates_of_the_last_seconds(source: str) -> None:
-    done = run(source, "--view", "screen", stdin=PLAIN)
-    assert done.returncode == 2
-    assert "kafka-dissector summary" in " ".join(done.stderr.split())
+def test_the_full_screen_rejects_files(source: str) -> None:
+    result = run(source, "--view", "screen", stdin=PLAIN)
+    assert result.returncode == 2
+    assert "kafka-dissector summary" in " ".join(result.stderr.split())

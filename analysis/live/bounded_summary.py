@@ -1,8 +1,8 @@
-"""A summary that may go on for days: what grows with time in `Summary` is folded together here.
+"""A summary in bounded memory, for sessions of days.
 
-Latencies are counted by their logarithm instead of kept: quantiles are within 1 %. A connection is
-added to its client's sums when its row comes, which is after its exchanges. Names from the wire
-(client ids, topics, groups) are told apart up to `NAMES` of each; those beyond are ``other``.
+Latencies are counted in a logarithmic histogram; its quantiles are accurate to 1 %. A connection is
+added to its client's totals when its row arrives, which is after its exchanges. The first `NAMES`
+client ids, topics and groups are counted by name; further ones are counted as ``other``.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ NAMES: Final = 10_000
 OTHER: Final = "other"
 
 _PER_OCTAVE: Final = 35
-_SHIFT: Final = 12  # bits of a bin: 64 octaves fit
-_US: Final = 1000.0
+_SHIFT: Final = 12  # bits of a bin number, enough for 64 octaves
+_US_PER_MS: Final = 1000.0
 
 
 class BoundedSummary(Summary):
-    """As `Summary`, in memory that does not grow with time."""
+    """A `Summary` whose memory does not grow with time."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._histogram = Latencies()
+        self._histogram = LatencyHistogram()
         self._folded: dict[tuple[str | None, str | None], Client] = {}
-        self._names = {name: Names(NAMES) for name in ("client_id", "topic", "group_id")}
+        self._names = {name: LimitedNames(NAMES) for name in ("client_id", "topic", "group_id")}
 
     def read(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> None:
         super().read((name, self._bounded(batch)) for name, batch in batches)
 
     def clients(self) -> list[Client]:
         clients = {
-            key: replace(each, addresses={**each.addresses}) for key, each in self._folded.items()
+            key: replace(client, addresses={**client.addresses})
+            for key, client in self._folded.items()
         }
         add_clients(clients, self._clients.rows(), {})
         return sorted(clients.values(), key=lambda client: -client.requests)
@@ -57,25 +58,25 @@ class BoundedSummary(Summary):
     def _read_connections(self, rows: pa.Table) -> None:
         super()._read_connections(rows)
         if (seen := self._clients.total) is not None:
-            over = pc.is_in(seen["connection_id"], rows["connection_id"].combine_chunks())
-            add_clients(self._folded, seen.filter(over).to_pylist(), self._software())
-            self._clients.total = seen.filter(pc.invert(over))
+            closed = pc.is_in(seen["connection_id"], rows["connection_id"].combine_chunks())
+            add_clients(self._folded, seen.filter(closed).to_pylist(), self._software())
+            self._clients.total = seen.filter(pc.invert(closed))
         self._fold_unanswered(rows["connection_id"].combine_chunks())
         self._named.clear()
 
     def _fold_unanswered(self, connections: pa.Array) -> None:
-        """Keep only counts of what connections left unanswered that are forgotten."""
+        """Replace the unanswered requests of closed connections by counts."""
         if (seen := self._unanswered.total) is None:
             return
         never_answered, _ = self._split_unanswered()
-        over = pc.is_in(seen["connection_id"], connections)
-        gone = set(connections.to_pylist())
+        closed = pc.is_in(seen["connection_id"], connections)
+        ids = set(connections.to_pylist())
         names = [*self._gone_unanswered.keys, "count", "first", "last"]
-        self._gone_unanswered.add(seen.filter(over).select(names))
-        rows = [row for row in never_answered if row["connection_id"] in gone]
+        self._gone_unanswered.add(seen.filter(closed).select(names))
+        rows = [row for row in never_answered if row["connection_id"] in ids]
         self._gone_never_answered.add(pa.Table.from_pylist(rows, seen.schema).select(names))
-        self._unanswered.total = seen.filter(pc.invert(over))
-        for connection in gone:
+        self._unanswered.total = seen.filter(pc.invert(closed))
+        for connection in ids:
             self._ends.pop(connection, None)
 
     def _keep_latencies(self, kind: NDArray[np.uint32], latency: NDArray[np.float64]) -> None:
@@ -85,8 +86,8 @@ class BoundedSummary(Summary):
         return self._histogram.quantiles()
 
 
-class Latencies:
-    """Counts of latencies by kind and logarithm; the largest of each kind is exact."""
+class LatencyHistogram:
+    """Counts of latencies by kind and logarithmic bin; the maximum of each kind is exact."""
 
     def __init__(self) -> None:
         self._keys = np.zeros(0, np.int64)
@@ -94,8 +95,8 @@ class Latencies:
         self._largest: dict[int, float] = {}
 
     def add(self, kind: NDArray[np.uint32], ms: NDArray[np.float64]) -> None:
-        """`kind`: what each latency is of; shape (n,), as `ms`."""
-        bin_ = np.round(np.log2(np.maximum(ms * _US, 0) + 1) * _PER_OCTAVE).astype(np.int64)
+        """`kind`: the group of each latency; shape (n,), like `ms`."""
+        bin_ = np.round(np.log2(np.maximum(ms * _US_PER_MS, 0) + 1) * _PER_OCTAVE).astype(np.int64)
         keys = np.concatenate([self._keys, kind.astype(np.int64) << _SHIFT | bin_])
         weights = np.concatenate([self._counts, np.ones(len(ms), np.int64)])
         self._keys, place = np.unique(keys, return_inverse=True)
@@ -103,12 +104,12 @@ class Latencies:
         kinds, index = np.unique(kind, return_inverse=True)
         largest = np.full(len(kinds), -np.inf)
         np.maximum.at(largest, index, ms)
-        for each, value in zip(kinds.tolist(), largest.tolist(), strict=True):
-            self._largest[each] = max(self._largest.get(each, value), value)
+        for number, value in zip(kinds.tolist(), largest.tolist(), strict=True):
+            self._largest[number] = max(self._largest.get(number, value), value)
 
     def quantiles(self) -> dict[int, list[float]]:
-        """By kind: the median, the 99th percentile, and the largest; ms."""
-        found = {}
+        """By kind: the median, the 99th percentile, and the maximum, in ms."""
+        quantiles = {}
         kinds, first = np.unique(self._keys >> _SHIFT, return_index=True)
         for kind, keys, counts in zip(
             kinds.tolist(), np.split(self._keys, first[1:]), np.split(self._counts, first[1:]),
@@ -116,20 +117,20 @@ class Latencies:
         ):  # fmt: skip
             reached = np.cumsum(counts)
             at = np.searchsorted(reached, np.array([0.5, 0.99]) * reached[-1])
-            ms = (2.0 ** ((keys[at] & ((1 << _SHIFT) - 1)) / _PER_OCTAVE) - 1) / _US
-            found[kind] = [*np.minimum(ms, self._largest[kind]).tolist(), self._largest[kind]]
-        return found
+            ms = (2.0 ** ((keys[at] & ((1 << _SHIFT) - 1)) / _PER_OCTAVE) - 1) / _US_PER_MS
+            quantiles[kind] = [*np.minimum(ms, self._largest[kind]).tolist(), self._largest[kind]]
+        return quantiles
 
 
-class Names:
-    """The first `limit` names that come; whatever comes after them is `OTHER`."""
+class LimitedNames:
+    """Keeps the first `limit` names and replaces further ones by `OTHER`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._known: dict[str, None] = {}
 
     def bounded(self, column: pa.Array) -> pa.Array:
-        """The column, with `OTHER` for names that are too many."""
+        """The column, with `OTHER` in place of names beyond the limit."""
         new = [name for name in pc.unique(column).to_pylist() if name not in self._known]
         new = [name for name in new if name is not None]
         room = self._limit - len(self._known)
