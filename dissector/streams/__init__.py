@@ -2,6 +2,7 @@
 
 sequence     sequence numbers and positions
 table        connections and streams, as arrays that grow
+state        what is done with the bytes of a stream: states and transitions
 limits       how long and how far is waited, and how sure one must be
 tracking     which connection a packet belongs to
 segments     stretches of streams, as arrays

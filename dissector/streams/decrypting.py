@@ -25,12 +25,12 @@ from dissector.streams.judging import Judge
 from dissector.streams.limits import GRACE
 from dissector.streams.seeking import Seeker
 from dissector.streams.segments import BLOCK, Segments
+from dissector.streams.state import RESTARTED, States
 from dissector.streams.table import (
     FIRST_TIME,
     KAFKA,
+    NEW,
     OPEN,
-    SEEKING,
-    TLS,
     UNDECIDED,
     ConnectionTable,
     StreamTable,
@@ -55,10 +55,11 @@ class Decrypting:
         self._streams = StreamTable()
         judge = Judge(table, self._streams, ports, newest)
         judge.brokers = brokers
-        seeker = Seeker(table, self._streams, judge, evidence)
+        self._states = States(table, self._streams)
+        seeker = Seeker(table, self._streams, self._states, judge, evidence)
         self._seeker = seeker
         self._bodies = BodyCheck(table, body_end)
-        self._framer = Framer(table, self._streams, judge, seeker, self._bodies)
+        self._framer = Framer(table, self._streams, self._states, judge, seeker, self._bodies)
         self._budget = budget
         self._waiting = 0  # encrypted bytes
         self._sessions: dict[int, Session] = {}
@@ -176,7 +177,6 @@ class Decrypting:
         """Nothing more of this connection will be decrypted."""
         self._left.append(row)
         self._sessions.pop(row, None)
-        self._table.opaque[row] = True
 
     def _problems(self, row: int, session: Session, now: int) -> list[Problem]:
         found = [
@@ -209,9 +209,7 @@ class Decrypting:
         every = every[np.argsort(every.stream, kind="stable")]
         crowded = holding.oldest(self.size - self._budget)
         finished = np.isin(who, [*ends, *crowded[0].tolist()])
-        finished |= last | self._table.opaque[who >> 1]
-        pending = np.array(sorted(self._undecided.intersection(rows.tolist())), np.int64)
-        self._table.protocol[pending] = UNDECIDED
+        finished |= last | ~np.isin(who >> 1, list(self._sessions))
         complaints = Complaints(self._table, streams)
         complaints.look_at(who, every)
         complaints.problems += problems
@@ -220,7 +218,7 @@ class Decrypting:
             data, who, every, finished, np.zeros(len(who), np.bool_), complaints
         )
         self._framer.hold(data, who, left)
-        self._follow_decisions(pending)
+        self._follow_decisions(sorted(self._undecided.intersection(rows.tolist())))
         return frames
 
     def _joined(self, said: list[tuple[int, Plain]]) -> Bytes:
@@ -233,27 +231,27 @@ class Decrypting:
         """Let streams begin, or begin anew behind what is missing."""
         streams = self._streams
         for stream, plain in said:
-            is_new = not streams.flat("begun")[stream]
+            is_new = streams.flat("state")[stream] == NEW
             if is_new or not plain.follows:
                 for name in ("boundary", "sought"):
                     streams.flat(name)[stream] = plain.at
-                streams.flat("sync")[stream] = SEEKING
-                streams.flat("at_head")[stream] = is_new and plain.follows
                 streams.flat("frame_end")[stream] = -1
                 streams.flat("framed")[stream] = plain.at if plain.follows else FIRST_TIME
-                streams.flat("begun")[stream] = True
+                one = np.array([stream])
+                if is_new:
+                    self._states.begin(one, np.array([plain.follows]))
+                else:
+                    self._states.advance(one, RESTARTED)
             streams.flat("expected")[stream] = plain.at + len(plain.data)
             streams.flat("read_time")[stream] = plain.arrival[0]
 
-    def _follow_decisions(self, rows: Int64) -> None:
-        """What is still undecided is TLS, as far as anybody knows; what is not Kafka is left."""
-        protocol = self._table.protocol
-        for row in rows.tolist():
-            if protocol[row] == UNDECIDED:
-                protocol[row] = TLS
-                continue
-            self._undecided.discard(row)
-            if protocol[row] != KAFKA:
+    def _follow_decisions(self, rows: list[int]) -> None:
+        """Leave the connections that turned out to carry something else than Kafka."""
+        for row in rows:
+            protocol = self._streams.protocol[row]
+            if protocol != UNDECIDED:
+                self._undecided.discard(row)
+            if protocol not in (UNDECIDED, KAFKA):
                 self._leave(row)
 
 

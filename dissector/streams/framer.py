@@ -20,12 +20,13 @@ from dissector.streams.limits import SEEK_BYTES
 from dissector.streams.proxied import without_headers
 from dissector.streams.seeking import Seeker
 from dissector.streams.segments import BLOCK, NO_SEGMENTS, Segments
+from dissector.streams.state import States
 from dissector.streams.table import (
+    ENCRYPTED,
     FIRST_TIME,
-    FRAMED,
     IGNORED,
     LAST_TIME,
-    PASSED_ON,
+    NEW,
     Bools,
     ConnectionTable,
     StreamTable,
@@ -37,12 +38,13 @@ class Framer:
     """Frames the streams of a table. `holding` has what goes into the next block."""
 
     def __init__(
-        self, table: ConnectionTable, streams: StreamTable, judge: Judge, seeker: Seeker,
-        bodies: BodyCheck,
+        self, table: ConnectionTable, streams: StreamTable, states: States, judge: Judge,
+        seeker: Seeker, bodies: BodyCheck,
     ) -> None:  # fmt: skip
         self.holding = Holding()
         self._table = table
         self._streams = streams
+        self._states = states
         self._judge = judge
         self._seeker = seeker
         self._bodies = bodies
@@ -71,8 +73,8 @@ class Framer:
         walked = without_headers(data, who, walked, self._table, self._streams)
         chains = Chains(data, walked)
         walk = Walk(
-            chains, who, self._table, self._streams, self._judge, self._seeker, self._bodies,
-            complaints,
+            chains, who, self._table, self._streams, self._states, self._judge, self._seeker,
+            self._bodies, complaints,
         )  # fmt: skip
         frames = walk.run(finished[chains.stream], goes_on[chains.stream], waits[chains.stream ^ 1])
         return frames, walked + resting
@@ -80,10 +82,10 @@ class Framer:
     def hold(self, data: Bytes, who: Int64, segments: Segments) -> None:
         """Hold what is needed of this block and of those before it."""
         streams = self._streams
-        boundary, framed = streams.flat("boundary")[who], streams.flat("sync")[who] == FRAMED
-        ignored = streams.flat("sync")[who] == IGNORED
-        boundary = np.where(ignored, LAST_TIME, boundary)
-        boundary[~streams.flat("begun")[who]] = FIRST_TIME
+        boundary, state = streams.flat("boundary")[who], streams.flat("state")[who]
+        framed = streams.is_framed(who)
+        boundary = np.where(state == IGNORED, LAST_TIME, boundary)
+        boundary[state == NEW] = FIRST_TIME
         front = np.maximum(boundary[segments.stream], segments.at) - segments.at
         kept = np.flatnonzero(front < segments.span)
         segments, front = segments[kept], front[kept]
@@ -101,6 +103,6 @@ class Framer:
         frame_end = streams.flat("frame_end")[who]
         expected = streams.flat("expected")[who]
         whole = (frame_end < 0) | (frame_end <= expected) | (streams.flat("due")[who] <= expected)
-        goes_on: Bools = whole | finished | (streams.flat("sync")[who] != FRAMED)
-        goes_on &= ~np.isin(streams.flat("sync")[who], (IGNORED, PASSED_ON))
+        goes_on: Bools = np.where(streams.is_framed(who), whole | finished, True)
+        goes_on &= ~np.isin(streams.flat("state")[who], (IGNORED, ENCRYPTED))
         return goes_on

@@ -188,7 +188,7 @@ class Judge:
     def _steps(self, chains: Chains, at: Int64, stream: Int64, asks: Bools, before: Int64) -> Bools:
         """Responses of undecided connections whose correlation id is far from the one `before`, or
         the same: clients count, but for those that always send 0."""
-        doubted: Bools = (self._table.protocol[stream >> 1] == UNDECIDED) & ~asks
+        doubted: Bools = (self._streams.protocol[stream >> 1] == UNDECIDED) & ~asks
         doubted &= before != NEVER
         if doubted.any():
             step = np.abs(_number(chains, at + 4, "i4") - before)
@@ -220,7 +220,7 @@ class Judge:
         named = np.flatnonzero((verdict == YES) & ~nameless)
         odd[named] = self._odd(chains, at[named], there[named], client[named])
         # Elsewhere than in a Kafka connection, all of the request has to confirm it.
-        open_ends = odd & (there < size + 4) & (self._table.protocol[row] != KAFKA)
+        open_ends = odd & (there < size + 4) & (self._streams.protocol[row] != KAFKA)
         verdict[open_ends] = np.where(size[open_ends] < SEEK_BYTES, UNCLEAR, NO)
         return size, verdict, np.where(verdict == YES, REQUEST_BITS - ODD_BITS * odd, 0.0)
 

@@ -18,17 +18,15 @@ from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt
 from dissector.streams import sequence
 from dissector.streams.limits import GRACE, REORDER_PACKETS, WINDOW_AHEAD
 from dissector.streams.segments import Segments
+from dissector.streams.state import States
 from dissector.streams.table import (
     FIRST_TIME,
-    FRAMED,
-    KAFKA,
     LAST_TIME,
     NEVER,
-    SEEKING,
+    NEW,
     Bools,
     ConnectionTable,
     StreamTable,
-    unframed,
 )
 from dissector.streams.tracking import Assignment
 
@@ -36,9 +34,10 @@ from dissector.streams.tracking import Assignment
 class Placer:
     """Gives streams their origin and their beginning."""
 
-    def __init__(self, table: ConnectionTable, streams: StreamTable) -> None:
+    def __init__(self, table: ConnectionTable, streams: StreamTable, states: States) -> None:
         self._table = table
         self._streams = streams
+        self._states = states
         self._packets = 0
 
     def place(self, block: PacketBlock, assignment: Assignment) -> None:
@@ -135,7 +134,7 @@ class Placer:
     def begin(self, who: Int64, every: Segments, give_up: Bools, now: int) -> None:
         """Let streams begin whose first byte is known, or can be told by now."""
         streams = self._streams
-        new = ~streams.flat("begun")[who]
+        new = streams.flat("state")[who] == NEW
         if not new.any():
             return
         settled = give_up | (streams.flat("placed_time")[who] < now - GRACE)
@@ -152,12 +151,8 @@ class Placer:
         begin = np.where(known, exact, lowest[local])
         for name in ("expected", "boundary", "sought"):
             streams.flat(name)[stream] = begin
-        streams.flat("begun")[stream] = True
-        streams.flat("at_head")[stream] = known
         streams.flat("framed")[stream] = np.where(known, begin, FIRST_TIME)
-        protocol = self._table.protocol[stream >> 1]
-        sync = np.where(known & (protocol == KAFKA), FRAMED, SEEKING)
-        streams.flat("sync")[stream] = unframed(self._table, stream >> 1, sync)
+        self._states.begin(stream, known)
 
 
 def _behind(isn: Int64) -> UInt32:

@@ -11,21 +11,22 @@ import numpy as np
 
 from dissector.packets.block import Bytes, Int64
 from dissector.streams.segments import Segments
-from dissector.streams.table import SEEKING, ConnectionTable, StreamTable
+from dissector.streams.table import HEAD, ConnectionTable, StreamTable
 
 LINE, LONGEST_LINE = b"PROXY ", 107
 """How a line begins, and its bytes, CR and LF included, at most."""
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
-"""Of version 2; version and command, family, and a length of two bytes follow."""
-HEAD = 16
+"""How a binary header begins. A byte each for command and family follow, and a 2-byte length."""
+FIXED_PART = 16
+"""Bytes of a binary header before the addresses."""
 
 
 def header_length(data: bytes) -> int:
     """Bytes of the PROXY header that these bytes begin with; 0 where they begin with none."""
     if data.startswith(LINE):
         return data[:LONGEST_LINE].find(b"\r\n") + 2 if b"\r\n" in data[:LONGEST_LINE] else 0
-    if data.startswith(SIGNATURE) and len(data) >= HEAD and data[12] >> 4 == 2:
-        length = HEAD + int.from_bytes(data[14:HEAD], "big")
+    if data.startswith(SIGNATURE) and len(data) >= FIXED_PART and data[12] >> 4 == 2:
+        length = FIXED_PART + int.from_bytes(data[14:FIXED_PART], "big")
         return length if length <= len(data) else 0
     return 0
 
@@ -37,7 +38,7 @@ def without_headers(
 
     `who`: the stream of each local one. The streams' boundaries move behind the headers.
     """
-    at_head = streams.flat("at_head")[who] & (streams.flat("sync")[who] == SEEKING)
+    at_head = streams.flat("state")[who] == HEAD
     if not at_head.any():
         return segments
     stream = who[segments.stream]

@@ -31,8 +31,10 @@ from dissector.streams.limits import (
 )
 from dissector.streams.placing import Placer
 from dissector.streams.segments import BLOCK, NO_SEGMENTS, Segments, last_of_each, running_maximum
+from dissector.streams.state import States
 from dissector.streams.table import (
     IGNORED,
+    NEW,
     Bools,
     ConnectionTable,
     StreamTable,
@@ -80,10 +82,10 @@ class Ordered:
 class Reassembler:
     """Puts the segments of all streams in order, block by block."""
 
-    def __init__(self, table: ConnectionTable, streams: StreamTable) -> None:
+    def __init__(self, table: ConnectionTable, streams: StreamTable, states: States) -> None:
         self._table = table
         self._streams = streams
-        self._placer = Placer(table, streams)
+        self._placer = Placer(table, streams, states)
 
     def feed(
         self, block: PacketBlock, assignment: Assignment, held: Segments, now: int, give_up: Bools
@@ -123,7 +125,7 @@ class Reassembler:
         """
         streams, who, local = self._streams, assignment.streams, assignment.local
         has = block.length > 0
-        ignored = streams.flat("sync")[who] == IGNORED
+        ignored = streams.flat("state")[who] == IGNORED
         if ignored.any():
             has &= ~ignored[local]
         packet = np.flatnonzero(has)
@@ -164,7 +166,7 @@ class Reassembler:
         how far everything before it is settled."""
         streams = self._streams
         base = np.minimum(streams.flat("boundary")[who], streams.flat("expected")[who])
-        least = np.where(streams.flat("begun")[who], 0, -(1 << 40))
+        least = np.where(streams.flat("state")[who] == NEW, -(1 << 40), 0)
         return every.at - base[every.stream], least[every.stream]
 
     def _late(self, who: Int64, every: Segments) -> Bools:
@@ -294,7 +296,7 @@ class Reassembler:
         on before it: it is taken away.
         """
         streams, who = self._streams, assignment.streams
-        not_begun = ~streams.flat("begun")[who][kept.stream]
+        not_begun = (streams.flat("state")[who] == NEW)[kept.stream]
         hole = np.flatnonzero((gap > 0) & ~not_begun)
         if not len(hole):
             return kept, gap, not_begun, NO_GAPS

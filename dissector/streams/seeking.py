@@ -20,7 +20,9 @@ from dissector.streams.bytespace import ranges
 from dissector.streams.framing import Chains
 from dissector.streams.judging import NO, UNCLEAR, YES, Judge
 from dissector.streams.limits import SEEK_BYTES
+from dissector.streams.state import HEAD_LOST, States
 from dissector.streams.table import (
+    HEAD,
     KAFKA,
     OTHER,
     TLS,
@@ -51,10 +53,12 @@ class Seeker:
     """Decides what connections carry, by the evidence of `judge`."""
 
     def __init__(
-        self, table: ConnectionTable, streams: StreamTable, judge: Judge, evidence: Evidence
-    ) -> None:
+        self, table: ConnectionTable, streams: StreamTable, states: States, judge: Judge,
+        evidence: Evidence,
+    ) -> None:  # fmt: skip
         self._table = table
         self._streams = streams
+        self._states = states
         self._judge = judge
         self._weigher = Weigher(table, streams, judge, evidence)
         self._failed: dict[int, set[int]] = {}
@@ -82,8 +86,8 @@ class Seeker:
         """
         table, row = self._table, stream >> 1
         index = np.flatnonzero(
-            (table.protocol[row] == UNDECIDED)
-            & self._streams.flat("at_head")[stream]
+            (self._streams.protocol[row] == UNDECIDED)
+            & (self._streams.flat("state")[stream] == HEAD)
             & (table.client[row] == stream & 1)
         )
         if not len(index):
@@ -111,8 +115,10 @@ class Seeker:
         # was not seen.
         damaged = np.flatnonzero(((protocol == OTHER) & at_broker) | lost)
         protocol[damaged] = UNDECIDED
-        self._streams.at_head[row[damaged]] = False
-        table.protocol[row] = protocol
+        self._states.advance(stream[damaged], HEAD_LOST)
+        self._states.advance(stream[damaged] ^ 1, HEAD_LOST)
+        decided = protocol != UNDECIDED
+        self._states.decide(row[decided], protocol[decided])
 
     def _weigh_heads(
         self, chains: Chains, index: Int64, stream: Int64, verdict: Int64, doubted: Int64,
@@ -156,7 +162,7 @@ class Seeker:
         )
         later = (found < 0) & self._is_answered_later(stream)
         # Requests that cannot be read yet may show that what is here are responses.
-        waits = other_waits & (self._table.protocol[stream >> 1] == UNDECIDED)
+        waits = other_waits & (self._streams.protocol[stream >> 1] == UNDECIDED)
         pending[waits] = chains.address[chains.first[index[waits]]]
         self.move_on(chains, index, stream, np.flatnonzero((found < 0) & ~later), pending)
         return found
@@ -165,7 +171,7 @@ class Seeker:
         """Which streams are those of brokers whose connections were decided meanwhile. Correlation
         ids of their requests recognise the responses."""
         row = stream >> 1
-        decided: Bools = self._table.protocol[row] == KAFKA
+        decided: Bools = self._streams.protocol[row] == KAFKA
         decided &= self._table.client[row] == 1 - (stream & 1)
         return decided
 
@@ -185,7 +191,7 @@ class Seeker:
         owner = np.repeat(np.arange(len(index)), count)
         verdict = self._judge.verdicts(chains, at, index[owner], stream[owner], asks[owner])
         good, unclear = verdict == YES, verdict == UNCLEAR
-        undecided = table.protocol[row] == UNDECIDED
+        undecided = self._streams.protocol[row] == UNDECIDED
         if undecided.any():
             alone = table.packets[row, 1 - (stream & 1)] == 0
             may = (~undecided | asks | (alone & self._judge.is_broker(row).any(1)))[owner]
@@ -222,7 +228,7 @@ class Seeker:
                 if bits[each] < 0:
                     failed.add(position)
             if len(failed) == READINGS and self._is_hopeless(one):
-                self._table.protocol[one >> 1] = OTHER
+                self._states.decide(np.array([one >> 1]), OTHER)
         return bits
 
     def _is_hopeless(self, stream: int) -> bool:
@@ -247,13 +253,13 @@ class Seeker:
         doubled = np.setdiff1d(some, some[first])
         found[doubled] = -1
         some = some[first]
-        table.protocol[row[some]] = KAFKA
+        self._states.decide(row[some], KAFKA)
         unknown = some[table.client[row[some]] < 0]
         table.client[row[unknown]] = stream[unknown] & 1
         self._judge.brokers.update(self._servers(row[some]))
         head = chains.space.number(at, "i4").astype(np.int64)
         tls = row[owner[looks_like_tls(head) & undecided[owner]]]
-        table.protocol[tls[table.protocol[tls] == UNDECIDED]] = TLS
+        self._states.decide(tls[self._streams.protocol[tls] == UNDECIDED], TLS)
 
     def move_on(
         self, chains: Chains, index: Int64, stream: Int64, some: Int64, pending: Int64

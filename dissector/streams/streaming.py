@@ -33,12 +33,14 @@ from dissector.streams.reassembly import Ordered, Reassembler
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.seeking import Seeker
 from dissector.streams.segments import BLOCK, Segments
+from dissector.streams.state import CLOSED, States
 from dissector.streams.table import (
-    IGNORED,
+    ENCRYPTED,
+    HEAD,
     KAFKA,
+    NEW,
     OPEN,
-    PASSED_ON,
-    SEEKING,
+    SEARCHING,
     UNDECIDED,
     Bools,
     ConnectionTable,
@@ -86,12 +88,13 @@ class Streams:
         self._parking = Parking(self.connections)
         self._tracker = Tracker(self.connections, self._streams, self._parking.restore)
         self._recent = np.zeros(0, np.int64)  # rows of the last block
-        self._reassembler = Reassembler(self.connections, self._streams)
+        self._states = States(self.connections, self._streams)
+        self._reassembler = Reassembler(self.connections, self._streams, self._states)
         self._judge = Judge(self.connections, self._streams, ports, newest)
-        self._seeker = Seeker(self.connections, self._streams, self._judge, evidence)
+        self._seeker = Seeker(self.connections, self._streams, self._states, self._judge, evidence)
         self._bodies = BodyCheck(self.connections, body_end)
         self._framer = Framer(
-            self.connections, self._streams, self._judge, self._seeker, self._bodies
+            self.connections, self._streams, self._states, self._judge, self._seeker, self._bodies
         )
         self._decrypting = Decrypting(
             self.connections, ports, newest, evidence, body_end, self._judge.brokers,
@@ -201,7 +204,7 @@ class Streams:
         finished = give_up | self._ended(who, waits)
         frames, left = self._framer.walk(block.data, who, ready, finished, waits, complaints)
         self._named.note(block.data, who, ready)
-        is_passed_on = streams.flat("sync")[who] == PASSED_ON
+        is_passed_on = streams.flat("state")[who] == ENCRYPTED
         passed_on, encrypted = who[is_passed_on], is_passed_on[left.stream]
         self._decrypt(block, who, left[encrypted], last)
         # Nothing of it is held, so that what is sent again is compared with the position alone.
@@ -214,7 +217,7 @@ class Streams:
     def _waits(self, who: Int64, waiting: Segments) -> Bools:
         """Whether these streams have bytes that cannot be read yet: behind a hole, or because
         earlier ones may still come."""
-        waits: Bools = ~self._streams.flat("begun")[who]
+        waits: Bools = self._streams.flat("state")[who] == NEW
         waits &= self.connections.bytes.reshape(-1)[who] > 0
         waits[waiting.stream] = True
         return waits
@@ -226,10 +229,10 @@ class Streams:
         if ended.any():
             # The client's first request may come after the broker's FIN.
             recent = self.connections.last_time[row] > self._now - GRACE
-            ended &= ~(recent & streams.flat("at_head")[who])
+            ended &= ~(recent & (streams.flat("state")[who] == HEAD))
             # Requests that cannot be read yet may decide what the broker's stream carries.
             of_other_end = np.arange(len(who)) ^ 1
-            ended &= ~(waits[of_other_end] & (self.connections.protocol[row] == UNDECIDED))
+            ended &= ~(waits[of_other_end] & (streams.protocol[row] == UNDECIDED))
         return ended
 
     def _decrypt(self, block: PacketBlock, who: Int64, segments: Segments, last: bool) -> None:
@@ -238,7 +241,8 @@ class Streams:
         segments = replace(segments, stream=who[segments.stream])
         decrypting = self._decrypting
         self.decrypted = list(decrypting.feed(block.data, segments, self._now, last=last))
-        self._streams.sync[decrypting.take_left()] = IGNORED
+        left = np.array(decrypting.take_left(), np.int64)
+        self._states.advance(np.concatenate([2 * left, 2 * left + 1]), CLOSED)
 
     def _beyond_budget(self, complaints: Complaints) -> Int64:
         """The streams that have to let go of what is held of them: those that wait longest."""
@@ -266,10 +270,10 @@ class Streams:
     def _complain_of_skipped(self, complaints: Complaints, who: Int64) -> None:
         """Report what Kafka connections carried before they were decided, where no frame was found
         and no byte is held any more."""
-        streams, table = self._streams, self.connections
-        skipped = (streams.flat("sync") == SEEKING) & streams.flat("begun")
+        streams = self._streams
+        skipped = streams.flat("state") == SEARCHING
         skipped &= streams.flat("boundary") > streams.flat("sought")
-        skipped &= np.repeat(table.protocol == KAFKA, 2)[: len(skipped)]
+        skipped &= np.repeat(streams.protocol == KAFKA, 2)
         for stream in np.setdiff1d(np.flatnonzero(skipped), who).tolist():
             since, until = (int(streams.flat(name)[stream]) for name in ("sought", "boundary"))
             complaints.add_skipped(stream, since, until - since)

@@ -25,9 +25,17 @@ UNDECIDED, KAFKA, TLS, OTHER = range(4)
 OPEN, FIN_SEEN, RST_SEEN = range(3)
 """How far a connection has come to its end."""
 
-SEEKING, FRAMED, IGNORED, PASSED_ON = range(4)
-"""Whether a frame boundary of a stream is sought, is known, or does not matter; or its bytes are
-passed on, to be decrypted."""
+NEW, HEAD, SEARCHING, FRAMED, RESUMED, ENCRYPTED, IGNORED = range(7)
+"""States of a stream, which `state` changes.
+
+NEW        the first byte is not known yet
+HEAD       what is at `boundary` is the first byte, and what the connection carries is not decided
+SEARCHING  no message is known to begin anywhere
+FRAMED     a message begins at `boundary`
+RESUMED    the same, by a search; no message has ended with a segment since
+ENCRYPTED  the bytes are decrypted
+IGNORED    the bytes are not read
+"""
 
 NEVER = -1
 """A time that is not known."""
@@ -105,8 +113,6 @@ class ConnectionTable(_Rows):
     client: Int8 = _column(np.int8, 0, -1)
     """Which end is the client: 0, 1, or -1 for not known."""
     protocol: Int8 = _column(np.int8, 0)
-    opaque: Bools = _column(np.bool_, 0)
-    """It is encrypted, and nothing more of it will be decrypted."""
     opened: Bools = _column(np.bool_, 0)
     """A SYN was seen."""
     closed: Int8 = _column(np.int8, 0)
@@ -181,8 +187,20 @@ class TripTable(_ByEnd):
 
 @dataclass(slots=True)
 class StreamTable(_ByEnd):
-    """What the other stages remember of each stream."""
+    """What the other stages remember of each stream.
 
+    `state` and `protocol` are changed by `States` alone.
+    """
+
+    def is_framed(self, streams: Int64) -> Bools:
+        """Which of these streams have a known boundary."""
+        state = self.flat("state")[streams]
+        framed: Bools = (state == FRAMED) | (state == RESUMED)
+        return framed
+
+    state: Int8 = _column(np.int8, 2)
+    protocol: Int8 = _column(np.int8, 0)
+    """What the connection carries, as far as these streams show."""
     # From the first packet.
     anchored: Bools = _column(np.bool_, 2)
     anchor: UInt32 = _column(np.uint32, 2)
@@ -195,8 +213,6 @@ class StreamTable(_ByEnd):
     placed_packet: Int64 = _column(np.int64, 2)
     """Number, among all, and time of the packet that told the origin."""
     placed_time: Int64 = _column(np.int64, 2)
-    begun: Bools = _column(np.bool_, 2)
-    """`expected` is set."""
     expected: Int64 = _column(np.int64, 2)
     """Position of the next byte: everything before it has come, or was given up."""
     highest: Int64 = _column(np.int64, 2, FIRST_TIME)
@@ -210,11 +226,9 @@ class StreamTable(_ByEnd):
     over: Int64 = _column(np.int64, 2, LAST_TIME)
     """ns; from then on nothing more is waited for."""
     # Framing.
-    sync: Int8 = _column(np.int8, 2)
-    at_head: Bools = _column(np.bool_, 2)
-    """SEEKING, but what is at `boundary` is the beginning of the stream."""
     boundary: Int64 = _column(np.int64, 2)
-    """FRAMED: position of the next frame. SEEKING: before it, nothing is looked at any more."""
+    """FRAMED, RESUMED: position of the next frame. SEARCHING: bytes before it are not read any
+    more."""
     frame_end: Int64 = _column(np.int64, 2, NEVER)
     """Position behind the frame at `boundary`; -1 while its size is not known."""
     framed: Int64 = _column(np.int64, 2, FIRST_TIME)
@@ -224,11 +238,9 @@ class StreamTable(_ByEnd):
     breaks: Int64 = _column(np.int64, 2)
     """How many of them do not follow the one before, or the SYN."""
     due: Int64 = _column(np.int64, 2)
-    """FRAMED: position of which on the body of an incomplete message is read again."""
-    is_tentative: Bools = _column(np.bool_, 2)
-    """FRAMED: the chain was taken up by a search, and no message ended with a segment since."""
+    """FRAMED, RESUMED: position from which on the body of an incomplete message is read again."""
     sought: Int64 = _column(np.int64, 2)
-    """SEEKING: position from which on no boundary is known."""
+    """SEARCHING: position from which on no boundary is known."""
     has_correlation: Bools = _column(np.bool_, 2)
     correlation: Int64 = _column(np.int64, 2)
     """Correlation id: the highest of the requests in this stream; that of the latest response."""
@@ -236,11 +248,3 @@ class StreamTable(_ByEnd):
     """The same one block earlier."""
     descent: Int64 = _column(np.int64, 2)
     """How far below the one that should come next those of requests are at most."""
-
-
-def unframed(table: ConnectionTable, row: Int64, sync: Int8) -> Int8:
-    """`sync` of streams of these connections, but for those in which no frames are looked for."""
-    protocol = table.protocol[row]
-    passed_on = (protocol == TLS) & ~table.opaque[row]
-    ignored = (protocol == OTHER) | (protocol == TLS)
-    return np.where(passed_on, PASSED_ON, np.where(ignored, IGNORED, sync)).astype(np.int8)

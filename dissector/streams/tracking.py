@@ -36,6 +36,7 @@ from dissector.streams.table import (
     IGNORED,
     LAST_TIME,
     NEVER,
+    NEW,
     OPEN,
     RST_SEEN,
     Bools,
@@ -278,7 +279,7 @@ class Tracker:
             streams.flat("expected")[stream], streams.flat("origin")[stream]
         )
         ahead = sequence.ahead(block.seq[packet], expected)
-        followed = streams.flat("begun")[stream] & (streams.flat("sync")[stream] != IGNORED)
+        followed = ~np.isin(streams.flat("state")[stream], (NEW, IGNORED))
         outside: Int64 = packet[followed & ((ahead > WINDOW_AHEAD) | (ahead < -WINDOW_BEHIND))]
         return outside
 
@@ -369,7 +370,7 @@ class Tracker:
         early &= (owner[after] == code) & (after > found) & plain
         early &= begin[after] - index <= REORDER_PACKETS
         stream = 2 * row[found] + end
-        begun = self._streams.flat("begun")[stream]
+        begun = self._streams.flat("state")[stream] != NEW
         expected = sequence.numbers(
             self._streams.flat("expected")[stream], self._streams.flat("origin")[stream]
         )

@@ -29,16 +29,17 @@ from dissector.streams.resync import Node, Search, weighed_segments
 from dissector.streams.seeking import Seeker
 from dissector.streams.segments import last_of_each, running_maximum
 from dissector.streams.sequence import numbers
+from dissector.streams.state import ALIGNED, BROKEN, FOUND, HEAD_LOST, States
 from dissector.streams.table import (
-    FRAMED,
+    HEAD,
     KAFKA,
     NEVER,
-    SEEKING,
+    RESUMED,
+    SEARCHING,
     UNDECIDED,
     Bools,
     ConnectionTable,
     StreamTable,
-    unframed,
 )
 
 DOUBTS = 64
@@ -57,13 +58,14 @@ class Walk:
 
     def __init__(
         self, chains: Chains, who: Int64, table: ConnectionTable, streams: StreamTable,
-        judge: Judge, seeker: Seeker, bodies: BodyCheck, complaints: Complaints,
+        states: States, judge: Judge, seeker: Seeker, bodies: BodyCheck, complaints: Complaints,
     ) -> None:  # fmt: skip
         self._chains = chains
         self._who = who
         self._stream = stream = who[chains.stream]
         self._table = table
         self._streams = streams
+        self._states = states
         self._judge = judge
         self._seeker = seeker
         self._bodies = bodies
@@ -82,7 +84,6 @@ class Walk:
         self._finished, self._other_waits = finished, other_waits
         self._leave_lost_heads()
         self._seeker.decide(self._chains, self._stream, finished)
-        self._follow_decisions(self._stream)
         index = np.flatnonzero(goes_on)
         of_clients = self._of_clients(index)
         self._all(index[of_clients], of_clients=True)
@@ -113,11 +114,11 @@ class Walk:
         """Search where no boundary is known, walk from there; the streams to be walked again."""
         streams, chains = self._streams, self._chains
         stream = self._stream[index]
-        lost = (streams.flat("sync")[stream] == SEEKING) & ~streams.flat("at_head")[stream]
+        lost = streams.flat("state")[stream] == SEARCHING
         if lost.any():
             self._note()
             self._seek(index[lost])
-        index = index[streams.flat("sync")[stream] == FRAMED]
+        index = index[streams.is_framed(stream)]
         stream = self._stream[index]
         begin = chains.address_of(index, streams.flat("boundary")[stream])
         found, at, ended, behind = chains.walk(index, begin)
@@ -138,9 +139,9 @@ class Walk:
             behind < 0, NEVER, chains.position_of(index, behind)
         )
         streams.flat("due")[stream] = streams.flat("boundary")[stream] + FIRST_CHECK
-        tentative = streams.flat("is_tentative")
-        tentative[stream] &= (at == begin) | (chains.address[chains.piece_of(at)] != at)
-        tentative[stream[np.array(again, np.int64)]] = True
+        is_border = chains.address[chains.piece_of(at)] == at
+        self._states.advance(stream[(at != begin) & is_border], ALIGNED)
+        self._states.advance(stream[np.array(again, np.int64)], FOUND)
         broken = np.flatnonzero((ended == LOST) | (ended == BAD))
         for each in broken[ended[broken] == BAD].tolist():
             self._complaints.add(
@@ -170,7 +171,7 @@ class Walk:
         # Where the walk began, and where a segment begins, a message begins; behind a search, a
         # segment is not enough.
         is_border = chains.address[chains.piece_of(at[cut])] == at[cut]
-        is_border &= ~self._streams.flat("is_tentative")[stream[cut]]
+        is_border &= self._streams.flat("state")[stream[cut]] != RESUMED
         begins = (at[cut] == begin[cut]) | is_border
         for each in np.flatnonzero(sure & ~begins).tolist():
             place = int(stream[cut[each]]), int(at[cut[each]]), int(chains.end[index[cut[each]]])
@@ -278,21 +279,19 @@ class Walk:
     def _lose(self, stream: Int64) -> None:
         """From their boundary on, no boundary of these streams is known any more."""
         streams = self._streams
-        streams.flat("sync")[stream] = SEEKING
-        streams.flat("at_head")[stream] = False
+        self._states.advance(stream, BROKEN)
         streams.flat("sought")[stream] = streams.flat("boundary")[stream]
 
     def _seek(self, index: Int64) -> None:
         """Take up these chains again, where that is possible."""
         streams, chains, stream = self._streams, self._chains, self._stream[index]
-        undecided = self._table.protocol[stream >> 1] == UNDECIDED
+        undecided = streams.protocol[stream >> 1] == UNDECIDED
         place = np.full(len(index), -1)
         if undecided.any():
             waits = self._other_waits[index[undecided]]
             place[undecided] = self._seeker.seek(chains, index[undecided], stream[undecided], waits)
-            self._follow_decisions(stream)
         # What decided a connection need not be its first message.
-        searched = (self._table.protocol[stream >> 1] == KAFKA) & (~undecided | self._asks(stream))
+        searched = (streams.protocol[stream >> 1] == KAFKA) & (~undecided | self._asks(stream))
         begin = chains.address_of(index, streams.flat("boundary")[stream])
         self._prepare(np.setdiff1d(index[searched], list(self._searches)))
         for each in np.flatnonzero(searched).tolist():
@@ -302,9 +301,8 @@ class Walk:
         self._seeker.move_on(chains, index, stream, missed, begin)
         index, stream, place = index[place >= 0], stream[place >= 0], place[place >= 0]
         position = chains.position_of(index, place)
-        streams.flat("sync")[stream] = FRAMED
+        self._states.advance(stream, FOUND)
         streams.flat("boundary")[stream] = position
-        streams.flat("is_tentative")[stream] = True
         self._skipped(stream, position)
 
     def _skipped(self, stream: Int64, until: Int64) -> None:
@@ -319,7 +317,7 @@ class Walk:
         """Where a stream's first bytes are lost, it begins at any other place."""
         chains, streams, stream = self._chains, self._streams, self._stream
         gone = chains.pieces.at[chains.first[:-1]] != streams.flat("boundary")[stream]
-        streams.flat("at_head")[stream[gone]] = False
+        self._states.advance(stream[gone], HEAD_LOST)
 
     def _leave_old_heads(self, finished: Bools, other_waits: Bools) -> None:
         """What a broker sent first waits for what its client did, but not for ever."""
@@ -327,21 +325,11 @@ class Walk:
         size = chains.end - chains.address[chains.first[:-1]]
         asks = self._table.client[stream >> 1] == stream & 1
         # Where it is there, but for its beginning, that hole is filled or given up by and by.
-        begins = self._streams.flat("at_head")[stream ^ 1]
+        begins = self._streams.flat("state")[stream ^ 1] == HEAD
         begins &= self._table.bytes.reshape(-1)[stream ^ 1] > 0
         begins |= other_waits
         gone = ((size > np.where(begins, WAITING_BYTES, SEEK_BYTES)) | finished) & ~asks
-        self._streams.flat("at_head")[stream[gone]] = False
-
-    def _follow_decisions(self, stream: Int64) -> None:
-        """What is known of connections is known of both their streams."""
-        streams = self._streams
-        both = np.concatenate([stream, stream ^ 1])
-        protocol, sync = self._table.protocol[both >> 1], streams.flat("sync")
-        sync[both] = unframed(self._table, both >> 1, sync[both])
-        head = both[(protocol == KAFKA) & streams.flat("at_head")[both]]
-        sync[head] = FRAMED
-        streams.flat("at_head")[head] = False
+        self._states.advance(stream[gone], HEAD_LOST)
 
     # Evidence
 
@@ -395,7 +383,7 @@ class Walk:
         grown and seems to contain another one."""
         streams, stream, chains = self._streams, self._stream, self._chains
         boundary, expected = streams.flat("boundary")[stream], streams.flat("expected")[stream]
-        due = (streams.flat("sync")[stream] == FRAMED) & (boundary < expected)
+        due = streams.is_framed(stream) & (boundary < expected)
         due &= streams.flat("frame_end")[stream] >= 0
         due &= self._finished | (expected >= streams.flat("due")[stream])
         # Of the other ones, which do not go on, the bytes are not at hand.
@@ -433,22 +421,20 @@ class Walk:
         position = self._chains.position_of(one, np.array([inside]))
         streams.flat("boundary")[[stream]] = position
         streams.flat("frame_end")[stream] = NEVER
-        streams.flat("is_tentative")[stream] = True
+        self._states.advance(self._stream[one], FOUND)
         return True
 
     def _cut(self, index: Int64) -> None:
         """Give out frames that will not become whole any more."""
         streams, chains, stream = self._streams, self._chains, self._stream[index]
         boundary, expected = streams.flat("boundary"), streams.flat("expected")
-        sync = streams.flat("sync")[stream]
-        lost = (sync == SEEKING) & (self._table.protocol[stream >> 1] == KAFKA)
-        self._skipped(stream[lost], expected[stream[lost]])
-        boundary[stream[sync == SEEKING]] = expected[stream[sync == SEEKING]]
-        since = streams.flat("sought")[stream]
-        self._lose(stream[sync == SEEKING])
-        undecided = self._table.protocol[stream >> 1] == UNDECIDED
-        streams.flat("sought")[stream[undecided]] = since[undecided]  # to report if it is Kafka
-        some = np.flatnonzero((sync == FRAMED) & (boundary[stream] < expected[stream]))
+        self._states.advance(stream, HEAD_LOST)
+        is_searching = streams.flat("state")[stream] == SEARCHING
+        decided = stream[is_searching & (streams.protocol[stream >> 1] != UNDECIDED)]
+        self._skipped(decided, expected[decided])
+        boundary[stream[is_searching]] = expected[stream[is_searching]]
+        streams.flat("sought")[decided] = expected[decided]  # of undecided ones if they are Kafka
+        some = np.flatnonzero(streams.is_framed(stream) & (boundary[stream] < expected[stream]))
         index, stream = index[some], stream[some]
         at = chains.address_of(index, boundary[stream])
         known = streams.flat("frame_end")[stream] >= 0

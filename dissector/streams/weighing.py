@@ -21,7 +21,7 @@ import numpy as np
 from dissector.streams.framing import Chains
 from dissector.streams.judging import BORDER_BITS, REQUEST_BITS, SMALLEST_RESPONSE, Judge
 from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES
-from dissector.streams.table import ConnectionTable, StreamTable
+from dissector.streams.table import HEAD, ConnectionTable, StreamTable
 
 Evidence: TypeAlias = Callable[[bytes, int], int]
 """Bits for a request: takes its first bytes, those of the size not counted, and the size.
@@ -75,7 +75,7 @@ class Weigher:
         body_bits = self._evidence(chains.space.bytes(body, there), size)
         if body_bits <= IMPOSSIBLE:
             return IMPOSSIBLE
-        is_head = bool(self._streams.flat("at_head")[stream])
+        is_head = bool(self._streams.flat("state")[stream] == HEAD)
         bits = REQUEST_BITS + BORDER_BITS + body_bits + HEAD_BITS * is_head
         bits += self._response_bits(chains, index, correlation, is_head)
         if is_head and body + size > end:
