@@ -125,8 +125,6 @@ def assigned(tree: ast.AST) -> set[str]:
             inner = target.value if isinstance(target, ast.Subscript) else target
             if isinstance(inner, ast.Call) and inner.args:
                 names.add(getattr(inner.args[0], "value", ""))
-            if isinstance(inner, ast.Name) and isinstance(target, ast.Subscript):
-                names.add(inner.id)
             if isinstance(inner, ast.Attribute) and isinstance(target, ast.Subscript):
                 names.add(inner.attr)
     return names
