@@ -29,7 +29,7 @@ from dissector.records.arrow import SCHEMA, records_table
 from dissector.records.batches import read_batches
 from dissector.records.headers import CODECS
 from dissector.records.records import read_records
-from dissector.streams.bytespace import FlatSpace
+from dissector.streams.byteview import ContiguousBytes
 
 RECORDS = 500
 BATCHES = 200
@@ -45,7 +45,7 @@ class Load:
     """Some batches, each in a field of its own."""
 
     batches: list[bytes]
-    space: FlatSpace
+    space: ContiguousBytes
     start: Int64
     length: Int64
 
@@ -53,7 +53,7 @@ class Load:
     def of(cls, batches: list[bytes]) -> Load:
         """Those batches, in one row."""
         length = np.array([len(batch) for batch in batches], np.int64)
-        space = FlatSpace.of(b"".join(batches))
+        space = ContiguousBytes.of(b"".join(batches))
         return cls(batches, space, np.cumsum(length) - length, length)
 
 

@@ -30,13 +30,13 @@ STAGES = {
     "packets: record headers": ("dissector.packets.pcap:Pcap.scan",),
     "packets: link, IP, TCP": ("dissector.packets.files:segments",),
     "packets: the rest": ("dissector.packets.files:FileSource.read",),
-    "streams: connections": ("dissector.streams.tracking:Tracker.assign",),
+    "streams: connections": ("dissector.streams.flows:FlowTracker.assign",),
     "streams: reassembly": ("dissector.streams.reassembly:Reassembler.feed",),
     "streams: Kafka or not": (
-        "dissector.streams.seeking:Seeker.decide",
-        "dissector.streams.seeking:Seeker.seek",
+        "dissector.streams.detection:ProtocolDetector.decide",
+        "dissector.streams.detection:ProtocolDetector.seek",
     ),
-    "streams: frames": ("dissector.streams.framing:Chains.walk",),
+    "streams: frames": ("dissector.streams.frame_chain:FrameChains.walk",),
     "streams: the rest": (
         "dissector.streams.streaming:Streams.feed",
         "dissector.streams.streaming:Streams.finish",

@@ -32,7 +32,7 @@ from dissector.protocol.evidence import evidence
 from dissector.protocol.notation import Direction
 from dissector.records.batches import read_batches
 from dissector.streams import Streams
-from dissector.streams.bytespace import ByteSpace, FlatSpace, PiecedSpace, ranges
+from dissector.streams.byteview import ByteView, ContiguousBytes, ScatteredBytes, ranges
 
 NEED_RECORDS: Final = frozenset({"batches", "decompressed_batches", "records", "problems"})
 """Tables that tell more of batches than their headers do."""
@@ -105,7 +105,7 @@ class Cutter:
         return Claims(pair, _hashed(kind, heads.correlation_id, heads.bytes, number))
 
 
-def _bodies(side: Side) -> Iterator[tuple[Int64, ByteSpace, Int64, Int64]]:
+def _bodies(side: Side) -> Iterator[tuple[Int64, ByteView, Int64, Int64]]:
     """The records of each batch: message, space, and address of the first byte and behind the last.
 
     Of messages that are whole and understood.
@@ -122,12 +122,12 @@ def _bodies(side: Side) -> Iterator[tuple[Int64, ByteSpace, Int64, Int64]]:
 
 
 def _positions(
-    space: ByteSpace, begin: Int64, end: Int64, block: PacketBlock
+    space: ByteView, begin: Int64, end: Int64, block: PacketBlock
 ) -> tuple[Int64, Int64]:
     """Where these stretches of a space lie in a block's data, piece by piece."""
-    if isinstance(space, FlatSpace) and space.data is block.data:
+    if isinstance(space, ContiguousBytes) and space.data is block.data:
         return begin, end
-    if not isinstance(space, PiecedSpace) or space.data is not block.data:
+    if not isinstance(space, ScatteredBytes) or space.data is not block.data:
         return begin[:0], end[:0]  # copies of what came earlier
     first = np.maximum(np.searchsorted(space.address, begin, "right") - 1, 0)
     count = np.searchsorted(space.address, end, "left") - first

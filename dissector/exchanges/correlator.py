@@ -36,7 +36,7 @@ from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.protocol import catalog
 from dissector.protocol.notation import Direction
-from dissector.streams.bytespace import ByteSpace
+from dissector.streams.byteview import ByteView
 from dissector.streams.frames import FrameBlock
 
 REQUEST_WAIT = 900 * 10**9
@@ -293,7 +293,7 @@ class Conversation:
         )  # fmt: skip
         return self._matcher.match(asked, came)
 
-    def _requests(self, frames: FrameBlock, spaces: Sequence[ByteSpace]) -> Side:
+    def _requests(self, frames: FrameBlock, spaces: Sequence[ByteView]) -> Side:
         """Read the block's requests; put them into a table behind those that still wait."""
         head = heads(frames, spaces, np.flatnonzero(frames.is_request))
         header = request_heads(head, spaces)
@@ -340,7 +340,7 @@ class Conversation:
         self._connections.sent[connection[begin]] = ordinal[begin + length - 1]
         return np.where(wants, ordinal, 0)
 
-    def _with_waiting(self, responses: Heads, spaces: list[ByteSpace]) -> Heads:
+    def _with_waiting(self, responses: Heads, spaces: list[ByteView]) -> Heads:
         """The responses that still waited, in a space of their own, then the block's."""
         if not self._waiting_frames:
             return responses
@@ -381,7 +381,7 @@ class Conversation:
         return table.set_column(where, "in_flight", pa.array(column))
 
     def _responses(
-        self, head: Heads, table: pa.Table, answered: Int64, spaces: Sequence[ByteSpace]
+        self, head: Heads, table: pa.Table, answered: Int64, spaces: Sequence[ByteView]
     ) -> Side:
         """Read the bodies of the responses that found their request."""
         api_key, version = _ints(table, "api_key")[answered], _ints(table, "version")[answered]
@@ -421,7 +421,7 @@ class Conversation:
         return waiting[order[: max(len(waiting) - most, 0)]]
 
     def _keep_waiting(
-        self, unmatched: Heads, spaces: Sequence[ByteSpace], now: int, last: bool
+        self, unmatched: Heads, spaces: Sequence[ByteView], now: int, last: bool
     ) -> Heads:
         """Keep what may still find its request; return what will not."""
         old = (unmatched.time < now - RESPONSE_WAIT) | last

@@ -28,7 +28,7 @@ from dissector.protocol import catalog
 from dissector.protocol.columns import walk
 from dissector.protocol.notation import Direction
 from dissector.protocol.walked import Column, Level, Walked
-from dissector.streams.bytespace import ByteSpace, FlatSpace
+from dissector.streams.byteview import ByteView, ContiguousBytes
 
 Bools = NDArray[np.bool_]
 
@@ -40,7 +40,7 @@ class Messages:
     direction: Direction
     api_key: Int64
     version: Int64
-    spaces: Sequence[ByteSpace]
+    spaces: Sequence[ByteView]
     space: Int64
     """Index into `spaces`."""
     start: Int64
@@ -55,7 +55,7 @@ class Messages:
 class Group:
     """The messages of one layout in one space, walked."""
 
-    space: ByteSpace
+    space: ByteView
     messages: Int64
     """Index of each message of the group among all of the block."""
     walked: Walked
@@ -250,7 +250,7 @@ def gather(messages: Messages, roles: frozenset[str], whole: Bools) -> Facts:
     return facts
 
 
-def texts(spaces: Sequence[ByteSpace], space: Int64, at: Int64, length: Int64) -> pa.Array:
+def texts(spaces: Sequence[ByteView], space: Int64, at: Int64, length: Int64) -> pa.Array:
     """UTF-8 text of n ranges, each in one of `spaces`; null where the length is -1.
 
     A dictionary array, so that each distinct text is made once. Bytes that are not UTF-8 shown
@@ -273,7 +273,7 @@ def texts(spaces: Sequence[ByteSpace], space: Int64, at: Int64, length: Int64) -
     )
 
 
-def _words(space: ByteSpace, at: Int64, length: Int64) -> tuple[NDArray[np.int32], list[bytes]]:
+def _words(space: ByteView, at: Int64, length: Int64) -> tuple[NDArray[np.int32], list[bytes]]:
     """A code for the bytes of each of n ranges, and what each code stands for."""
     if not kernel.COMPILED:
         words = _binary(space, at, length).to_pylist()  # Python's hash has a key, Arrow's has none
@@ -281,7 +281,7 @@ def _words(space: ByteSpace, at: Int64, length: Int64) -> tuple[NDArray[np.int32
         code_of = dict(zip(distinct, range(len(distinct)), strict=True))
         codes = np.fromiter(map(code_of.__getitem__, words), np.int32, len(words))
         return codes, distinct
-    if isinstance(space, FlatSpace):
+    if isinstance(space, ContiguousBytes):
         data = space.data
     else:
         data, offsets = space.take(at, length)
@@ -293,13 +293,13 @@ def _words(space: ByteSpace, at: Int64, length: Int64) -> tuple[NDArray[np.int32
     return code, [data[begin : begin + size].tobytes() for begin, size in ranges]
 
 
-def uuids(spaces: Sequence[ByteSpace], space: Int64, at: Int64, known: Bools) -> pa.Array:
+def uuids(spaces: Sequence[ByteView], space: Int64, at: Int64, known: Bools) -> pa.Array:
     """16 bytes each; null where not known, or zero, which is Kafka's way to say none."""
     binary = _binaries(spaces, space, at, np.where(known, 16, 0))
     return pc.if_else(pc.is_in(binary, pa.array([b"", bytes(16)])), None, binary)
 
 
-def _binaries(spaces: Sequence[ByteSpace], space: Int64, at: Int64, length: Int64) -> pa.Array:
+def _binaries(spaces: Sequence[ByteView], space: Int64, at: Int64, length: Int64) -> pa.Array:
     """The bytes of n ranges as a binary array, in the order of the ranges."""
     present = [index for index in range(len(spaces)) if (space == index).any()]
     if len(present) == 1:
@@ -314,7 +314,7 @@ def _binaries(spaces: Sequence[ByteSpace], space: Int64, at: Int64, length: Int6
     return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(where))))
 
 
-def _binary(space: ByteSpace, at: Int64, length: Int64) -> pa.Array:
+def _binary(space: ByteView, at: Int64, length: Int64) -> pa.Array:
     data, offsets = space.take(at, length)
     return pa.BinaryArray.from_buffers(
         pa.binary(),
@@ -337,8 +337,8 @@ def distinct(one: pa.Array, other: pa.Array) -> list[tuple[Any, Any]]:
     ]
 
 
-def flat(parts: Sequence[bytes]) -> tuple[FlatSpace, Int64]:
+def flat(parts: Sequence[bytes]) -> tuple[ContiguousBytes, Int64]:
     """A space over copies of `parts`, one after the other, and the n + 1 borders between them."""
     borders = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=borders[1:])
-    return FlatSpace.of(b"".join(parts)), borders
+    return ContiguousBytes.of(b"".join(parts)), borders

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from dissector.exchanges.ordering import ordered
 from dissector.packets.block import Int64
-from dissector.streams.judging import RESERVED
+from dissector.streams.header_evidence import RESERVED
 
 Bools = NDArray[np.bool_]
 

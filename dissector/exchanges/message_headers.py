@@ -21,7 +21,7 @@ from dissector.protocol import catalog
 from dissector.protocol.columns import skip_tags
 from dissector.protocol.notation import Direction
 from dissector.secrets import LARGEST_VERSION
-from dissector.streams.bytespace import ByteSpace, FlatSpace
+from dissector.streams.byteview import ByteView, ContiguousBytes
 from dissector.streams.frames import FrameBlock
 
 API_VERSIONS = 18
@@ -83,12 +83,12 @@ class Heads:
 EMPTY = Heads(*(np.zeros(0, np.int64) for _ in fields(Heads)))
 
 
-def spaces_of(frames: FrameBlock) -> list[ByteSpace]:
+def spaces_of(frames: FrameBlock) -> list[ByteView]:
     """The two spaces of a block: 0 where frames lie in one row, 1 where they lie in pieces."""
-    return [FlatSpace(frames.data), frames.space]
+    return [ContiguousBytes(frames.data), frames.space]
 
 
-def heads(frames: FrameBlock, spaces: Sequence[ByteSpace], index: Int64) -> Heads:
+def heads(frames: FrameBlock, spaces: Sequence[ByteView], index: Int64) -> Heads:
     """The heads of the frames at `index`, which are of one direction."""
     position = frames.position[index]
     pieced = position < 0
@@ -124,7 +124,7 @@ class RequestHeads:
     """The header is there, and the definitions know the API and version."""
 
 
-def request_heads(head: Heads, spaces: Sequence[ByteSpace]) -> RequestHeads:
+def request_heads(head: Heads, spaces: Sequence[ByteView]) -> RequestHeads:
     """Read the rest of the request headers."""
     start, end = head.start, head.end
     api_key = numbers(spaces, head.space, np.minimum(start, end), "i2")
@@ -144,7 +144,7 @@ def request_heads(head: Heads, spaces: Sequence[ByteSpace]) -> RequestHeads:
 
 
 def response_bodies(
-    head: Heads, spaces: Sequence[ByteSpace], api_key: Int64, version: Int64
+    head: Heads, spaces: Sequence[ByteView], api_key: Int64, version: Int64
 ) -> tuple[Int64, Int64]:
     """Version and address of the body of each response, from what its request asked for.
 
@@ -179,7 +179,7 @@ def header_versions(direction: Direction, api_key: Int64, version: Int64) -> Int
     return found[kind]
 
 
-def numbers(spaces: Sequence[ByteSpace], space: Int64, at: Int64, dtype: str) -> Int64:
+def numbers(spaces: Sequence[ByteView], space: Int64, at: Int64, dtype: str) -> Int64:
     """A big-endian number at each of n addresses, each in its own space; int64."""
     # Nearly all lie in the first space.
     result = spaces[0].number(np.where(space == 0, at, 0), dtype).astype(np.int64)
@@ -191,7 +191,7 @@ def numbers(spaces: Sequence[ByteSpace], space: Int64, at: Int64, dtype: str) ->
 
 
 def _behind_tags(
-    spaces: Sequence[ByteSpace], space: Int64, at: Int64, end: Int64, has: NDArray[np.bool_]
+    spaces: Sequence[ByteView], space: Int64, at: Int64, end: Int64, has: NDArray[np.bool_]
 ) -> Int64:
     at = np.minimum(at, end)
     for index, each in enumerate(spaces):

@@ -1,4 +1,4 @@
-/* Numbers, ranges and words at many places in the bytes: see dissector.streams.bytespace. */
+/* Numbers, ranges and words at many places in the bytes: see dissector.streams.byteview. */
 
 #include "loops.h"
 

@@ -1,5 +1,5 @@
 /* Packets: the chain of a capture file's records, headers up to TCP, and who talks to whom. See
-   dissector.packets and dissector.streams.tracking. */
+   dissector.packets and dissector.streams.flows. */
 
 #include "loops.h"
 

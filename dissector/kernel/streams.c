@@ -1,5 +1,5 @@
-/* Streams: addresses among pieces, and the chain of frames: see dissector.streams.bytespace and
-   dissector.streams.framing. */
+/* Streams: addresses among pieces, and the chain of frames: see dissector.streams.byteview and
+   dissector.streams.frame_chain. */
 
 #include "loops.h"
 
@@ -58,7 +58,7 @@ LOOP(locate) {
     Py_RETURN_NONE;
 }
 
-/* How the walk of a stream ended: the numbers of dissector.streams.framing. */
+/* How the walk of a stream ended: the numbers of dissector.streams.frame_chain. */
 enum { WHOLE, CUT, LOST, BAD };
 
 /* So that the sum of an address and a frame's size does not overflow. */

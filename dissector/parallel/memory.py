@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from dissector.packets.block import Bytes
 from dissector.packets.records import Memory
-from dissector.streams.bytespace import PiecedSpace
+from dissector.streams.byteview import ScatteredBytes
 
 ALIGNMENT: Final = 64
 """Bytes; what Arrow likes best."""
@@ -109,8 +109,8 @@ class _Pickler(pickle.Pickler):
         self._region = region
 
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, PiecedSpace):
-            return PiecedSpace, (value.data, value.address, value.position, value.length)
+        if isinstance(value, ScatteredBytes):
+            return ScatteredBytes, (value.data, value.address, value.position, value.length)
         if isinstance(value, pa.RecordBatch):
             return _read_batch, (pickle.PickleBuffer(self._written(value)),)
         return NotImplemented

@@ -33,7 +33,7 @@ from dissector.protocol.elements import LEAST, MOST, SIZE
 from dissector.protocol.notation import Definition, Field, Layout
 from dissector.protocol.surplus import LIMITS, PART
 from dissector.protocol.walked import DTYPES, WIDTHS, Column, Level, Walked
-from dissector.streams.bytespace import ByteSpace, FlatSpace
+from dissector.streams.byteview import ByteView, ContiguousBytes
 
 POISON = 1 << 40
 """Added to the position of a message that cannot be right: farther than any body reaches."""
@@ -47,7 +47,7 @@ AT_ONCE = 1 << 20
 
 
 def walk(
-    layout: Layout, space: ByteSpace, start: Int64, end: Int64, roles: frozenset[str],
+    layout: Layout, space: ByteView, start: Int64, end: Int64, roles: frozenset[str],
     cut: NDArray[np.bool_] | None = None,
 ) -> Walked:  # fmt: skip
     """Walk the bodies [start, end) of n messages of one layout; keep the fields that have `roles`.
@@ -56,7 +56,7 @@ def walk(
     `start` and `end`: int64 addresses in `space`, shape (n,); the header is not part of a body.
     `cut`: messages of which only the beginning is there, up to `end`.
     """
-    if kernel.COMPILED and isinstance(space, FlatSpace):
+    if kernel.COMPILED and isinstance(space, ContiguousBytes):
         none = np.zeros(len(start), np.bool_)
         return walk_compiled(layout, space, start, end, roles, none if cut is None else cut)
     walker = _Walker(layout.flexible, space, roles, (start, end))
@@ -93,7 +93,7 @@ def _in_order(column: Column) -> Column:
     return column.only(np.lexsort((column.at, message)))
 
 
-def skip_tags(space: ByteSpace, at: Int64, end: Int64) -> Int64:
+def skip_tags(space: ByteView, at: Int64, end: Int64) -> Int64:
     """The addresses behind the tagged sections, such as a header's, that begin at `at`."""
     nobody = np.arange(len(at), dtype=np.int64)
     return _Walker(True, space, frozenset()).struct((), _Rows((), None), nobody, at, end)
@@ -153,7 +153,7 @@ class _Budget:
 
 class _Walker:
     def __init__(
-        self, flexible: bool, space: ByteSpace, roles: frozenset[str],
+        self, flexible: bool, space: ByteView, roles: frozenset[str],
         bodies: tuple[Int64, Int64] | None = None,
     ) -> None:  # fmt: skip
         """`bodies`: where each message begins and ends; None where there are no arrays."""

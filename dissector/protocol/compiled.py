@@ -32,7 +32,7 @@ from dissector.packets.block import Int64
 from dissector.protocol.notation import Field, Layout
 from dissector.protocol.surplus import LIMITS, PART
 from dissector.protocol.walked import DTYPES, WIDTHS, Column, Level, Walked
-from dissector.streams.bytespace import FlatSpace
+from dissector.streams.byteview import ContiguousBytes
 
 FIXED, TEXT, BYTES, STRUCT, ARRAY = range(5)
 KINDS = {"string": TEXT, "bytes": BYTES, "records": BYTES, "struct": STRUCT}
@@ -58,7 +58,7 @@ class _Program:
 
 
 def walk_compiled(
-    layout: Layout, space: FlatSpace, start: Int64, end: Int64, roles: frozenset[str],
+    layout: Layout, space: ContiguousBytes, start: Int64, end: Int64, roles: frozenset[str],
     cut: NDArray[np.bool_],
 ) -> Walked:  # fmt: skip
     """As `columns.walk`, for messages in one row."""

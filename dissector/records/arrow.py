@@ -18,7 +18,7 @@ from dissector.packets.block import Bytes, Int64
 from dissector.records.columns import Records, Spans
 from dissector.records.control import NOT_CONTROL, control_types, kind_of
 from dissector.records.headers import Batches
-from dissector.streams.bytespace import ranges
+from dissector.streams.byteview import ranges
 
 SCHEMA = pa.schema(
     [

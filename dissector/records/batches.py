@@ -15,11 +15,11 @@ import numpy as np
 from dissector.packets.block import Int64
 from dissector.problems import Problem
 from dissector.records.headers import FRONT, Batches, no_batch, read_headers, walk
-from dissector.streams.bytespace import ByteSpace
+from dissector.streams.byteview import ByteView
 
 
 def read_batches(
-    space: ByteSpace,
+    space: ByteView,
     start: Int64,
     length: Int64,
     readable_end: Int64 | None = None,

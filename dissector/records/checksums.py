@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from dissector.packets.block import Int64, UInt32
 from dissector.records.headers import Batches
 from dissector.records.slices import slices
-from dissector.streams.bytespace import ByteSpace
+from dissector.streams.byteview import ByteView
 
 COVERED_FROM = np.array([16, 16, 21])
 """Where in a batch the bytes begin that its checksum covers, by magic."""
 
 
-def check_crc(space: ByteSpace, batches: Batches) -> NDArray[np.int8]:
+def check_crc(space: ByteView, batches: Batches) -> NDArray[np.int8]:
     """For each batch 1 where its checksum holds, 0 where it does not, -1 where the batch is cut."""
     result = np.full(len(batches), -1, np.int8)
     whole = np.flatnonzero(~batches.truncated)
@@ -33,7 +33,7 @@ def check_crc(space: ByteSpace, batches: Batches) -> NDArray[np.int8]:
 
 
 def crc_holds(
-    space: ByteSpace, address: Int64, size: Int64, magic: NDArray[np.int8], crc: UInt32
+    space: ByteView, address: Int64, size: Int64, magic: NDArray[np.int8], crc: UInt32
 ) -> NDArray[np.bool_]:
     """Whether the checksum of each of n whole batches is `crc`."""
     skip = COVERED_FROM[magic]

@@ -11,7 +11,7 @@ import numpy as np
 from dissector.packets.block import Int64
 from dissector.records.columns import Columns
 from dissector.records.headers import Batches
-from dissector.streams.bytespace import FlatSpace
+from dissector.streams.byteview import ContiguousBytes
 
 CONTROL_KINDS = (
     "abort",
@@ -33,7 +33,7 @@ def control_types(columns: Columns, batches: Batches) -> Int64:
     if batches.is_control.any():
         at, length = columns.key
         rows = np.flatnonzero(batches.is_control[columns.batch] & (length >= _KEY_LENGTH))
-        types[rows] = FlatSpace(columns.row).number(at[rows] + 2, "u2")
+        types[rows] = ContiguousBytes(columns.row).number(at[rows] + 2, "u2")
     return types
 
 

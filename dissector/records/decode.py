@@ -18,7 +18,7 @@ from dissector.records.columns import Columns, Spans
 from dissector.records.control import control_types, kind_of
 from dissector.records.headers import CODECS, TIMESTAMP_TYPES, Batches
 from dissector.records.records import read_records
-from dissector.streams.bytespace import FlatSpace
+from dissector.streams.byteview import ContiguousBytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def decode_records(data: bytes) -> list[Batch]:
     Damage raises nothing: what is good is there, and `crc_ok`, `truncated` and `problem` say what
     is not. Bytes that are no batch stand in the list with magic -1.
     """
-    space = FlatSpace.of(data)
+    space = ContiguousBytes.of(data)
     batches = read_batches(space, np.array([0]), np.array([len(data)]))
     records: list[list[Record]] = [[] for _ in range(len(batches))]
     details: list[list[str]] = [[] for _ in range(len(batches))]

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from dissector.packets.block import Int32, Int64, UInt32
 from dissector.problems import Problem
-from dissector.streams.bytespace import ByteSpace
+from dissector.streams.byteview import ByteView
 
 OVERHEAD = 12
 """Bytes of a batch that its own length does not count."""
@@ -125,7 +125,7 @@ class Chain:
         )
 
 
-def walk(space: ByteSpace, start: Int64, stop: Int64) -> Chain:
+def walk(space: ByteView, start: Int64, stop: Int64) -> Chain:
     """Follow the lengths through every field, from `start` to `stop`, all fields together."""
     going, at = np.arange(len(start)), start.astype(np.int64)
     steps = [(going[:0], at[:0], at[:0], np.zeros(0, np.uint8))]
@@ -160,7 +160,7 @@ def is_sane(magic: NDArray[np.uint8], size: Int64) -> NDArray[np.bool_]:
 
 
 def _walk_alone(
-    space: ByteSpace, at: int, stop: int
+    space: ByteView, at: int, stop: int
 ) -> tuple[list[int], list[int], list[int], int | None]:
     """`walk` for one field: addresses, sizes, magics, and where it met what is no batch."""
     places: list[int] = []
@@ -178,7 +178,7 @@ def _walk_alone(
     return places, sizes, magics, None
 
 
-def no_batch(space: ByteSpace, at: int, until: int) -> Problem:
+def no_batch(space: ByteView, at: int, until: int) -> Problem:
     """What to say of bytes that are no batch. The offset is the address."""
     stretch = np.frombuffer(space.bytes(at, until - at), np.uint8)
     if not stretch.any():
@@ -190,7 +190,7 @@ def no_batch(space: ByteSpace, at: int, until: int) -> Problem:
     return Problem(stage="records", kind=kind, detail=detail, offset=at, bytes=until - at)
 
 
-def read_headers(space: ByteSpace, chain: Chain, stop: Int64) -> Batches:
+def read_headers(space: ByteView, chain: Chain, stop: Int64) -> Batches:
     """Every field of the headers; `stop[field]` is where the bytes of a field end."""
     n = len(chain.address)
     size = chain.size
@@ -219,7 +219,7 @@ def read_headers(space: ByteSpace, chain: Chain, stop: Int64) -> Batches:
     return batches
 
 
-def record_counts(space: ByteSpace, start: Int64, length: Int64) -> tuple[Int64, Int64]:
+def record_counts(space: ByteView, start: Int64, length: Int64) -> tuple[Int64, Int64]:
     """Of the batches of n `records` fields: the index of the field, and how many records it has.
 
     That is -1 where it is not told, or not there. For those who need no more of `Batches`.
@@ -236,7 +236,7 @@ def record_counts(space: ByteSpace, start: Int64, length: Int64) -> tuple[Int64,
     return chain.field, count
 
 
-def _read_batches(space: ByteSpace, batches: Batches, rows: Int64) -> None:
+def _read_batches(space: ByteView, batches: Batches, rows: Int64) -> None:
     """Magic 2."""
     at, there = batches.address[rows], batches.readable[rows]
     whole = bool((there >= MIN_SIZE[2]).all())
@@ -273,7 +273,7 @@ def _read_batches(space: ByteSpace, batches: Batches, rows: Int64) -> None:
     batches.last_offset[known] += delta[known]
 
 
-def _read_messages(space: ByteSpace, batches: Batches, rows: Int64) -> None:
+def _read_messages(space: ByteView, batches: Batches, rows: Int64) -> None:
     """Magic 0 and 1."""
     batches.crc[rows] = space.number(batches.address[rows] + 12, "u4")
     rows = rows[batches.readable[rows] > FRONT]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dissector.packets.block import Bytes, Int64
 from dissector.records.columns import Spans
-from dissector.streams.bytespace import FlatSpace
+from dissector.streams.byteview import ContiguousBytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Messages:
 
 def read_messages(data: Bytes, at: Int64, size: Int64, magic: NDArray[np.int8]) -> Messages:
     """Read whole messages of at least the smallest size of their magic."""
-    space = FlatSpace(data)
+    space = ContiguousBytes(data)
     end = at + size
     timestamp = np.full(len(at), -1, np.int64)
     timed = np.flatnonzero(magic == 1)

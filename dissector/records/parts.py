@@ -18,7 +18,7 @@ from dissector.records.columns import Columns, Headers, Problems, Row, chosen
 from dissector.records.fields import read_fields
 from dissector.records.headers import Batches, walk
 from dissector.records.messages import Messages, read_messages
-from dissector.streams.bytespace import FlatSpace
+from dissector.streams.byteview import ContiguousBytes
 
 _SLICE = 16_000
 """Records whose fields are read at a time. Columns of 8 bytes each then stay in the cache, and
@@ -104,7 +104,7 @@ def read_message_records(row: Row, batches: Batches, problems: Problems) -> Iter
 
 def read_wrapped_records(row: Row, batches: Batches, problems: Problems) -> Iterator[Columns]:
     """The messages of decompressed sets."""
-    chain = walk(FlatSpace(row.data), row.begin, row.end)
+    chain = walk(ContiguousBytes(row.data), row.begin, row.end)
     reached = row.begin.copy()
     np.maximum.at(reached, chain.field, chain.address + chain.size)
     for index in np.flatnonzero(reached != row.end).tolist():

@@ -32,7 +32,7 @@ from dissector.records.parts import (
     read_wrapped_records,
 )
 from dissector.records.slices import in_one_row
-from dissector.streams.bytespace import ByteSpace
+from dissector.streams.byteview import ByteView
 
 GROUP_RECORDS = 1 << 18
 """Records of a group, as the headers count them; more batches are more lanes to walk at once."""
@@ -45,7 +45,7 @@ _WRAPPED = 64
 
 
 def read_records(
-    space: ByteSpace,
+    space: ByteView,
     batches: Batches,
     select: Int64 | None = None,
     limits: Limits | None = None,
@@ -76,7 +76,7 @@ def read_records(
 
 
 def _inflate(
-    space: ByteSpace,
+    space: ByteView,
     batches: Batches,
     group: Int64,
     limits: Limits,
@@ -111,7 +111,7 @@ def _inflate(
     return Row(data, np.array(done, np.int64), borders[:-1], borders[1:]), taken
 
 
-def decompressed_sizes(space: ByteSpace, batches: Batches, limits: Limits | None = None) -> Int64:
+def decompressed_sizes(space: ByteView, batches: Batches, limits: Limits | None = None) -> Int64:
     """Bytes of each batch, header included, were it not compressed; -1 where cut or damaged."""
     limits = limits or Limits()
     compressed = np.flatnonzero((batches.codec != 0) & ~batches.truncated)
@@ -130,7 +130,7 @@ def decompressed_sizes(space: ByteSpace, batches: Batches, limits: Limits | None
     return sizes
 
 
-def _payloads(space: ByteSpace, batches: Batches, compressed: Int64, problems: Problems) -> Row:
+def _payloads(space: ByteView, batches: Batches, compressed: Int64, problems: Problems) -> Row:
     """The compressed bytes of batches: all behind a header, or the value of a message."""
     size = batches.size[compressed]
     data, at = in_one_row(space, batches.address[compressed], size)
@@ -152,7 +152,7 @@ def _payloads(space: ByteSpace, batches: Batches, compressed: Int64, problems: P
 
 
 def _read_group(
-    space: ByteSpace,
+    space: ByteView,
     batches: Batches,
     group: Int64,
     inflated: Row,

@@ -32,7 +32,7 @@ from dissector.records.headers import (
     is_sane,
     no_batch,
 )
-from dissector.streams.bytespace import ByteSpace, FlatSpace
+from dissector.streams.byteview import ByteView, ContiguousBytes
 
 _EFFORT = 64
 """Bytes of checksums that a byte of a suspect may cost, lest a crafted field costs its square."""
@@ -54,7 +54,7 @@ class Link:
 
 
 def recover(
-    space: ByteSpace, chain: Chain, batches: Batches, stop: Int64
+    space: ByteView, chain: Chain, batches: Batches, stop: Int64
 ) -> tuple[Chain, list[tuple[int, Problem]]]:
     """The chain with the batches that it had lost, and what it runs astray at as problems.
 
@@ -65,7 +65,7 @@ def recover(
     added: list[tuple[int, int, int, int]] = []
     problems: list[tuple[int, Problem]] = []
     for index, at in _first_suspects(chain, batches).items():
-        rest = FlatSpace.of(space.bytes(at, int(stop[index]) - at))
+        rest = ContiguousBytes.of(space.bytes(at, int(stop[index]) - at))
         links, found = _mend(rest, find_batches(rest, 1))
         problems += [(index, replace(each, offset=at + (each.offset or 0))) for each in found]
         first, behind = np.searchsorted(chain.field, [index, index + 1]).tolist()
@@ -97,7 +97,7 @@ def _first_suspects(chain: Chain, batches: Batches) -> dict[int, int]:
     return dict(sorted(places, reverse=True))
 
 
-def _mend(rest: FlatSpace, proven: list[Link]) -> tuple[list[Link], list[Problem]]:
+def _mend(rest: ContiguousBytes, proven: list[Link]) -> tuple[list[Link], list[Problem]]:
     """The batches of the rest of a field that begins with a suspect."""
     links: list[Link] = []
     problems: list[Problem] = []
@@ -137,12 +137,12 @@ def _mend(rest: FlatSpace, proven: list[Link]) -> tuple[list[Link], list[Problem
     return links, problems
 
 
-def _begins(rest: FlatSpace, at: int, known: dict[int, Link]) -> bool:
+def _begins(rest: ContiguousBytes, at: int, known: dict[int, Link]) -> bool:
     """Whether a batch begins here, as far as one can tell."""
     return at in known or (at + FRONT <= rest.size and _looks_like_one(rest, at))
 
 
-def _holds_others(rest: FlatSpace, told: Link, goal: int, known: dict[int, Link]) -> bool:
+def _holds_others(rest: ContiguousBytes, told: Link, goal: int, known: dict[int, Link]) -> bool:
     """Whether what proved itself, from `goal` on, lies in the value of a record of this batch.
 
     So it is where this batch's end is sure, and batch upon batch does not lead there: behind a
@@ -162,24 +162,24 @@ def _holds_others(rest: FlatSpace, told: Link, goal: int, known: dict[int, Link]
     return told.end <= rest.size and at != told.end
 
 
-def _link(rest: FlatSpace, at: int) -> Link | None:
+def _link(rest: ContiguousBytes, at: int) -> Link | None:
     """The batch that its front says begins here."""
     size = int.from_bytes(rest.bytes(at + 8, 4), signed=True) + OVERHEAD
     magic = rest.data[at + 16 : at + 17]
     return Link(at, size, int(magic[0])) if is_sane(magic, np.array([size])).all() else None
 
 
-def _looks_like_one(rest: FlatSpace, at: int) -> bool:
+def _looks_like_one(rest: ContiguousBytes, at: int) -> bool:
     return bool(looks_like_batch(rest, np.array([at])).all())
 
 
-def _bad_length(rest: FlatSpace, link: Link) -> Problem:
+def _bad_length(rest: ContiguousBytes, link: Link) -> Problem:
     told = int.from_bytes(rest.bytes(link.address + 8, 4), signed=True) + OVERHEAD
     detail = f"the batch says that it has {told} bytes, but has {link.size}"
     return Problem("records", "bad_length", detail, offset=link.address, bytes=link.size)
 
 
-def find_batches(rest: FlatSpace, begin: int) -> list[Link]:
+def find_batches(rest: ContiguousBytes, begin: int) -> list[Link]:
     """Every batch that begins at `begin` or later, and proves itself, in order."""
     effort = _EFFORT * rest.size
     found: list[Link] = []
@@ -195,7 +195,7 @@ def find_batches(rest: FlatSpace, begin: int) -> list[Link]:
     return found
 
 
-def _candidates(rest: FlatSpace, begin: int, end: int) -> list[Link]:
+def _candidates(rest: ContiguousBytes, begin: int, end: int) -> list[Link]:
     """What looks like a whole batch, beginning in [begin, end)."""
     if not rest.data[begin + 8 : end + 12].any():
         return []  # zeros, of which there may be many, could all be magic 0, but of no length
@@ -210,13 +210,13 @@ def _candidates(rest: FlatSpace, begin: int, end: int) -> list[Link]:
     return [Link(*link) for link in zip(*columns, strict=True)]
 
 
-def _proves_itself(rest: FlatSpace, link: Link) -> bool:
+def _proves_itself(rest: ContiguousBytes, link: Link) -> bool:
     if not _holds(rest, link):
         return False
     return link.end + FRONT > rest.size or _looks_like_one(rest, link.end)
 
 
-def _holds(rest: FlatSpace, link: Link) -> bool:
+def _holds(rest: ContiguousBytes, link: Link) -> bool:
     """Whether the checksum of a batch that ends where `link` does is the one that it stores."""
     if link.magic >= len(MIN_SIZE) or link.size < MIN_SIZE[link.magic]:
         return False
@@ -225,7 +225,7 @@ def _holds(rest: FlatSpace, link: Link) -> bool:
     return checksum(covered) == int.from_bytes(rest.bytes(link.address + stored, 4))
 
 
-def looks_like_batch(rest: FlatSpace, at: Int64) -> NDArray[np.bool_]:
+def looks_like_batch(rest: ContiguousBytes, at: Int64) -> NDArray[np.bool_]:
     """Whether all that a header's fields can be checked for is so; cut fields pass."""
 
     def number(offset: Int64 | int, dtype: str) -> Int64:

@@ -18,7 +18,7 @@ from dissector.packets.block import PAD
 from dissector.problems import Problem
 from dissector.records.batches import read_batches
 from dissector.records.headers import FRONT, OVERHEAD, Batches, is_sane, take
-from dissector.streams.bytespace import FlatSpace
+from dissector.streams.byteview import ContiguousBytes
 
 BLOCK = 16 << 20
 MAX_BATCH = 256 << 20
@@ -29,7 +29,7 @@ MAX_BATCH = 256 << 20
 class SegmentBlock:
     """The batches of a stretch of a segment; for their records, `read_records(space, batches)`."""
 
-    space: FlatSpace
+    space: ContiguousBytes
     """Where the batches' addresses mean something."""
     batches: Batches
     position: int
@@ -62,7 +62,7 @@ def read_segment(path: str | Path, *, block: int = BLOCK) -> Iterator[SegmentBlo
                 size = len(data) - PAD
                 if not size:
                     return
-                space = FlatSpace(data)
+                space = ContiguousBytes(data)
                 batches = read_batches(space, np.array([0]), np.array([size]))
                 settled = _settled(batches, size) if more else size
                 yield SegmentBlock(space, _before(batches, settled, final=not more), position)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dissector.packets.block import PAD, Bytes, Int64
-from dissector.streams.bytespace import ByteSpace, FlatSpace, PiecedSpace, ranges
+from dissector.streams.byteview import ByteView, ContiguousBytes, ScatteredBytes, ranges
 
 MAX_ROW = (1 << 31) - 1
 """Longest row: Arrow's views count positions in 32 bits."""
@@ -40,11 +40,11 @@ class Slices:
         ]
 
 
-def slices(space: ByteSpace, start: Int64, length: Int64) -> Slices:
+def slices(space: ByteView, start: Int64, length: Int64) -> Slices:
     """Where the n ranges lie in memory; lost bytes are zeros. `length` is 0 or more."""
-    if isinstance(space, FlatSpace):
+    if isinstance(space, ContiguousBytes):
         return Slices(space.data, np.arange(len(start) + 1), start, start + length)
-    if isinstance(space, PiecedSpace) and len(space.address):
+    if isinstance(space, ScatteredBytes) and len(space.address):
         found = _pieces(space, start, length)
         if np.array_equal(np.add.reduceat(np.append(found.high - found.low, 0), found.first[:-1])
                           if len(start) else start, length):  # fmt: skip
@@ -53,7 +53,7 @@ def slices(space: ByteSpace, start: Int64, length: Int64) -> Slices:
     return Slices(data, np.arange(len(start) + 1), offsets[:-1], offsets[1:])
 
 
-def _pieces(space: PiecedSpace, start: Int64, length: Int64) -> Slices:
+def _pieces(space: ScatteredBytes, start: Int64, length: Int64) -> Slices:
     end = start + length
     begin = np.maximum(np.searchsorted(space.address, start, side="right") - 1, 0)
     behind = np.maximum(np.searchsorted(space.address, end, side="left"), begin + 1)
@@ -65,7 +65,7 @@ def _pieces(space: PiecedSpace, start: Int64, length: Int64) -> Slices:
     return Slices(space.data, first, low + move, np.maximum(low, high) + move)
 
 
-def in_one_row(space: ByteSpace, start: Int64, length: Int64) -> tuple[Bytes, Int64]:
+def in_one_row(space: ByteView, start: Int64, length: Int64) -> tuple[Bytes, Int64]:
     """An array that ends with PAD bytes of padding, and where in it each of the n ranges lies."""
     found = slices(space, start, length)
     if len(found.low) == len(start) and PAD <= len(found.data) <= MAX_ROW + PAD:

@@ -1,29 +1,31 @@
 """From packets to frames.
 
-sequence     sequence numbers and positions
-table        connections and streams, as arrays that grow
-state        what is done with the bytes of a stream: states and transitions
-limits       how long and how far is waited, and how sure one must be
-tracking     which connection a packet belongs to
-segments     stretches of streams, as arrays
-placing      from sequence numbers to positions; where streams begin
-reassembly   segments in order, each byte once
-holding      what is carried from block to block
-judging      evidence in the headers of messages, in bits
-weighing     how certain a request is, by its body and its surroundings
-bodies       whether a message can have the size that it announces
-seeking      which protocol a connection carries, and which end is the client
-named_ports  connections to a port that the user named, and that are not Kafka
-proxied      headers of proxies before the first message
-framing      chains of sizes
-resync       the search for messages where a chain of sizes cannot be trusted
-walking      from chains to frames
-framer       from segments in order to frames, and the bytes that wait in between
-decrypting   the content of TLS connections, framed alike
-bytespace    bytes in pieces, read as if contiguous
-frames       the frames, as arrays
-complaints   the problems of a block
-streaming    the driver of this package, block by block
+limits            how long data is awaited, and how much evidence is needed
+sequence          sequence numbers and positions
+table             connections and streams, as arrays that grow
+state             the states of streams and their transitions
+flows             the connection of each packet; reuse of port pairs
+origins           initial sequence numbers: where streams begin
+segments          TCP segments, as arrays
+reassembly        segments in order, each byte once; holes
+carry             bytes that are carried to the next block
+parking           packed rows of connections without data
+roundtrips        round-trip times
+byteview          bytes in pieces, read as if they were contiguous
+frame_chain       the fast path: the chain of sizes, for all streams at once
+frame_parser      the frames of a block; what is done where something is wrong
+resync            the slow path: the search for messages in one stream
+header_evidence   evidence for headers of messages, in bits
+request_evidence  evidence for requests that decide the protocol of a connection
+bodies            whether a message can have the size that it announces
+detection         the protocol of a connection, and which end is the client
+named_ports       connections to ports named by the user that do not carry Kafka
+proxy_protocol    PROXY headers before the first message
+framing           one set of streams from segments to frames, block by block
+tls_streams       decrypted streams, framed like any other
+frames            frames, as arrays: what this package returns
+block_problems    problems found in a block
+streaming         the driver of this package
 """
 
 from dissector.streams.streaming import Streams

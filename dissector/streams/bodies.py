@@ -17,7 +17,7 @@ import numpy as np
 
 from dissector.errors import DecodeError, UnknownVersion
 from dissector.packets.block import Int32, Int64
-from dissector.streams.framing import Chains
+from dissector.streams.frame_chain import FrameChains
 from dissector.streams.table import ConnectionTable
 
 BodyEnd: TypeAlias = Callable[[bytes, int, tuple[int, int] | None], int]
@@ -97,7 +97,7 @@ class BodyCheck:
         self._table = table
         self._body_end = body_end
 
-    def check(self, chains: Chains, stream: int, at: int, until: int) -> tuple[int, int]:
+    def check(self, chains: FrameChains, stream: int, at: int, until: int) -> tuple[int, int]:
         """Whether the body of the message at an address fits its size, and the address where the
         body ends (the end of the message where that is not known).
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dissector.packets.block import Bytes, Int32, Int64
 from dissector.problems import Problem
-from dissector.streams.bytespace import ByteSpace
+from dissector.streams.byteview import ByteView
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class FrameBlock:
 
     data: Bytes
     """The block's bytes; `position` points into it."""
-    space: ByteSpace
+    space: ByteView
     """Where `start` is an address; valid as long as this object lives."""
     connection: Int32
     """Id of the connection: its row in the connection table."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from dissector.packets.block import Bytes, Int64
 from dissector.problems import Problem
-from dissector.streams.judging import SMALLEST_REQUEST
+from dissector.streams.header_evidence import SMALLEST_REQUEST
 from dissector.streams.limits import FRAME_LIMIT
 from dissector.streams.segments import Segments
 from dissector.streams.table import KAFKA, NEVER, TLS, Bools, ConnectionTable
@@ -36,15 +36,15 @@ class NamedPorts:
         """First bytes of the client, by row. Only where its SYN was seen: what comes later may
         begin anywhere, even in a password."""
 
-    def note(self, data: Bytes, who: Int64, ready: Segments) -> None:
+    def note(self, data: Bytes, stream_ids: Int64, ready: Segments) -> None:
         """Keep the first bytes of clients that are among these segments.
 
-        `who`: the stream of each local number.
+        `stream_ids`: the stream of each local number.
         """
         if not len(self._ports):
             return
         index = np.flatnonzero(ready.at == 0)
-        stream = who[ready.stream[index]]
+        stream = stream_ids[ready.stream[index]]
         row, end = stream >> 1, stream & 1
         wanted = (self._table.protocol[row] != KAFKA) & self._is_named(row)
         wanted &= (self._table.client[row] == end) & (self._table.isn[row, end] != NEVER)

@@ -22,9 +22,17 @@ from numpy.typing import NDArray
 
 from dissector.packets.block import Int64
 from dissector.streams.bodies import CONSISTENT, SURPLUS, UNKNOWN, BodyCheck
-from dissector.streams.bytespace import ranges
-from dissector.streams.framing import Chains
-from dissector.streams.judging import BORDER_BITS, NO, REQUEST_HEAD, RESERVED, UNCLEAR, YES, Judge
+from dissector.streams.byteview import ranges
+from dissector.streams.frame_chain import FrameChains
+from dissector.streams.header_evidence import (
+    BORDER_BITS,
+    NO,
+    REQUEST_HEAD,
+    RESERVED,
+    UNCLEAR,
+    YES,
+    HeaderScorer,
+)
 from dissector.streams.limits import CERTAINTY, FRAME_LIMIT, SEEK_BYTES
 from dissector.streams.table import Bools
 
@@ -90,11 +98,16 @@ class Node:
 
 
 def weighed(
-    chains: Chains, judge: Judge, at: Int64, index: Int64, stream: Int64, asks: Bools
+    chains: FrameChains,
+    scorer: HeaderScorer,
+    at: Int64,
+    index: Int64,
+    stream: Int64,
+    is_client: Bools,
 ) -> Columns:
     """What `Node` has of these places, of the chains at `index`."""
     end = chains.end[index]
-    size, state, bits = judge.headers(chains, at, end, stream, asks)
+    size, state, bits = scorer.headers(chains, at, end, stream, is_client)
     border = chains.address[chains.piece_of(at)] == at
     there = np.minimum(chains.there_until(at), end) - at
     behind = np.where((size < 0) | (size > FRAME_LIMIT) | (there < 4), -1, at + 4 + size)
@@ -104,7 +117,7 @@ def weighed(
 
 
 def weighed_segments(
-    chains: Chains, judge: Judge, index: Int64, stream: Int64, asks: Bools
+    chains: FrameChains, scorer: HeaderScorer, index: Int64, stream: Int64, is_client: Bools
 ) -> Columns:
     """The beginnings of segments of these chains that look like messages, and the places that they
     lead to; by address."""
@@ -113,7 +126,7 @@ def weighed_segments(
     owner = np.repeat(np.arange(len(index)), count)
     columns = np.zeros((6, 0))
     for hop in range(HOPS + 1):
-        new = weighed(chains, judge, at, index[owner], stream[owner], asks[owner])
+        new = weighed(chains, scorer, at, index[owner], stream[owner], is_client[owner])
         columns = np.hstack([columns, new[:, new[_STATE] >= (NO if hop else UNCLEAR)]])
         leads = np.flatnonzero(new[_STATE] == YES)
         at, first = np.unique(new[_END, leads].astype(np.int64), return_index=True)
@@ -129,17 +142,17 @@ class Search:
     """The search in one stream of a block. `index`: that of its chain."""
 
     def __init__(
-        self, chains: Chains, index: int, stream: int, judge: Judge, bodies: BodyCheck,
+        self, chains: FrameChains, index: int, stream: int, scorer: HeaderScorer, bodies: BodyCheck,
         segments: Columns, *, is_request: bool,
     ) -> None:  # fmt: skip
         """`segments`: see `weighed_segments`."""
         self._chains = chains
         self._index = index
         self._stream = stream
-        self._judge = judge
+        self._scorer = scorer
         self._bodies = bodies
         self._is_request = is_request
-        self._descent = int(judge.descent(np.array([stream]))[0])
+        self._descent = int(scorer.id_regression(np.array([stream]))[0])
         self._end = int(chains.end[index])
         self._nodes: dict[int, Node] = {}
         self._order: list[int] = []
@@ -244,9 +257,9 @@ class Search:
         if len(window) < REQUEST_HEAD:
             return
         places = (
-            self._judge.like_requests(window)
+            self._scorer.like_requests(window)
             if self._is_request
-            else self._judge.like_responses(window, self._stream)
+            else self._scorer.like_responses(window, self._stream)
         )
         self._follow(self._weigh(address(places).tolist(), least=YES))
 
@@ -260,7 +273,7 @@ class Search:
             return []
         size = len(new)
         columns = weighed(
-            self._chains, self._judge, np.array(new), np.full(size, self._index),
+            self._chains, self._scorer, np.array(new), np.full(size, self._index),
             np.full(size, self._stream), np.full(size, self._is_request),
         )  # fmt: skip
         if least == NO:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt32
 from dissector.streams import sequence
+from dissector.streams.flows import Assignment
 from dissector.streams.table import NEVER, TripTable
-from dissector.streams.tracking import Assignment
 
 PER_OCTAVE = 35
 """Bins for each doubling of a time: the middle of a bin is within 1 % of all in it."""
@@ -46,8 +46,8 @@ class RoundTrips:
             self.table.add(missing)
         full = block.flags & (SYN | FIN | RST) == 0
         full &= block.window == 0
-        np.add.at(self.table.flat("zero_windows"), streams[assignment.local[full]], 1)
-        self._trips(block, assignment.local, streams)
+        np.add.at(self.table.flat("zero_windows"), streams[assignment.slot[full]], 1)
+        self._trips(block, assignment.slot, streams)
 
     def forget(self, rows: Int64) -> None:
         """Let go of these connections."""
@@ -80,12 +80,12 @@ class RoundTrips:
             found[has] = (2.0 ** (bin_ / PER_OCTAVE) / 1e6)[place[has]]
         return found.reshape(-1, 2)
 
-    def _trips(self, block: PacketBlock, local: Int64, streams: Int64) -> None:
+    def _trips(self, block: PacketBlock, slot: Int64, streams: Int64) -> None:
         """Pair payloads with what acknowledges them."""
         sent_end, sent_time = (self.table.flat(name) for name in ("sent_end", "sent_time"))
         held = np.flatnonzero(self.table.flat("has_sent")[streams])
         data = np.flatnonzero(block.length)
-        stream = np.concatenate([held, local[data]])
+        stream = np.concatenate([held, slot[data]])
         order = np.argsort(stream, kind="stable")
         stream = stream[order]
         at = np.concatenate([np.zeros(len(held), np.int64), data + 1])[order]
@@ -95,7 +95,7 @@ class RoundTrips:
         time[_repeats(stream, end)] = NEVER
         width = len(block) + 1
         reply = np.flatnonzero(block.flags & (ACK | SYN | RST) == ACK)
-        target = local[reply] ^ 1
+        target = slot[reply] ^ 1
         found = np.searchsorted(stream * width + at, target * width + reply + 1) - 1
         if len(stream):
             fits = (found >= 0) & (stream[found] == target) & (block.ack[reply] == end[found])
@@ -103,7 +103,7 @@ class RoundTrips:
             reply = reply[fits][first]
             trip = block.time[reply] - time[found]
             counts = (time[found] != NEVER) & (block.length[reply] == 0) & (trip >= 0)
-            self._note(streams[local[reply[counts]]], trip[counts])
+            self._note(streams[slot[reply[counts]]], trip[counts])
             time[found] = NEVER  # acknowledged: what says so again tells nothing
             last = np.append(np.flatnonzero(np.diff(stream)), len(stream) - 1)
             sent_end[streams[stream[last]]] = end[last]

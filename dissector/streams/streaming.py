@@ -20,18 +20,19 @@ import numpy as np
 
 from dissector.packets.block import Int64, PacketBlock
 from dissector.problems import Problem
+from dissector.streams.block_problems import BlockProblems
 from dissector.streams.bodies import BodyCheck, BodyEnd, unknown_body
-from dissector.streams.complaints import Complaints
-from dissector.streams.decrypting import Decrypting
-from dissector.streams.framer import Framer
+from dissector.streams.detection import ProtocolDetector
+from dissector.streams.flows import FlowTracker
 from dissector.streams.frames import FrameBlock
-from dissector.streams.judging import Judge
+from dissector.streams.framing import Framer
+from dissector.streams.header_evidence import HeaderScorer
 from dissector.streams.limits import GRACE
 from dissector.streams.named_ports import NamedPorts, Refusal
 from dissector.streams.parking import Parking
 from dissector.streams.reassembly import Ordered, Reassembler
+from dissector.streams.request_evidence import DECISION, Evidence
 from dissector.streams.roundtrips import RoundTrips
-from dissector.streams.seeking import Seeker
 from dissector.streams.segments import BLOCK, Segments
 from dissector.streams.state import CLOSED, States
 from dissector.streams.table import (
@@ -46,8 +47,7 @@ from dissector.streams.table import (
     ConnectionTable,
     StreamTable,
 )
-from dissector.streams.tracking import Tracker
-from dissector.streams.weighing import DECISION, Evidence
+from dissector.streams.tls_streams import TlsStreams
 from dissector.tls import Facts, KeyLog
 
 DEFAULT_MEMORY = 512 << 20
@@ -86,18 +86,25 @@ class Streams:
         self.connections = ConnectionTable()
         self._streams = StreamTable()
         self._parking = Parking(self.connections)
-        self._tracker = Tracker(self.connections, self._streams, self._parking.restore)
+        self._flows = FlowTracker(self.connections, self._streams, self._parking.restore)
         self._recent = np.zeros(0, np.int64)  # rows of the last block
         self._states = States(self.connections, self._streams)
         self._reassembler = Reassembler(self.connections, self._streams, self._states)
-        self._judge = Judge(self.connections, self._streams, ports, newest)
-        self._seeker = Seeker(self.connections, self._streams, self._states, self._judge, evidence)
+        self._scorer = HeaderScorer(self.connections, self._streams, ports, newest)
+        self._detector = ProtocolDetector(
+            self.connections, self._streams, self._states, self._scorer, evidence
+        )
         self._bodies = BodyCheck(self.connections, body_end)
         self._framer = Framer(
-            self.connections, self._streams, self._states, self._judge, self._seeker, self._bodies
+            self.connections,
+            self._streams,
+            self._states,
+            self._scorer,
+            self._detector,
+            self._bodies,
         )
-        self._decrypting = Decrypting(
-            self.connections, ports, newest, evidence, body_end, self._judge.brokers,
+        self._decrypting = TlsStreams(
+            self.connections, ports, newest, evidence, body_end, self._scorer.brokers,
             keys or KeyLog(), memory // _SHARE // 2,
         )  # fmt: skip
         self._named = NamedPorts(self.connections, named, refusal)
@@ -121,11 +128,11 @@ class Streams:
     @property
     def reserve(self) -> int:
         """Bytes to leave free in front of the next block."""
-        return self._framer.holding.bytes
+        return self._framer.carry.bytes
 
     def learn_broker(self, high: int, low: int, port: int) -> None:
         """An address where a broker listens, as told by another connection."""
-        self._judge.brokers.add((high, low, port))
+        self._scorer.brokers.add((high, low, port))
 
     def feed(self, block: PacketBlock) -> FrameBlock:
         """The frames that this block completed."""
@@ -147,16 +154,16 @@ class Streams:
     @property
     def held(self) -> Int64:
         """Rows of connections of which bytes wait."""
-        held: Int64 = np.unique(self._framer.holding.segments.stream >> 1)
+        held: Int64 = np.unique(self._framer.carry.segments.stream >> 1)
         return np.union1d(held, self._decrypting.held)
 
     def forget(self, rows: Int64) -> None:
         """Let go of these connections; their rows will serve others."""
         self.connections.forget(rows)
         self._streams.forget(rows)
-        self._tracker.forget(rows)
+        self._flows.forget(rows)
         self._decrypting.forget(rows)
-        self._seeker.forget(rows)
+        self._detector.forget(rows)
         self._named.forget(rows)
         self._bodies.log.forget(rows)
         if self.round_trips is not None:
@@ -182,76 +189,80 @@ class Streams:
         return self._feed(PacketBlock.empty(self.reserve), last=True)
 
     def _feed(self, block: PacketBlock, *, last: bool) -> FrameBlock:
-        streams, held = self._streams, self._framer.holding.segments
-        complaints = Complaints(self.connections, self._streams)
-        assignment = self._tracker.assign(block, np.unique(held.stream >> 1))
+        streams, held = self._streams, self._framer.carry.segments
+        block_problems = BlockProblems(self.connections, self._streams)
+        assignment = self._flows.assign(block, np.unique(held.stream >> 1))
         if self.round_trips is not None:
             self.round_trips.feed(block, assignment)
         self._recent = assignment.rows
-        who = assignment.streams
-        give_up = (streams.flat("over")[who] < self._now) | last
-        give_up[np.searchsorted(who, self._beyond_budget(complaints))] = True
-        self._seeker.tell_sides(assignment.rows)
-        local = replace(held, stream=np.searchsorted(who, held.stream))
-        ordered = self._reassembler.feed(block, assignment, local, self._now, give_up)
-        complaints.look_at(who, ordered.ready)
-        self._complain(complaints, ordered)
+        stream_ids = assignment.streams
+        give_up = (streams.flat("close_deadline")[stream_ids] < self._now) | last
+        give_up[np.searchsorted(stream_ids, self._beyond_budget(block_problems))] = True
+        self._detector.identify_sides(assignment.rows)
+        slot = replace(held, stream=np.searchsorted(stream_ids, held.stream))
+        ordered = self._reassembler.feed(block, assignment, slot, self._now, give_up)
+        block_problems.look_at(stream_ids, ordered.ready)
+        self._report_gaps(block_problems, ordered)
         if last:
-            self._complain_of_cuts(complaints)
-            self._complain_of_skipped(complaints, who)
+            self._report_cuts(block_problems)
+            self._report_skipped(block_problems, stream_ids)
         ready = ordered.ready
-        waits = self._waits(who, ordered.waiting)
-        finished = give_up | self._ended(who, waits)
-        frames, left = self._framer.walk(block.data, who, ready, finished, waits, complaints)
-        self._named.note(block.data, who, ready)
-        is_passed_on = streams.flat("state")[who] == ENCRYPTED
-        passed_on, encrypted = who[is_passed_on], is_passed_on[left.stream]
-        self._decrypt(block, who, left[encrypted], last)
+        waits = self._waits(stream_ids, ordered.waiting)
+        finished = give_up | self._ended(stream_ids, waits)
+        frames, left = self._framer.walk(
+            block.data, stream_ids, ready, finished, waits, block_problems
+        )
+        self._named.note(block.data, stream_ids, ready)
+        is_passed_on = streams.flat("state")[stream_ids] == ENCRYPTED
+        passed_on, encrypted = stream_ids[is_passed_on], is_passed_on[left.stream]
+        self._decrypt(block, stream_ids, left[encrypted], last)
         # Nothing of it is held, so that what is sent again is compared with the position alone.
-        streams.flat("boundary")[passed_on] = streams.flat("expected")[passed_on]
+        streams.flat("boundary")[passed_on] = streams.flat("next_position")[passed_on]
         if last:
-            complaints.problems += self.not_kafka(self.connections.in_use)
-        self._framer.hold(block.data, who, left[~encrypted] + ordered.waiting)
+            block_problems.problems += self.not_kafka(self.connections.in_use)
+        self._framer.hold(block.data, stream_ids, left[~encrypted] + ordered.waiting)
         return frames
 
-    def _waits(self, who: Int64, waiting: Segments) -> Bools:
+    def _waits(self, stream_ids: Int64, waiting: Segments) -> Bools:
         """Whether these streams have bytes that cannot be read yet: behind a hole, or because
         earlier ones may still come."""
-        waits: Bools = self._streams.flat("state")[who] == NEW
-        waits &= self.connections.bytes.reshape(-1)[who] > 0
+        waits: Bools = self._streams.flat("state")[stream_ids] == NEW
+        waits &= self.connections.bytes.reshape(-1)[stream_ids] > 0
         waits[waiting.stream] = True
         return waits
 
-    def _ended(self, who: Int64, waits: Bools) -> Bools:
+    def _ended(self, stream_ids: Int64, waits: Bools) -> Bools:
         """Whether these streams came to their end, and what they carry can be decided by now."""
-        streams, row = self._streams, who >> 1
-        ended: Bools = streams.flat("expected")[who] >= streams.flat("fin")[who]
+        streams, row = self._streams, stream_ids >> 1
+        ended: Bools = streams.flat("next_position")[stream_ids] >= streams.flat("fin")[stream_ids]
         if ended.any():
             # The client's first request may come after the broker's FIN.
             recent = self.connections.last_time[row] > self._now - GRACE
-            ended &= ~(recent & (streams.flat("state")[who] == HEAD))
+            ended &= ~(recent & (streams.flat("state")[stream_ids] == HEAD))
             # Requests that cannot be read yet may decide what the broker's stream carries.
-            of_other_end = np.arange(len(who)) ^ 1
+            of_other_end = np.arange(len(stream_ids)) ^ 1
             ended &= ~(waits[of_other_end] & (streams.protocol[row] == UNDECIDED))
         return ended
 
-    def _decrypt(self, block: PacketBlock, who: Int64, segments: Segments, last: bool) -> None:
+    def _decrypt(
+        self, block: PacketBlock, stream_ids: Int64, segments: Segments, last: bool
+    ) -> None:
         """Hand on what is encrypted, and take what was in it."""
-        self._framer.holding.give(block.data, segments[segments.held != BLOCK])
-        segments = replace(segments, stream=who[segments.stream])
+        self._framer.carry.give(block.data, segments[segments.held != BLOCK])
+        segments = replace(segments, stream=stream_ids[segments.stream])
         decrypting = self._decrypting
         self.decrypted = list(decrypting.feed(block.data, segments, self._now, last=last))
         left = np.array(decrypting.take_left(), np.int64)
         self._states.advance(np.concatenate([2 * left, 2 * left + 1]), CLOSED)
 
-    def _beyond_budget(self, complaints: Complaints) -> Int64:
+    def _beyond_budget(self, block_problems: BlockProblems) -> Int64:
         """The streams that have to let go of what is held of them: those that wait longest."""
-        holding = self._framer.holding
-        found = holding.oldest(holding.bytes + self._decrypting.size - self._budget)
-        complaints.add_memory(*found)
+        carry = self._framer.carry
+        found = carry.oldest(carry.bytes + self._decrypting.size - self._budget)
+        block_problems.add_memory(*found)
         return found[0]
 
-    def _complain(self, complaints: Complaints, ordered: Ordered) -> None:
+    def _report_gaps(self, block_problems: BlockProblems, ordered: Ordered) -> None:
         for kind, detail, gaps in (
             ("lost_bytes", "the capture misses bytes", ordered.lost),
             ("stray", "bytes cannot be of this connection", ordered.stray),
@@ -265,24 +276,24 @@ class Streams:
             ):
                 # A position before the stream's first byte is damage, and no place in it.
                 offset = at if at >= 0 else None
-                complaints.add("streams", kind, detail, stream, offset, length, time=time)
+                block_problems.add("streams", kind, detail, stream, offset, length, time=time)
 
-    def _complain_of_skipped(self, complaints: Complaints, who: Int64) -> None:
+    def _report_skipped(self, block_problems: BlockProblems, stream_ids: Int64) -> None:
         """Report what Kafka connections carried before they were decided, where no frame was found
         and no byte is held any more."""
         streams = self._streams
         skipped = streams.flat("state") == SEARCHING
-        skipped &= streams.flat("boundary") > streams.flat("sought")
+        skipped &= streams.flat("boundary") > streams.flat("search_from")
         skipped &= np.repeat(streams.protocol == KAFKA, 2)
-        for stream in np.setdiff1d(np.flatnonzero(skipped), who).tolist():
-            since, until = (int(streams.flat(name)[stream]) for name in ("sought", "boundary"))
-            complaints.add_skipped(stream, since, until - since)
+        for stream in np.setdiff1d(np.flatnonzero(skipped), stream_ids).tolist():
+            since, until = (int(streams.flat(name)[stream]) for name in ("search_from", "boundary"))
+            block_problems.add_skipped(stream, since, until - since)
 
-    def _complain_of_cuts(self, complaints: Complaints) -> None:
+    def _report_cuts(self, block_problems: BlockProblems) -> None:
         """Say once of each stream that its packets were captured in part."""
         cut = self.connections.cut.reshape(-1)
         for stream in np.flatnonzero(cut).tolist():
-            complaints.add(
+            block_problems.add(
                 "streams", "cut_packets", "the capture holds only the beginning of packets",
                 stream, 0, int(cut[stream]), time=int(self.connections.last_time[stream >> 1]),
             )  # fmt: skip

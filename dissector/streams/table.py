@@ -202,28 +202,28 @@ class StreamTable(_ByEnd):
     protocol: Int8 = _column(np.int8, 0)
     """What the connection carries, as far as these streams show."""
     # From the first packet.
-    anchored: Bools = _column(np.bool_, 2)
+    has_anchor: Bools = _column(np.bool_, 2)
     anchor: UInt32 = _column(np.uint32, 2)
     """A sequence number that the first packet told, its own or the one that it acknowledged."""
     # Reassembly.
-    placed: Bools = _column(np.bool_, 2)
+    has_origin: Bools = _column(np.bool_, 2)
     """`origin` is set."""
     origin: UInt32 = _column(np.uint32, 2)
     """Sequence number of position 0."""
-    placed_packet: Int64 = _column(np.int64, 2)
+    origin_packet: Int64 = _column(np.int64, 2)
     """Number, among all, and time of the packet that told the origin."""
-    placed_time: Int64 = _column(np.int64, 2)
-    expected: Int64 = _column(np.int64, 2)
+    origin_time: Int64 = _column(np.int64, 2)
+    next_position: Int64 = _column(np.int64, 2)
     """Position of the next byte: everything before it has come, or was given up."""
     highest: Int64 = _column(np.int64, 2, FIRST_TIME)
     """Highest position at which a segment began."""
-    read_time: Int64 = _column(np.int64, 2, FIRST_TIME)
-    """ns; when the byte before `expected` could be read."""
+    readable_time: Int64 = _column(np.int64, 2, FIRST_TIME)
+    """ns; when the byte before `next_position` could be read."""
     acknowledged: Int64 = _column(np.int64, 2, FIRST_TIME)
     """Highest position that the other end acknowledged while there was a hole."""
     fin: Int64 = _column(np.int64, 2, LAST_TIME)
     """Position behind the last byte, where a FIN told it."""
-    over: Int64 = _column(np.int64, 2, LAST_TIME)
+    close_deadline: Int64 = _column(np.int64, 2, LAST_TIME)
     """ns; from then on nothing more is waited for."""
     # Framing.
     boundary: Int64 = _column(np.int64, 2)
@@ -231,20 +231,20 @@ class StreamTable(_ByEnd):
     more."""
     frame_end: Int64 = _column(np.int64, 2, NEVER)
     """Position behind the frame at `boundary`; -1 while its size is not known."""
-    framed: Int64 = _column(np.int64, 2, FIRST_TIME)
+    framed_until: Int64 = _column(np.int64, 2, FIRST_TIME)
     """Position behind the last frame that was given out; at first, that behind the SYN."""
-    frames: Int64 = _column(np.int64, 2)
+    frame_count: Int64 = _column(np.int64, 2)
     """How many frames were given out."""
-    breaks: Int64 = _column(np.int64, 2)
+    gap_count: Int64 = _column(np.int64, 2)
     """How many of them do not follow the one before, or the SYN."""
-    due: Int64 = _column(np.int64, 2)
+    check_from: Int64 = _column(np.int64, 2)
     """FRAMED, RESUMED: position from which on the body of an incomplete message is read again."""
-    sought: Int64 = _column(np.int64, 2)
+    search_from: Int64 = _column(np.int64, 2)
     """SEARCHING: position from which on no boundary is known."""
     has_correlation: Bools = _column(np.bool_, 2)
     correlation: Int64 = _column(np.int64, 2)
     """Correlation id: the highest of the requests in this stream; that of the latest response."""
-    correlation_from: Int64 = _column(np.int64, 2)
+    correlation_before: Int64 = _column(np.int64, 2)
     """The same one block earlier."""
-    descent: Int64 = _column(np.int64, 2)
+    id_regression: Int64 = _column(np.int64, 2)
     """How far below the one that should come next those of requests are at most."""

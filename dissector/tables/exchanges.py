@@ -17,7 +17,7 @@ from dissector.exchanges.ordering import ordered
 from dissector.exchanges.request_table import partitions
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
-from dissector.streams.bytespace import ranges
+from dissector.streams.byteview import ranges
 from dissector.tables.arrow import (
     Picked,
     batch,

@@ -28,7 +28,7 @@ from dissector.records import segment
 from dissector.records.batches import read_batches
 from dissector.records.headers import FRONT, OVERHEAD
 from dissector.records.segment import SegmentBlock, read_segment
-from dissector.streams.bytespace import FlatSpace
+from dissector.streams.byteview import ContiguousBytes
 from dissector.tables.arrow import batch as as_table
 from dissector.tables.problems import problem_rows
 from dissector.tables.schema import BATCHES, RECORDS
@@ -64,7 +64,7 @@ def is_segment(path: str) -> bool:
 
 def _holds(first: bytes) -> bool:
     """Whether these bytes are a batch with the right checksum."""
-    batches = read_batches(FlatSpace.of(first), np.array([0]), np.array([len(first)]))
+    batches = read_batches(ContiguousBytes.of(first), np.array([0]), np.array([len(first)]))
     return len(batches) == 1 and bool(batches.crc_ok[0] == 1)
 
 

@@ -30,7 +30,7 @@ from dissector.records.batches import read_batches
 from dissector.records.columns import Records
 from dissector.records.headers import CODECS, TIMESTAMP_TYPES, Batches, take
 from dissector.records.records import decompressed_sizes, read_records
-from dissector.streams.bytespace import ByteSpace
+from dissector.streams.byteview import ByteView
 from dissector.tables.arrow import batch as as_table
 from dissector.tables.arrow import by_code, ints, no_rows, one_chunk, plain
 from dissector.tables.pending import answered_ids
@@ -172,7 +172,7 @@ def header_columns(batches: Batches) -> dict[str, Any]:
     }
 
 
-def size_column(space: ByteSpace, batches: Batches) -> dict[str, Any]:
+def size_column(space: ByteView, batches: Batches) -> dict[str, Any]:
     """The column that `decompressed_batches` has more of than `header_columns`."""
     sizes = decompressed_sizes(space, batches)
     return {"uncompressed_bytes": pa.array(sizes, mask=sizes < 0)}

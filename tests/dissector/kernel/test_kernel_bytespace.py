@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dissector import kernel
 from dissector.packets.block import PAD
-from dissector.streams.bytespace import FlatSpace
+from dissector.streams.byteview import ContiguousBytes
 
 pytestmark = pytest.mark.skipif(not kernel.COMPILED, reason="no compiled loops")
 
@@ -27,7 +27,7 @@ def at(places: list[int], size: int) -> np.ndarray[tuple[int], np.dtype[np.int64
 def test_numbers(data: bytes, places: list[int], dtype: str) -> None:
     where = at(places, len(data))
     padded, width = data + bytes(PAD), int(dtype[1])
-    found = FlatSpace.of(data).number(where, dtype)
+    found = ContiguousBytes.of(data).number(where, dtype)
     assert found.dtype == dtype
     assert found.tolist() == [
         int.from_bytes(padded[place : place + width], "big", signed=dtype[0] == "i")
@@ -44,7 +44,7 @@ def test_ranges_and_words(data: bytes, places: list[int], lengths: list[int]) ->
         np.int64,
     )
     expected = [data[place : place + size] for place, size in zip(where, length, strict=True)]
-    space = FlatSpace.of(data)
+    space = ContiguousBytes.of(data)
     copies, offsets = space.take(where, length)
     assert copies.tobytes() == b"".join(expected)
     assert offsets.tolist() == [sum(map(len, expected[:n])) for n in range(len(expected) + 1)]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dissector import kernel
 from dissector.exchanges import decoded_fields
 from dissector.packets.block import PAD
-from dissector.streams.bytespace import FlatSpace
+from dissector.streams.byteview import ContiguousBytes
 
 pytestmark = pytest.mark.skipif(not kernel.COMPILED, reason="no compiled loops")
 
@@ -99,7 +99,7 @@ def test_codes_do_not_depend_on_the_key(compiled: bool, monkeypatch: pytest.Monk
     monkeypatch.setattr(kernel, "COMPILED", compiled)
     for key in (1, 2, 3):
         monkeypatch.setattr(kernel, "HASH_KEY", np.full(2, key, np.uint64))
-        codes, distinct = decoded_fields._words(FlatSpace(data), at, length)
+        codes, distinct = decoded_fields._words(ContiguousBytes(data), at, length)
         assert distinct == list(dict.fromkeys(words))
         assert [distinct[code] for code in codes.tolist()] == words
 

@@ -16,7 +16,7 @@ from dissector import kernel
 from dissector.packets import open_packets
 from dissector.packets.block import PacketBlock
 from dissector.packets.headers import ETHERTYPES, FAMILIES, PROTOCOLS, Kind
-from dissector.streams.tracking import _alike
+from dissector.streams.flows import _pair_codes
 
 pytestmark = pytest.mark.skipif(not kernel.COMPILED, reason="no compiled loops")
 
@@ -112,7 +112,7 @@ def test_pairs(packets: list[tuple[tuple[tuple[int, int], int], ...]]) -> None:
     for compiled in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(kernel, "COMPILED", compiled)
-            found = _alike(block)
+            found = _pair_codes(block)
         assert [each.tolist() for each in found] == [expected, turned, first]
 
 

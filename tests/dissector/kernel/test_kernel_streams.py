@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dissector import kernel
 from dissector.packets.block import PAD
-from dissector.streams.bytespace import PiecedSpace
-from dissector.streams.framing import Chains
+from dissector.streams.byteview import ScatteredBytes
+from dissector.streams.frame_chain import FrameChains
 from dissector.streams.segments import Segments
 
 pytestmark = pytest.mark.skipif(not kernel.COMPILED, reason="no compiled loops")
@@ -20,7 +20,7 @@ LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 
 
 @st.composite
-def chains(draw: st.DrawFn) -> Chains:
+def chains(draw: st.DrawFn) -> FrameChains:
     """Some streams of frames, a few of them wrong, cut into pieces with holes between them."""
     data = bytearray()
     columns: list[tuple[int, ...]] = []
@@ -46,12 +46,12 @@ def chains(draw: st.DrawFn) -> Chains:
         stream=stream, at=at, length=length, span=span, source=source,
         held=nothing, time=nothing, capture=nothing, number=nothing, acknowledged=nothing,
     )  # fmt: skip
-    return Chains(np.frombuffer(bytes(data) + bytes(PAD), np.uint8), pieces)
+    return FrameChains(np.frombuffer(bytes(data) + bytes(PAD), np.uint8), pieces)
 
 
 @settings(deadline=None)
 @given(chains(), st.data())
-def test_the_walk_is_that_of_numpy(chain: Chains, data: st.DataObject) -> None:
+def test_the_walk_is_that_of_numpy(chain: FrameChains, data: st.DataObject) -> None:
     index = np.arange(len(chain.stream))
     begin = chain.address[chain.first[:-1]]
     at = begin + np.array([data.draw(st.sampled_from([0, 0, 0, 1, 4, -1])) for _ in index])
@@ -75,7 +75,7 @@ def test_addresses_are_found_among_pieces(
     length = np.array(lengths[:number], np.int64)
     address = np.cumsum(length + gaps[:number]) - length
     data = np.arange(int(length.sum()) + PAD, dtype=np.uint8)
-    space = PiecedSpace(data, address, np.cumsum(length) - length, length)
+    space = ScatteredBytes(data, address, np.cumsum(length) - length, length)
     where = np.array([place % (space.size + 1) for place in at], np.int64)
     flat = np.zeros(space.size + 1, np.uint8)
     for begin, source, size in zip(address, space.position, length, strict=True):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.parallel.memory import SMALL, Region, Slot, mapped
-from dissector.streams.bytespace import PiecedSpace
+from dissector.streams.byteview import ScatteredBytes
 
 FRONT, DATA, ARRAYS = 4096, 8192, 8192
 
@@ -56,7 +56,7 @@ def test_record_batches_and_spaces(room: int) -> None:
     assert region.unpack(region.pack(batch[10:250])).equals(batch[10:250])
     assert (region.end > SMALL) == (room > 0)
     data = np.arange(200, dtype=np.uint8)
-    space = PiecedSpace(data, np.array([0, 50]), np.array([0, 100]), np.array([50, 50]))
+    space = ScatteredBytes(data, np.array([0, 50]), np.array([0, 100]), np.array([50, 50]))
     found = region.unpack(region.pack((data, space)))[1]
     at = np.array([3, 48, 60])
     assert (found.number(at, "i4") == space.number(at, "i4")).all()

@@ -23,7 +23,7 @@ from dissector.protocol.notation import Direction, Field, Layout
 from dissector.protocol.roles import ROLES
 from dissector.protocol.surplus import is_accepted
 from dissector.protocol.walked import Column, Walked
-from dissector.streams.bytespace import ByteSpace, FlatSpace, PiecedSpace
+from dissector.streams.byteview import ByteView, ContiguousBytes, ScatteredBytes
 from tests.dissector.protocol.protocol_pages import layouts
 from tests.dissector.protocol.protocol_writer import length, write
 
@@ -35,13 +35,13 @@ LAYOUTS = [
 ]
 
 
-def space_of(bodies: list[bytes]) -> tuple[FlatSpace, Any, Any]:
+def space_of(bodies: list[bytes]) -> tuple[ContiguousBytes, Any, Any]:
     sizes = [len(body) for body in bodies]
     end = np.cumsum(sizes, dtype=np.int64)
-    return FlatSpace.of(b"".join(bodies)), end - sizes, end
+    return ContiguousBytes.of(b"".join(bodies)), end - sizes, end
 
 
-def found_by_columns(space: ByteSpace, walked: Walked, count: int) -> list[dict[str, Any]]:
+def found_by_columns(space: ByteView, walked: Walked, count: int) -> list[dict[str, Any]]:
     """Path and value of every kept field of each message."""
     group = Group(space, np.arange(count), walked)
     found: list[dict[str, Any]] = [{} for _ in range(count)]
@@ -53,7 +53,7 @@ def found_by_columns(space: ByteSpace, walked: Walked, count: int) -> list[dict[
     return found
 
 
-def value(space: ByteSpace, column: Column, index: int) -> Any:
+def value(space: ByteView, column: Column, index: int) -> Any:
     if column.values is not None:
         return comparable(column.field.type, column.values[index].item())
     assert column.length is not None
@@ -245,7 +245,7 @@ def test_pieces_read_as_one_row() -> None:
     data = np.zeros(flat.size + 8, np.uint8)
     for address, size, here in zip(cuts, length, position, strict=False):
         data[here : here + size] = flat.data[address : address + size]
-    pieced = PiecedSpace(data, cuts[:-1], position, length)
+    pieced = ScatteredBytes(data, cuts[:-1], position, length)
     walked = walk(layout, pieced, start, end, frozenset(ROLES))
     assert walked.good.all()
     expected = walk(layout, flat, start, end, frozenset(ROLES))
@@ -260,6 +260,6 @@ def test_only_what_was_asked_for_is_kept() -> None:
 
 
 def test_skip_tags() -> None:
-    space = FlatSpace.of(b"\x00" + b"\x01\x05\x02ab" + b"\x7f")
+    space = ContiguousBytes.of(b"\x00" + b"\x01\x05\x02ab" + b"\x7f")
     behind = skip_tags(space, np.array([0, 1]), np.array([1, 6]))
     assert behind.tolist() == [1, 6]

@@ -17,7 +17,7 @@ from dissector.protocol.columns import walk
 from dissector.protocol.explain import explain
 from dissector.protocol.notation import Direction
 from dissector.protocol.roles import ROLES
-from dissector.streams.bytespace import FlatSpace, PiecedSpace
+from dissector.streams.byteview import ContiguousBytes, ScatteredBytes
 from tests.dissector.test_capture_scans import packets
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,11 +35,11 @@ def good(bodies: list[bytes], *, pieces: bool) -> list[bool]:
     layout = catalog.layout(METADATA, Direction.REQUEST, 1)
     end = np.cumsum([len(body) for body in bodies])
     start = end - [len(body) for body in bodies]
-    flat = FlatSpace.of(b"".join(bodies))
+    flat = ContiguousBytes.of(b"".join(bodies))
     if not pieces:
         return walk(layout, flat, start, end, frozenset(ROLES)).good.tolist()
     border = np.array([0, 7, int(end[-1])])
-    space = PiecedSpace(flat.data, border[:-1], border[:-1], np.diff(border))
+    space = ScatteredBytes(flat.data, border[:-1], border[:-1], np.diff(border))
     return walk(layout, space, start, end, frozenset(ROLES)).good.tolist()
 
 

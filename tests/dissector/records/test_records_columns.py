@@ -22,7 +22,7 @@ from dissector.records.decode import decode_records
 from dissector.records.headers import Batches
 from dissector.records.records import read_records
 from dissector.records.varints import read, read_one
-from dissector.streams.bytespace import ByteSpace, FlatSpace, PiecedSpace
+from dissector.streams.byteview import ByteView, ContiguousBytes, ScatteredBytes
 from tests.dissector.records.records_writers import (
     WRITERS,
     Entry,
@@ -43,7 +43,7 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-def rows(space: ByteSpace, batches: Batches) -> Iterator[dict[str, object]]:
+def rows(space: ByteView, batches: Batches) -> Iterator[dict[str, object]]:
     """All records, from Arrow."""
     for piece in read_records(space, batches):
         assert not piece.problems
@@ -53,7 +53,7 @@ def rows(space: ByteSpace, batches: Batches) -> Iterator[dict[str, object]]:
         yield from table.to_pylist()
 
 
-def in_pieces(data: bytes, borders: list[int], seed: int) -> PiecedSpace:
+def in_pieces(data: bytes, borders: list[int], seed: int) -> ScatteredBytes:
     """The same bytes, scattered."""
     cuts = sorted({0, len(data), *(border % (len(data) + 1) for border in borders)})
     pieces = list(pairwise(cuts))
@@ -66,10 +66,10 @@ def in_pieces(data: bytes, borders: list[int], seed: int) -> PiecedSpace:
         scattered += data[slice(*pieces[place])] + b"\xaa" * (place % 3)
     array = np.frombuffer(bytes(scattered + bytes(PAD)), np.uint8)
     ints = [np.array(column, np.int64) for column in zip(*pieces, strict=True)]
-    return PiecedSpace(array, ints[0], np.array(position, np.int64), ints[1] - ints[0])
+    return ScatteredBytes(array, ints[0], np.array(position, np.int64), ints[1] - ints[0])
 
 
-def whole(space: ByteSpace, *lengths: int) -> Batches:
+def whole(space: ByteView, *lengths: int) -> Batches:
     """The batches of fields that follow upon each other."""
     length = np.array(lengths, np.int64)
     return read_batches(space, np.cumsum(length) - length, length)
@@ -91,7 +91,7 @@ def test_pieces_are_read_as_one_row(
 ) -> None:
     written = [joined(part) for part in parts]
     lengths, data = list(map(len, written)), b"".join(written)
-    flat = FlatSpace.of(data)
+    flat = ContiguousBytes.of(data)
     wanted = whole(flat, *lengths)
     pieced = in_pieces(data, borders, seed) if data else flat
     found = whole(pieced, *lengths)
@@ -107,7 +107,7 @@ def test_fields_read_together_and_one_by_one(
     parts: list[list[tuple[tuple[int, str, int], list[Entry]]]],
 ) -> None:
     data = [joined(part) for part in parts] * 7  # so that some are read together, and some alone
-    space = FlatSpace.of(b"".join(data))
+    space = ContiguousBytes.of(b"".join(data))
     together = whole(space, *map(len, data))
     wanted = [
         (index, each.base_offset, each.size, each.crc, each.codec)
@@ -139,7 +139,7 @@ def test_a_table_of_everything() -> None:
         + marker
         + message(1, b"old", b"", offset=9, timestamp=5)
     )
-    space = FlatSpace.of(data)
+    space = ContiguousBytes.of(data)
     assert list(rows(space, whole(space, len(data)))) == [
         {
             "batch": 0, "offset": 0, "timestamp": 1, "key": None, "value": b"v" * 13,
@@ -167,7 +167,7 @@ def test_a_table_of_everything() -> None:
 
 def test_keys_and_values_are_views_of_the_block() -> None:
     data = batch(b"".join(record(number, value=bytes([number]) * 50) for number in range(9)), 9)
-    space = FlatSpace.of(data)
+    space = ContiguousBytes.of(data)
     batches = whole(space, len(data))
     (piece,) = read_records(space, batches)
     value = records_table(piece, batches).column("value")
@@ -179,7 +179,7 @@ def test_keys_and_values_are_views_of_the_block() -> None:
 
 def test_some_batches_only() -> None:
     data = b"".join(batch(record(), 1, base_offset=offset) for offset in range(5))
-    space = FlatSpace.of(data)
+    space = ContiguousBytes.of(data)
     batches = whole(space, len(data))
     pieces = list(read_records(space, batches, np.array([3, 1])))
     assert [offset for piece in pieces for part in piece.parts for offset in part.offset] == [1, 3]
@@ -189,7 +189,7 @@ def test_some_batches_only() -> None:
 @pytest.mark.parametrize("readable", [0, 5, 17, 40, 61, 70, 150])
 def test_a_field_of_which_the_end_is_not_there(readable: int) -> None:
     one = batch(record(), 1)
-    space = FlatSpace.of(one * 3)
+    space = ContiguousBytes.of(one * 3)
     batches = read_batches(
         space, np.array([0]), np.array([3 * len(one)]), np.array([readable], np.int64)
     )
@@ -204,7 +204,7 @@ def test_a_field_of_which_the_end_is_not_there(readable: int) -> None:
 
 
 def test_null_and_empty_fields() -> None:
-    space = FlatSpace.of(batch(record(), 1))
+    space = ContiguousBytes.of(batch(record(), 1))
     start, length = np.array([0, 0, 0], np.int64), np.array([-1, 0, 68], np.int64)
     batches = read_batches(space, start, length)
     assert batches.field.tolist() == [2]
@@ -217,7 +217,7 @@ def test_without_verifying_no_checksum_is_looked_at() -> None:
     good = batch(record(), 1)
     bad = bytearray(good)
     bad[-1] ^= 1
-    space = FlatSpace.of(good + bytes(bad) + b"\x00" * 16 + b"\x09" * 20)
+    space = ContiguousBytes.of(good + bytes(bad) + b"\x00" * 16 + b"\x09" * 20)
     batches = read_batches(space, np.array([0]), np.array([space.size]), verify=False)
     assert batches.crc_ok.tolist() == [-1, -1]
     assert [problem.kind for _, problem in batches.problems] == ["no_batch"]
@@ -234,7 +234,7 @@ def test_groups_do_not_show(group: int, inflated: int, monkeypatch: pytest.Monke
         for magic, name, codec in CASES
     ]
     data = joined(parts)
-    space = FlatSpace.of(data)
+    space = ContiguousBytes.of(data)
     wanted = list(rows(space, whole(space, len(data))))
     monkeypatch.setattr(records_module, "GROUP_RECORDS", group)
     monkeypatch.setattr(records_module, "GROUP_BYTES", inflated)
@@ -246,7 +246,7 @@ def test_one_batch_of_very_many_records() -> None:
     count = 100_000
     payload = b"".join(record(number, value=b"%d" % number) for number in range(count))
     data = batch(payload, count)
-    space = FlatSpace.of(data)
+    space = ContiguousBytes.of(data)
     batches = whole(space, len(data))
     offsets = [part.offset for piece in read_records(space, batches) for part in piece.parts]
     assert np.array_equal(np.concatenate(offsets), np.arange(count))
@@ -257,7 +257,7 @@ def test_headers_that_tell_far_less_than_there_is(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(records_module, "GROUP_RECORDS", 10)
     lie = batch(b"".join(record(number) for number in range(40_000)), 1)
     data = lie + WRITERS["aiokafka"](2, 4, [Entry(1, None, b"v" * 50)]) + lie
-    space = FlatSpace.of(data)
+    space = ContiguousBytes.of(data)
     batches = whole(space, len(data))
     pieces = list(read_records(space, batches))
     assert sum(map(len, pieces)) == 80_001

@@ -21,7 +21,7 @@ from dissector.records.batches import read_batches
 from dissector.records.codecs import Limits, decompress
 from dissector.records.decode import Batch, decode_records
 from dissector.records.records import read_records
-from dissector.streams.bytespace import FlatSpace
+from dissector.streams.byteview import ContiguousBytes
 from tests.dissector.records.records_writers import (
     WRITERS,
     Entry,
@@ -224,7 +224,7 @@ def test_a_bomb_stops_at_the_limit(codec: int, magic: int) -> None:
         bomb = message(1, packed, attributes=codec)
     good = batch(record(value=b"good"), 1)
     data = good + bomb + good
-    space = FlatSpace.of(data)
+    space = ContiguousBytes.of(data)
     batches = read_batches(space, np.array([0]), np.array([len(data)]))
     tracemalloc.start()
     pieces = list(read_records(space, batches, limits=Limits(batch_bytes=1 << 20)))

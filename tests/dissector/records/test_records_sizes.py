@@ -8,7 +8,7 @@ import pytest
 from dissector.records.batches import read_batches
 from dissector.records.codecs import Limits
 from dissector.records.records import decompressed_sizes
-from dissector.streams.bytespace import FlatSpace
+from dissector.streams.byteview import ContiguousBytes
 from tests.dissector.records.records_writers import WRITERS, Entry, written
 
 ENTRIES = [Entry(1_700_000_000_000 + n, b"key", b"value " * 50) for n in range(40)]
@@ -17,7 +17,7 @@ WRAPPER = {0: 26, 1: 34, 2: 0}
 
 
 def sizes(data: bytes, limits: Limits | None = None) -> list[int]:
-    space = FlatSpace.of(data)
+    space = ContiguousBytes.of(data)
     batches = read_batches(space, np.array([0]), np.array([len(data)]))
     found: list[int] = decompressed_sizes(space, batches, limits).tolist()
     return found

@@ -18,8 +18,13 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from dissector.streams.framing import Chains
-from dissector.streams.judging import BORDER_BITS, REQUEST_BITS, SMALLEST_RESPONSE, Judge
+from dissector.streams.frame_chain import FrameChains
+from dissector.streams.header_evidence import (
+    BORDER_BITS,
+    REQUEST_BITS,
+    SMALLEST_RESPONSE,
+    HeaderScorer,
+)
 from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES
 from dissector.streams.table import HEAD, ConnectionTable, StreamTable
 
@@ -52,18 +57,18 @@ EPHEMERAL: Final = 32768
 """Lowest ephemeral port of Linux."""
 
 
-class Weigher:
+class RequestScorer:
     """Weighs requests in the chains of a block."""
 
     def __init__(
-        self, table: ConnectionTable, streams: StreamTable, judge: Judge, evidence: Evidence
+        self, table: ConnectionTable, streams: StreamTable, scorer: HeaderScorer, evidence: Evidence
     ) -> None:
         self._table = table
         self._streams = streams
-        self._judge = judge
+        self._scorer = scorer
         self._evidence = evidence
 
-    def bits(self, chains: Chains, index: int, stream: int, at: int) -> int:
+    def bits(self, chains: FrameChains, index: int, stream: int, at: int) -> int:
         """Bits of a request whose header was judged, at the beginning of a segment.
 
         `stream`: that of the chain at `index`. Negative where it cannot be a request.
@@ -83,11 +88,13 @@ class Weigher:
             bits += LARGE_BITS * (size >= SEEK_BYTES)
         return bits + self._endpoint_bits(stream >> 1, stream & 1)
 
-    def _response_bits(self, chains: Chains, index: int, correlation: int, is_head: bool) -> int:
+    def _response_bits(
+        self, chains: FrameChains, index: int, correlation: int, is_head: bool
+    ) -> int:
         """What the other end sent: whether a segment there begins a response to the request."""
-        local = int(chains.stream[index]) ^ 1
-        other = int(np.searchsorted(chains.stream, local))
-        if other == len(chains.stream) or chains.stream[other] != local:
+        slot = int(chains.stream[index]) ^ 1
+        other = int(np.searchsorted(chains.stream, slot))
+        if other == len(chains.stream) or chains.stream[other] != slot:
             return 0
         at = chains.address[chains.first[other] : chains.first[other + 1]]
         at = at[at + SMALLEST_RESPONSE + 4 <= chains.end[other]]
@@ -101,7 +108,7 @@ class Weigher:
     def _endpoint_bits(self, row: int, sender: int) -> int:
         """What the two endpoints are in other connections, and their port numbers."""
         table, one = self._table, np.array([row])
-        is_broker = self._judge.is_broker(one)[0]
+        is_broker = self._scorer.is_broker(one)[0]
         bits = BROKER_BITS * (int(is_broker[1 - sender]) - int(is_broker[sender]))
         if table.client[row] >= 0:
             return max(bits, 0)

@@ -32,16 +32,16 @@ def header_length(data: bytes) -> int:
 
 
 def without_headers(
-    data: Bytes, who: Int64, segments: Segments, table: ConnectionTable, streams: StreamTable
+    data: Bytes, stream_ids: Int64, segments: Segments, table: ConnectionTable, streams: StreamTable
 ) -> Segments:
     """The segments without the PROXY headers that clients' streams begin with.
 
-    `who`: the stream of each local one. The streams' boundaries move behind the headers.
+    `stream_ids`: the stream of each local one. The streams' boundaries move behind the headers.
     """
-    at_head = streams.flat("state")[who] == HEAD
+    at_head = streams.flat("state")[stream_ids] == HEAD
     if not at_head.any():
         return segments
-    stream = who[segments.stream]
+    stream = stream_ids[segments.stream]
     boundary = streams.flat("boundary")
     first = at_head[segments.stream] & (segments.at == boundary[stream])
     first &= (table.client[stream >> 1] == stream & 1) & (segments.length > 0)
@@ -55,6 +55,6 @@ def without_headers(
     if not front.any():
         return segments
     np.add.at(boundary, stream, front)
-    np.add.at(streams.flat("framed"), stream, front)
+    np.add.at(streams.flat("framed_until"), stream, front)
     trimmed = segments.trimmed(front, segments.span - front)
     return trimmed[trimmed.span > 0]

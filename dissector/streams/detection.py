@@ -16,10 +16,11 @@ from collections.abc import Collection
 import numpy as np
 
 from dissector.packets.block import Int64
-from dissector.streams.bytespace import ranges
-from dissector.streams.framing import Chains
-from dissector.streams.judging import NO, UNCLEAR, YES, Judge
+from dissector.streams.byteview import ranges
+from dissector.streams.frame_chain import FrameChains
+from dissector.streams.header_evidence import NO, UNCLEAR, YES, HeaderScorer
 from dissector.streams.limits import SEEK_BYTES
+from dissector.streams.request_evidence import DECISION, Evidence, RequestScorer
 from dissector.streams.state import HEAD_LOST, States
 from dissector.streams.table import (
     HEAD,
@@ -31,7 +32,6 @@ from dissector.streams.table import (
     ConnectionTable,
     StreamTable,
 )
-from dissector.streams.weighing import DECISION, Evidence, Weigher
 
 READINGS = 16
 """Places of a stream that look like a request and are read to decide its connection. Where none of
@@ -49,37 +49,37 @@ def looks_like_tls(head: Int64) -> Bools:
     return tls
 
 
-class Seeker:
-    """Decides what connections carry, by the evidence of `judge`."""
+class ProtocolDetector:
+    """Decides what connections carry, by the evidence of `scorer`."""
 
     def __init__(
-        self, table: ConnectionTable, streams: StreamTable, states: States, judge: Judge,
+        self, table: ConnectionTable, streams: StreamTable, states: States, scorer: HeaderScorer,
         evidence: Evidence,
     ) -> None:  # fmt: skip
         self._table = table
         self._streams = streams
         self._states = states
-        self._judge = judge
-        self._weigher = Weigher(table, streams, judge, evidence)
-        self._failed: dict[int, set[int]] = {}
+        self._scorer = scorer
+        self._requests = RequestScorer(table, streams, scorer, evidence)
+        self._rejected: dict[int, set[int]] = {}
         """Positions in each stream that looked like a request, and are none."""
 
     def forget(self, rows: Int64) -> None:
         """Let go of these connections; their rows will serve others."""
         for stream in np.concatenate([2 * rows, 2 * rows + 1]).tolist():
-            self._failed.pop(stream, None)
+            self._rejected.pop(stream, None)
 
     # Connections
 
-    def tell_sides(self, rows: Int64) -> None:
+    def identify_sides(self, rows: Int64) -> None:
         """Which end is the client, of connections without handshake: by the broker's port."""
         rows = rows[self._table.client[rows] < 0]
         if len(rows):
-            broker = self._judge.is_broker(rows)
+            broker = self._scorer.is_broker(rows)
             told = broker[:, 0] != broker[:, 1]
             self._table.client[rows[told]] = broker[told, 0]
 
-    def decide(self, chains: Chains, stream: Int64, finished: Bools) -> None:
+    def decide(self, chains: FrameChains, stream: Int64, finished: Bools) -> None:
         """Decide what connections carry whose first bytes are there.
 
         `stream`: that of each chain. `finished`: whether nothing more comes in it.
@@ -96,15 +96,15 @@ class Seeker:
         at, end = chains.address[chains.first[index]], chains.end[index]
         servers = np.arange(len(row)), 1 - table.client[row]
         given_up = finished[index] | (end - at >= SEEK_BYTES)
-        verdict = self._judge.requests(chains, at, end, row)[1]
+        verdict = self._scorer.requests(chains, at, end, row)[1]
         lost = (verdict == UNCLEAR) & (chains.there_until(at) < end)
-        doubted = np.flatnonzero((verdict == YES) & ~self._judge.is_known_broker(row)[servers])
-        self._weigh_heads(chains, index, stream, verdict, doubted, given_up, self._judge.brokers)
+        doubted = np.flatnonzero((verdict == YES) & ~self._scorer.is_known_broker(row)[servers])
+        self._weigh_heads(chains, index, stream, verdict, doubted, given_up, self._scorer.brokers)
         # An API or version that nobody knows is likelier at a broker than another protocol.
-        at_broker = self._judge.is_broker(row)[servers]
+        at_broker = self._scorer.is_broker(row)[servers]
         strange = np.flatnonzero((verdict == NO) & at_broker)
         places = at[strange], end[strange], row[strange]
-        strange = strange[self._judge.requests(chains, *places, any_api=True)[1] == YES]
+        strange = strange[self._scorer.requests(chains, *places, any_api=True)[1] == YES]
         verdict[strange] = YES
         self._weigh_heads(chains, index, stream, verdict, strange, given_up)
         head = chains.space.number(at, "i4").astype(np.int64)
@@ -121,7 +121,7 @@ class Seeker:
         self._states.decide(row[decided], protocol[decided])
 
     def _weigh_heads(
-        self, chains: Chains, index: Int64, stream: Int64, verdict: Int64, doubted: Int64,
+        self, chains: FrameChains, index: Int64, stream: Int64, verdict: Int64, doubted: Int64,
         given_up: Bools, trusted: Collection[tuple[int, int, int]] = (),
     ) -> None:  # fmt: skip
         """Change the verdict on doubted requests, which begin their streams, where evidence is
@@ -129,12 +129,12 @@ class Seeker:
 
         `trusted`: receivers of which no evidence is needed.
         """
-        brokers, servers = self._judge.brokers, self._servers(stream[doubted] >> 1)
+        brokers, servers = self._scorer.brokers, self._servers(stream[doubted] >> 1)
         for each, server in zip(doubted.tolist(), servers, strict=True):
             if server in trusted:
                 continue
             at = int(chains.address[chains.first[index[each]]])
-            bits = self._weigher.bits(chains, int(index[each]), int(stream[each]), at)
+            bits = self._requests.bits(chains, int(index[each]), int(stream[each]), at)
             if bits >= DECISION:
                 brokers.add(server)
             else:
@@ -148,11 +148,11 @@ class Seeker:
 
     # Places
 
-    def seek(self, chains: Chains, index: Int64, stream: Int64, other_waits: Bools) -> Int64:
+    def seek(self, chains: FrameChains, index: Int64, stream: Int64, peer_waits: Bools) -> Int64:
         """Address of a frame in each of these streams of undecided connections, or -1.
 
         `stream`: of each one at `index`. What is found decides the connection. Where nothing is
-        found, the stream's `boundary` moves on to what may still become something. `other_waits`:
+        found, the stream's `boundary` moves on to what may still become something. `peer_waits`:
         the other end sent bytes that cannot be read yet.
         """
         found, pending = self._try(chains, index, stream, FIRST_PLACES)
@@ -162,7 +162,7 @@ class Seeker:
         )
         later = (found < 0) & self._is_answered_later(stream)
         # Requests that cannot be read yet may show that what is here are responses.
-        waits = other_waits & (self._streams.protocol[stream >> 1] == UNDECIDED)
+        waits = peer_waits & (self._streams.protocol[stream >> 1] == UNDECIDED)
         pending[waits] = chains.address[chains.first[index[waits]]]
         self.move_on(chains, index, stream, np.flatnonzero((found < 0) & ~later), pending)
         return found
@@ -175,29 +175,31 @@ class Seeker:
         decided &= self._table.client[row] == 1 - (stream & 1)
         return decided
 
-    def _try(self, chains: Chains, index: Int64, stream: Int64, places: int) -> tuple[Int64, Int64]:
+    def _try(
+        self, chains: FrameChains, index: Int64, stream: Int64, places: int
+    ) -> tuple[Int64, Int64]:
         """Try the beginnings of segments, no more than `places` of each stream.
 
         Returns the addresses of the first that is good and of the first that is unclear, or -1.
         """
         table, row = self._table, stream >> 1
         client = table.client[row]
-        asks = (client < 0) | (client == stream & 1)
+        is_client = (client < 0) | (client == stream & 1)
         boundary = chains.address_of(index, self._streams.flat("boundary")[stream])
         first = np.searchsorted(chains.address, boundary)
         first = np.maximum(first, chains.first[index])
         count = np.clip(chains.first[index + 1] - first, 0, places)
         at = chains.address[ranges(first, count)[0]]
         owner = np.repeat(np.arange(len(index)), count)
-        verdict = self._judge.verdicts(chains, at, index[owner], stream[owner], asks[owner])
+        verdict = self._scorer.verdicts(chains, at, index[owner], stream[owner], is_client[owner])
         good, unclear = verdict == YES, verdict == UNCLEAR
         undecided = self._streams.protocol[row] == UNDECIDED
         if undecided.any():
             alone = table.packets[row, 1 - (stream & 1)] == 0
-            may = (~undecided | asks | (alone & self._judge.is_broker(row).any(1)))[owner]
+            may = (~undecided | is_client | (alone & self._scorer.is_broker(row).any(1)))[owner]
             unclear |= good & ~may  # its requests may yet tell
             good &= may
-            some = np.flatnonzero(good & (undecided & asks)[owner])
+            some = np.flatnonzero(good & (undecided & is_client)[owner])
             bits = np.zeros(len(at), np.int64)
             bits[some] = self._weighed(chains, index[owner[some]], stream[owner[some]], at[some])
             good[some], unclear[some] = bits[some] >= DECISION, bits[some] >= 0
@@ -207,7 +209,7 @@ class Seeker:
             self._take(chains, stream, found, weight, undecided, owner, at)
         return found, _first(len(index), owner[unclear], at[unclear])
 
-    def _weighed(self, chains: Chains, index: Int64, stream: Int64, at: Int64) -> Int64:
+    def _weighed(self, chains: FrameChains, index: Int64, stream: Int64, at: Int64) -> Int64:
         """Bits of each of these places, up to the first in each stream that decides; negative where
         no request can be.
 
@@ -215,19 +217,19 @@ class Seeker:
         """
         bits = np.zeros(len(at), np.int64)
         for one in np.unique(stream).tolist():
-            failed = self._failed.setdefault(one, set())
+            rejected = self._rejected.setdefault(one, set())
             for each in np.flatnonzero(stream == one).tolist():
                 one_index, place = index[each : each + 1], at[each : each + 1]
                 position = int(chains.position_of(one_index, place)[0])
-                if position in failed or len(failed) == READINGS:
+                if position in rejected or len(rejected) == READINGS:
                     bits[each] = -1
                     continue
-                bits[each] = self._weigher.bits(chains, int(index[each]), one, int(place[0]))
+                bits[each] = self._requests.bits(chains, int(index[each]), one, int(place[0]))
                 if bits[each] >= DECISION:
                     break
                 if bits[each] < 0:
-                    failed.add(position)
-            if len(failed) == READINGS and self._is_hopeless(one):
+                    rejected.add(position)
+            if len(rejected) == READINGS and self._is_hopeless(one):
                 self._states.decide(np.array([one >> 1]), OTHER)
         return bits
 
@@ -237,11 +239,11 @@ class Seeker:
         return bool(
             table.client[row] >= 0
             or table.packets[row, other & 1] == 0
-            or len(self._failed.get(other, ())) == READINGS
+            or len(self._rejected.get(other, ())) == READINGS
         )
 
     def _take(
-        self, chains: Chains, stream: Int64, found: Int64, weight: Int64, undecided: Bools,
+        self, chains: FrameChains, stream: Int64, found: Int64, weight: Int64, undecided: Bools,
         owner: Int64, at: Int64,
     ) -> None:  # fmt: skip
         """Decide connections by what was found in them. One end of each can be the client: the one
@@ -256,13 +258,13 @@ class Seeker:
         self._states.decide(row[some], KAFKA)
         unknown = some[table.client[row[some]] < 0]
         table.client[row[unknown]] = stream[unknown] & 1
-        self._judge.brokers.update(self._servers(row[some]))
+        self._scorer.brokers.update(self._servers(row[some]))
         head = chains.space.number(at, "i4").astype(np.int64)
         tls = row[owner[looks_like_tls(head) & undecided[owner]]]
         self._states.decide(tls[self._streams.protocol[tls] == UNDECIDED], TLS)
 
     def move_on(
-        self, chains: Chains, index: Int64, stream: Int64, some: Int64, pending: Int64
+        self, chains: FrameChains, index: Int64, stream: Int64, some: Int64, pending: Int64
     ) -> None:
         """Where nothing was found: keep what may become a frame, and no more than SEEK_BYTES.
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Int64, UInt8
-from dissector.streams.framing import Chains
+from dissector.streams.frame_chain import FrameChains
 from dissector.streams.limits import CERTAINTY, FRAME_LIMIT, SEEK_BYTES
 from dissector.streams.table import KAFKA, NEVER, UNDECIDED, Bools, ConnectionTable, StreamTable
 
@@ -75,7 +75,7 @@ make them, and may send a later one first. Also from those of requests to those 
 NO, UNCLEAR, YES = range(3)
 
 
-class Judge:
+class HeaderScorer:
     """Judges places in the streams of a block. `newest`: newest known version by API key."""
 
     def __init__(
@@ -113,16 +113,18 @@ class Judge:
     def begin_block(self, stream: Int64) -> None:
         """Of these streams a block begins: correlation ids seen so far are those of before it."""
         streams = self._streams
-        streams.flat("correlation_from")[stream] = streams.flat("correlation")[stream]
+        streams.flat("correlation_before")[stream] = streams.flat("correlation")[stream]
 
-    def note_requests(self, stream: Int64, least: Int64, most: Int64, descent: Int64) -> None:
+    def note_requests(self, stream: Int64, least: Int64, most: Int64, id_regression: Int64) -> None:
         """Keep the range of the correlation ids of requests, and how far below the one that should
         come next they are at most: 0 where they ascend."""
         streams = self._streams
-        low, high = streams.flat("correlation_from"), streams.flat("correlation")
+        low, high = streams.flat("correlation_before"), streams.flat("correlation")
         new = ~streams.flat("has_correlation")[stream]
-        descent = np.maximum(descent, np.where(new, 0, high[stream] + 1 - least))
-        streams.flat("descent")[stream] = np.maximum(streams.flat("descent")[stream], descent)
+        id_regression = np.maximum(id_regression, np.where(new, 0, high[stream] + 1 - least))
+        streams.flat("id_regression")[stream] = np.maximum(
+            streams.flat("id_regression")[stream], id_regression
+        )
         low[stream] = np.where(new, least, np.minimum(low[stream], least))
         high[stream] = np.where(new, most, np.maximum(high[stream], most))
         streams.flat("has_correlation")[stream] = True
@@ -133,7 +135,7 @@ class Judge:
         self._streams.flat("has_correlation")[stream] = True
 
     def verdicts(
-        self, chains: Chains, at: Int64, index: Int64, stream: Int64, asks: Bools
+        self, chains: FrameChains, at: Int64, index: Int64, stream: Int64, is_client: Bools
     ) -> Int64:
         """YES, NO or UNCLEAR for each of these beginnings of segments.
 
@@ -148,13 +150,13 @@ class Judge:
             if not len(live):
                 break
             size, state, gain = self.headers(
-                chains, here[live], end[live], stream[live], asks[live]
+                chains, here[live], end[live], stream[live], is_client[live]
             )
             # What follows two good frames, or a very good one, may be damaged as well.
             if hop < SURE_HOPS:
                 verdict[live[(state == NO) & (score[live] < SURE)]] = NO
             score[live] += gain
-            step = self._steps(chains, here[live], stream[live], asks[live], before[live])
+            step = self._steps(chains, here[live], stream[live], is_client[live], before[live])
             verdict[live[step]] = NO
             state[step] = NO
             live, size = live[state == YES], size[state == YES]
@@ -170,25 +172,27 @@ class Judge:
         return verdict
 
     def headers(
-        self, chains: Chains, at: Int64, end: Int64, stream: Int64, asks: Bools
+        self, chains: FrameChains, at: Int64, end: Int64, stream: Int64, is_client: Bools
     ) -> tuple[Int64, Int64, NDArray[np.float64]]:
         """Size, verdict, and bits of evidence of the header at each place."""
         size, verdict = np.zeros(len(at), np.int64), np.full(len(at), NO)
         gain = np.zeros(len(at))
-        some = np.flatnonzero(asks)
+        some = np.flatnonzero(is_client)
         size[some], verdict[some], gain[some] = self.requests(
             chains, at[some], end[some], stream[some] >> 1
         )
-        some = np.flatnonzero(~asks)
+        some = np.flatnonzero(~is_client)
         size[some], verdict[some], gain[some] = self.responses(
             chains, at[some], end[some], stream[some]
         )
         return size, verdict, gain
 
-    def _steps(self, chains: Chains, at: Int64, stream: Int64, asks: Bools, before: Int64) -> Bools:
+    def _steps(
+        self, chains: FrameChains, at: Int64, stream: Int64, is_client: Bools, before: Int64
+    ) -> Bools:
         """Responses of undecided connections whose correlation id is far from the one `before`, or
         the same: clients count, but for those that always send 0."""
-        doubted: Bools = (self._streams.protocol[stream >> 1] == UNDECIDED) & ~asks
+        doubted: Bools = (self._streams.protocol[stream >> 1] == UNDECIDED) & ~is_client
         doubted &= before != NEVER
         if doubted.any():
             step = np.abs(_number(chains, at + 4, "i4") - before)
@@ -196,7 +200,7 @@ class Judge:
         return doubted
 
     def requests(
-        self, chains: Chains, at: Int64, end: Int64, row: Int64, *, any_api: bool = False
+        self, chains: FrameChains, at: Int64, end: Int64, row: Int64, *, any_api: bool = False
     ) -> tuple[Int64, Int64, NDArray[np.float64]]:
         there = np.minimum(chains.there_until(at), end) - at
         size, api, version, correlation, client = (
@@ -218,13 +222,15 @@ class Judge:
         verdict = np.where(bad, NO, np.where(there >= REQUEST_HEAD, YES, UNCLEAR))
         odd = np.zeros(len(at), np.bool_)
         named = np.flatnonzero((verdict == YES) & ~nameless)
-        odd[named] = self._odd(chains, at[named], there[named], client[named])
+        odd[named] = self._has_odd_client_id(chains, at[named], there[named], client[named])
         # Elsewhere than in a Kafka connection, all of the request has to confirm it.
         open_ends = odd & (there < size + 4) & (self._streams.protocol[row] != KAFKA)
         verdict[open_ends] = np.where(size[open_ends] < SEEK_BYTES, UNCLEAR, NO)
         return size, verdict, np.where(verdict == YES, REQUEST_BITS - ODD_BITS * odd, 0.0)
 
-    def _odd(self, chains: Chains, at: Int64, there: Int64, client: Int64) -> Bools:
+    def _has_odd_client_id(
+        self, chains: FrameChains, at: Int64, there: Int64, client: Int64
+    ) -> Bools:
         """Whether requests have unusual client ids. `client`: their lengths."""
         length = np.minimum(np.minimum(client, USUAL_CLIENT_ID), there - REQUEST_HEAD)
         text, borders = chains.space.take(at + REQUEST_HEAD, np.maximum(length, 0))
@@ -233,14 +239,14 @@ class Judge:
         return odd | (client > USUAL_CLIENT_ID)
 
     def responses(
-        self, chains: Chains, at: Int64, end: Int64, stream: Int64
+        self, chains: FrameChains, at: Int64, end: Int64, stream: Int64
     ) -> tuple[Int64, Int64, NDArray[np.float64]]:
         there = np.minimum(chains.there_until(at), end) - at
         size, correlation = _number(chains, at, "i4"), _number(chains, at + 4, "i4")
         bad = (there >= 4) & ((size < 4) | (size > FRAME_LIMIT))
         bad |= (there >= RESPONSE_HEAD) & (correlation < 0)
         verdict = np.where(bad, NO, np.where(there >= RESPONSE_HEAD, YES, UNCLEAR))
-        low, high, known = self.awaited(stream)
+        low, high, known = self.expected_ids(stream)
         near = known & (correlation >= low) & (correlation <= high)
         bits = SIZE_BITS + near * (CORRELATION_BITS - np.log2(high - low + 1))
         bits += (correlation >= RESERVED) * RESERVED_BITS
@@ -248,13 +254,13 @@ class Judge:
         return size, verdict, np.where(verdict == YES, bits, 0.0)
 
     def is_sure(
-        self, chains: Chains, at: Int64, stream: Int64, asks: Bools, end: Int64
+        self, chains: FrameChains, at: Int64, stream: Int64, is_client: Bools, end: Int64
     ) -> tuple[Bools, Bools]:
         """Whether headers alone show that messages begin at these addresses: requests with a usual
         client id, responses with a correlation id that is awaited; and whether they show that none
         does."""
-        _, state, bits = self.headers(chains, at, end, stream, asks)
-        least = np.where(asks, REQUEST_BITS, SIZE_BITS + 1)
+        _, state, bits = self.headers(chains, at, end, stream, is_client)
+        least = np.where(is_client, REQUEST_BITS, SIZE_BITS + 1)
         return (state == YES) & (bits >= least), state == NO
 
     def odd_requests(self, kind: Int64, client: Int64, size: Int64) -> Bools:
@@ -272,36 +278,36 @@ class Judge:
     def odd_responses(self, stream: Int64, correlation: Int64, before: Int64) -> Bools:
         """Responses with impossible correlation ids: negative ones, those that are far from all
         that the client used, and those before that of the response `before` (NEVER: none)."""
-        descent = self.descent(stream)
-        odd: Bools = (correlation < 0) | self.is_strange(stream, correlation)
-        odd |= (before != NEVER) & (correlation <= before - descent) & (before < RESERVED)
+        id_regression = self.id_regression(stream)
+        odd: Bools = (correlation < 0) | self.is_implausible(stream, correlation)
+        odd |= (before != NEVER) & (correlation <= before - id_regression) & (before < RESERVED)
         odd &= correlation < RESERVED
         return odd
 
-    def descent(self, stream: Int64) -> Int64:
+    def id_regression(self, stream: Int64) -> Int64:
         """How far correlation ids of responses may fall: 0 where each is larger than the one
         before."""
-        falls: Int64 = self._streams.flat("descent")[stream ^ 1]
+        falls: Int64 = self._streams.flat("id_regression")[stream ^ 1]
         return falls
 
-    def awaited(self, stream: Int64) -> tuple[Int64, Int64, Bools]:
+    def expected_ids(self, stream: Int64) -> tuple[Int64, Int64, Bools]:
         """Range of the correlation ids that may come in these streams; whether it is known.
 
         A broker answers in the order of requests, so that what it answered does not come again.
         """
         streams, client = self._streams, stream ^ 1
         has, latest = streams.flat("has_correlation"), streams.flat("correlation")
-        low, high = streams.flat("correlation_from")[client] - SLACK, latest[client]
-        next_one = latest[stream] + 1 - streams.flat("descent")[client]
+        low, high = streams.flat("correlation_before")[client] - SLACK, latest[client]
+        next_one = latest[stream] + 1 - streams.flat("id_regression")[client]
         next_one = np.minimum(np.maximum(low, next_one), high)
         return np.where(has[stream], next_one, low), high, has[client]
 
-    def is_strange(self, stream: Int64, correlation: Int64) -> Bools:
+    def is_implausible(self, stream: Int64, correlation: Int64) -> Bools:
         """Whether these correlation ids are far from all that the clients of these streams used.
 
         Near ones may be of requests that are lost, or come later in the capture.
         """
-        low, high = self._streams.flat("correlation_from"), self._streams.flat("correlation")
+        low, high = self._streams.flat("correlation_before"), self._streams.flat("correlation")
         client = stream ^ 1
         far = correlation < low[client] - LONGEST_STEP
         far |= correlation > high[client] + LONGEST_STEP
@@ -321,7 +327,7 @@ class Judge:
         """Offsets at which a correlation id stands that the client may be waiting for."""
         count = len(window) - RESPONSE_HEAD + 1
         number = np.ndarray((count,), ">i4", window, 4, (1,))
-        low, high, known = self.awaited(np.array([stream]))
+        low, high, known = self.expected_ids(np.array([stream]))
         if not known[0]:
             return np.zeros(0, np.int64)
         return np.flatnonzero(
@@ -329,5 +335,5 @@ class Judge:
         )
 
 
-def _number(chains: Chains, at: Int64, dtype: str) -> Int64:
+def _number(chains: FrameChains, at: Int64, dtype: str) -> Int64:
     return chains.space.number(np.minimum(at, chains.space.size), dtype).astype(np.int64)

@@ -16,6 +16,7 @@ import numpy as np
 
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt32
 from dissector.streams import sequence
+from dissector.streams.flows import Assignment
 from dissector.streams.limits import GRACE, REORDER_PACKETS, WINDOW_AHEAD
 from dissector.streams.segments import Segments
 from dissector.streams.state import States
@@ -28,10 +29,9 @@ from dissector.streams.table import (
     ConnectionTable,
     StreamTable,
 )
-from dissector.streams.tracking import Assignment
 
 
-class Placer:
+class OriginFinder:
     """Gives streams their origin and their beginning."""
 
     def __init__(self, table: ConnectionTable, streams: StreamTable, states: States) -> None:
@@ -46,24 +46,24 @@ class Placer:
         self._note_fins(block, assignment)
 
     def _find_origins(self, block: PacketBlock, assignment: Assignment) -> None:
-        streams, who = self._streams, assignment.streams
+        streams, stream_ids = self._streams, assignment.streams
         before, self._packets = self._packets, self._packets + len(block)
-        new = ~streams.flat("placed")[who]
+        new = ~streams.flat("has_origin")[stream_ids]
         if not new.any():
             return
         telling = (block.length > 0) | (block.flags & FIN != 0)
-        packet = np.flatnonzero(telling & new[assignment.local])
-        first = np.full(len(who), -1)
-        first[assignment.local[packet[::-1]]] = packet[::-1]  # the last assignment stays
-        local = np.flatnonzero(first >= 0)
-        packet, stream = first[local], who[local]
+        packet = np.flatnonzero(telling & new[assignment.slot])
+        first = np.full(len(stream_ids), -1)
+        first[assignment.slot[packet[::-1]]] = packet[::-1]  # the last assignment stays
+        slot = np.flatnonzero(first >= 0)
+        packet, stream = first[slot], stream_ids[slot]
         seq = block.seq[packet] + (block.flags[packet] & SYN != 0)
         self._correct(block, assignment, packet, seq)
         isn = self._table.isn.reshape(-1)[stream]
         streams.flat("origin")[stream] = np.where(isn == NEVER, seq, _behind(isn))
-        streams.flat("placed")[stream] = True
-        streams.flat("placed_packet")[stream] = before + packet
-        streams.flat("placed_time")[stream] = block.time[packet]
+        streams.flat("has_origin")[stream] = True
+        streams.flat("origin_packet")[stream] = before + packet
+        streams.flat("origin_time")[stream] = block.time[packet]
 
     def _correct(
         self, block: PacketBlock, assignment: Assignment, packet: Int64, seq: UInt32
@@ -72,18 +72,18 @@ class Placer:
 
         `packet`: the first one in which each of some streams says something, at `seq`.
         """
-        isn, who = self._table.isn.reshape(-1), assignment.streams
-        local = assignment.local[packet]
-        own, other = isn[who[local]], isn[who[local ^ 1]]
-        of_client = self._table.client[who[local] >> 1] == local & 1
-        silent = self._table.packets.reshape(-1)[who[local ^ 1]] == 0
+        isn, stream_ids = self._table.isn.reshape(-1), assignment.streams
+        slot = assignment.slot[packet]
+        own, other = isn[stream_ids[slot]], isn[stream_ids[slot ^ 1]]
+        of_client = self._table.client[stream_ids[slot] >> 1] == slot & 1
+        silent = self._table.packets.reshape(-1)[stream_ids[slot ^ 1]] == 0
         odd = (own != NEVER) & (seq != _behind(own))
         wrong = np.flatnonzero(odd & (silent | (other != NEVER) & ~of_client))
         if not len(wrong):
             return
-        first = np.full(len(who), -1)
-        first[local[wrong] ^ ~silent[wrong]] = wrong
-        told = first[assignment.local]
+        first = np.full(len(stream_ids), -1)
+        first[slot[wrong] ^ ~silent[wrong]] = wrong
+        told = first[assignment.slot]
         plain = (block.flags & (SYN | ACK | FIN | RST) == ACK) & (block.length == 0)
         answer = np.flatnonzero((told >= 0) & plain)
         answer = answer[answer < packet[told[answer]]]
@@ -96,32 +96,34 @@ class Placer:
             some = np.flatnonzero((told >= 0) & (block.flags & SYN == 0))
             proven = told[some[block.seq[some] == _behind(own)[told[some]]]]
             right = np.setdiff1d(right, proven[silent[proven]])
-        isn[who[local[right]]] = (seq[right] - np.uint32(1)).astype(np.int64)
+        isn[stream_ids[slot[right]]] = (seq[right] - np.uint32(1)).astype(np.int64)
 
     def _positions(self, assignment: Assignment, packet: Int64, number: UInt32) -> Int64:
         """Positions of sequence numbers in the streams of these packets."""
-        stream = assignment.streams[assignment.local[packet]]
+        stream = assignment.streams[assignment.slot[packet]]
         return sequence.positions(
-            number, self._streams.flat("origin")[stream], self._streams.flat("expected")[stream]
+            number,
+            self._streams.flat("origin")[stream],
+            self._streams.flat("next_position")[stream],
         )
 
     def _note_fins(self, block: PacketBlock, assignment: Assignment) -> None:
         packet = np.flatnonzero(block.flags & FIN)
         if len(packet):
             behind = block.seq[packet] + block.length[packet].astype(np.uint32)
-            stream = assignment.streams[assignment.local[packet]]
+            stream = assignment.streams[assignment.slot[packet]]
             self._streams.flat("fin")[stream] = self._positions(assignment, packet, behind)
 
     def payloads(
-        self, block: PacketBlock, packet: Int64, stream: Int64, who: Int64
+        self, block: PacketBlock, packet: Int64, stream: Int64, stream_ids: Int64
     ) -> tuple[Int64, Int64 | None, Bools]:
         """Position of each payload, the bytes cut off it, and whether it is beyond any window."""
         streams, length, seq = self._streams, block.length[packet], block.seq[packet]
         syn = block.flags[packet] & SYN
         if syn.any():  # it takes a number before the payload (TCP Fast Open, RFC 7413)
             seq = seq + (syn != 0)
-        near = streams.flat("expected")[who]
-        reference = sequence.numbers(near, streams.flat("origin")[who])
+        near = streams.flat("next_position")[stream_ids]
+        reference = sequence.numbers(near, streams.flat("origin")[stream_ids])
         near, reference = near[stream], reference[stream]
         if length.sum(dtype=np.int64) >= WINDOW_AHEAD:  # where little of each packet is captured
             passed = _passed(stream, length.astype(np.int64))
@@ -131,27 +133,27 @@ class Placer:
         cut = (length - block.captured[packet]).astype(np.int64)
         return near + ahead, cut if cut.any() else None, ahead > WINDOW_AHEAD
 
-    def begin(self, who: Int64, every: Segments, give_up: Bools, now: int) -> None:
+    def begin(self, stream_ids: Int64, segments: Segments, give_up: Bools, now: int) -> None:
         """Let streams begin whose first byte is known, or can be told by now."""
         streams = self._streams
-        new = streams.flat("state")[who] == NEW
+        new = streams.flat("state")[stream_ids] == NEW
         if not new.any():
             return
-        settled = give_up | (streams.flat("placed_time")[who] < now - GRACE)
-        settled |= streams.flat("placed_packet")[who] <= self._packets - REORDER_PACKETS
-        some = np.flatnonzero(new[every.stream])
-        lowest = np.full(len(who), LAST_TIME)
-        np.minimum.at(lowest, every.stream[some], every.at[some])
-        isn = self._table.isn.reshape(-1)[who]
-        local = np.flatnonzero((lowest != LAST_TIME) & (settled | (isn != NEVER)))
-        stream, known = who[local], isn[local] != NEVER
-        first = _behind(isn[local])
-        zero = np.zeros(len(local), np.int64)
+        is_settled = give_up | (streams.flat("origin_time")[stream_ids] < now - GRACE)
+        is_settled |= streams.flat("origin_packet")[stream_ids] <= self._packets - REORDER_PACKETS
+        some = np.flatnonzero(new[segments.stream])
+        lowest = np.full(len(stream_ids), LAST_TIME)
+        np.minimum.at(lowest, segments.stream[some], segments.at[some])
+        isn = self._table.isn.reshape(-1)[stream_ids]
+        slot = np.flatnonzero((lowest != LAST_TIME) & (is_settled | (isn != NEVER)))
+        stream, known = stream_ids[slot], isn[slot] != NEVER
+        first = _behind(isn[slot])
+        zero = np.zeros(len(slot), np.int64)
         exact = sequence.positions(first, streams.flat("origin")[stream], zero)
-        begin = np.where(known, exact, lowest[local])
-        for name in ("expected", "boundary", "sought"):
+        begin = np.where(known, exact, lowest[slot])
+        for name in ("next_position", "boundary", "search_from"):
             streams.flat(name)[stream] = begin
-        streams.flat("framed")[stream] = np.where(known, begin, FIRST_TIME)
+        streams.flat("framed_until")[stream] = np.where(known, begin, FIRST_TIME)
         self._states.begin(stream, known)
 
 

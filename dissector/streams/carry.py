@@ -1,4 +1,4 @@
-"""Holding: bytes that are kept from block to block.
+"""CarryBuffer: bytes that are kept from block to block.
 
 They lie in one store of their own, so that no block stays in memory for the sake of a few bytes.
 Each byte is copied into the store once, and once out of it, into the front of the block in which it
@@ -19,7 +19,7 @@ from dissector.streams.table import Bools
 _SMALLEST = 1 << 16
 
 
-class Holding:
+class CarryBuffer:
     """Segments that are kept, with their bytes."""
 
     def __init__(self) -> None:

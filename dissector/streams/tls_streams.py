@@ -1,4 +1,4 @@
-"""Decrypting: what TLS connections carry, framed like any other stream.
+"""TlsStreams: what TLS connections carry, framed like any other stream.
 
 The segments of TLS connections, in order, go to the `tls` room, which gives what each record said.
 That becomes streams of their own, of the same connections, with positions that count application
@@ -17,13 +17,14 @@ import numpy as np
 
 from dissector.packets.block import PAD, Bytes, Int64
 from dissector.problems import Problem
+from dissector.streams.block_problems import BlockProblems
 from dissector.streams.bodies import BodyCheck, BodyEnd
-from dissector.streams.complaints import Complaints
-from dissector.streams.framer import Framer
+from dissector.streams.detection import ProtocolDetector
 from dissector.streams.frames import FrameBlock
-from dissector.streams.judging import Judge
+from dissector.streams.framing import Framer
+from dissector.streams.header_evidence import HeaderScorer
 from dissector.streams.limits import GRACE
-from dissector.streams.seeking import Seeker
+from dissector.streams.request_evidence import Evidence
 from dissector.streams.segments import BLOCK, Segments
 from dissector.streams.state import RESTARTED, States
 from dissector.streams.table import (
@@ -35,11 +36,10 @@ from dissector.streams.table import (
     ConnectionTable,
     StreamTable,
 )
-from dissector.streams.weighing import Evidence
 from dissector.tls import Facts, KeyLog, Plain, Session
 
 
-class Decrypting:
+class TlsStreams:
     """All TLS connections of a capture."""
 
     def __init__(
@@ -53,13 +53,13 @@ class Decrypting:
         """What handshakes told, by connection."""
         self._table = table
         self._streams = StreamTable()
-        judge = Judge(table, self._streams, ports, newest)
-        judge.brokers = brokers
+        scorer = HeaderScorer(table, self._streams, ports, newest)
+        scorer.brokers = brokers
         self._states = States(table, self._streams)
-        seeker = Seeker(table, self._streams, self._states, judge, evidence)
-        self._seeker = seeker
+        detector = ProtocolDetector(table, self._streams, self._states, scorer, evidence)
+        self._detector = detector
         self._bodies = BodyCheck(table, body_end)
-        self._framer = Framer(table, self._streams, self._states, judge, seeker, self._bodies)
+        self._framer = Framer(table, self._streams, self._states, scorer, detector, self._bodies)
         self._budget = budget
         self._waiting = 0  # encrypted bytes
         self._sessions: dict[int, Session] = {}
@@ -72,12 +72,12 @@ class Decrypting:
     @property
     def size(self) -> int:
         """Bytes that wait."""
-        return self._waiting + self._framer.holding.bytes
+        return self._waiting + self._framer.carry.bytes
 
     @property
     def held(self) -> Int64:
         """Connections of which bytes are held."""
-        return np.unique(self._framer.holding.segments.stream >> 1)
+        return np.unique(self._framer.carry.segments.stream >> 1)
 
     def forget(self, rows: Int64) -> None:
         """Let go of these connections."""
@@ -87,7 +87,7 @@ class Decrypting:
             self._undecided.discard(row)
             self.reported.discard(row)
         self._streams.forget(rows)
-        self._seeker.forget(rows)
+        self._detector.forget(rows)
         self._bodies.log.forget(rows)
 
     def take_left(self) -> list[int]:
@@ -110,7 +110,7 @@ class Decrypting:
             if turn == len(rounds):
                 rounds.append([])
             rounds[turn].append((stream, plain))
-        held = self._framer.holding
+        held = self._framer.carry
         for turn, part in enumerate(rounds):
             ending = rounds[turn + 1] if turn + 1 < len(rounds) else []
             ends = {stream for stream, plain in ending if not plain.follows}
@@ -197,33 +197,38 @@ class Decrypting:
         last: bool,
     ) -> FrameBlock:  # fmt: skip
         """The frames in what was said. `ends`: streams that are over with it."""
-        streams, holding = self._streams, self._framer.holding
+        streams, carry = self._streams, self._framer.carry
         streams.add(self._table.count - streams.count)
         data = self._joined(said)
-        fresh = _segments(said, holding.bytes)
-        rows = np.unique(np.concatenate([fresh.stream, holding.segments.stream]) >> 1)
-        who = (2 * rows[:, None] + np.arange(2)).ravel()
+        fresh = _segments(said, carry.bytes)
+        rows = np.unique(np.concatenate([fresh.stream, carry.segments.stream]) >> 1)
+        stream_ids = (2 * rows[:, None] + np.arange(2)).ravel()
         self._begin(said)
-        every = holding.segments + fresh
-        every = replace(every, stream=np.searchsorted(who, every.stream))
-        every = every[np.argsort(every.stream, kind="stable")]
-        crowded = holding.oldest(self.size - self._budget)
-        finished = np.isin(who, [*ends, *crowded[0].tolist()])
-        finished |= last | ~np.isin(who >> 1, list(self._sessions))
-        complaints = Complaints(self._table, streams)
-        complaints.look_at(who, every)
-        complaints.problems += problems
-        complaints.add_memory(*crowded)
+        segments = carry.segments + fresh
+        segments = replace(segments, stream=np.searchsorted(stream_ids, segments.stream))
+        segments = segments[np.argsort(segments.stream, kind="stable")]
+        evicted = carry.oldest(self.size - self._budget)
+        finished = np.isin(stream_ids, [*ends, *evicted[0].tolist()])
+        finished |= last | ~np.isin(stream_ids >> 1, list(self._sessions))
+        block_problems = BlockProblems(self._table, streams)
+        block_problems.look_at(stream_ids, segments)
+        block_problems.problems += problems
+        block_problems.add_memory(*evicted)
         frames, left = self._framer.walk(
-            data, who, every, finished, np.zeros(len(who), np.bool_), complaints
+            data,
+            stream_ids,
+            segments,
+            finished,
+            np.zeros(len(stream_ids), np.bool_),
+            block_problems,
         )
-        self._framer.hold(data, who, left)
+        self._framer.hold(data, stream_ids, left)
         self._follow_decisions(sorted(self._undecided.intersection(rows.tolist())))
         return frames
 
     def _joined(self, said: list[tuple[int, Plain]]) -> Bytes:
         """Room for what is held, and what was said."""
-        front = bytes(self._framer.holding.bytes)
+        front = bytes(self._framer.carry.bytes)
         joined = b"".join([front, *(plain.data for _, plain in said), bytes(PAD)])
         return np.frombuffer(bytearray(joined), np.uint8)
 
@@ -233,17 +238,17 @@ class Decrypting:
         for stream, plain in said:
             is_new = streams.flat("state")[stream] == NEW
             if is_new or not plain.follows:
-                for name in ("boundary", "sought"):
+                for name in ("boundary", "search_from"):
                     streams.flat(name)[stream] = plain.at
                 streams.flat("frame_end")[stream] = -1
-                streams.flat("framed")[stream] = plain.at if plain.follows else FIRST_TIME
+                streams.flat("framed_until")[stream] = plain.at if plain.follows else FIRST_TIME
                 one = np.array([stream])
                 if is_new:
                     self._states.begin(one, np.array([plain.follows]))
                 else:
                     self._states.advance(one, RESTARTED)
-            streams.flat("expected")[stream] = plain.at + len(plain.data)
-            streams.flat("read_time")[stream] = plain.arrival[0]
+            streams.flat("next_position")[stream] = plain.at + len(plain.data)
+            streams.flat("readable_time")[stream] = plain.arrival[0]
 
     def _follow_decisions(self, rows: list[int]) -> None:
         """Leave the connections that turned out to carry something else than Kafka."""

@@ -1,4 +1,4 @@
-"""Complaints: the problems of a block of packets, with a time that does not depend on the block.
+"""BlockProblems: the problems of a block of packets, with a time that does not depend on the block.
 
 The time of a problem is that of a byte of its stream: when the byte at the position in question
 could be read or, where that byte is missing, the next one that came.
@@ -14,7 +14,7 @@ from dissector.streams.segments import NO_SEGMENTS, Segments
 from dissector.streams.table import FIRST_TIME, ConnectionTable, StreamTable
 
 
-class Complaints:
+class BlockProblems:
     """Collects the problems of a block."""
 
     def __init__(self, table: ConnectionTable, streams: StreamTable) -> None:
@@ -71,13 +71,13 @@ class Complaints:
         segments = self._segments
         if position is None:
             return self._last_time(stream)
-        local = int(np.searchsorted(self._numbers, stream))
-        first, end = np.searchsorted(segments.stream, [local, local + 1]).tolist()
+        slot = int(np.searchsorted(self._numbers, stream))
+        first, end = np.searchsorted(segments.stream, [slot, slot + 1]).tolist()
         behind = segments.at[first:end] + segments.length[first:end]
         index = first + int(np.searchsorted(behind, position, side="right"))
         return int(segments.time[index]) if index < end else self._last_time(stream)
 
     def _last_time(self, stream: int) -> int:
         """When the latest byte of the stream that is in order could be read, ns."""
-        read_time = int(self._streams.flat("read_time")[stream])
-        return read_time if read_time != FIRST_TIME else int(self._table.last_time[stream >> 1])
+        time = int(self._streams.flat("readable_time")[stream])
+        return time if time != FIRST_TIME else int(self._table.last_time[stream >> 1])

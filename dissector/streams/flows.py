@@ -62,7 +62,7 @@ class Assignment:
 
     rows: Int64
     """All connections in question, ascending."""
-    local: Int64
+    slot: Int64
     """Local stream of each packet; shape (n,)."""
 
     @property
@@ -72,7 +72,7 @@ class Assignment:
 
 
 @dataclass(slots=True)
-class _Generation:
+class _Incarnation:
     """One of the connections that a port pair has in a block. Lists are by end."""
 
     row: int
@@ -106,11 +106,11 @@ class _Pairs:
     """Connection that each pair had when the block began, or that its first packet began."""
     first: Int64
     """Index of the first packet of each pair."""
-    generations: dict[int, list[_Generation]] = field(default_factory=dict)
+    incarnations: dict[int, list[_Incarnation]] = field(default_factory=dict)
     """Of the pairs that had an event in this block: oldest first."""
 
 
-class Tracker:
+class FlowTracker:
     """Gives each packet its stream, adds rows for new connections, counts what headers tell."""
 
     def __init__(
@@ -133,16 +133,16 @@ class Tracker:
         if not len(block):
             return Assignment(np.unique(also), np.zeros(0, np.int64))
         pairs = self._pairs(block)
-        self._find_generations(block, pairs)
+        self._find_incarnations(block, pairs)
         self._number(pairs)
-        several = {code: each for code, each in pairs.generations.items() if len(each) > 1}
+        several = {code: each for code, each in pairs.incarnations.items() if len(each) > 1}
         later = [each.row for some in several.values() for each in some]
         rows = np.unique(np.concatenate([pairs.row, np.array(later, np.int64), also]))
-        local = (2 * np.searchsorted(rows, pairs.row))[pairs.code] + pairs.end
+        slot = (2 * np.searchsorted(rows, pairs.row))[pairs.code] + pairs.end
         if several:
-            index, row = self._by_generation(block, pairs, several)
-            local[index] = 2 * np.searchsorted(rows, row) + pairs.end[index]
-        assignment = Assignment(rows, local)
+            index, row = self._by_incarnation(block, pairs, several)
+            slot[index] = 2 * np.searchsorted(rows, row) + pairs.end[index]
+        assignment = Assignment(rows, slot)
         self._count(block, assignment)
         return assignment
 
@@ -150,7 +150,7 @@ class Tracker:
 
     def _pairs(self, block: PacketBlock) -> _Pairs:
         """Number the pairs in order of appearance; find or add their connections."""
-        code, turned, first = _alike(block)
+        code, turned, first = _pair_codes(block)
         source, target = (
             (high[first], low[first], port[first])
             for high, low, port in (source_of(block), target_of(block))
@@ -172,58 +172,58 @@ class Tracker:
         rows = table.claim(len(packet))
         streams.add(table.count - streams.count)
         self._new.append(rows)
-        for who, high, low, port in (
+        for stream_ids, high, low, port in (
             (end, block.src_high, block.src_low, block.src_port),
             (end ^ 1, block.dst_high, block.dst_low, block.dst_port),
         ):
-            table.high[rows, who] = high[packet]
-            table.low[rows, who] = low[packet]
-            table.port[rows, who] = port[packet]
+            table.high[rows, stream_ids] = high[packet]
+            table.low[rows, stream_ids] = low[packet]
+            table.port[rows, stream_ids] = port[packet]
         table.capture[rows] = block.capture[packet]
         table.packet[rows] = block.number[packet]
         flags = block.flags[packet]
         good = flags & RST == 0  # a RST may have any number
         streams.anchor[rows, end] = block.seq[packet] + (flags & SYN != 0)
-        streams.anchored[rows, end] = good
+        streams.has_anchor[rows, end] = good
         streams.anchor[rows, end ^ 1] = block.ack[packet]
-        streams.anchored[rows, end ^ 1] = good & (flags & ACK != 0)
+        streams.has_anchor[rows, end ^ 1] = good & (flags & ACK != 0)
         return rows
 
     # Generations
 
-    def _find_generations(self, block: PacketBlock, pairs: _Pairs) -> None:
+    def _find_incarnations(self, block: PacketBlock, pairs: _Pairs) -> None:
         """Add the connections that begin in this block on pairs that had one before."""
         is_syn = block.flags & SYN != 0
-        event = np.union1d(np.flatnonzero(is_syn), self._jumps(block, pairs))
+        event = np.union1d(np.flatnonzero(is_syn), self._find_jumps(block, pairs))
         if not len(event):
             return
-        followed, opened = self._follow(block, pairs, event, is_syn)
+        followed, opened = self._follow_syns(block, pairs, event, is_syn)
         event = event[~followed]
-        self._load_generations(pairs, event)
-        added: list[tuple[int, _Generation]] = []
+        self._load_incarnations(pairs, event)
+        added: list[tuple[int, _Incarnation]] = []
         columns = (
             event, pairs.code[event], pairs.end[event], is_syn[event],
             block.flags[event] & ACK != 0, block.seq[event], block.ack[event],
         )  # fmt: skip
-        several: list[tuple[int, _Generation]] = []
+        several: list[tuple[int, _Incarnation]] = []
         for index, code, end, syn, has_ack, isn, ack in zip(
             *(each.tolist() for each in columns), strict=True
         ):
-            generations = pairs.generations[code]
+            incarnations = pairs.incarnations[code]
             acknowledged = ack if has_ack else None
-            for owner in generations[: -1 - _LOOK_BACK : -1]:
+            for owner in incarnations[: -1 - _LOOK_BACK : -1]:
                 if owner.owns(end, isn, acknowledged) if syn else owner.begin >= 0:
                     break
             else:
-                owner = _Generation(-1, index, [None, None], [None, None])
-                generations.append(owner)
+                owner = _Incarnation(-1, index, [None, None], [None, None])
+                incarnations.append(owner)
                 added.append((code, owner))
             if syn:
                 owner.isn[end] = isn
                 owner.anchor[1 - end] = acknowledged
                 several.append((index, owner))
         if added:
-            self._add_generations(block, pairs, added)
+            self._add_incarnations(block, pairs, added)
         packet = np.concatenate([opened, np.array([index for index, _ in several], np.int64)])
         row = np.concatenate(
             [pairs.row[pairs.code[opened]], np.array([each.row for _, each in several], np.int64)]
@@ -232,21 +232,21 @@ class Tracker:
             order = np.argsort(packet)
             self._note_handshakes(block, pairs, packet[order], row[order])
 
-    def _follow(
+    def _follow_syns(
         self, block: PacketBlock, pairs: _Pairs, event: Int64, is_syn: Bools
     ) -> tuple[Bools, Int64]:
         """Follow the SYNs of pairs that have one connection in this block: mostly a SYN and its
         answer. Which events are done with; and the SYNs among them.
 
-        Does for all pairs at once what `_Generation.owns` does for one.
+        Does for all pairs at once what `_Incarnation.owns` does for one.
         """
         code = pairs.code[event]
-        _, local, count = np.unique(code, return_inverse=True, return_counts=True)
-        rows = pairs.row[code[_firsts(local)]]
+        _, slot, count = np.unique(code, return_inverse=True, return_counts=True)
+        rows = pairs.row[code[_first_indices(slot)]]
         isn, anchor = self._table.isn[rows], self._streams.anchor[rows].astype(np.int64)
-        anchored = self._streams.anchored[rows]
-        is_plain = (count <= _PLAIN) & (np.bincount(local, ~is_syn[event]) == 0)
-        order = np.argsort(local, kind="stable")
+        anchored = self._streams.has_anchor[rows]
+        is_plain = (count <= _PLAIN) & (np.bincount(slot, ~is_syn[event]) == 0)
+        order = np.argsort(slot, kind="stable")
         first = np.cumsum(count) - count
         for turn in range(_PLAIN):
             pair = np.flatnonzero(is_plain & (count > turn))
@@ -260,10 +260,10 @@ class Tracker:
             is_plain[pair] = np.where(own != NEVER, own == seq, owns)
             isn[pair, end] = seq
             anchor[pair, 1 - end], anchored[pair, 1 - end] = ack, has_ack
-        followed = is_plain[local]
+        followed = is_plain[slot]
         return followed, event[followed]
 
-    def _jumps(self, block: PacketBlock, pairs: _Pairs) -> Int64:
+    def _find_jumps(self, block: PacketBlock, pairs: _Pairs) -> Int64:
         """Packets that cannot be of their pair's connection, which was closed or long silent."""
         table, streams = self._table, self._streams
         last = table.last_time[pairs.row]
@@ -276,28 +276,28 @@ class Tracker:
         stream, first = np.unique(stream, return_index=True)
         packet = packet[first]
         expected = sequence.numbers(
-            streams.flat("expected")[stream], streams.flat("origin")[stream]
+            streams.flat("next_position")[stream], streams.flat("origin")[stream]
         )
         ahead = sequence.ahead(block.seq[packet], expected)
         followed = ~np.isin(streams.flat("state")[stream], (NEW, IGNORED))
         outside: Int64 = packet[followed & ((ahead > WINDOW_AHEAD) | (ahead < -WINDOW_BEHIND))]
         return outside
 
-    def _load_generations(self, pairs: _Pairs, event: Int64) -> None:
+    def _load_incarnations(self, pairs: _Pairs, event: Int64) -> None:
         """What is known of the connections that the pairs of these events have so far."""
         codes = np.unique(pairs.code[event])
         rows = pairs.row[codes]
         isn, streams = self._table.isn[rows], self._streams
-        columns = (codes, rows, isn != NEVER, isn, streams.anchored[rows], streams.anchor[rows])
+        columns = (codes, rows, isn != NEVER, isn, streams.has_anchor[rows], streams.anchor[rows])
         for code, row, known, isns, anchored, anchor in zip(
             *(each.tolist() for each in columns), strict=True
         ):
-            pairs.generations[code] = [
-                _Generation(row, -1, _where(known, isns), _where(anchored, anchor))
+            pairs.incarnations[code] = [
+                _Incarnation(row, -1, _where(known, isns), _where(anchored, anchor))
             ]
 
-    def _add_generations(
-        self, block: PacketBlock, pairs: _Pairs, added: list[tuple[int, _Generation]]
+    def _add_incarnations(
+        self, block: PacketBlock, pairs: _Pairs, added: list[tuple[int, _Incarnation]]
     ) -> None:
         """Give rows to new connections; those before them on their pairs are over."""
         begin = np.array([each.begin for _, each in added], np.int64)
@@ -308,14 +308,14 @@ class Tracker:
             before = newest.get(code, int(pairs.row[code]))
             newest[code] = row
             self._table.replaced[before] = True
-            over = self._streams.over[before]
+            over = self._streams.close_deadline[before]
             np.minimum(over, block.time[each.begin] + GRACE, out=over)
         self._set_current(pairs)
 
     def _set_current(self, pairs: _Pairs) -> None:
         """The newest connection of each pair with several ones is what its next packets go to."""
-        codes = list(pairs.generations)
-        rows = np.array([pairs.generations[code][-1].row for code in codes], np.int64)
+        codes = list(pairs.incarnations)
+        rows = np.array([pairs.incarnations[code][-1].row for code in codes], np.int64)
         self._current.replace(pairs.key[codes], rows)
 
     def _note_handshakes(
@@ -339,8 +339,8 @@ class Tracker:
         table.client[row] = end ^ answers
         table.syn_time[row[~answers]] = block.time[packet[~answers]]
 
-    def _by_generation(
-        self, block: PacketBlock, pairs: _Pairs, several: dict[int, list[_Generation]]
+    def _by_incarnation(
+        self, block: PacketBlock, pairs: _Pairs, several: dict[int, list[_Incarnation]]
     ) -> tuple[Int64, Int64]:
         """The packets of pairs with several connections, and the connection of each."""
         flat = [(code, each.begin, each.row) for code in sorted(several) for each in several[code]]
@@ -370,12 +370,12 @@ class Tracker:
         early &= (owner[after] == code) & (after > found) & plain
         early &= begin[after] - index <= REORDER_PACKETS
         stream = 2 * row[found] + end
-        begun = self._streams.flat("state")[stream] != NEW
+        has_begun = self._streams.flat("state")[stream] != NEW
         expected = sequence.numbers(
-            self._streams.flat("expected")[stream], self._streams.flat("origin")[stream]
+            self._streams.flat("next_position")[stream], self._streams.flat("origin")[stream]
         )
-        own = np.abs(np.where(begun, sequence.ahead(seq, expected), distance))
-        early &= (next_distance < own) | ~(known | begun)
+        own = np.abs(np.where(has_begun, sequence.ahead(seq, expected), distance))
+        early &= (next_distance < own) | ~(known | has_begun)
         return index, row[np.where(early, after, np.where(late, before, found))]
 
     def _number(self, pairs: _Pairs) -> None:
@@ -389,8 +389,8 @@ class Tracker:
         self._new = []
         begin = np.full(table.count, -1)
         begin[pairs.row] = pairs.first
-        for generations in pairs.generations.values():
-            for each in generations[1:]:
+        for incarnations in pairs.incarnations.values():
+            for each in incarnations[1:]:
                 begin[each.row] = each.begin
         order = new[np.argsort(begin[new], kind="stable")]
         before = table.count - len(new)
@@ -406,8 +406,8 @@ class Tracker:
         number = np.arange(table.count)
         number[order] = before + np.arange(len(order))
         pairs.row[:] = number[pairs.row]
-        for generations in pairs.generations.values():
-            for each in generations:
+        for incarnations in pairs.incarnations.values():
+            for each in incarnations:
                 each.row = int(number[each.row])
         self._current.replace(pairs.key, pairs.row)
         self._set_current(pairs)
@@ -415,10 +415,10 @@ class Tracker:
     # Counts
 
     def _count(self, block: PacketBlock, assignment: Assignment) -> None:
-        table, rows, local = self._table, assignment.rows, assignment.local
-        size, row = 2 * len(rows), local >> 1
-        table.packets[rows] += np.bincount(local, minlength=size).reshape(-1, 2)
-        sent = np.bincount(local, block.length, minlength=size)
+        table, rows, slot = self._table, assignment.rows, assignment.slot
+        size, row = 2 * len(rows), slot >> 1
+        table.packets[rows] += np.bincount(slot, minlength=size).reshape(-1, 2)
+        sent = np.bincount(slot, block.length, minlength=size)
         table.bytes[rows] += sent.astype(np.int64).reshape(-1, 2)
         for column, time, extreme in (
             (table.first_time, LAST_TIME, np.minimum), (table.last_time, FIRST_TIME, np.maximum)
@@ -441,7 +441,7 @@ class Tracker:
         table.closed[fin] = np.maximum(table.closed[fin], FIN_SEEN)
         over = block.time[packet] + np.where(is_rst, GRACE, PATIENCE)
         for end in (0, 1):
-            np.minimum.at(self._streams.over[:, end], row, over)
+            np.minimum.at(self._streams.close_deadline[:, end], row, over)
 
     def _handshakes(self, block: PacketBlock, assignment: Assignment) -> None:
         """The client's ACK right behind its SYN ends the handshake."""
@@ -451,9 +451,9 @@ class Tracker:
         if not waits.any():
             return
         first = (table.isn[rows, client] + 1).astype(np.uint32)
-        row = assignment.local >> 1
+        row = assignment.slot >> 1
         plain = block.flags & (SYN | ACK | RST) == ACK
-        some = np.flatnonzero(plain & waits[row] & (assignment.local & 1 == client[row]))
+        some = np.flatnonzero(plain & waits[row] & (assignment.slot & 1 == client[row]))
         some = some[block.seq[some] == first[row[some]]]
         trip = block.time[some] - table.syn_time[rows[row[some]]]
         some, trip = some[trip >= 0], trip[trip >= 0]
@@ -461,7 +461,7 @@ class Tracker:
         table.handshake[rows[ended]] = trip[first_one]
 
 
-def _alike(block: PacketBlock) -> tuple[Int64, Bools, Int64]:
+def _pair_codes(block: PacketBlock) -> tuple[Int64, Bools, Int64]:
     """A code for each pair of endpoints, in order of appearance; whether each packet goes against
     its pair's first one; and the index of that, of each pair."""
     if kernel.COMPILED:
@@ -481,10 +481,10 @@ def _alike(block: PacketBlock) -> tuple[Int64, Bools, Int64]:
     return code, is_larger != is_larger[first][code], first
 
 
-def _firsts(local: Int64) -> Int64:
+def _first_indices(slot: Int64) -> Int64:
     """Index of the first appearance of each of the numbers from 0 on."""
-    first = np.empty(int(local.max(initial=-1)) + 1, np.int64)
-    first[local[::-1]] = np.arange(len(local) - 1, -1, -1)  # the last assignment stays
+    first = np.empty(int(slot.max(initial=-1)) + 1, np.int64)
+    first[slot[::-1]] = np.arange(len(slot) - 1, -1, -1)  # the last assignment stays
     return first
 
 

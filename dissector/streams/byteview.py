@@ -5,9 +5,9 @@ Joining the pieces would copy every byte of a bulk transfer for the sake of the 
 at. So later stages read through a space: an address counts bytes of a stream in order, and a
 gather turns addresses into positions.
 
-`FlatSpace` is a space whose addresses are positions: for messages inside one packet, or bytes from
-elsewhere. `PiecedSpace` looks each address up among the pieces; addresses between two pieces
-(bytes that were lost) read as zero, and the caller knows how far a frame is readable.
+`ContiguousBytes` is a space whose addresses are positions: for messages inside one packet, or bytes
+from elsewhere. `ScatteredBytes` looks each address up among the pieces; addresses between two
+pieces (lost bytes) read as zero, and the caller knows how far a frame is readable.
 
 Contract: an address handed in lies in [0, size]; reads of up to eight bytes at any such address
 stay inside memory, whatever they mean. Callers clip addresses to their frame before every gather.
@@ -24,7 +24,7 @@ from dissector import kernel
 from dissector.packets.block import PAD, Bytes, Int64
 
 
-class ByteSpace(Protocol):
+class ByteView(Protocol):
     """Gathers big-endian numbers and byte ranges at arrays of addresses."""
 
     size: int
@@ -52,7 +52,7 @@ def ranges(start: Int64, length: Int64) -> tuple[Int64, Int64]:
     return positions, offsets
 
 
-class FlatSpace:
+class ContiguousBytes:
     """Bytes in one row; an address is a position. `data` ends with PAD bytes of padding."""
 
     def __init__(self, data: Bytes) -> None:
@@ -65,7 +65,7 @@ class FlatSpace:
         }
 
     @classmethod
-    def of(cls, data: bytes) -> FlatSpace:
+    def of(cls, data: bytes) -> ContiguousBytes:
         """A space over a copy of `data`, padded."""
         return cls(np.frombuffer(data + bytes(PAD), np.uint8))
 
@@ -96,7 +96,7 @@ class FlatSpace:
         return self.data[at : at + length].tobytes()
 
 
-class PiecedSpace:
+class ScatteredBytes:
     """Bytes in pieces of one array, in order of address.
 
     `address`, `position`, `length`: int64 arrays of shape (pieces,): where each piece begins in the
@@ -110,7 +110,7 @@ class PiecedSpace:
         self.position = position
         self.length = length
         self.size = int(address[-1] + length[-1]) if len(address) else 0
-        self._flat = FlatSpace(data)
+        self._flat = ContiguousBytes(data)
         self._nowhere = self._flat.size
 
     def _locate(self, at: Int64) -> tuple[Int64, Int64]:

@@ -1,0 +1,268 @@
+"""Framing: from stretches of streams to frames.
+
+A frame is a 4-byte size and that many bytes, so the sizes of a stream form a chain. Most small
+messages are one segment each: where the chain stands at a segment whose size is its own length,
+that is a frame, and so is all that follows up to the first that is not, at once. Elsewhere all
+streams are walked together, a frame of each a step, and the last few one by one.
+
+Addresses count the bytes of all streams of a block, one stream after the other, holes included. A
+hole inside a frame leaves the chain whole, since the size says where the next one begins. A hole
+over a size, or a size that cannot be, breaks it; then `seeking` finds where to take it up again.
+
+Where loops are compiled (`kernel`), one of them walks stream after stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dissector import kernel
+from dissector.packets.block import Bytes, Int64
+from dissector.streams.byteview import ContiguousBytes, ScatteredBytes, ranges
+from dissector.streams.limits import FRAME_LIMIT
+from dissector.streams.segments import Segments, last_of_each
+from dissector.streams.table import Bools
+
+FEW = 6
+"""Streams for which a step each is cheaper than a step together."""
+
+WHOLE, CUT, LOST, BAD = range(4)
+"""How the walk of a stream ended: at its end, inside a frame, where a size is lost or cannot be."""
+
+FAR = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class ChainFrames:
+    """n frames; int64 arrays of shape (n,)."""
+
+    start: Int64
+    """Address of the size."""
+    size: Int64
+    piece: Int64
+    """The piece that holds the first byte of the size."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[ChainFrames]) -> ChainFrames:
+        """All of them, in order of address."""
+        if len(parts) == 1 and (np.diff(parts[0].start) > 0).all():
+            return parts[0]
+        none = [np.zeros(0, np.int64)]
+        start = np.concatenate([each.start for each in parts] or none)
+        order = np.argsort(start, kind="stable")
+        return cls(
+            start[order],
+            np.concatenate([each.size for each in parts] or none)[order],
+            np.concatenate([each.piece for each in parts] or none)[order],
+        )
+
+    def where(self, chosen: Bools) -> ChainFrames:
+        """Some of them."""
+        return ChainFrames(self.start[chosen], self.size[chosen], self.piece[chosen])
+
+
+@dataclass(slots=True)
+class FrameChains:
+    """The bytes of a block's streams, and the walk along their frames.
+
+    Methods take `index`: where a stream stands in `stream`.
+    """
+
+    data: Bytes
+    pieces: Segments
+    """By stream and position, without overlap."""
+    address: Int64 = field(init=False)
+    """Of each piece's first byte."""
+    space: ScatteredBytes = field(init=False)
+    stream: Int64 = field(init=False)
+    """Local numbers of the streams that have pieces, ascending; shape (streams,)."""
+    first: Int64 = field(init=False)
+    """First piece of each stream, and the number of pieces at the end; shape (streams + 1,)."""
+    end: Int64 = field(init=False)
+    """Address behind the last byte of each stream."""
+    _gap_start: Int64 = field(init=False)
+    _gap_end: Int64 = field(init=False)
+    _size: Int64 = field(init=False)
+    """What the first four bytes of each piece say as a size."""
+    _is_frame: Bools = field(init=False)
+    """Pieces that would be one frame."""
+    _until: Int64 = field(init=False)
+    """First piece behind each one that is not one frame, or does not follow."""
+
+    def __post_init__(self) -> None:
+        pieces, count = self.pieces, len(self.pieces)
+        last = last_of_each(pieces.stream)
+        same = pieces.stream[1:] == pieces.stream[:-1]
+        step = np.where(same, np.diff(pieces.at), pieces.span[:-1])
+        self.address = np.zeros(count, np.int64)
+        np.cumsum(step, out=self.address[1:])
+        self.space = ScatteredBytes(self.data, self.address, pieces.source, pieces.length)
+        self.stream = pieces.stream[last]
+        self.first = np.append(0, last + 1)
+        self.end = self.address[last] + pieces.span[last]
+        there = self.address + pieces.length
+        follows = np.append(self.address[1:], self.end[-1:])
+        gaps = np.flatnonzero(follows > there)
+        self._gap_start, self._gap_end = there[gaps], follows[gaps]
+        size = ContiguousBytes(self.data).number(pieces.source, "i4")
+        self._size = size.astype(np.int64)
+        self._is_frame = (pieces.length >= 4) & (pieces.length == pieces.span)
+        self._is_frame &= self._size == pieces.length - 4
+        chained = self._is_frame.copy()
+        chained[:1] = False
+        chained[1:] &= same & (there[:-1] == self.address[1:])
+        breaks = np.append(np.flatnonzero(~chained), count)
+        self._until = np.repeat(breaks[1:], np.diff(breaks)) if count else breaks[:0]
+
+    def address_of(self, index: Int64, position: Int64) -> Int64:
+        """Address of a position in each of these streams."""
+        first = self.first[index]
+        return self.address[first] + position - self.pieces.at[first]
+
+    def position_of(self, index: Int64, address: Int64) -> Int64:
+        """The opposite."""
+        first = self.first[index]
+        return address - self.address[first] + self.pieces.at[first]
+
+    def piece_of(self, address: Int64) -> Int64:
+        """Index of the piece that holds, or comes last before, each address."""
+        piece: Int64 = np.searchsorted(self.address, address, side="right") - 1
+        return piece
+
+    def there_until(self, address: Int64) -> Int64:
+        """How far the bytes from each address on are there, but for the end of the stream."""
+        if not len(self._gap_start):
+            return np.full(len(address), FAR)
+        next_gap = np.searchsorted(self._gap_end, address, side="right")
+        start = np.append(self._gap_start, FAR)[next_gap]
+        until: Int64 = np.maximum(start, address)
+        return until
+
+    def bytes_between(
+        self, index: int, begin: int, end: int
+    ) -> tuple[Bytes, Callable[[Int64], Int64]]:
+        """The bytes of a stream between two addresses, without its holes; and what turns offsets
+        among them into addresses."""
+        first = int(self.piece_of(np.array([begin]))[0])
+        last = min(int(self.piece_of(np.array([end - 1]))[0]) + 1, int(self.first[index + 1]))
+        low = np.maximum(self.address[first:last], begin)
+        high = np.minimum(self.address[first:last] + self.pieces.length[first:last], end)
+        length = np.maximum(high - low, 0)
+        source = self.pieces.source[first:last] + low - self.address[first:last]
+        parts = [
+            self.data[at : at + size]
+            for at, size in zip(source.tolist(), length.tolist(), strict=True)
+        ]
+        ends = np.cumsum(length)
+        shift = low - (ends - length)
+
+        def address(offset: Int64) -> Int64:
+            found: Int64 = offset + shift[np.searchsorted(ends, offset, side="right")]
+            return found
+
+        return np.concatenate(parts), address
+
+    def walk(self, index: Int64, at: Int64) -> tuple[ChainFrames, Int64, Int64, Int64]:
+        """FrameParser the chains of these streams from the addresses `at` on.
+
+        Returns the frames; then for each stream the address where its walk ended, how (WHOLE, CUT,
+        LOST, BAD), and the address behind the frame that is cut, or -1 where its size is cut too.
+        """
+        at = at.copy()
+        ended = np.full(len(index), WHOLE)
+        behind = np.full(len(index), -1)
+        if kernel.COMPILED and len(index):
+            return self._compiled(index, at, ended, behind), at, ended, behind
+        found: list[ChainFrames] = []
+        lost = at < self.address[self.first[index]]
+        ended[lost] = LOST
+        live = np.flatnonzero(~lost & (at < self.end[index]))
+        while len(live) > FEW:
+            here, end = at[live], self.end[index[live]]
+            piece = self.piece_of(here)
+            leap = self._is_frame[piece] & (self.address[piece] == here)
+            until = np.where(leap, self._until[piece], piece + 1)
+            run = ranges(piece[leap], until[leap] - piece[leap])[0]
+            found.append(ChainFrames(self.address[run], self._size[run], run))
+            size, how = self._sizes(here, end, ~leap)
+            one = ~leap & (how == WHOLE)
+            found.append(ChainFrames(here[one], size[one], piece[one]))
+            edge = self.address[until - 1] + self.pieces.length[until - 1]
+            stop = how != WHOLE
+            ended[live] = how
+            behind[live] = np.where((how == CUT) & (here + 4 <= end), here + 4 + size, -1)
+            here = np.where(stop, here, np.where(leap, edge, here + 4 + size))
+            at[live] = here
+            live = live[~stop & (here < end)]
+        for each in live.tolist():
+            frames, at[each], ended[each], behind[each] = self._walk_one(
+                int(at[each]), int(self.end[index[each]])
+            )
+            found.append(frames)
+        return ChainFrames.joined(found), at, ended, behind
+
+    def _compiled(self, index: Int64, at: Int64, ended: Int64, behind: Int64) -> ChainFrames:
+        """`walk` by the compiled loop, which writes where each stream's walk ended."""
+        space = self.space
+        frames = kernel.loops.walk_frames(
+            self.data, space.address, space.position, space.length, self._size,
+            self.first[index], self.end[index], FRAME_LIMIT, at, ended, behind,
+        )  # fmt: skip
+        start, size, piece = np.frombuffer(frames, np.int64).reshape(-1, 3).T.copy()
+        return ChainFrames(start, size, piece)
+
+    def _sizes(self, at: Int64, end: Int64, wanted: Bools) -> tuple[Int64, Int64]:
+        """The size at each address, and how the walk goes on from there; WHOLE if not wanted."""
+        size = np.zeros(len(at), np.int64)
+        how = np.full(len(at), WHOLE)
+        some = np.flatnonzero(wanted)
+        if len(some):
+            at, end = at[some], end[some]
+            size[some] = one = self.space.number(at, "i4").astype(np.int64)
+            state = np.where(at + 4 + one > end, CUT, WHOLE)
+            state[(one < 0) | (one > FRAME_LIMIT)] = BAD
+            state[at + 4 > end] = CUT
+            state[self.there_until(at) < np.minimum(at + 4, end)] = LOST
+            how[some] = state
+        return size, how
+
+    def _walk_one(self, at: int, end: int) -> tuple[ChainFrames, int, int, int]:
+        """The same walk for one stream."""
+        starts: list[int] = []
+        sizes: list[int] = []
+        pieces: list[int] = []
+        memory = self.data.data
+        how, behind = WHOLE, -1
+        piece = low = high = shift = 0
+        while at < end:
+            if not low < at <= high - 4:
+                piece = int(np.searchsorted(self.address, at, side="right")) - 1
+                low = int(self.address[piece])
+                if at == low and self._is_frame[piece]:
+                    run = slice(piece, int(self._until[piece]))
+                    starts += self.address[run].tolist()
+                    sizes += self._size[run].tolist()
+                    pieces += range(run.start, run.stop)
+                    at = starts[-1] + 4 + sizes[-1]
+                    continue
+                high = low + int(self.pieces.length[piece])
+                shift = int(self.pieces.source[piece]) - low
+            if at <= high - 4:
+                size = int.from_bytes(memory[at + shift : at + shift + 4], "big", signed=True)
+                how = WHOLE if at + 4 + size <= end else CUT
+                how = how if 0 <= size <= FRAME_LIMIT else BAD
+            else:
+                one, state = self._sizes(np.array([at]), np.array([end]), np.ones(1, np.bool_))
+                size, how = int(one[0]), int(state[0])
+            if how != WHOLE:
+                behind = at + 4 + size if how == CUT and at + 4 <= end else -1
+                break
+            starts.append(at)
+            sizes.append(size)
+            pieces.append(piece)
+            at += 4 + size
+        columns = (np.array(each, np.int64) for each in (starts, sizes, pieces))
+        return ChainFrames(*columns), at, how, behind
