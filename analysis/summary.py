@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from analysis.normal import GROUP_TIMEOUT_MS, REQUEST_TIMEOUT_MS, is_normal
-from dissector.protocol import catalog
+from dissector.protocol import registry
 
-_GROUP_BARRIERS: Final = frozenset(api.name for api in catalog.all_apis() if api.is_group_barrier)
+_GROUP_BARRIERS: Final = frozenset(api.name for api in registry.all_apis() if api.is_group_barrier)
 WAITING_APIS: Final = _GROUP_BARRIERS.union(
-    api.name for api in catalog.all_apis() if api.is_long_poll
+    api.name for api in registry.all_apis() if api.is_long_poll
 )
 """APIs whose requests wait at the broker by design: for data, or for members of a group."""
 

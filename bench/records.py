@@ -26,9 +26,9 @@ from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
 from dissector.packets.block import Int64
 from dissector.records.arrow import SCHEMA, records_table
-from dissector.records.batches import read_batches
-from dissector.records.headers import CODECS
-from dissector.records.records import read_records
+from dissector.records.batch_headers import CODECS
+from dissector.records.batch_reader import read_batches
+from dissector.records.record_reader import read_records
 from dissector.streams.byteview import ContiguousBytes
 
 RECORDS = 500

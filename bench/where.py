@@ -26,7 +26,7 @@ from typing import Any
 from bench.report import MB, table
 
 STAGES = {
-    "packets: read bytes": ("dissector.packets.inputs:ByteInput.fill",),
+    "packets: read bytes": ("dissector.packets.byte_input:ByteInput.fill",),
     "packets: record headers": ("dissector.packets.pcap:Pcap.scan",),
     "packets: link, IP, TCP": ("dissector.packets.files:segments",),
     "packets: the rest": ("dissector.packets.files:FileSource.read",),

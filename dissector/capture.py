@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.errors import CaptureError, DissectorError, did_you_mean
-from dissector.packets import ahead, open_packets
+from dissector.packets import open_packets, prefetch
+from dissector.packets.byte_input import is_stream
 from dissector.packets.files import BLOCK_BYTES
-from dissector.packets.inputs import is_stream
 from dissector.packets.paths import STANDARD_INPUT, find
 from dissector.pipeline import (
     MEMORY_SHARE,
@@ -106,7 +106,7 @@ def _open_pipeline(paths: Sequence[str], *, jobs: int, memory: int, **options: A
 
         jobs = jobs if parallel.helps(source) else 1
     return Pipeline(
-        ahead.ReadAhead(source) if jobs == 1 and ahead.helps(source) else source, logs,
+        prefetch.ReadAhead(source) if jobs == 1 and prefetch.helps(source) else source, logs,
         jobs=jobs, memory=memory, **options,
     )  # fmt: skip
 
@@ -261,7 +261,7 @@ def _as_list(names: Names | None) -> list[str] | None:
 
 
 def _api_names(names: Names | None) -> list[str] | None:
-    from dissector.protocol.catalog import apis
+    from dissector.protocol.registry import apis
 
     known = apis().values()
     for name in _as_list(names) or ():

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dissector.packets.block import PacketBlock, PacketSource
 from dissector.problems import Problem
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from dissector.protocol.evidence import evidence
 from dissector.protocol.message import body_end, refusal
 from dissector.streams import Streams
@@ -69,7 +69,7 @@ class Reading:
         self._key_files = KeyFiles(getattr(source, "secrets", []), keylog)
         self.streams = Streams(
             ports=ports,
-            newest={key: catalog.versions(key)[-1] for key in catalog.apis()},
+            newest={key: registry.versions(key)[-1] for key in registry.apis()},
             evidence=evidence,
             body_end=body_end,
             memory=memory,

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from dissector.protocol.explain import Beside, Explained
 from dissector.protocol.notation import Direction, Field
 from dissector.protocol.structures import METADATA_TOPIC, METADATA_TOPIC_ID
@@ -63,7 +63,7 @@ def _is_secret(event: Explained, beside: Beside) -> bool:
 
 def _hides(name: str | None, sensitive: bool | None) -> bool:
     """Whether the value of a configuration is a secret."""
-    return name not in catalog.open_configs() if sensitive is None else sensitive
+    return name not in registry.open_configs() if sensitive is None else sensitive
 
 
 def redact(
@@ -131,19 +131,19 @@ def redacted_bytes(
 
 
 def _is_known(api_key: int, version: int) -> bool:
-    return catalog.api_name(api_key) is not None and version in catalog.versions(api_key)
+    return registry.api_name(api_key) is not None and version in registry.versions(api_key)
 
 
 def _has_secrets(api_key: int, direction: Direction) -> bool:
     """Whether a known version of an API has a field that may be secret."""
-    if catalog.api_name(api_key) is None:
+    if registry.api_name(api_key) is None:
         return False
     return any(_has_role(api_key, direction, role) for role in SECRET_ROLES)
 
 
 @cache
 def _has_role(api_key: int, direction: Direction, role: str) -> bool:
-    layouts = (catalog.layout(api_key, direction, each) for each in catalog.versions(api_key))
+    layouts = (registry.layout(api_key, direction, each) for each in registry.versions(api_key))
     return any(_holds(layout.fields, role) for layout in layouts)
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from analysis.answers import ANSWERS, Answer, Option
 from analysis.sql import exchange_columns
 from analysis.sql.views import name_of
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from dissector.protocol.notation import Direction, Field
 from dissector.tables import TABLES, Table, TableColumn
 from tools.shown_output import ROOT, shown
@@ -102,7 +102,7 @@ def _united(parts: Sequence[Mapping[str, range]]) -> dict[str, range]:
 def _adds_rows(table: str, api: str) -> bool:
     """Whether the API adds rows to the table: it is named in the table's text, or has the role."""
     _, _, names = TABLES[table].row.partition(": ")
-    named = set(names.split(", ")) & set(catalog.apis().values())
+    named = set(names.split(", ")) & set(registry.apis().values())
     sources = _apis_with(MAKES_ROWS[table]).values() if table in MAKES_ROWS else ()
     return (not named or api in named) and (not sources or any(api in apis for apis in sources))
 
@@ -114,7 +114,7 @@ def _apis_with(role: str) -> dict[Direction, dict[str, range]]:
     for (key, direction), versions in _roles().items():
         matching = [version for version, roles in versions.items() if role in roles]
         if matching:
-            apis[direction][catalog.apis()[key]] = range(matching[0], matching[-1] + 1)
+            apis[direction][registry.apis()[key]] = range(matching[0], matching[-1] + 1)
     return apis
 
 
@@ -122,10 +122,10 @@ def _apis_with(role: str) -> dict[Direction, dict[str, range]]:
 def _roles() -> dict[tuple[int, Direction], dict[int, frozenset[str]]]:
     return {
         (key, direction): {
-            version: frozenset(_walk(catalog.layout(key, direction, version).fields))
-            for version in catalog.versions(key)
+            version: frozenset(_walk(registry.layout(key, direction, version).fields))
+            for version in registry.versions(key)
         }
-        for key in catalog.apis()
+        for key in registry.apis()
         for direction in Direction
     }
 
@@ -169,7 +169,7 @@ def _apis_text(sources: Mapping[Direction, Mapping[str, range]]) -> str:
     for direction, apis in list(sources.items())[both:]:
         names = [_versioned(api, versions) for api, versions in apis.items()]
         if len(names) > MOST:
-            names = [f"{len(names)} of {len(catalog.apis())} APIs"]
+            names = [f"{len(names)} of {len(registry.apis())} APIs"]
         kind = "requests and responses" if both else f"{direction.name.lower()}s"
         parts.append(f"{kind} of {', '.join(names)}")
     return "; ".join(parts)
@@ -177,8 +177,8 @@ def _apis_text(sources: Mapping[Direction, Mapping[str, range]]) -> str:
 
 def _versioned(api: str, versions: range) -> str:
     """The API, with its versions unless they are all versions."""
-    (key,) = (key for key, name in catalog.apis().items() if name == api)
-    all_versions = catalog.versions(key)
+    (key,) = (key for key, name in registry.apis().items() if name == api)
+    all_versions = registry.versions(key)
     if versions == all_versions:
         return api
     return (

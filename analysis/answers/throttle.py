@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from analysis.sql.expressions import counted, mapped, ms, rows_by, shaped
 from analysis.sql.query import Tables, asking
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from dissector.tables import EXCHANGES, TIME, TableColumn
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ TOLERANCE_MS: Final = 1
 """Clients count in whole milliseconds: one may begin its wait up to that much before its clock."""
 
 _CLIENT_THROTTLES: Final = mapped(
-    "api", {api.name: api.client_throttles[0] for api in catalog.all_apis()}
+    "api", {api.name: api.client_throttles[0] for api in registry.all_apis()}
 )
 """SQL: the first version in which the client waits by itself (KIP-219)."""
 

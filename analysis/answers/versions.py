@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from analysis.sql.expressions import columns_of, counted, mapped, rows_by, shaped, words
 from analysis.sql.query import Tables, asking
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from dissector.tables import EXCHANGES, TIME, TableColumn
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ COLUMNS: Final = (
 )
 
 REMOVED: Final = tuple(
-    api for api in catalog.all_apis() if api.removal and api.removal.release == "4.0"
+    api for api in registry.all_apis() if api.removal and api.removal.release == "4.0"
 )
 """The APIs of which Kafka 4.0 removed versions."""
 

@@ -20,7 +20,7 @@ from rich.text import Text
 from analysis.display.terminal import counted, printable, time_text
 from dissector.embedded import ERROR, NOWHERE, TEXT
 from dissector.exchanges.exchange import Exchange
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from dissector.protocol.explain import Explained, Explanation
 from dissector.protocol.notation import Direction
 from dissector.secrets import REDACTED, hidden, may_be_secret, redacted_bytes
@@ -154,9 +154,9 @@ def _value(event: Explained) -> str:
         beyond = f"… ({len(value):,} characters)" if len(value) > WORDS_LENGTH else ""
         return printable(value[:WORDS_LENGTH]) + beyond
     if "error_code" in event.roles:
-        return f"{value} {catalog.error_name(value) or ''}".rstrip()
+        return f"{value} {registry.error_name(value) or ''}".rstrip()
     if event.path.endswith("header.api_key"):
-        return f"{value} {catalog.api_name(value) or ''}".rstrip()
+        return f"{value} {registry.api_name(value) or ''}".rstrip()
     return str(value)
 
 

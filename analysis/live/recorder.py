@@ -15,8 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from analysis.live.rotation import AppendedFile, Rotation
-from dissector.packets.records import Records
-from dissector.packets.writing import SECTION_HEADER, interface_block, packet_blocks
+from dissector.packets.capture_reader import Records
+from dissector.packets.pcapng_writer import SECTION_HEADER, interface_block, packet_blocks
 
 
 class Recorder:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dissector.packets.feed import Feed
+from dissector.packets.af_packet import Ring
 from dissector.packets.live import LiveSource, Pipe
-from dissector.packets.ring import Ring
+from dissector.packets.live_input import Feed
 from dissector.pipeline import Pipeline
 
 FORGET_AFTER: Final = 60 * 10**9

@@ -27,10 +27,10 @@ from analysis.spark.packets import Claims, chosen
 from dissector.exchanges.correlator import Conversation, Side
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64, PacketBlock
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from dissector.protocol.evidence import evidence
 from dissector.protocol.notation import Direction
-from dissector.records.batches import read_batches
+from dissector.records.batch_reader import read_batches
 from dissector.streams import Streams
 from dissector.streams.byteview import ByteView, ContiguousBytes, ScatteredBytes, ranges
 
@@ -52,7 +52,7 @@ class Cutter:
         self, ports: Collection[int], brokers: Iterable[tuple[int, int, int]], packets_before: int
     ) -> None:
         """`packets_before`: packets of the file before those that blocks count."""
-        newest = {key: catalog.versions(key)[-1] for key in catalog.apis()}
+        newest = {key: registry.versions(key)[-1] for key in registry.apis()}
         self._streams = Streams(ports=ports, newest=newest, evidence=evidence)
         for broker in brokers:
             self._streams.learn_broker(*broker)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from dissector.errors import CaptureError
-from dissector.packets.parts import size_of
+from dissector.packets.file_ranges import size_of
 from dissector.packets.paths import find, open_reader
 
 Offset: TypeAlias = dict[str, Any]

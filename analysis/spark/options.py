@@ -28,7 +28,7 @@ from typing import Final
 
 from analysis.spark.splits import AFTER_ALL, BEFORE_ALL, SPLIT_BYTES
 from dissector.errors import DissectorError, did_you_mean
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from dissector.streams.streaming import DEFAULT_MEMORY
 from dissector.tables import TABLES
 
@@ -153,8 +153,8 @@ def _flag(options: dict[str, str], name: str, default: str) -> bool:
 
 def _api(word: str) -> str:
     """The name of an API, by name or key."""
-    name = catalog.api_name(int(word)) if word.isdecimal() else word
-    if name is None or name not in catalog.apis().values():
+    name = registry.api_name(int(word)) if word.isdecimal() else word
+    if name is None or name not in registry.apis().values():
         raise DissectorError(f"no API is called {word}")
     return name
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from analysis.spark.follow import WHOLE, Found, Offset
 from analysis.spark.splits import BEFORE_ALL, Look, Split
-from dissector.packets.parts import Part
+from dissector.packets.file_ranges import Part
 from dissector.problems import Problem
 from dissector.streams.limits import SECOND
 

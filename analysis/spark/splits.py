@@ -26,13 +26,13 @@ from analysis.spark.cutting import Cutter
 from analysis.spark.packets import chosen
 from dissector.errors import CaptureError
 from dissector.packets.block import SYN, PacketBlock
+from dissector.packets.capture_reader import CaptureReader
+from dissector.packets.file_ranges import Part, boundary, open_part, size_of
 from dissector.packets.fragments import Fragments
 from dissector.packets.layers import segments
-from dissector.packets.parts import Part, boundary, open_part, size_of
-from dissector.packets.records import CaptureReader
 from dissector.pipeline import DEFAULT_PORTS
 from dissector.problems import Problem
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from dissector.protocol.evidence import evidence
 from dissector.streams import Streams
 from dissector.streams.table import KAFKA
@@ -244,7 +244,7 @@ class _Opened:
     """The connections that begin in a split, followed to see which of them speak Kafka."""
 
     def __init__(self) -> None:
-        newest = {key: catalog.versions(key)[-1] for key in catalog.apis()}
+        newest = {key: registry.versions(key)[-1] for key in registry.apis()}
         self._streams = Streams(ports=DEFAULT_PORTS, newest=newest, evidence=evidence)
         self._pairs = np.zeros(0, np.int64)
 

@@ -25,13 +25,13 @@ import pyarrow as pa
 
 from analysis.sql.expressions import words
 from analysis.sql.query import asking
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from dissector.tables import TableColumn
 
 if TYPE_CHECKING:
     import pandas as pd
 
-GROUP_BARRIERS: Final = tuple(api.name for api in catalog.all_apis() if api.is_group_barrier)
+GROUP_BARRIERS: Final = tuple(api.name for api in registry.all_apis() if api.is_group_barrier)
 """Their latency ends when others act: net of wait, nothing is known of it."""
 
 WAIT_COLUMNS: Final = (

@@ -18,11 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from dissector.embedded.inside import NOWHERE, TEXT, Inside
+from dissector.embedded.contents import NOWHERE, TEXT, Inside
 from dissector.embedded.records import batches
 from dissector.embedded.sasl import token
 from dissector.embedded.telemetry import metrics
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from dissector.protocol.explain import Beside, Explained, Explanation
 from dissector.protocol.message import explain_request, explain_response
 from dissector.protocol.structures import (
@@ -164,7 +164,7 @@ def _placed(outer: Explained, inside: Inside) -> list[Explained]:
 
 
 def _message(what: str, explained: Explanation, data: bytes, api_key: int, version: int) -> Inside:
-    name = catalog.api_name(api_key) or f"API {api_key}"
+    name = registry.api_name(api_key) or f"API {api_key}"
     events, end = explained.events, explained.end
     if explained.surplus:
         surplus = data[end:]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from dissector.embedded.inside import NOWHERE, TEXT, Inside, said
+from dissector.embedded.contents import NOWHERE, TEXT, Inside, said
 from dissector.errors import DecodeError
 from dissector.protocol.explain import Explained
 from dissector.protocol.structures import (

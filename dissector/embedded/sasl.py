@@ -22,7 +22,7 @@ from base64 import urlsafe_b64decode
 from collections.abc import Callable
 from typing import Final
 
-from dissector.embedded.inside import Inside, said
+from dissector.embedded.contents import Inside, said
 from dissector.protocol.explain import Explained
 
 _SECRET: Final = ("secret",)

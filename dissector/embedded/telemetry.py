@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from dissector.embedded.inside import TEXT, Inside, said
+from dissector.embedded.contents import TEXT, Inside, said
 from dissector.errors import DecodeError
 from dissector.protocol.explain import Explained
+from dissector.records.batch_headers import CODECS
 from dissector.records.codecs import Limits, decompress
-from dissector.records.headers import CODECS
 
 if TYPE_CHECKING:
     from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric

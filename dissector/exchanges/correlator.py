@@ -34,7 +34,7 @@ from dissector.exchanges.request_table import describe
 from dissector.exchanges.sasl import SaslTokens
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from dissector.protocol.notation import Direction
 from dissector.streams.byteview import ByteView
 from dissector.streams.frames import FrameBlock
@@ -42,7 +42,7 @@ from dissector.streams.frames import FrameBlock
 REQUEST_WAIT = 900 * 10**9
 """ns of capture time. A JoinGroup may wait for max.poll.interval.ms, whose default is 300 s."""
 
-GROUP_BARRIERS = [api.key for api in catalog.all_apis() if api.is_group_barrier]
+GROUP_BARRIERS = [api.key for api in registry.all_apis() if api.is_group_barrier]
 """Keys of JoinGroup and SyncGroup, whose responses wait for the other members of the group."""
 
 RESPONSE_WAIT = 5 * 10**9

@@ -24,10 +24,10 @@ from dissector import kernel
 from dissector.errors import UnknownVersion
 from dissector.exchanges.ordering import ordered
 from dissector.packets.block import Int64
-from dissector.protocol import catalog
-from dissector.protocol.columns import walk
+from dissector.protocol import registry
+from dissector.protocol.column_decoder import walk
+from dissector.protocol.field_columns import Column, Level, Walked
 from dissector.protocol.notation import Direction
-from dissector.protocol.walked import Column, Level, Walked
 from dissector.streams.byteview import ByteView, ContiguousBytes
 
 Bools = NDArray[np.bool_]
@@ -235,7 +235,7 @@ def gather(messages: Messages, roles: frozenset[str], whole: Bools) -> Facts:
     for members in np.split(order, borders) if len(order) else ():
         first = int(members[0])
         try:
-            layout = catalog.layout(
+            layout = registry.layout(
                 int(messages.api_key[first]), messages.direction, int(messages.version[first])
             )
         except UnknownVersion:

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from dissector.errors import UnknownVersion
 from dissector.packets.block import Int64
-from dissector.protocol import catalog
-from dissector.protocol.columns import skip_tags
+from dissector.protocol import registry
+from dissector.protocol.column_decoder import skip_tags
 from dissector.protocol.notation import Direction
 from dissector.secrets import LARGEST_VERSION
 from dissector.streams.byteview import ByteView, ContiguousBytes
@@ -131,7 +131,7 @@ def request_heads(head: Heads, spaces: Sequence[ByteView]) -> RequestHeads:
     version = numbers(spaces, head.space, np.minimum(start + 2, end), "i2")
     header = header_versions(Direction.REQUEST, api_key, version)
     # In a SASL token that is taken for a request, its text would stand for a client id.
-    may_be = np.isin(api_key, list(catalog.apis())) | (version & ~LARGEST_VERSION == 0)
+    may_be = np.isin(api_key, list(registry.apis())) | (version & ~LARGEST_VERSION == 0)
     has_client = (header != 0) & may_be & (start + 10 <= end)
     length = numbers(spaces, head.space, np.minimum(start + 8, end), "i2")
     fits = has_client & (length >= -1) & (start + 10 + length <= end)
@@ -166,7 +166,7 @@ def response_bodies(
 
 def header_versions(direction: Direction, api_key: Int64, version: Int64) -> Int64:
     """Header version of each message; UNKNOWN where the definitions do not know it."""
-    most = max(catalog.apis())
+    most = max(registry.apis())
     may_be = (api_key >= 0) & (api_key <= most) & (version >= 0) & (version < VERSIONS)
     kind = np.where(may_be, api_key * VERSIONS + version, -1)
     found = np.full((most + 1) * VERSIONS + 1, UNKNOWN, np.int64)
@@ -175,7 +175,7 @@ def header_versions(direction: Direction, api_key: Int64, version: Int64) -> Int
     for each in np.flatnonzero(occurs[:-1]).tolist():
         with suppress(UnknownVersion):
             key, number = divmod(each, VERSIONS)
-            found[each] = catalog.layout(key, direction, number).header_version
+            found[each] = registry.layout(key, direction, number).header_version
     return found[kind]
 
 

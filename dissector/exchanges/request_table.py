@@ -28,7 +28,7 @@ from dissector.exchanges.decoded_fields import Facts
 from dissector.exchanges.ordering import ordered
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
-from dissector.records.headers import record_counts
+from dissector.records.batch_headers import record_counts
 
 if TYPE_CHECKING:
     from dissector.exchanges.correlator import Side

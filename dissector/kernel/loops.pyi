@@ -203,7 +203,7 @@ def walk_bodies(
     behind: Int64,
     room: Int64,
 ) -> list[int | bytes]:
-    """Walk message bodies by a program: see `dissector.protocol.compiled`.
+    """Walk message bodies by a program: see `dissector.protocol.decoder_program`.
 
     `limit` and `part`: see `LIMITS` and `PART` in `dissector.protocol.surplus`. `behind`: address
     behind the last field of each body, -1 where it is not what the program says. `room`: shape

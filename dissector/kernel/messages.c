@@ -1,4 +1,4 @@
-/* Messages: the fields of their bodies that were asked for. See dissector.protocol.compiled. */
+/* Messages: the fields of their bodies that were asked for. See dissector.protocol.decoder_program. */
 
 #include "loops.h"
 
@@ -11,7 +11,7 @@ typedef struct {
     int is_own;
 } list;
 
-/* What a program is made of; see dissector.protocol.compiled. */
+/* What a program is made of; see dissector.protocol.decoder_program. */
 
 typedef struct {
     int32_t kind, width, is_signed, nullable, tag, column, inside, level, first, count;
@@ -20,7 +20,7 @@ typedef struct {
 enum { NODE_INTS = 10 };
 enum { MOST_WIDTH = 1 << 16 }; /* of fixed fields in a row that nobody asks for */
 enum { MOST_DEPTH = 64 };
-/* See dissector.protocol.elements. */
+/* See dissector.protocol.element_limits. */
 enum { LEAST_ELEMENTS = 1 << 14, MOST_ELEMENTS = 1 << 21, ELEMENT_SIZE = 4 };
 enum { FIXED, TEXT, BYTES, STRUCT, ARRAY, KINDS };
 enum { MOST_COLUMNS = 256, COLUMN_PARTS = 3, LEVEL_PARTS = 2, AHEAD = 16, LINE = 64 };

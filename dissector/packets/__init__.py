@@ -1,22 +1,28 @@
 """From capture files, pipes and interfaces to blocks of TCP packets.
 
-block      what this room hands on: `PacketBlock`, `PacketSource`
-files      `open_packets`: many files as one capture, in order of time
-ahead      the next block is read while the one at hand is taken apart
-layers     link, network and transport headers, read for all packets of a block at once
-headers    where packets stand among them, and which number means which header
-tunnels    headers with another network's packets behind them
-fragments  fragments of IP packets, put together
-records    the chain of records that a capture file is, followed through damage
-pcap       that chain in pcap files
-pcapng     that chain in pcapng files
-chains     following it from many places at once
-paths      files, folders, patterns; what is a capture and what is not
-live       what comes now, in small blocks: `LiveSource`
-ring       an interface, as memory shared with the kernel
-feed       what an interface and a pipe give a live source
-writing    packets as pcapng
-inputs     bytes of files and pipes, decompressed
+block            the product of this package: `PacketBlock`, and `PacketSource`
+files            `open_packets`: many files as one capture, in order of time
+paths            finds capture files by names, folders and patterns
+remote           files that URLs name
+byte_input       bytes of files and pipes, decompressed
+file_ranges      byte ranges of large files
+capture_reader   reads packets from a capture file, also behind damage
+record_scan      finds the packet records of a file, from many sync points at once
+pcap             the pcap format
+pcapng           the pcapng format
+prefetch         reads the next block while the current one is processed
+live             packets as they arrive: `LiveSource`
+live_input       what a live source reads: an interface or a pipe
+af_packet        an interface, through memory shared with the Linux kernel
+layers           reads link, network and transport headers of all packets at once
+headers          positions of headers, and the numbers that select the next one
+links            link-layer headers
+tunnels          headers that carry packets of another network
+by_packet        headers that are read one packet at a time
+fragments        reassembles IP fragments
+unread_layers    reports layers that cannot be read
+layer_names      names of these layers
+pcapng_writer    writes packets as pcapng
 """
 
 from dissector.packets.block import PacketBlock, PacketSource

@@ -18,9 +18,9 @@ import dpkt.dpkt
 import dpkt.ieee80211
 import numpy as np
 
+from dissector.packets.capture_reader import Records
 from dissector.packets.headers import Kind, Layer, Packets, Rows
 from dissector.packets.layer_names import Label
-from dissector.packets.records import Records
 
 _WLAN = np.dtype([("control", "u1"), ("flags", "u1")])
 _DATA, _QOS_DATA = 0x08, 0x88

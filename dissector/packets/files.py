@@ -25,10 +25,10 @@ import numpy as np
 
 from dissector.errors import CaptureError
 from dissector.packets.block import PAD, Bytes, Int32, Int64, PacketBlock
+from dissector.packets.capture_reader import CaptureReader, Columns, Memory, Records
 from dissector.packets.fragments import Fragments
 from dissector.packets.layers import segments
 from dissector.packets.paths import find, open_reader
-from dissector.packets.records import CaptureReader, Columns, Memory, Records
 from dissector.problems import Problem
 
 BLOCK_BYTES = 1 << 26

@@ -20,8 +20,8 @@ from typing import TypeAlias
 import numpy as np
 
 from dissector.packets.block import PAD, Int32
+from dissector.packets.capture_reader import Records
 from dissector.packets.headers import PORTS, PROTOCOLS, Kind, Names, Packets
-from dissector.packets.records import Records
 from dissector.problems import Problem, packets_are
 
 PACKETS = 4096

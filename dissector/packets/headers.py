@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Bytes, Int64, UInt8, UInt64
-from dissector.packets.records import PACKET_LIMIT, Records, gather
+from dissector.packets.capture_reader import PACKET_LIMIT, Records, gather
 
 Rows: TypeAlias = "Int64 | slice"
 """Which packets: indices, or slice(None) for all of them, which spares a gather."""

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector import kernel
-from dissector.packets import by_packet, links, tunnels, unread
+from dissector.packets import by_packet, links, tunnels, unread_layers
 from dissector.packets.block import FIN, RST, SYN, Int32, Int64, PacketBlock, UInt8
+from dissector.packets.capture_reader import Records
 from dissector.packets.fragments import Fragments
 from dissector.packets.headers import (
     ETHERTYPES,
@@ -35,7 +36,6 @@ from dissector.packets.headers import (
     Rows,
 )
 from dissector.packets.layer_names import Label
-from dissector.packets.records import Records
 
 _IPV4 = np.dtype(
     [
@@ -179,14 +179,14 @@ def segments(records: Records, capture: Int32, names: Names, fragments: Fragment
 
     _read_headers(packets, join)
     labels: dict[int, Label] = {}
-    suspects = unread.with_tcp_inside(packets)
+    suspects = unread_layers.with_tcp_inside(packets)
     if len(suspects):
-        labels = unread.labels(records, suspects, LAYERS)
+        labels = unread_layers.labels(records, suspects, LAYERS)
         if by_packet.open_by_scapy(packets, records, labels):
             _read_headers(packets, join)
     packets.kind[packets.kind >= FIRST_HEADER] = Kind.MALFORMED
     rows, fields = _compiled_tcp(packets) if kernel.COMPILED else _tcp(packets)
-    problems = unread.problems(packets, records, capture, names, labels)
+    problems = unread_layers.problems(packets, records, capture, names, labels)
     return PacketBlock(
         data=packets.data,
         reserve=records.reserve,

@@ -22,13 +22,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.packets.af_packet import Ring
 from dissector.packets.block import PAD, Bytes, PacketBlock
-from dissector.packets.feed import Feed, Piece
+from dissector.packets.capture_reader import Columns, Memory, Records
 from dissector.packets.fragments import Fragments
 from dissector.packets.layers import segments
+from dissector.packets.live_input import Feed, Piece
 from dissector.packets.paths import open_reader
-from dissector.packets.records import Columns, Memory, Records
-from dissector.packets.ring import Ring
 from dissector.problems import Problem
 
 INTERVAL: Final = 0.1

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from dissector.errors import CaptureError
-from dissector.packets.inputs import ByteInput
+from dissector.packets.byte_input import ByteInput
+from dissector.packets.capture_reader import CaptureReader
 from dissector.packets.pcap import Pcap
 from dissector.packets.pcapng import Pcapng
-from dissector.packets.records import CaptureReader
 
 STANDARD_INPUT = "-"
 

@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 
 from dissector import kernel
 from dissector.packets.block import Bytes, Int64
-from dissector.packets.chains import (
+from dissector.packets.capture_reader import (
+    PACKET_LIMIT,
+    SEARCH_WINDOW,
+    Columns,
+    Scan,
+    first_false,
+    gather,
+)
+from dissector.packets.record_scan import (
     CHAIN_LIMIT,
     DENSE,
     FEWEST,
@@ -31,14 +39,6 @@ from dissector.packets.chains import (
     follow_compiled,
     landmarks,
     numbers,
-)
-from dissector.packets.records import (
-    PACKET_LIMIT,
-    SEARCH_WINDOW,
-    Columns,
-    Scan,
-    first_false,
-    gather,
 )
 
 _SECOND = 1_000_000_000

@@ -23,7 +23,15 @@ from numpy.typing import NDArray
 
 from dissector import kernel
 from dissector.packets.block import Bytes, Int64, UInt64
-from dissector.packets.chains import (
+from dissector.packets.capture_reader import (
+    PACKET_LIMIT,
+    SEARCH_WINDOW,
+    Columns,
+    Scan,
+    first_false,
+    gather,
+)
+from dissector.packets.record_scan import (
     CHAIN_LIMIT,
     DENSE,
     FEWEST,
@@ -32,14 +40,6 @@ from dissector.packets.chains import (
     follow_compiled,
     landmarks,
     numbers,
-)
-from dissector.packets.records import (
-    PACKET_LIMIT,
-    SEARCH_WINDOW,
-    Columns,
-    Scan,
-    first_false,
-    gather,
 )
 from dissector.problems import Problem, packets_are
 

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from dissector.packets.block import Bytes
-from dissector.packets.records import Memory
+from dissector.packets.capture_reader import Memory
 from dissector.streams.byteview import ScatteredBytes
 
 ALIGNMENT: Final = 64

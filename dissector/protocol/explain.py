@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dissector.errors import DecodeError, TooManyElements
-from dissector.protocol.elements import most_elements
+from dissector.protocol.element_limits import most_elements
 from dissector.protocol.notation import Definition, Field
 from dissector.protocol.wire import Reader, count, present, scalar, unsigned_varint
 

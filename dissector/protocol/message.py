@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from dissector.errors import TooManyElements
-from dissector.protocol.catalog import api_name, layout
-from dissector.protocol.decode import decode, decode_fields
 from dissector.protocol.explain import Explanation, Walk
 from dissector.protocol.notation import Direction, Field, Layout
+from dissector.protocol.registry import api_name, layout
 from dissector.protocol.surplus import is_accepted
+from dissector.protocol.tree_decoder import decode, decode_fields
 from dissector.protocol.wire import Prefix
 
 Buffer: TypeAlias = bytes | bytearray | memoryview

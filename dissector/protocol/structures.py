@@ -23,10 +23,10 @@ from functools import cache
 from typing import Any, Final
 
 from dissector.errors import DecodeError, UnknownVersion
-from dissector.protocol.catalog import structure, structure_layout, structures
-from dissector.protocol.decode import decode
 from dissector.protocol.explain import Explanation, explain
 from dissector.protocol.notation import Field, Structure
+from dissector.protocol.registry import structure, structure_layout, structures
+from dissector.protocol.tree_decoder import decode
 from dissector.protocol.wire import scalar, unsigned_varint
 
 COORDINATOR_PAGES: Final = {

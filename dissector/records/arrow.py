@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from dissector import kernel
 from dissector.packets.block import Bytes, Int64
-from dissector.records.columns import Records, Spans
+from dissector.records.batch_headers import Batches
 from dissector.records.control import NOT_CONTROL, control_types, kind_of
-from dissector.records.headers import Batches
+from dissector.records.record_columns import Records, Spans
 from dissector.streams.byteview import ranges
 
 SCHEMA = pa.schema(

@@ -14,8 +14,8 @@ from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from dissector.packets.block import Int64, UInt32
-from dissector.records.headers import Batches
-from dissector.records.slices import slices
+from dissector.records.batch_headers import Batches
+from dissector.records.contiguous import slices
 from dissector.streams.byteview import ByteView
 
 COVERED_FROM = np.array([16, 16, 21])

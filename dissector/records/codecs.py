@@ -31,7 +31,7 @@ from zstandard import ZstdDecompressor, ZstdError, frame_content_size
 
 from dissector.errors import DecodeError
 from dissector.packets.block import Bytes
-from dissector.records.headers import CODECS
+from dissector.records.batch_headers import CODECS
 
 _LZ4 = 3
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"

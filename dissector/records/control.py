@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from dissector.packets.block import Int64
-from dissector.records.columns import Columns
-from dissector.records.headers import Batches
+from dissector.records.batch_headers import Batches
+from dissector.records.record_columns import Columns
 from dissector.streams.byteview import ContiguousBytes
 
 CONTROL_KINDS = (

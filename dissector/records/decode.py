@@ -13,11 +13,11 @@ from itertools import islice
 import numpy as np
 
 from dissector.packets.block import Bytes
-from dissector.records.batches import read_batches
-from dissector.records.columns import Columns, Spans
+from dissector.records.batch_headers import CODECS, TIMESTAMP_TYPES, Batches
+from dissector.records.batch_reader import read_batches
 from dissector.records.control import control_types, kind_of
-from dissector.records.headers import CODECS, TIMESTAMP_TYPES, Batches
-from dissector.records.records import read_records
+from dissector.records.record_columns import Columns, Spans
+from dissector.records.record_reader import read_records
 from dissector.streams.byteview import ContiguousBytes
 
 

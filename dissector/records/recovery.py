@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from dissector.packets.block import Int64
 from dissector.problems import Problem
-from dissector.records.checksums import COVERED_FROM
-from dissector.records.headers import (
+from dissector.records.batch_headers import (
     FRONT,
     MIN_SIZE,
     OVERHEAD,
@@ -32,6 +31,7 @@ from dissector.records.headers import (
     is_sane,
     no_batch,
 )
+from dissector.records.checksums import COVERED_FROM
 from dissector.streams.byteview import ByteView, ContiguousBytes
 
 _EFFORT = 64

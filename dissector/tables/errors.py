@@ -12,8 +12,8 @@ from dissector.exchanges.correlator import Turn
 from dissector.exchanges.decoded_fields import Facts, Group
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
-from dissector.protocol import catalog
-from dissector.protocol.walked import Column
+from dissector.protocol import registry
+from dissector.protocol.field_columns import Column
 from dissector.tables.arrow import batch, by_code, no_rows, one_chunk
 from dissector.tables.schema import ERRORS
 from dissector.tables.shared_columns import Endpoints, api_of, error_names
@@ -62,7 +62,7 @@ def errors(turn: Turn, names: TopicNames, endpoints: Endpoints) -> pa.RecordBatc
         "partition": table["partition"],
         "error_code": code,
         "error": error_names(code),
-        "retriable": by_code(code, catalog.is_retriable, pa.bool_()),
+        "retriable": by_code(code, registry.is_retriable, pa.bool_()),
         "error_message": table["error_message"],
     }
     return batch(ERRORS, columns)

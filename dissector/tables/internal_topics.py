@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 
 from dissector.errors import DecodeError
 from dissector.problems import Problem
-from dissector.protocol.catalog import structure_layout
 from dissector.protocol.notation import Field
+from dissector.protocol.registry import structure_layout
 from dissector.protocol.structures import (
     COORDINATOR_PAGES,
     EMBEDDED_ROLES,

@@ -24,10 +24,10 @@ import pyarrow as pa
 
 from dissector.errors import CaptureError
 from dissector.problems import Problem
-from dissector.records import segment
-from dissector.records.batches import read_batches
-from dissector.records.headers import FRONT, OVERHEAD
-from dissector.records.segment import SegmentBlock, read_segment
+from dissector.records import log_segment
+from dissector.records.batch_headers import FRONT, OVERHEAD
+from dissector.records.batch_reader import read_batches
+from dissector.records.log_segment import SegmentBlock, read_segment
 from dissector.streams.byteview import ContiguousBytes
 from dissector.tables.arrow import batch as as_table
 from dissector.tables.problems import problem_rows
@@ -52,7 +52,7 @@ def is_segment(path: str) -> bool:
             return False
         with file.open("rb") as source:
             head = source.read(FRONT)
-            if segment.is_segment(head):
+            if log_segment.is_segment(head):
                 size = int.from_bytes(head[8:12]) + OVERHEAD
                 first = head + source.read(size - FRONT)
                 if len(first) == size and _holds(first):
@@ -86,7 +86,7 @@ def segment_rows(
 
     `progress` is told how many bytes were read.
     """
-    from dissector.records.records import read_records
+    from dissector.records.record_reader import read_records
     from dissector.tables.records import header_columns, rows_of, size_column
 
     topic, partition = place(path)

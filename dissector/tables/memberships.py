@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from dissector.exchanges.correlator import Turn
 from dissector.exchanges.decoded_fields import Facts
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from dissector.tables.arrow import batch, by_code, ints, plain
 from dissector.tables.pending import Waiting, asked_ids, context, first_errors
 from dissector.tables.schema import MEMBERSHIPS
@@ -34,7 +34,7 @@ GROUP_TYPES = MappingProxyType(
 )
 """The type of group that each API belongs to."""
 
-_KEYS = [key for key, name in catalog.apis().items() if name in GROUP_TYPES]
+_KEYS = [key for key, name in registry.apis().items() if name in GROUP_TYPES]
 
 
 class MembershipRows:

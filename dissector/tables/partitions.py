@@ -19,9 +19,9 @@ from dissector.exchanges.correlator import Side, Turn
 from dissector.exchanges.decoded_fields import Group
 from dissector.exchanges.topic_names import TopicNames, uuid_text
 from dissector.packets.block import Int64
+from dissector.protocol.field_columns import Column
 from dissector.protocol.notation import Direction
-from dissector.protocol.walked import Column
-from dissector.records.batches import read_batches
+from dissector.records.batch_reader import read_batches
 from dissector.tables.arrow import batch, by_code, ints, no_rows, one_chunk, plain
 from dissector.tables.pending import Waiting, answered_ids, asked_ids, context
 from dissector.tables.schema import PARTITIONS

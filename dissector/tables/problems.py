@@ -15,7 +15,7 @@ import pyarrow as pa
 from dissector.errors import DecodeError, TooManyElements, UnknownVersion
 from dissector.exchanges.correlator import Side, Turn
 from dissector.problems import Problem
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from dissector.protocol.message import explain_request, explain_response
 from dissector.protocol.notation import Direction
 from dissector.tables.schema import PROBLEMS
@@ -59,7 +59,7 @@ def _name(side: Side, index: int) -> str:
     """API, version and direction of a message."""
     messages = side.messages
     api_key, version = int(messages.api_key[index]), int(messages.version[index])
-    name = catalog.api_name(api_key) or f"API {api_key}"
+    name = registry.api_name(api_key) or f"API {api_key}"
     return f"{name} v{version} {messages.direction.name.lower()}"
 
 

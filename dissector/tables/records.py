@@ -24,12 +24,12 @@ from dissector.exchanges.decoded_fields import Group
 from dissector.exchanges.topic_names import TopicNames, uuid_text
 from dissector.packets.block import Int64
 from dissector.problems import Problem
-from dissector.protocol.walked import Column
+from dissector.protocol.field_columns import Column
 from dissector.records.arrow import records_table
-from dissector.records.batches import read_batches
-from dissector.records.columns import Records
-from dissector.records.headers import CODECS, TIMESTAMP_TYPES, Batches, take
-from dissector.records.records import decompressed_sizes, read_records
+from dissector.records.batch_headers import CODECS, TIMESTAMP_TYPES, Batches, take
+from dissector.records.batch_reader import read_batches
+from dissector.records.record_columns import Records
+from dissector.records.record_reader import decompressed_sizes, read_records
 from dissector.streams.byteview import ByteView
 from dissector.tables.arrow import batch as as_table
 from dissector.tables.arrow import by_code, ints, no_rows, one_chunk, plain

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from dissector.exchanges.sasl import SASL_TOKEN
 from dissector.packets.block import Int64
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from dissector.tables.arrow import Picked, by_code
 
 IN_ORDER = [("time", "ascending"), ("connection_id", "ascending")]
@@ -25,10 +25,10 @@ class Endpoints(Protocol):
 
 def api_of(request: Picked | pa.Table) -> pa.Array:
     """Name of each request's API; null where no API has that key, or the request is missing."""
-    name = by_code(request["api_key"], catalog.api_name, pa.string())
+    name = by_code(request["api_key"], registry.api_name, pa.string())
     is_token = request["is_token"]
     return pc.if_else(is_token, SASL_TOKEN, name) if pc.any(is_token).as_py() else name
 
 
 def error_names(code: pa.ChunkedArray) -> pa.ChunkedArray:
-    return by_code(code, catalog.error_name, pa.string())
+    return by_code(code, registry.error_name, pa.string())

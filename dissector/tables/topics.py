@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from dissector.exchanges.correlator import Turn
 from dissector.exchanges.topic_names import uuid_text
 from dissector.packets.block import Int64
-from dissector.protocol.walked import Column
+from dissector.protocol.field_columns import Column
 from dissector.tables.arrow import batch, by_code, joined, one_batch, one_chunk
 from dissector.tables.schema import TOPICS
 

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from dissector.exchanges.correlator import Turn
 from dissector.exchanges.decoded_fields import Group
 from dissector.packets.block import Int64
-from dissector.protocol import catalog
-from dissector.protocol.walked import Column
+from dissector.protocol import registry
+from dissector.protocol.field_columns import Column
 from dissector.tables.arrow import batch, ints
 from dissector.tables.pending import Waiting, answered_ids, asked_ids, context
 from dissector.tables.schema import TRANSACTIONS
@@ -28,7 +28,7 @@ APIS = frozenset(
      "WriteTxnMarkers"}
 )  # fmt: skip
 
-_KEYS = [key for key, name in catalog.apis().items() if name in APIS]
+_KEYS = [key for key, name in registry.apis().items() if name in APIS]
 
 _NUMBERS = (
     "producer_id", "producer_epoch", "committed", "transaction_timeout_ms", "verify_only",

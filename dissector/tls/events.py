@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dissector.tls.records import Arrival
+from dissector.tls.record_layer import Arrival
 
 
 @dataclass(slots=True)

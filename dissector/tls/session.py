@@ -34,7 +34,7 @@ from dissector.tls.hellos import (
     server_hello,
 )
 from dissector.tls.keylog import KeyLog
-from dissector.tls.records import (
+from dissector.tls.record_layer import (
     ALERT,
     APPLICATION_DATA,
     CHANGE_CIPHER_SPEC,

@@ -20,7 +20,7 @@ import dissector
 from analysis.display.summary_screen import screen
 from analysis.normal import NORMAL_ERRORS
 from analysis.summary import Summary
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from dissector.tables import TABLES
 from tests.analysis.answering import CAPTURES, capture
 from tests.analysis.made_rows import SECOND, START, connection, exchange
@@ -286,7 +286,7 @@ def test_the_documentation_lists_the_normal_errors_with_their_reasons() -> None:
     page = (Path(__file__).parents[2] / "docs" / "answers" / "errors.md").read_text()
     for name, reason in NORMAL_ERRORS.items():
         assert re.search(rf"^ +{name} +{re.escape(reason)}$", page, re.MULTILINE)
-    assert {*NORMAL_ERRORS} <= {each.name for each in catalog.error_codes().values()}
+    assert {*NORMAL_ERRORS} <= {each.name for each in registry.error_codes().values()}
 
 
 def test_what_is_wrong_names_the_command_that_shows_more() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import analysis
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from tests.analysis.answering import CAPTURES, capture, made, told
 from tests.analysis.made_rows import START, connection, exchange
 from tests.captures.truth import unpacked
@@ -23,7 +23,7 @@ MS = 1_000_000
 def test_codes_are_counted_as_the_broker_logged_them(name: str) -> None:
     log = told(name).dropna(subset=["errors"])
     expected = Counter(
-        (catalog.api_name(api), code)
+        (registry.api_name(api), code)
         for api, codes in zip(log["api_key"], log["errors"], strict=True)
         for code in codes
     )

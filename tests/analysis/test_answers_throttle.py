@@ -7,7 +7,7 @@ import pytest
 
 import analysis
 from dissector.errors import DissectorError
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from tests.analysis.answering import capture, made, told
 from tests.analysis.made_rows import START, exchange
 
@@ -20,7 +20,7 @@ def of_log() -> pd.DataFrame:
     rows["received"] = rows["time"] - rows["total_ms"] * MS
     following = rows.groupby("client")["received"].shift(-1)
     rows["waited_ms"] = (following - rows["time"]) / MS
-    rows["api"] = rows["api_key"].map(catalog.api_name)
+    rows["api"] = rows["api_key"].map(registry.api_name)
     return rows[rows["throttle_time_ms"] > 0]
 
 

@@ -12,7 +12,7 @@ import pytest
 import analysis
 import dissector
 from analysis.answers.versions import REMOVED
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from tests.analysis.answering import CAPTURES, capture, made
 from tests.analysis.made_rows import exchange
 
@@ -25,7 +25,7 @@ EARLY_ACCESS = {"ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch", "Shar
 def oldest(name: str) -> dict[str, int]:
     """The oldest version of each API, as the brokers of a capture answer ApiVersions."""
     return {
-        str(catalog.api_name(each["api_key"])): each["min_version"]
+        str(registry.api_name(each["api_key"])): each["min_version"]
         for exchange in dissector.open_capture(CAPTURES / f"{name}.pcap.zst").exchanges()
         if exchange.api == "ApiVersions" and exchange.response
         for each in exchange.response.body["api_keys"]
@@ -49,9 +49,9 @@ def test_versions_that_are_left_are_those_that_clients_of_kafka_4_have() -> None
     with gzip.open(VECTORS, "rt") as lines:
         for line in map(json.loads, lines):
             if line["source"] == "kio":
-                versions[catalog.api_name(line["api_key"])].add(line["version"])
+                versions[registry.api_name(line["api_key"])].add(line["version"])
     kept = {api: min(found) for api, found in versions.items() if api not in EARLY_ACCESS}
-    pages = {api.name: api.kept_since for api in catalog.all_apis()}
+    pages = {api.name: api.kept_since for api in registry.all_apis()}
     assert kept == {api: pages[str(api)] for api in kept}
 
 

@@ -18,7 +18,7 @@ import pytest
 from dissector.capture import open_capture
 from dissector.errors import DecodeError, UnknownVersion
 from dissector.exchanges.exchange import Exchange
-from dissector.protocol.catalog import error_name
+from dissector.protocol.registry import error_name
 from dissector.tables.memberships import GROUP_TYPES
 
 CAPTURES = Path(__file__).parents[2] / "captures"

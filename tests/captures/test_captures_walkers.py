@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from dissector import open_capture
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from dissector.protocol.message import is_fallback
 from dissector.protocol.notation import Direction, Layout
 from tests.captures.truth import ledger
-from tests.dissector.protocol.test_protocol_columns import check
+from tests.dissector.protocol.test_protocol_column_decoder import check
 
 
 def bodies(path: Path) -> dict[Layout, list[bytes]]:
@@ -28,13 +28,13 @@ def bodies(path: Path) -> dict[Layout, list[bytes]]:
             if frame is None or explanation is None or exchange.api_version is None:
                 continue
             header = [event for event in explanation.events if event.path.startswith("header.")]
-            if not header or exchange.api_key not in catalog.apis():
+            if not header or exchange.api_key not in registry.apis():
                 continue
             version = exchange.api_version
             if direction == Direction.RESPONSE and exchange.api_key == 18 and is_fallback(frame):
                 version = 0
-            if version in catalog.versions(exchange.api_key):
-                layout = catalog.layout(exchange.api_key, direction, version)
+            if version in registry.versions(exchange.api_key):
+                layout = registry.layout(exchange.api_key, direction, version)
                 start = max(event.offset + event.length for event in header)
                 found[layout].append(frame[start:])
     return found

@@ -16,7 +16,7 @@ from analysis.spark.writing import Folder, Written
 from bench import inputs
 from dissector.capture import open_capture
 from dissector.packets import open_packets
-from dissector.packets.inputs import ByteInput
+from dissector.packets.byte_input import ByteInput
 
 CAPTURES = Path(__file__).parents[3] / "captures"
 RECORDINGS = sorted(path for path in CAPTURES.iterdir() if {".pcap", ".pcapng"} & {*path.suffixes})

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dissector.capture import open_capture
 from dissector.embedded import ERROR, Known, unfold
-from dissector.embedded.inside import NOWHERE
+from dissector.embedded.contents import NOWHERE
 from dissector.exchanges.exchange import Exchange
 from dissector.protocol.explain import Explained
 from dissector.protocol.message import explain_request, explain_response

@@ -10,7 +10,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from dissector.capture import open_capture
-from dissector.embedded.inside import NOWHERE
+from dissector.embedded.contents import NOWHERE
 from dissector.embedded.records import BATCHES, RECORDS, batches
 from dissector.protocol.explain import Explained
 from dissector.protocol.notation import Direction

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector.embedded import Known, explain_token
-from dissector.embedded.inside import NOWHERE
+from dissector.embedded.contents import NOWHERE
 from dissector.protocol.explain import Explained
 from dissector.secrets import hidden
 

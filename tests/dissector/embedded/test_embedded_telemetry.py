@@ -12,7 +12,7 @@ import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from dissector.embedded import Known, unfold
-from dissector.embedded.inside import NOWHERE, TEXT
+from dissector.embedded.contents import NOWHERE, TEXT
 from dissector.protocol.explain import Explained
 from dissector.protocol.message import explain_request
 

@@ -1,6 +1,6 @@
 """The compiled walk of bodies stays inside of its arrays, whatever the program says.
 
-That it finds what NumPy's walker finds: `test_protocol_columns`.
+That it finds what NumPy's walker finds: `test_protocol_column_decoder`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector import kernel
-from dissector.protocol.compiled import ARRAY, FIXED, STRUCT
+from dissector.protocol.decoder_program import ARRAY, FIXED, STRUCT
 
 pytestmark = pytest.mark.skipif(not kernel.COMPILED, reason="no compiled loops")
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from dissector import kernel
 from dissector.packets.block import PAD
 from dissector.records.arrow import _view
-from dissector.records.chain import walk_records
-from dissector.records.fields import Fields, read_fields
+from dissector.records.record_fields import Fields, read_fields
+from dissector.records.record_offsets import walk_records
 
 pytestmark = pytest.mark.skipif(not kernel.COMPILED, reason="no compiled loops")
 

@@ -20,11 +20,11 @@ import pytest
 
 from dissector.errors import CaptureError
 from dissector.packets import open_packets
+from dissector.packets.af_packet import ANY, BLOCK_BYTES, Ring, filter_program
 from dissector.packets.block import SYN, PacketBlock
+from dissector.packets.capture_reader import Records
 from dissector.packets.live import TICK, LiveSource, Pipe
-from dissector.packets.records import Records
-from dissector.packets.ring import ANY, BLOCK_BYTES, Ring, filter_program
-from dissector.packets.writing import SECTION_HEADER, interface_block, packet_blocks
+from dissector.packets.pcapng_writer import SECTION_HEADER, interface_block, packet_blocks
 
 CAPTURES = Path(__file__).parents[3] / "captures"
 NEW_NETWORK = 0x40000000

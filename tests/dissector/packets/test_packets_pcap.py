@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dissector.errors import CaptureError
-from dissector.packets import records
+from dissector.packets import capture_reader
 from tests.dissector.packets.packet_bytes import (
     frame,
     pcap,
@@ -171,7 +171,7 @@ def test_any_bytes_after_a_header(tmp_path, junk, block_bytes):
 
 
 def test_a_file_is_given_up_where_it_is_damaged_too_often(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "DAMAGE_LIMIT", 3)
+    monkeypatch.setattr(capture_reader, "DAMAGE_LIMIT", 3)
     content = CONTENT + (bytes(100) + CONTENT[24:]) * 5
     reading = read_bytes(tmp_path, content)
     assert len(reading.rows) == 12 * 4
@@ -179,7 +179,7 @@ def test_a_file_is_given_up_where_it_is_damaged_too_often(tmp_path, monkeypatch)
 
 
 def test_a_file_is_given_up_where_nothing_is_found_for_long(tmp_path, monkeypatch):
-    monkeypatch.setattr(records, "SEARCH_BYTES", 10_000)
+    monkeypatch.setattr(capture_reader, "SEARCH_BYTES", 10_000)
     content = CONTENT + bytes(50_000) + CONTENT[24:]
     reading = read_bytes(tmp_path, content, block_bytes=1000)
     assert len(reading.rows) == 12

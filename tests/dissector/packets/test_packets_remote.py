@@ -13,8 +13,8 @@ import fsspec
 
 from dissector.errors import CaptureError
 from dissector.packets import open_packets, remote
-from dissector.packets.inputs import ByteInput
-from dissector.packets.parts import Part, boundary, open_part, size_of
+from dissector.packets.byte_input import ByteInput
+from dissector.packets.file_ranges import Part, boundary, open_part, size_of
 from dissector.packets.paths import open_reader
 
 CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-sasl.pcap.zst"

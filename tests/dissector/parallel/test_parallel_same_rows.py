@@ -10,7 +10,7 @@ import pytest
 from analysis.cli import main
 from dissector import parallel
 from dissector.packets import open_packets
-from dissector.packets.inputs import ByteInput
+from dissector.packets.byte_input import ByteInput
 from dissector.pipeline import Pipeline
 from dissector.tables import TABLES
 from tests.dissector.streams import rewriting

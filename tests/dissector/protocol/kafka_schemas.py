@@ -19,7 +19,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from dissector.protocol.notation import Direction, Field, Layout, StructureLayout
 
 RENAMED: Mapping[str, Mapping[str, str]] = {
@@ -140,15 +140,15 @@ def differences(schemas: Mapping[str, Mapping[str, Any]]) -> list[str]:
         if schema["type"] in ("request", "response"):
             direction = Direction[schema["type"].upper()]
             key = schema["apiKey"]
-            if key not in catalog.apis():
+            if key not in registry.apis():
                 lines.append(f"MISSING {name}: the API, with key {key}")
                 continue
 
             lines += _of_schema(
-                schema, catalog.versions(key), partial(catalog.layout, key, direction)
+                schema, registry.versions(key), partial(registry.layout, key, direction)
             )
-        elif name in catalog.all_structures():
-            structure = catalog.structure(name)
+        elif name in registry.all_structures():
+            structure = registry.structure(name)
             lines += _of_schema(schema, structure.versions, structure.layout)
     return lines
 

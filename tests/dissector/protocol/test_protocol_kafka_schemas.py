@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dissector.protocol import catalog
+from dissector.protocol import registry
 from tests.dissector.protocol.kafka_schemas import (
     differences,
     removed_in,
@@ -40,13 +40,13 @@ def schemas(tmp_path_factory: pytest.TempPathFactory) -> Schemas:
 
 
 def test_pages_agree_with_the_schemas(schemas: Schemas) -> None:
-    assert len(schemas) > 2 * len(catalog.apis())
+    assert len(schemas) > 2 * len(registry.apis())
     lines = differences(schemas)
     assert not lines, "\n" + "\n".join(lines)
 
 
 def test_facts_agree_with_the_schemas(schemas: Schemas) -> None:
-    for api in catalog.all_apis():
+    for api in registry.all_apis():
         schema = schemas[f"{api.name}Response"]
         valid = version_range(schema["validVersions"], api.versions[-1])
         assert api.kept_since == (valid[0] if valid else None), api.name

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from dissector.errors import UnknownVersion
-from dissector.protocol.catalog import (
+from dissector.protocol.notation import Direction, Field
+from dissector.protocol.registry import (
     all_structures,
     api_name,
     apis,
@@ -17,7 +18,6 @@ from dissector.protocol.catalog import (
     layout,
     versions,
 )
-from dissector.protocol.notation import Direction, Field
 from dissector.protocol.roles import ROLES
 
 REQUEST, RESPONSE = Direction.REQUEST, Direction.RESPONSE

@@ -18,8 +18,7 @@ from kafka.protocol.consumer.metadata import (
 )
 
 from dissector.errors import DecodeError, UnknownVersion
-from dissector.protocol import catalog
-from dissector.protocol.decode import decode
+from dissector.protocol import registry
 from dissector.protocol.explain import explain
 from dissector.protocol.notation import Direction, StructureLayout
 from dissector.protocol.structures import (
@@ -32,6 +31,7 @@ from dissector.protocol.structures import (
     decode_versioned,
     unfold,
 )
+from dissector.protocol.tree_decoder import decode
 from tests.dissector.protocol.protocol_writer import write
 
 DATA = Path(__file__).parents[2] / "data" / "structure_vectors.jsonl.gz"
@@ -51,8 +51,8 @@ OURS = {
 NOT_ON_THE_WIRE = {"AbortedTxn", "ControlRecordTypeSchema", "ProducerSnapshot", "QuorumStateData"}
 
 LAYOUTS = [
-    catalog.structure_layout(structure.name, version)
-    for structure in catalog.all_structures().values()
+    registry.structure_layout(structure.name, version)
+    for structure in registry.all_structures().values()
     for version in structure.versions
 ]
 
@@ -248,7 +248,7 @@ def test_offset_commit_that_is_gone_and_one_that_is_old() -> None:
 def test_group_metadata_with_what_is_in_it() -> None:
     read = record("__consumer_offsets", "group-metadata")
     assert (read.name, read.version) == ("GroupMetadata", 3)
-    fields = catalog.structure_layout("GroupMetadataValue", 3).fields
+    fields = registry.structure_layout("GroupMetadataValue", 3).fields
     found = unfold(fields, read.body["value"])
     assert found["members"][0]["subscription"] == {
         "structure": "ConsumerProtocolSubscription",
@@ -418,7 +418,7 @@ def test_any_record(topic: str, key: bytes, value: bytes | None) -> None:
 
 
 def unfold_message(api: int, direction: Direction, version: int, body: dict[str, Any]) -> Any:
-    return unfold(catalog.layout(api, direction, version).fields, body)
+    return unfold(registry.layout(api, direction, version).fields, body)
 
 
 def join(protocol_type: str, name: str, metadata: bytes) -> Any:

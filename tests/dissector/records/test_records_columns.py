@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.packets.block import PAD
-from dissector.records import records as records_module
+from dissector.records import record_reader as records_module
 from dissector.records.arrow import SCHEMA, records_table
-from dissector.records.batches import read_batches
-from dissector.records.chain import walk_records
+from dissector.records.batch_headers import Batches
+from dissector.records.batch_reader import read_batches
 from dissector.records.checksums import check_crc
 from dissector.records.decode import decode_records
-from dissector.records.headers import Batches
-from dissector.records.records import read_records
+from dissector.records.record_offsets import walk_records
+from dissector.records.record_reader import read_records
 from dissector.records.varints import read, read_one
 from dissector.streams.byteview import ByteView, ContiguousBytes, ScatteredBytes
 from tests.dissector.records.records_writers import (

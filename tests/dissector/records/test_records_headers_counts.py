@@ -9,9 +9,9 @@ import pytest
 
 from dissector import open_capture
 from dissector.exchanges.decoded_fields import flat
-from dissector.protocol import catalog
-from dissector.records.batches import read_batches
-from dissector.records.headers import record_counts
+from dissector.protocol import registry
+from dissector.records.batch_headers import record_counts
+from dissector.records.batch_reader import read_batches
 
 CAPTURES = Path(__file__).parents[3] / "captures"
 
@@ -20,7 +20,7 @@ def fields(name: str) -> list[bytes]:
     """The records of the Produce requests of a capture."""
     found = []
     for exchange in open_capture(CAPTURES / name).exchanges():
-        if exchange.api == catalog.api_name(0) and exchange.request:
+        if exchange.api == registry.api_name(0) and exchange.request:
             for topic in exchange.request.body["topic_data"]:
                 found += [part["records"] for part in topic["partition_data"]]
     return [field for field in found if field]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dissector.records.batches import read_batches
+from dissector.records.batch_reader import read_batches
 from dissector.records.codecs import Limits
-from dissector.records.records import decompressed_sizes
+from dissector.records.record_reader import decompressed_sizes
 from dissector.streams.byteview import ContiguousBytes
 from tests.dissector.records.records_writers import WRITERS, Entry, written
 

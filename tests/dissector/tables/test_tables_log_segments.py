@@ -315,7 +315,9 @@ def test_a_segment_larger_than_a_block(
     path = tmp_path / "orders-0" / SEGMENT
     path.parent.mkdir()
     path.write_bytes(whole * 30)
-    monkeypatch.setattr("dissector.records.segment.read_segment.__kwdefaults__", {"block": 5000})
+    monkeypatch.setattr(
+        "dissector.records.log_segment.read_segment.__kwdefaults__", {"block": 5000}
+    )
     seen: list[tuple[int, int | None]] = []
     tables = read(path, progress=lambda got, total: seen.append((got, total)))
     assert [row["offset"] for row in tables["records"]] == list(range(100)) * 30

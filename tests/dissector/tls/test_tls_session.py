@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
 from dissector.tls import KeyLog, Session
-from dissector.tls.records import RecordReader
+from dissector.tls.record_layer import RecordReader
 from dissector.tls.suites import NAMES
 from tests.dissector.tls.tls_made import (
     CLIENT,

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from dissector.capture import open_capture
-from dissector.protocol.catalog import apis, versions
+from dissector.protocol.registry import apis, versions
 from tools.record.ledger import CAPTURES, README
 
 TITLE = "\n## Seen on a real wire\n"

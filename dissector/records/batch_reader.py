@@ -14,7 +14,7 @@ import numpy as np
 
 from dissector.packets.block import Int64
 from dissector.problems import Problem
-from dissector.records.headers import FRONT, Batches, no_batch, read_headers, walk
+from dissector.records.batch_headers import FRONT, Batches, no_batch, read_headers, walk
 from dissector.streams.byteview import ByteView
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Bytes, Int64
-from dissector.records.columns import Spans
+from dissector.records.record_columns import Spans
 from dissector.streams.byteview import ContiguousBytes
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Bytes
-from dissector.packets.records import Columns
+from dissector.packets.capture_reader import Columns
 from dissector.problems import Problem
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from dissector import kernel, open_capture
-from dissector.protocol import catalog
-from dissector.protocol.columns import walk
+from dissector.protocol import registry
+from dissector.protocol.column_decoder import walk
 from dissector.protocol.explain import explain
 from dissector.protocol.notation import Direction
 from dissector.protocol.roles import ROLES
@@ -32,7 +32,7 @@ def names(count: int, name: bytes = b"") -> bytes:
 
 def good(bodies: list[bytes], *, pieces: bool) -> list[bool]:
     """Whether the column walker decodes each body."""
-    layout = catalog.layout(METADATA, Direction.REQUEST, 1)
+    layout = registry.layout(METADATA, Direction.REQUEST, 1)
     end = np.cumsum([len(body) for body in bodies])
     start = end - [len(body) for body in bodies]
     flat = ContiguousBytes.of(b"".join(bodies))
@@ -53,7 +53,7 @@ def test_a_quarter_of_the_bytes_are_elements_at_most(
     expected = [True, False, True, False, True]
     assert good(bodies, pieces=pieces) == expected
     for body, is_good in zip(bodies, expected, strict=True):
-        error = explain(catalog.layout(METADATA, Direction.REQUEST, 1), body).error
+        error = explain(registry.layout(METADATA, Direction.REQUEST, 1), body).error
         assert (error is None) == is_good
 
 

@@ -20,8 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dissector.errors import CaptureError
-from dissector.packets import inputs, open_packets
-from dissector.packets.inputs import PIECE, ByteInput
+from dissector.packets import byte_input, open_packets
+from dissector.packets.byte_input import PIECE, ByteInput
 from tests.dissector.packets.packet_bytes import (
     frame,
     ng_enhanced,
@@ -353,8 +353,8 @@ def test_zstd_blocks_in_pieces(tmp_path, monkeypatch, plain, checksum, chunk):
             writer.write(CONTENT[at : at + 30_000])
             writer.flush(zstandard.FLUSH_BLOCK)
     content = packed.getvalue()
-    codecs = [codec._replace(chunk=chunk) for codec in inputs.CODECS]
-    monkeypatch.setattr(inputs, "CODECS", codecs)
+    codecs = [codec._replace(chunk=chunk) for codec in byte_input.CODECS]
+    monkeypatch.setattr(byte_input, "CODECS", codecs)
     reading = read_bytes(tmp_path, content)
     assert reading.rows == plain.rows
     assert reading.problems == []

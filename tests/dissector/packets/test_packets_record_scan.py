@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.packets import chains
+from dissector.packets import record_scan
 from tests.dissector.packets.packet_bytes import (
     frame,
     ng_block,
@@ -32,7 +32,7 @@ def test_what_follow_finds_is_the_chain_as_far_as_landmarks_are_true(sizes, land
     starts = [0, *sorted(at for at in landmarks if at < end)]
     step = np.ones(end, np.int64)  # from where no record begins, the walk goes on byte by byte
     step[chain] = sizes
-    found = chains.follow(np.array(starts), end, lambda at: at + step[at]).tolist()
+    found = record_scan.follow(np.array(starts), end, lambda at: at + step[at]).tolist()
     wrong = [at for at in starts if at not in chain]
     assert found == [at for at in chain if not wrong or at < wrong[0]]
 
@@ -88,10 +88,10 @@ def followed(monkeypatch):
 
     for form in ("pcap", "pcapng"):
         module = f"dissector.packets.{form}"
-        monkeypatch.setattr(f"{module}.follow", spy(chains.follow, 0))
-        monkeypatch.setattr(f"{module}.follow_compiled", spy(chains.follow_compiled, 1))
+        monkeypatch.setattr(f"{module}.follow", spy(record_scan.follow, 0))
+        monkeypatch.setattr(f"{module}.follow_compiled", spy(record_scan.follow_compiled, 1))
         monkeypatch.setattr(f"{module}.CHAIN_LIMIT", 1000)
-    monkeypatch.setattr(chains, "COMPILED_LIMIT", 1000)
+    monkeypatch.setattr(record_scan, "COMPILED_LIMIT", 1000)
     return calls
 
 
@@ -105,7 +105,7 @@ def test_dense_captures(tmp_path, followed, dense, order, damage):
     one_by_one = read_bytes(tmp_path, content, block_bytes=100_000)
     assert not any(starts > 1 for starts in followed)
     together = read_bytes(tmp_path, content, block_bytes=1 << 22)
-    assert max(followed) > chains.FEWEST // 2
+    assert max(followed) > record_scan.FEWEST // 2
     assert together.rows == one_by_one.rows
     assert damage or together.problems == one_by_one.problems == []
     assert len(together.rows) > 10_000

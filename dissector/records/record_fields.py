@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dissector import kernel
 from dissector.packets.block import Bytes, Int64
-from dissector.records.columns import Headers, Spans
+from dissector.records.record_columns import Headers, Spans
 from dissector.records.varints import SHORT, read, read_one, value_of, width_of, words
 
 _ALONE = 32

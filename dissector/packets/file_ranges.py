@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dissector.packets.block import PAD, Bytes
-from dissector.packets.inputs import CODECS
+from dissector.packets.byte_input import CODECS
+from dissector.packets.capture_reader import PACKET_LIMIT, CaptureReader, Format
 from dissector.packets.paths import open_reader
 from dissector.packets.pcap import Pcap
 from dissector.packets.pcapng import Pcapng
-from dissector.packets.records import PACKET_LIMIT, CaptureReader, Format
 from dissector.packets.remote import open_file
 
 HEAD_BYTES = 1 << 16

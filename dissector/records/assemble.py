@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from dissector.packets.block import Int64
 from dissector.problems import Problem
-from dissector.records.chain import walk_records
-from dissector.records.columns import Columns, Headers, Problems, Row, chosen
-from dissector.records.fields import read_fields
-from dissector.records.headers import Batches, walk
-from dissector.records.messages import Messages, read_messages
+from dissector.records.batch_headers import Batches, walk
+from dissector.records.message_fields import Messages, read_messages
+from dissector.records.record_columns import Columns, Headers, Problems, Row, chosen
+from dissector.records.record_fields import read_fields
+from dissector.records.record_offsets import walk_records
 from dissector.streams.byteview import ContiguousBytes
 
 _SLICE = 16_000

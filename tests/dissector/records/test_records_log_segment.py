@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from dissector.errors import CaptureError
-from dissector.records import segment
+from dissector.records import log_segment
 from dissector.records.decode import decode_records
-from dissector.records.records import read_records
-from dissector.records.segment import is_segment, read_segment
+from dissector.records.log_segment import is_segment, read_segment
+from dissector.records.record_reader import read_records
 from tests.dissector.records.records_writers import Entry, aio_kafka, batch, message, record
 
 BATCHES = [
@@ -95,7 +95,7 @@ def test_nothing_to_read(tmp_path: Path) -> None:
 
 
 def test_a_batch_too_large_to_believe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "MAX_BATCH", 4_000)
+    monkeypatch.setattr(log_segment, "MAX_BATCH", 4_000)
     path = tmp_path / "large.log"
     large = BATCHES[0][:8] + b"\x7f\xff\xff\xff" + BATCHES[0][12:] + bytes(range(200)) * 100
     path.write_bytes(large + b"".join(BATCHES[1:]))

@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 
 from dissector import kernel
 from dissector.packets.block import Int64
-from dissector.protocol.compiled import walk_compiled
-from dissector.protocol.elements import LEAST, MOST, SIZE
+from dissector.protocol.decoder_program import walk_compiled
+from dissector.protocol.element_limits import LEAST, MOST, SIZE
+from dissector.protocol.field_columns import DTYPES, WIDTHS, Column, Level, Walked
 from dissector.protocol.notation import Definition, Field, Layout
 from dissector.protocol.surplus import LIMITS, PART
-from dissector.protocol.walked import DTYPES, WIDTHS, Column, Level, Walked
 from dissector.streams.byteview import ByteView, ContiguousBytes
 
 POISON = 1 << 40

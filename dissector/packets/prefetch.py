@@ -18,8 +18,8 @@ from typing import TypeGuard
 import numpy as np
 
 from dissector.packets.block import Bytes, PacketBlock
+from dissector.packets.capture_reader import Memory
 from dissector.packets.files import FileSource
-from dissector.packets.records import Memory
 
 FRONT = 1 << 24
 """Free bytes before a block; most are never touched, and so take no memory."""

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Bytes, Int64
+from dissector.packets.capture_reader import PACKET_LIMIT, Columns
 from dissector.packets.pcapng import ENHANCED, INTERFACE, SECTION
-from dissector.packets.records import PACKET_LIMIT, Columns
 
 SECTION_HEADER: Final = struct.pack(
     "<IIIHHqI", SECTION, 28, 0x1A2B3C4D, 1, 0, -1, 28

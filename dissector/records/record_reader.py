@@ -21,17 +21,17 @@ import numpy as np
 
 from dissector.errors import DecodeError
 from dissector.packets.block import PAD, Int64
-from dissector.records.codecs import Inflated, Limits, decompress_into
-from dissector.records.columns import Columns, Problems, Records, Row
-from dissector.records.headers import MIN_SIZE, Batches
-from dissector.records.messages import read_messages
-from dissector.records.parts import (
+from dissector.records.assemble import (
     add_problem,
     read_batch_records,
     read_message_records,
     read_wrapped_records,
 )
-from dissector.records.slices import in_one_row
+from dissector.records.batch_headers import MIN_SIZE, Batches
+from dissector.records.codecs import Inflated, Limits, decompress_into
+from dissector.records.contiguous import in_one_row
+from dissector.records.message_fields import read_messages
+from dissector.records.record_columns import Columns, Problems, Records, Row
 from dissector.streams.byteview import ByteView
 
 GROUP_RECORDS = 1 << 18

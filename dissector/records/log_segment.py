@@ -16,8 +16,8 @@ import numpy as np
 from dissector.errors import CaptureError
 from dissector.packets.block import PAD
 from dissector.problems import Problem
-from dissector.records.batches import read_batches
-from dissector.records.headers import FRONT, OVERHEAD, Batches, is_sane, take
+from dissector.records.batch_headers import FRONT, OVERHEAD, Batches, is_sane, take
+from dissector.records.batch_reader import read_batches
 from dissector.streams.byteview import ContiguousBytes
 
 BLOCK = 16 << 20

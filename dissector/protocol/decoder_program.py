@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 
 from dissector import kernel
 from dissector.packets.block import Int64
+from dissector.protocol.field_columns import DTYPES, WIDTHS, Column, Level, Walked
 from dissector.protocol.notation import Field, Layout
 from dissector.protocol.surplus import LIMITS, PART
-from dissector.protocol.walked import DTYPES, WIDTHS, Column, Level, Walked
 from dissector.streams.byteview import ContiguousBytes
 
 FIXED, TEXT, BYTES, STRUCT, ARRAY = range(5)

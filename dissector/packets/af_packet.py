@@ -33,8 +33,8 @@ import numpy as np
 
 from dissector.errors import CaptureError, DissectorError
 from dissector.packets.block import Bytes, Int64
-from dissector.packets.feed import Piece
-from dissector.packets.records import PACKET_LIMIT, Columns, gather
+from dissector.packets.capture_reader import PACKET_LIMIT, Columns, gather
+from dissector.packets.live_input import Piece
 from dissector.problems import Problem
 
 ANY: Final = "any"

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.errors import DecodeError
-from dissector.protocol.catalog import apis, layout, versions
-from dissector.protocol.decode import decode
 from dissector.protocol.explain import Explained, explain
 from dissector.protocol.notation import Direction, Layout
+from dissector.protocol.registry import apis, layout, versions
+from dissector.protocol.tree_decoder import decode
 from tests.dissector.protocol.protocol_writer import write
 
 LAYOUTS = [

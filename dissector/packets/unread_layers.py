@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dissector.packets import by_packet
 from dissector.packets.block import FIN, RST, SYN, Bytes, Int32, Int64
+from dissector.packets.capture_reader import Records, gather
 from dissector.packets.headers import (
     FIRST_HEADER,
     MAX_LAYERS,
@@ -28,7 +29,6 @@ from dissector.packets.headers import (
 )
 from dissector.packets.layer_names import Label
 from dissector.packets.links import ETHERTYPES_AT
-from dissector.packets.records import Records, gather
 from dissector.problems import Problem, packets_are
 
 SEARCHED: Final = 192

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from dissector import open_capture
-from dissector.packets import ahead, open_packets
+from dissector.packets import open_packets, prefetch
 from dissector.packets.block import PacketBlock
-from dissector.packets.records import Memory
+from dissector.packets.capture_reader import Memory
 from dissector.tables import TABLES
 from tests.dissector.packets.packet_bytes import (
     frame,
@@ -26,7 +26,7 @@ CAPTURES = Path(__file__).resolve().parents[3] / "captures"
 BLOCK = 100_000
 
 
-def told(source: ahead.ReadAhead | object, reserve: int) -> list[object]:
+def told(source: prefetch.ReadAhead | object, reserve: int) -> list[object]:
     """Everything in the blocks, their bytes by packet; each reserve is filled, as its owner may."""
     found: list[object] = []
     while (block := source.read(reserve)) is not None:
@@ -46,22 +46,22 @@ def told(source: ahead.ReadAhead | object, reserve: int) -> list[object]:
 def test_the_blocks_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reserve: int, damage: int
 ) -> None:
-    monkeypatch.setattr(ahead, "FRONT", 2000)
+    monkeypatch.setattr(prefetch, "FRONT", 2000)
     records = [pcap_record(frame(bytes([n % 256]) * 100, seq=n)) for n in range(5000)]
     content = bytearray(pcap_header() + b"".join(records))
     content[damage : damage + 3000] = bytes(3000) if damage else content[:3000]
     path = tmp_path / "many.pcap"
     path.write_bytes(content)
     source = open_packets([path], block_bytes=BLOCK)
-    assert ahead.helps(source)
+    assert prefetch.helps(source)
     plain = told(open_packets([path], block_bytes=BLOCK), reserve)
     assert len(plain) > 9
-    assert told(ahead.ReadAhead(source), reserve) == plain
+    assert told(prefetch.ReadAhead(source), reserve) == plain
 
 
 def test_a_pipe_and_a_small_file_are_not_read_ahead() -> None:
-    assert not ahead.helps(None)
-    assert not ahead.helps(open_packets([CAPTURES / "kafka-python-mock.pcap"]))
+    assert not prefetch.helps(None)
+    assert not prefetch.helps(open_packets([CAPTURES / "kafka-python-mock.pcap"]))
 
 
 def test_secrets_are_told_with_the_block_that_they_stand_before(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_secrets_are_told_with_the_block_that_they_stand_before(tmp_path: Path) 
     content += b"".join([*blocks[:3000], secrets, *blocks[3000:]])
     path = tmp_path / "late.pcapng"
     path.write_bytes(content)
-    source = ahead.ReadAhead(open_packets([path], block_bytes=BLOCK))
+    source = prefetch.ReadAhead(open_packets([path], block_bytes=BLOCK))
     seen = 0
     while (block := source.read(0)) is not None:
         seen += len(block)
@@ -86,7 +86,7 @@ def test_secrets_are_told_with_the_block_that_they_stand_before(tmp_path: Path) 
 def test_an_end_in_the_middle_gives_back_the_file(tmp_path: Path) -> None:
     path = tmp_path / "many.pcap"
     path.write_bytes(pcap_header() + pcap_record(frame(bytes(100))) * 5000)
-    source = ahead.ReadAhead(open_packets([path], block_bytes=BLOCK))
+    source = prefetch.ReadAhead(open_packets([path], block_bytes=BLOCK))
     assert source.read(0) is not None
     source.close()
     with pytest.raises(RuntimeError):
@@ -99,13 +99,13 @@ def test_tables_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = open_capture([path]).tables()
     used = []
 
-    class Counted(ahead.ReadAhead):
+    class Counted(prefetch.ReadAhead):
         def read(self, reserve: int) -> PacketBlock | None:
             used.append(reserve)
             return super().read(reserve)
 
     monkeypatch.setattr("dissector.capture.BLOCK_BYTES", path.stat().st_size // 2)
-    monkeypatch.setattr(ahead, "ReadAhead", Counted)
+    monkeypatch.setattr(prefetch, "ReadAhead", Counted)
     parts = open_capture([path]).tables()
     assert len(used) > 2
     assert any(used)

@@ -15,23 +15,23 @@ from hypothesis import strategies as st
 from dissector import kernel
 from dissector.errors import DecodeError
 from dissector.exchanges.decoded_fields import Group
-from dissector.protocol import catalog
-from dissector.protocol.columns import skip_tags, walk
-from dissector.protocol.decode import decode_fields
+from dissector.protocol import registry
+from dissector.protocol.column_decoder import skip_tags, walk
 from dissector.protocol.explain import Explanation, explain
+from dissector.protocol.field_columns import Column, Walked
 from dissector.protocol.notation import Direction, Field, Layout
 from dissector.protocol.roles import ROLES
 from dissector.protocol.surplus import is_accepted
-from dissector.protocol.walked import Column, Walked
+from dissector.protocol.tree_decoder import decode_fields
 from dissector.streams.byteview import ByteView, ContiguousBytes, ScatteredBytes
 from tests.dissector.protocol.protocol_pages import layouts
 from tests.dissector.protocol.protocol_writer import length, write
 
 LAYOUTS = [
-    catalog.layout(key, direction, version)
-    for key in catalog.apis()
+    registry.layout(key, direction, version)
+    for key in registry.apis()
     for direction in Direction
-    for version in catalog.versions(key)
+    for version in registry.versions(key)
 ]
 
 
@@ -165,7 +165,7 @@ def test_nullable_struct_in_a_tagged_field(body: str, value: int | None) -> None
 
 
 def test_a_response_with_much_surplus_is_not_good() -> None:
-    heartbeat = [catalog.layout(12, direction, 0) for direction in Direction]
+    heartbeat = [registry.layout(12, direction, 0) for direction in Direction]
     bodies = [bytes.fromhex("0000") + bytes(surplus) for surplus in (0, 1, 4, 5, 500)]
     space, start, end = space_of(bodies)
     walked = walk(heartbeat[Direction.RESPONSE], space, start, end, frozenset())
@@ -235,7 +235,7 @@ def test_a_count_beyond_the_bytes_costs_nothing() -> None:
 
 def test_pieces_read_as_one_row() -> None:
     pick = random.Random(1)
-    layout = catalog.layout(1, Direction.RESPONSE, 12)
+    layout = registry.layout(1, Direction.RESPONSE, 12)
     bodies = [write(layout, pick) for _ in range(20)]
     flat, start, end = space_of(bodies)
     cuts = np.unique([0, *(pick.randrange(flat.size) for _ in range(60)), flat.size])
@@ -253,7 +253,7 @@ def test_pieces_read_as_one_row() -> None:
 
 
 def test_only_what_was_asked_for_is_kept() -> None:
-    layout = catalog.layout(0, Direction.REQUEST, 7)
+    layout = registry.layout(0, Direction.REQUEST, 7)
     space, start, end = space_of([write(layout, random.Random(3)) for _ in range(9)])
     walked = walk(layout, space, start, end, frozenset({"acks"}))
     assert [column.path for column in walked.columns] == [("acks",)]
