@@ -1,7 +1,10 @@
-"""A capture as a page: one HTML file, which opens without a network.
+"""The report: all answers for a capture on one HTML page, which needs no network.
 
-bins      what charts show, counted by SQL
-charts    of what bins counts; answer_charts, flow: of answers; marks: what they share
-sections  every answer with its charts
-page      the sections as HTML
+chart_data      rows for charts, aggregated by SQL
+charts          charts of `chart_data`
+answer_charts   charts of answers; `topology_chart` draws the topology
+chart_elements  axes, colours and tooltips of all charts
+sections        each answer with its charts
+page            the sections as HTML
+vega            the script that draws charts
 """

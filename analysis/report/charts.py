@@ -1,8 +1,8 @@
-"""Charts of what `bins` counts, as Vega-Lite, which Altair writes and checks.
+"""Charts of `chart_data` as Vega-Lite, which Altair writes and validates.
 
-A function takes rows of `bins` and gives a chart; None where there is nothing to draw. A chart says
-in its description what it shows, for whoever cannot see it. Text from the wire reaches Vega as data
-only, and Vega draws text, not markup.
+A function takes rows of `chart_data` and returns a chart, or None without rows. A chart has a
+description for screen readers. Text from the capture reaches Vega only as data, and Vega draws it
+as text, not as markup.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from analysis.report.bins import Rows
-from analysis.report.marks import (
+from analysis.report.chart_data import Rows
+from analysis.report.chart_elements import (
     HEIGHT,
     Chart,
     colour,
@@ -21,20 +21,20 @@ from analysis.report.marks import (
     logarithmic,
     names,
     time,
-    tips,
+    tooltips,
     window,
 )
 
 
 def traffic(rows: Rows) -> Chart | None:
-    """Requests in a second, by API."""
+    """Requests per second, by API."""
     return _stacked(rows, "rate", "requests/s", "api", ["requests", "bytes"], "Requests by API")
 
 
 def throttle(rows: Rows) -> Chart | None:
-    """Throttle time that responses tell, by client."""
-    more = ["responses", "longest_ms"]
-    return _stacked(rows, "total_ms", "throttle time, ms", "client_id", more, "Throttling")
+    """Throttle time in responses, by client."""
+    extra = ["responses", "longest_ms"]
+    return _stacked(rows, "total_ms", "throttle time, ms", "client_id", extra, "Throttling")
 
 
 def errors(rows: Rows) -> Chart | None:
@@ -43,8 +43,8 @@ def errors(rows: Rows) -> Chart | None:
 
 
 def unanswered(rows: Rows) -> Chart | None:
-    """Requests that never had an answer, by API."""
-    return _stacked(rows, "requests", "requests", "api", [], "Unanswered requests, when sent")
+    """Requests without a response, by API."""
+    return _stacked(rows, "requests", "requests", "api", [], "Unanswered requests by send time")
 
 
 def latency_over_time(rows: Rows) -> Chart | None:
@@ -61,15 +61,15 @@ def latency_over_time(rows: Rows) -> Chart | None:
             y=alt.Y("p99_ms:Q", title="p99, ms", scale=scale).axis(tickCount=5),
             color=colour("api", rows),
             opacity=alt.when(pick).then(alt.value(1)).otherwise(alt.value(0.08)),
-            tooltip=tips(rows, "time", "api", "answers", "p50_ms", "p99_ms", "max_ms"),
+            tooltip=tooltips(rows, "time", "api", "responses", "p50_ms", "p99_ms", "max_ms"),
         )
         .add_params(pick, *window())
-        .properties(description="p99 of the latency over time, a line for each API")
+        .properties(description="p99 of the latency over time, one line per API")
     )
 
 
 def latency_distribution(rows: Rows) -> Chart | None:
-    """How the latencies of each API are spread."""
+    """The distribution of latency by API."""
     if not rows:
         return None
     apis = len({row["api"] for row in rows})
@@ -83,14 +83,14 @@ def latency_distribution(rows: Rows) -> Chart | None:
             x2="to_ms:Q",
             y=names("api"),
             color=alt.Color("share:Q").title("share").legend(format="%", orient="top"),
-            tooltip=tips(rows, "api", "from_ms", "to_ms", "answers", "share"),
+            tooltip=tooltips(rows, "api", "from_ms", "to_ms", "responses", "share"),
         )
-        .properties(description=f"Spread of the latency of {apis} APIs, on a logarithmic scale")
+        .properties(description=f"Distribution of latency of {apis} APIs, on a logarithmic scale")
     )
 
 
 def clients_and_brokers(rows: Rows) -> Chart | None:
-    """Latency and errors for each client at each broker."""
+    """Latency and errors by client and broker."""
     if not rows:
         return None
     scale = logarithmic(rows, "p99_ms")
@@ -101,7 +101,7 @@ def clients_and_brokers(rows: Rows) -> Chart | None:
             x=alt.X("broker:N").title("broker").axis(labelAngle=0, labelLimit=160),
             y=names("client"),
             color=alt.Color("p99_ms:Q", title="p99, ms", scale=scale).legend(orient="top"),
-            tooltip=tips(rows, "client", "broker", "answers", "p50_ms", "p99_ms", "errors"),
+            tooltip=tooltips(rows, "client", "broker", "responses", "p50_ms", "p99_ms", "errors"),
         )
         .properties(description="p99 of the latency for each client (rows) at each broker")
     )
@@ -111,7 +111,7 @@ def batch_sizes(rows: Rows) -> Chart | None:
     """How large the batches are that producers send."""
     if not rows:
         return None
-    # A bin more at both ends: a bar that is the whole chart would tell nothing.
+    # One more bin at both ends, so that a single bar does not fill the chart.
     ends = [min(row["from_bytes"] for row in rows) / 2, max(row["to_bytes"] for row in rows) * 2]
     return (
         alt.Chart(alt.InlineData(rows), height=HEIGHT, width="container")
@@ -119,39 +119,39 @@ def batch_sizes(rows: Rows) -> Chart | None:
         .encode(
             x=alt.X("from_bytes:Q", bin="binned")
             .scale(type="log", base=2, domain=ends)
-            .axis(format="~s", tickCount=8, title="bytes of a batch"),
+            .axis(format="~s", tickCount=8, title="bytes per batch"),
             x2="to_bytes:Q",
             y=alt.Y("batches:Q"),
             color=colour("codec", rows),
-            tooltip=tips(rows, "codec", "from_bytes", "to_bytes", "batches", "records"),
+            tooltip=tooltips(rows, "codec", "from_bytes", "to_bytes", "batches", "records"),
         )
-        .properties(description="Batches that are produced by size and codec")
+        .properties(description="Produced batches by size and codec")
     )  # fmt: skip
 
 
 def lag(rows: Rows) -> Chart | None:
-    """How far each group was behind, over time."""
+    """Lag of each group over time."""
     if not rows:
         return None
     pick = legend("reader")
-    most = max(1, *(row["lag"] for row in rows))
+    largest = max(1, *(row["lag"] for row in rows))
     return (
         alt.Chart(alt.InlineData(rows), height=HEIGHT, width="container")
         .mark_line(interpolate="step-after", point=alt.OverlayMarkDef(size=16))
         .encode(
             x=time(),
-            y=alt.Y("lag:Q").title("records behind").scale(domain=[0, most]),
+            y=alt.Y("lag:Q").title("records behind").scale(domain=[0, largest]),
             color=colour("reader", rows),
             opacity=alt.when(pick).then(alt.value(1)).otherwise(alt.value(0.08)),
-            tooltip=tips(rows, "time", "reader", "lag"),
+            tooltip=tooltips(rows, "time", "reader", "lag"),
         )
         .add_params(pick, *window())
-        .properties(description="Records that groups were behind, the worst partitions")
+        .properties(description="Lag of groups in records, for the partitions with the largest lag")
     )
 
 
 def _stacked(
-    rows: Rows, value: str, unit: str, name: str, more: Sequence[str], title: str
+    rows: Rows, value: str, unit: str, name: str, extra: Sequence[str], title: str
 ) -> Chart | None:
     """Bars over time, stacked by name."""
     if not rows:
@@ -166,7 +166,7 @@ def _stacked(
             y=alt.Y(f"{value}:Q").title(unit),
             color=colour(name, rows),
             opacity=alt.when(pick).then(alt.value(1)).otherwise(alt.value(0.08)),
-            tooltip=tips(rows, "time", name, value, *more),
+            tooltip=tooltips(rows, "time", name, value, *extra),
         )
         .add_params(pick, *window())
         .properties(description=f"{title} over time")

@@ -1,17 +1,17 @@
 "use strict";
-// Text from the capture becomes text of the page (textContent) or data of Vega, never markup.
+// Text from the capture becomes textContent or data for Vega, never markup.
 
 const { charts, tables, config } = JSON.parse(document.getElementById("data").textContent);
 const PAGE_ROWS = 50;
 const root = document.documentElement;
 
 function element(name, properties = {}, ...children) {
-  const made = Object.assign(document.createElement(name), properties);
-  made.append(...children);
-  return made;
+  const node = Object.assign(document.createElement(name), properties);
+  node.append(...children);
+  return node;
 }
 
-// Colours are variables of the style sheet, so a change of theme needs no drawing.
+// Colours are CSS variables, so a change of theme does not redraw charts.
 const themeButton = document.getElementById("theme");
 function setTheme(dark) {
   root.dataset.theme = dark ? "dark" : "light";
@@ -23,11 +23,11 @@ setTheme(prefersDark.matches);
 prefersDark.addEventListener("change", (event) => setTheme(event.matches));
 themeButton.addEventListener("click", () => setTheme(root.dataset.theme !== "dark"));
 
-// A chart is drawn when it comes near the screen: what is never looked at takes no time.
-const begun = new WeakSet();
+// A chart is drawn when it scrolls near the screen, so unseen charts take no time.
+const started = new WeakSet();
 async function draw(place) {
-  if (begun.has(place)) return;
-  begun.add(place);
+  if (started.has(place)) return;
+  started.add(place);
   const spec = charts[place.dataset.chart];
   await vegaEmbed(place, spec, {
     actions: false,
@@ -41,7 +41,7 @@ async function draw(place) {
 }
 const near = new IntersectionObserver(
   (entries) => {
-    for (const entry of entries.filter((each) => each.isIntersecting)) {
+    for (const entry of entries.filter((entry) => entry.isIntersecting)) {
       near.unobserve(entry.target);
       draw(entry.target);
     }
@@ -51,16 +51,16 @@ const near = new IntersectionObserver(
 for (const place of document.querySelectorAll("[data-chart]")) near.observe(place);
 addEventListener("beforeprint", () => document.querySelectorAll("[data-chart]:not([data-drawn])").forEach(draw));
 
-// The numbers behind a chart, for whoever cannot see it.
+// The data of a chart as a table, for screen readers.
 function dataOf(spec) {
   const [rows] = Object.values(spec.datasets);
   const names = Object.keys(rows[0]).filter((name) => !["x", "y", "step", "link", "until"].includes(name));
-  const once = "step" in rows[0] ? rows.filter((row) => row.step === 0) : rows;
-  const columns = names.map((name) => ({ name, meaning: "", kind: kindOf(name, once) }));
-  const values = once.map((row) => columns.map(({ name, kind }) => (kind === "time" && row[name] !== null ? row[name] * 1000 : row[name])));
-  const details = element("details", {}, element("summary", { textContent: "The numbers of this chart" }));
+  const unique = "step" in rows[0] ? rows.filter((row) => row.step === 0) : rows; // curves have many points
+  const columns = names.map((name) => ({ name, meaning: "", kind: kindOf(name, unique) }));
+  const values = unique.map((row) => columns.map(({ name, kind }) => (kind === "time" && row[name] !== null ? row[name] * 1000 : row[name])));
+  const details = element("details", {}, element("summary", { textContent: "Data of this chart" }));
   details.addEventListener("toggle", () => {
-    if (details.children.length === 1) details.append(tableOf("The numbers of this chart", { columns, rows: values, total: values.length }));
+    if (details.children.length === 1) details.append(tableOf("Data of this chart", { columns, rows: values, total: values.length }));
   });
   return details;
 }
@@ -81,13 +81,13 @@ function cellText(value, { kind, name }) {
   if (value === null) return "–";
   if (kind === "time") return timeText(value);
   if (kind === "flag") return value ? "yes" : "no";
-  // An id, a packet or an offset is to be copied, not to be read as an amount.
+  // Ids, packet numbers and offsets are identifiers, so they have no digit grouping.
   if (kind === "integer") return /(_id|packet|offset|partition|code|version|epoch|generation)$/.test(name) ? String(value) : integer.format(value);
   if (kind === "number") return number.format(value);
   return value;
 }
 
-// A table that sorts and filters: all its rows are here, and of those that fit some are in the page.
+// A table that sorts and filters. It holds all rows; the page has the first matching ones.
 function tableOf(title, { columns, rows, total }) {
   const texts = rows.map((row) => row.map((value, index) => cellText(value, columns[index])));
   let order = rows.map((_, index) => index);
@@ -95,8 +95,8 @@ function tableOf(title, { columns, rows, total }) {
   const body = element("tbody");
   const info = element("span", { className: "info" });
   info.setAttribute("role", "status");
-  const filter = element("input", { type: "search", placeholder: "part of any column" });
-  const more = element("button", { type: "button" });
+  const filter = element("input", { type: "search", placeholder: "text in any column" });
+  const moreButton = element("button", { type: "button" });
   const heads = columns.map((column, index) => {
     const button = element("button", { type: "button", textContent: column.name.replaceAll("_", " "), title: column.meaning });
     const head = element("th", { scope: "col", className: isNumber(column) ? "number" : "" }, button);
@@ -107,30 +107,30 @@ function tableOf(title, { columns, rows, total }) {
   function isNumber({ kind }) { return kind === "number" || kind === "integer"; }
   function sort(index, head) {
     const up = head.getAttribute("aria-sort") ? head.getAttribute("aria-sort") === "descending" : !isNumber(columns[index]);
-    heads.forEach((each) => each.removeAttribute("aria-sort"));
+    heads.forEach((other) => other.removeAttribute("aria-sort"));
     head.setAttribute("aria-sort", up ? "ascending" : "descending");
     const key = (row) => rows[row][index];
     order.sort((a, b) => {
-      if (key(a) === null || key(b) === null) return (key(a) === null) - (key(b) === null); // last, either way
+      if (key(a) === null || key(b) === null) return (key(a) === null) - (key(b) === null); // null is last in both orders
       const sign = key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0;
       return up ? sign : -sign;
     });
     show();
   }
   function show() {
-    const wanted = filter.value.toLowerCase();
-    const fit = wanted ? order.filter((row) => texts[row].some((text) => text.toLowerCase().includes(wanted))) : order;
-    const lines = fit.slice(0, shown).map((row) =>
+    const pattern = filter.value.toLowerCase();
+    const matching = pattern ? order.filter((row) => texts[row].some((text) => text.toLowerCase().includes(pattern))) : order;
+    const lines = matching.slice(0, shown).map((row) =>
       element("tr", {}, ...texts[row].map((text, index) =>
         element("td", { textContent: text, title: text.length > 40 ? text : "", className: isNumber(columns[index]) ? "number" : "" }))));
     body.replaceChildren(...lines);
-    const here = rows.length < total ? `the first ${integer.format(rows.length)} of ${integer.format(total)}` : integer.format(total);
-    info.textContent = fit.length < rows.length ? `${integer.format(fit.length)} of ${here} rows` : `${here} ${total === 1 ? "row" : "rows"}`;
-    more.hidden = fit.length <= shown;
-    more.textContent = `Show ${integer.format(Math.min(fit.length - shown, PAGE_ROWS * 10))} more`;
+    const count = rows.length < total ? `the first ${integer.format(rows.length)} of ${integer.format(total)}` : integer.format(total);
+    info.textContent = matching.length < rows.length ? `${integer.format(matching.length)} of ${count} rows` : `${count} ${total === 1 ? "row" : "rows"}`;
+    moreButton.hidden = matching.length <= shown;
+    moreButton.textContent = `Show ${integer.format(Math.min(matching.length - shown, PAGE_ROWS * 10))} more`;
   }
   filter.addEventListener("input", () => { shown = PAGE_ROWS; show(); });
-  more.addEventListener("click", () => { shown += PAGE_ROWS * 10; show(); });
+  moreButton.addEventListener("click", () => { shown += PAGE_ROWS * 10; show(); });
   const scroll = element("div", { className: "scroll", tabIndex: 0 },
     element("table", {}, element("caption", { textContent: title }), element("thead", {}, element("tr", {}, ...heads)), body));
   scroll.setAttribute("role", "region");
@@ -138,8 +138,7 @@ function tableOf(title, { columns, rows, total }) {
   const tools = element("div", { className: "tools" }, element("label", {}, "Filter ", filter), info);
   tools.hidden = rows.length < 2;
   show();
-  const whole = element("div", {}, tools, scroll, more);
-  return whole;
+  return element("div", {}, tools, scroll, moreButton);
 }
 for (const place of document.querySelectorAll("[data-table]")) {
   const title = place.closest("section").querySelector("h2").textContent;

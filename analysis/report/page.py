@@ -1,8 +1,8 @@
-"""The page: sections as one HTML file that needs nothing else.
+"""The page: the sections as one self-contained HTML file.
 
-The capture's words go into the page in two ways only: as JSON in a data block, in which no ``<`` is
-left as it is, and by a template that escapes them. The page's policy (CSP) allows the two scripts
-that are its own, by their hashes, and no address.
+Text from the capture enters the page in only two ways: as JSON in a data block in which every ``<``
+is escaped, and through a template that escapes it. The content security policy (CSP) of the page
+allows only its own two scripts, by their hashes, and no external address.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ import pandas as pd
 from markupsafe import Markup
 
 from analysis.display.terminal import counted, duration_text, printable, size_text, span_text
-from analysis.report import bins
+from analysis.report import chart_data
 from analysis.report.sections import Section, sections
 from analysis.report.vega import vega as vega_script
 
 ROWS: Final = 2000
-"""Rows of an answer that the page has, at most: those that the answer puts first."""
+"""Most rows of an answer on the page; the first ones are kept."""
 
-WRONG: Final = frozenset({"throttle", "errors", "unanswered", "versions", "trust"})
-"""Answers that list findings."""
+FINDINGS: Final = frozenset({"throttle", "errors", "unanswered", "versions", "trust"})
+"""Answers whose rows are problems."""
 
-HERE: Final = Path(__file__).parent
+FOLDER: Final = Path(__file__).parent
 
 CONFIG: Final[Mapping[str, Any]] = {
     "background": "transparent",
@@ -49,46 +49,50 @@ CONFIG: Final[Mapping[str, Any]] = {
         "heatmap": {"scheme": "viridis"},
     },
 }  # fmt: skip
-"""How Vega draws: in colours of the style sheet, which know light and dark."""
+"""Settings of Vega. Its colours are those of the style sheet, for light and dark themes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A number at the head of the page."""
+    """A number in the head of the page."""
 
     name: str
     value: str
     section: str = ""
-    """Where more is said of it."""
-    wrong: bool = False
+    """The section with details."""
+    is_alert: bool = False
 
 
-def page(name: str, sql: duckdb.DuckDBPyConnection, again: Callable[[str], str]) -> Iterable[bytes]:
+def page(
+    name: str, sql: duckdb.DuckDBPyConnection, command_line: Callable[[str], str]
+) -> Iterable[bytes]:
     """The file, in pieces.
 
-    `name`: of the capture; `sql`: a connection with its `sections.TABLES`. `again`: the command
-    line of an answer, by its name.
+    `name`: name of the capture; `sql`: a connection with its `sections.TABLES`; `command_line`
+    returns the command line of an answer, by its name.
     """
-    totals, span = bins.totals(sql), bins.span(sql)
-    described: list[dict[str, Any]] = []
+    totals, span = chart_data.totals(sql), chart_data.span(sql)
+    items: list[dict[str, Any]] = []
     charts: dict[str, Any] = {}
     tables: dict[str, Any] = {}
     for section in sections(sql, span):
         answer = section.answer
-        shown = []
+        section_charts = []
         for number, (title, chart) in enumerate(section.charts):
             charts[f"{answer.name}-{number}"] = chart | {"autosize": "fit-x"}
-            shown.append({"name": f"{answer.name}-{number}", "title": title, "height": 260})
+            section_charts.append(
+                {"name": f"{answer.name}-{number}", "title": title, "height": 260}
+            )
         tables[answer.name] = _table(section)
-        described.append(
+        items.append(
             {
                 "name": answer.name,
                 "question": answer.question,
                 "rows": len(section.rows),
                 "count": _count(section),
-                "wrong": _is_wrong(section),
-                "charts": shown,
-                "more": again(answer.name),
+                "is_alert": _is_alert(section),
+                "charts": section_charts,
+                "command": command_line(answer.name),
             }
         )
     data = {
@@ -97,41 +101,41 @@ def page(name: str, sql: duckdb.DuckDBPyConnection, again: Callable[[str], str])
         "config": CONFIG,
     }
     script, vega = _text("page.js"), vega_script()
-    made = _template().generate(
+    pieces = _template().generate(
         name=printable(name),
         version=version("kafka-dissector"),
-        hashes=" ".join(_hash(each) for each in (vega, script)),
+        hashes=" ".join(map(_hash, (vega, script))),
         time=_time(totals),
         note=_note(totals),
-        tiles=_tiles(totals, {each["name"]: each["rows"] for each in described}),
-        sections=described,
+        tiles=_tiles(totals, {item["name"]: item["rows"] for item in items}),
+        sections=items,
         data=jinja2.utils.htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False),
         style=Markup(_text("page.css")),
         vega=Markup(vega),
         script=Markup(script),
     )
-    return (piece.encode() for piece in made)
+    return (piece.encode() for piece in pieces)
 
 
 def _count(section: Section) -> int:
-    """How much there is of what is asked about."""
-    if section.answer.name == "trust":  # it has a row for each kind of flaw, also for no flaw
+    """The number of findings in a section."""
+    if section.answer.name == "trust":  # it has one row per kind of flaw, even if its count is 0
         return int((section.rows["count"] > 0).sum())
     return len(section.rows)
 
 
-def _is_wrong(section: Section) -> bool:
-    return section.answer.name in WRONG and _count(section) > 0
+def _is_alert(section: Section) -> bool:
+    return section.answer.name in FINDINGS and _count(section) > 0
 
 
 def _tiles(totals: Mapping[str, Any], rows: Mapping[str, int]) -> list[Tile]:
-    bad = {"errors": "errors", "throttled": "throttle", "unanswered": "unanswered",
+    alerts = {"errors": "errors", "throttled": "throttle", "unanswered": "unanswered",
            "undecoded": "trust", "problems": "trust"}  # fmt: skip
     return [
-        *(Tile(each, f"{totals[each]:,}") for each in ("exchanges", "connections", "clients")),
+        *(Tile(name, f"{totals[name]:,}") for name in ("exchanges", "connections", "clients")),
         Tile("brokers", f"{totals['brokers']:,}"),
         Tile("payload", size_text(totals["bytes"])),
-        *(Tile(n, f"{totals[n]:,}", section, totals[n] > 0) for n, section in bad.items()),
+        *(Tile(n, f"{totals[n]:,}", section, totals[n] > 0) for n, section in alerts.items()),
         Tile("rebalances", f"{rows['groups']:,}", "groups"),
     ]
 
@@ -139,23 +143,23 @@ def _tiles(totals: Mapping[str, Any], rows: Mapping[str, int]) -> list[Tile]:
 def _time(totals: Mapping[str, Any]) -> str:
     first, last = totals["first"], totals["last"]
     if first is None:
-        return "no packets of a TCP connection"
+        return "no TCP packets"
     return f"{span_text(first, last)} UTC, {duration_text(last - first)}"
 
 
 def _note(totals: Mapping[str, Any]) -> str:
-    """What a reader must know before anything else."""
+    """A note if the capture has no exchanges, or none that could be decoded."""
     if not totals["exchanges"]:
         connections = counted(totals["connections"], "connection")
-        return f"No Kafka exchange was found in the {connections} of this capture."
+        return f"No Kafka exchanges in the {connections} of this capture."
     if totals["undecoded"] == totals["exchanges"]:
         exchanges = counted(totals["exchanges"], "exchange")
-        return f"Nothing of the {exchanges} could be decoded: see trust."
+        return f"None of the {exchanges} could be decoded: see trust."
     return ""
 
 
 def _table(section: Section) -> dict[str, Any]:
-    """Columns, the first `ROWS` rows, and how many there are."""
+    """Columns, the first `ROWS` rows, and the number of all rows."""
     meanings = {column.name: column.meaning for column in section.answer.columns}
     first = section.rows.head(ROWS)
     columns, values = [], []
@@ -181,25 +185,27 @@ def _kind(column: pd.Series[Any]) -> str:
 
 
 def _values(column: pd.Series[Any], kind: str) -> list[Any]:
-    """As JSON has them; times in µs since 1970."""
+    """Values for JSON; times in µs since 1970."""
     if kind == "time":
         column = (column.astype("int64") // 1000).where(column.notna())
-    given = column.astype("object").where(column.notna(), None).tolist()
+    values = column.astype("object").where(column.notna(), None).tolist()
     if kind == "text":
-        return [None if value is None else printable(str(value)) for value in given]
-    return [round(value, 6) if isinstance(value, float) else value for value in given]
+        return [None if value is None else printable(str(value)) for value in values]
+    return [round(value, 6) if isinstance(value, float) else value for value in values]
 
 
 def _template() -> jinja2.Template:
-    loader = jinja2.FileSystemLoader(HERE)
-    made = jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined)
-    return made.get_template("page.html.jinja")
+    loader = jinja2.FileSystemLoader(FOLDER)
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined
+    )
+    return environment.get_template("page.html.jinja")
 
 
 def _text(name: str) -> str:
-    return (HERE / name).read_text("utf-8")
+    return (FOLDER / name).read_text("utf-8")
 
 
 def _hash(script: str) -> str:
-    """As a policy names a script that it allows (CSP 3, section 2.3.1)."""
+    """The hash source of a script (CSP 3, section 2.3.1)."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"

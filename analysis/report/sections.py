@@ -1,7 +1,7 @@
-"""The sections of a report: a section an answer, with the charts that go with it.
+"""The sections of a report: one per answer, with its charts.
 
-Answers and charts query tables on disk (`analysis.sql.stored`). The memory that a section takes
-depends on what it shows, not on the number of exchanges.
+Answers and charts query tables on disk (`analysis.sql.stored`). The memory for a section depends on
+its contents, not on the number of exchanges.
 """
 
 from __future__ import annotations
@@ -14,99 +14,102 @@ import duckdb
 import pandas as pd
 
 from analysis.answers import ANSWERS, Answer
-from analysis.report import answer_charts, bins, charts
-from analysis.report.flow import flow
-from analysis.report.marks import Chart, over
+from analysis.report import answer_charts, chart_data, charts
+from analysis.report.chart_elements import Chart, with_time_range
+from analysis.report.topology_chart import topology_chart
 
 TABLES: Final = tuple({name: None for answer in ANSWERS.values() for name in answer.tables})
-"""What a report needs."""
+"""Tables that a report needs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """What the charts of a section are made of."""
+class ChartInput:
+    """The input of the charts of a section."""
 
     sql: duckdb.DuckDBPyConnection
-    span: bins.Span
+    span: chart_data.Span
     answer: pd.DataFrame
 
 
-Draw: TypeAlias = Callable[[Evidence], Chart | None]
+Draw: TypeAlias = Callable[[ChartInput], Chart | None]
 
 CHARTS: Final[Mapping[str, Sequence[tuple[str, Draw]]]] = {
     "latency": (
-        ("Requests in a second", lambda e: charts.traffic(bins.traffic(e.sql, e.span))),
+        ("Requests per second", lambda e: charts.traffic(chart_data.traffic(e.sql, e.span))),
         (
-            "p99 of the latency over time, waits included",
-            lambda e: charts.latency_over_time(bins.latency_over_time(e.sql, e.span)),
+            "p99 of the latency over time, including waits",
+            lambda e: charts.latency_over_time(chart_data.latency_over_time(e.sql, e.span)),
         ),
         (
-            "How the latencies of each API are spread",
-            lambda e: charts.latency_distribution(bins.latency_distribution(e.sql)),
+            "Distribution of latency by API",
+            lambda e: charts.latency_distribution(chart_data.latency_distribution(e.sql)),
         ),
         (
             "p99 of the latency by client and broker",
-            lambda e: charts.clients_and_brokers(bins.clients_and_brokers(e.sql)),
+            lambda e: charts.clients_and_brokers(chart_data.clients_and_brokers(e.sql)),
         ),
     ),
     "throttle": (
         (
-            "Throttle time that responses tell, by client",
-            lambda e: charts.throttle(bins.throttle(e.sql, e.span)),
+            "Throttle time in responses, by client",
+            lambda e: charts.throttle(chart_data.throttle(e.sql, e.span)),
         ),
     ),
     "errors": (
-        ("Errors over time", lambda e: charts.errors(bins.errors(e.sql, e.span))),
+        ("Errors over time", lambda e: charts.errors(chart_data.errors(e.sql, e.span))),
     ),
     "unanswered": (
-        ("When they were sent", lambda e: charts.unanswered(bins.unanswered(e.sql, e.span))),
+        (
+            "Unanswered requests by send time",
+            lambda e: charts.unanswered(chart_data.unanswered(e.sql, e.span)),
+        ),
     ),
-    "topology": (("Producers, topics, consumers", lambda e: flow(e.answer)),),
+    "topology": (("Producers, topics, consumers", lambda e: topology_chart(e.answer)),),
     "groups": (("Rebalances", lambda e: answer_charts.rebalances(e.answer)),),
     "lag": (
-        ("Lag over time", lambda e: charts.lag(bins.lag(e.sql, e.span))),
+        ("Lag over time", lambda e: charts.lag(chart_data.lag(e.sql, e.span))),
     ),
-    "delay": (("From produce to the first fetch", lambda e: answer_charts.delay(e.answer)),),
+    "delay": (("Delay from produce to first fetch", lambda e: answer_charts.delay(e.answer)),),
     "producers": (
-        ("Transactions", lambda e: answer_charts.transactions(bins.transactions(e.sql))),
+        ("Transactions", lambda e: answer_charts.transactions(chart_data.transactions(e.sql))),
     ),
     "network": (
-        ("Of a typical answer, by client and broker", lambda e: answer_charts.network(e.answer)),
+        ("Median latency by client and broker", lambda e: answer_charts.network(e.answer)),
     ),
-    "leadership": (("Moves of leaders", lambda e: answer_charts.moves(e.answer)),),
+    "leadership": (("Leader changes", lambda e: answer_charts.moves(e.answer)),),
     "batching": (
-        ("Sizes of produced batches", lambda e: charts.batch_sizes(bins.batch_sizes(e.sql))),
+        ("Sizes of produced batches", lambda e: charts.batch_sizes(chart_data.batch_sizes(e.sql))),
     ),
     "audit": (("Offsets written and read", lambda e: answer_charts.offsets(e.answer)),),
 }  # fmt: skip
-"""For each answer that has any: title and maker of its charts."""
+"""By answer: titles and functions of its charts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One answer, ready to be shown."""
+    """One answer with its charts."""
 
     answer: Answer
     rows: pd.DataFrame
     charts: Sequence[tuple[str, dict[str, Any]]]
-    """Title and Vega-Lite of those that have something to draw."""
+    """Titles and Vega-Lite of the charts that have data."""
 
 
-def sections(sql: duckdb.DuckDBPyConnection, span: bins.Span | None) -> Iterator[Section]:
-    """Every answer, in the order of `ANSWERS`.
+def sections(sql: duckdb.DuckDBPyConnection, span: chart_data.Span | None) -> Iterator[Section]:
+    """All sections, in the order of `ANSWERS`.
 
-    `sql`: a connection with `TABLES`. `span`: from when to when the exchanges are; None: without
-    any there are no charts.
+    `sql`: a connection with `TABLES`. `span`: the time range of the exchanges; None, for a capture
+    without exchanges, gives no charts.
     """
     for answer in ANSWERS.values():
         rows = answer.function(sql)
-        drawn: list[tuple[str, dict[str, Any]]] = []
+        section_charts: list[tuple[str, dict[str, Any]]] = []
         if span is not None:
-            evidence = Evidence(sql, span, rows)
-            made = ((title, draw(evidence)) for title, draw in CHARTS.get(answer.name, ()))
-            drawn = [
-                (title, over(chart.to_dict(), span.edges))
-                for title, chart in made
+            chart_input = ChartInput(sql, span, rows)
+            all_charts = ((title, draw(chart_input)) for title, draw in CHARTS.get(answer.name, ()))
+            section_charts = [
+                (title, with_time_range(chart.to_dict(), span.edges))
+                for title, chart in all_charts
                 if chart is not None
             ]
-        yield Section(answer, rows, drawn)
+        yield Section(answer, rows, section_charts)

@@ -1,9 +1,9 @@
-"""What draws the charts: Vega, Vega-Lite and Vega-Embed as one script, out of vl-convert.
+"""The script that draws charts: Vega, Vega-Lite and Vega-Embed, bundled by vl-convert.
 
-vl-convert puts the script together in a JavaScript engine of its own, which takes some seconds and
-100 MB; so it is kept in the user's cache (``XDG_CACHE_HOME``, or ``~/.cache``) for the next report.
-The name of the file has the version that it is of, and its hash: a file that is not whole is not
-taken, and where nothing can be kept, nothing is.
+vl-convert bundles the script in its own JavaScript engine, which takes some seconds and 100 MB. So
+the script is kept in the user's cache (``XDG_CACHE_HOME`` or ``~/.cache``) for the next report. The
+file name contains the version and a hash of the script, so an incomplete file is not used. If the
+cache is not writable, the script is not kept.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ VERSION: Final = version("vl-convert-python")
 
 @cache
 def vega() -> str:
-    """The script, which defines `vegaEmbed`, ready to stand within HTML."""
-    with suppress(OSError, RuntimeError, UnicodeDecodeError):  # also where there is no home
+    """The script, which defines `vegaEmbed`, in a form that HTML can contain."""
+    with suppress(OSError, RuntimeError, UnicodeDecodeError):  # for example without a home folder
         for file in _folder().glob(f"vega-{VERSION}-*.js"):
             script = file.read_text("utf-8")
             if file.name == _name(script):
@@ -38,17 +38,17 @@ def _built() -> str:
     import vl_convert
 
     script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    # An HTML parser ends a script at its first end tag, even inside of a string.
+    # An HTML parser ends a script at the first end tag, even inside a string.
     return script.replace("</script", "<\\/script")
 
 
 def _keep(script: str) -> None:
     folder = _folder()
     folder.mkdir(parents=True, exist_ok=True)
-    # Under its name only when it is whole, whoever else writes one at the same time.
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False) as growing:
-        growing.write(script)
-    Path(growing.name).replace(folder / _name(script))
+    # The file gets its name when it is complete, so several processes can write it at once.
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False) as unfinished:
+        unfinished.write(script)
+    Path(unfinished.name).replace(folder / _name(script))
 
 
 def _folder() -> Path:

@@ -1,4 +1,4 @@
-"""A report in Chromium: it opens without a network, and does what it offers."""
+"""A report in Chromium: it opens offline, and its controls work."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from selenium.webdriver.common.keys import Keys
 
 import dissector
 from analysis.answers import ANSWERS
-from tests.analysis.report.browsing import Browser, chromium, report_of
+from tests.analysis.report.browser import Browser, chromium, report_of
 
 pytestmark = pytest.mark.xdist_group("browser")
-"""One browser, and one start of what makes the charts' script, for all of these."""
+"""One browser and one bundled script for all tests."""
 
 GROUPS = "kafka-4-group-eager"
 
 
 @pytest.fixture(scope="module")
 def groups() -> Browser:
-    """The report of a group that rebalances, opened once for the tests that only look and click."""
+    """The report of a group that rebalances, opened once for several tests."""
     chromium().open(report_of(GROUPS))
     return chromium()
 
 
-def test_the_head_says_what_the_capture_has(groups: Browser) -> None:
+def test_the_head_counts_exchanges_connections_and_errors(groups: Browser) -> None:
     tables = dissector.open_capture(
         next(Path(__file__).parents[3].glob(f"captures/{GROUPS}.pcap*"))
     ).tables(["exchanges", "connections", "errors"])
@@ -37,7 +37,7 @@ def test_the_head_says_what_the_capture_has(groups: Browser) -> None:
         assert tiles[name] == f"{len(table):,}"
 
 
-def test_a_table_sorts_by_mouse_and_by_key(groups: Browser) -> None:
+def test_a_table_sorts_by_mouse_and_keyboard(groups: Browser) -> None:
     column = "return [...document.querySelectorAll('#latency tbody tr')].map((row) => %s)"
     counts = column % "Number(row.cells[1].textContent.replaceAll(',', ''))"
     names = column % "row.cells[0].textContent"
@@ -61,25 +61,25 @@ def test_a_table_filters(groups: Browser) -> None:
     rows = "return [...document.querySelectorAll('#errors tbody tr')].map((row) => row.textContent)"
     before = groups.run(rows)
     field.send_keys("member_ID")
-    fit = [row for row in before if "MEMBER_ID" in row]
-    assert 0 < len(fit) < len(before)
-    assert groups.run(rows) == fit
-    said = groups.run("return document.querySelector('#errors [role=status]').textContent")
-    assert said == f"{len(fit)} of {len(before)} rows"
+    matching = [row for row in before if "MEMBER_ID" in row]
+    assert 0 < len(matching) < len(before)
+    assert groups.run(rows) == matching
+    status = groups.run("return document.querySelector('#errors [role=status]').textContent")
+    assert status == f"{len(matching)} of {len(before)} rows"
 
 
-def test_charts_over_time_have_one_axis_and_nothing_claims_to_filter(groups: Browser) -> None:
+def test_charts_over_time_share_one_axis_without_sliders(groups: Browser) -> None:
     ends = groups.run(
         "return Object.values(charts).filter((spec) => spec.params?.some((e) => e.name === 'from'))"
         ".map((spec) => spec.params.filter((e) => ['from', 'to'].includes(e.name))"
         ".map((e) => e.value))"
     )
     assert len(ends) >= 3
-    assert len({tuple(each) for each in ends}) == 1  # one above the other, they can be compared
+    assert len({tuple(each) for each in ends}) == 1
     assert groups.run("return document.querySelectorAll('input[type=range]').length") == 0
 
 
-def test_the_numbers_of_a_chart_can_be_read(groups: Browser) -> None:
+def test_the_data_of_a_chart_is_a_table(groups: Browser) -> None:
     groups.run("for (const each of document.querySelectorAll('details')) each.open = true")
     groups.until(
         "return [...document.querySelectorAll('details')].every((each) => each.querySelector('td'))"
@@ -87,10 +87,10 @@ def test_the_numbers_of_a_chart_can_be_read(groups: Browser) -> None:
     assert groups.run("return document.querySelectorAll('details').length") == groups.run(
         "return document.querySelectorAll('[data-chart]').length"
     )
-    assert groups.complaints() == []
+    assert groups.console() == []
 
 
-def test_every_control_has_a_name_and_takes_keys(groups: Browser) -> None:
+def test_controls_have_names_and_are_in_the_tab_order(groups: Browser) -> None:
     controls = "return [...document.querySelectorAll('input, button, summary, [role=region]')]"
     assert len(groups.run(controls)) > 100
     nameless = ".filter((e) => !(e.ariaLabel || e.textContent || e.labels?.length)).length"
@@ -98,7 +98,7 @@ def test_every_control_has_a_name_and_takes_keys(groups: Browser) -> None:
     assert groups.run(controls + ".filter((e) => e.tabIndex < 0).length") == 0
 
 
-def test_the_first_key_skips_to_the_answers() -> None:
+def test_the_first_tab_stop_skips_to_the_answers() -> None:
     chromium().open(report_of(GROUPS), draw=False)
     chromium().driver.switch_to.active_element.send_keys(Keys.TAB)
     chromium().driver.switch_to.active_element.send_keys(Keys.ENTER)
@@ -106,9 +106,9 @@ def test_the_first_key_skips_to_the_answers() -> None:
 
 
 @pytest.mark.parametrize("name", [GROUPS, "kafka-4-transactions"])
-def test_it_opens_draws_and_has_no_complaints(name: str) -> None:
+def test_charts_are_drawn_without_console_messages(name: str) -> None:
     chromium().open(report_of(name))
-    assert chromium().complaints() == []
+    assert chromium().console() == []
     loaded = "return performance.getEntriesByType('resource').map((each) => each.name)"
     assert chromium().run(loaded) == []
     assert chromium().run(
@@ -133,7 +133,7 @@ def test_colours_follow_the_system_and_the_button() -> None:
     assert chromium().run(light)
 
 
-def test_a_phone_has_room_for_it() -> None:
+def test_the_page_fits_a_phone() -> None:
     chromium().open(report_of(GROUPS), wide=390)
     assert chromium().run("return document.documentElement.scrollWidth") == 390
     wide = "return [...document.querySelectorAll('svg')].filter((e) => e.clientWidth > 390).length"

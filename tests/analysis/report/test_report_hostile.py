@@ -1,4 +1,4 @@
-"""Whatever stands in a client id or the name of a topic is text, in the file and in the browser."""
+"""Markup in a client id or topic name stays text, in the file and in the browser."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from selenium.webdriver import ActionChains
 
-from tests.analysis.report.browsing import chromium, report
+from tests.analysis.report.browser import chromium, report
 
 pytestmark = pytest.mark.xdist_group("browser")
-"""One browser, and one start of what makes the charts' script, for all of these."""
+"""One browser and one bundled script for all tests."""
 
 Make = Callable[..., None]
 
@@ -32,15 +32,15 @@ START = 1_700_000_000 * SECOND
 
 
 def hostile(number: int, name: str) -> dict[str, list[dict[str, Any]]]:
-    """A row of each table that has names."""
+    """One row of each table with names."""
     time = START + number * SECOND
-    who = {"connection_id": number, "correlation_id": number, "client_id": name}
+    ids = {"connection_id": number, "correlation_id": number, "client_id": name}
     ends = {"client_ip": "10.0.0.1", "client_port": 50000 + number, "broker_ip": "10.0.0.9",
             "broker_port": 9092}  # fmt: skip
-    there = {"topic": name, "partition": 0, "error": name, "error_code": 3}
+    place = {"topic": name, "partition": 0, "error": name, "error_code": 3}
     return {
         "exchanges": [
-            who | ends | {
+            ids | ends | {
                 "capture": name, "api_key": 1, "api": "Fetch", "api_version": 12,
                 "status": "answered" if number % 2 else "unanswered", "request_time": time,
                 "request_end_time": time, "response_time": time + 2_000_000,
@@ -49,15 +49,15 @@ def hostile(number: int, name: str) -> dict[str, list[dict[str, Any]]]:
                 "error_code": 3, "error": name, "in_flight": 1,
             }
         ],
-        "errors": [who | ends | there | {"time": time, "api": "Fetch", "error_message": name}],
-        "batches": [who | there | {"time": time, "api": "Produce", "codec": name, "bytes": 99,
+        "errors": [ids | ends | place | {"time": time, "api": "Fetch", "error_message": name}],
+        "batches": [ids | place | {"time": time, "api": "Produce", "codec": name, "bytes": 99,
                                    "record_count": 1, "base_offset": 0, "last_offset": 0}],
-        "partitions": [who | there | {"time": time, "api": "Fetch", "group_id": name, "offset": 0,
+        "partitions": [ids | place | {"time": time, "api": "Fetch", "group_id": name, "offset": 0,
                                       "high_watermark": 9, "bytes": 10}],
-        "memberships": [who | {"time": time, "response_time": time + SECOND, "api": "JoinGroup",
+        "memberships": [ids | {"time": time, "response_time": time + SECOND, "api": "JoinGroup",
                                "group_id": name, "group_type": "classic", "member_id": name,
                                "generation": number, "reason": name, "error_code": 0}],
-        "transactions": [who | {"time": time, "response_time": time, "api": "EndTxn",
+        "transactions": [ids | {"time": time, "response_time": time, "api": "EndTxn",
                                 "transactional_id": name, "producer_id": number,
                                 "producer_epoch": 0, "committed": True, "error_code": 0}],
         "connections": [ends | {"connection_id": number, "first_time": time, "last_time": time,
@@ -77,7 +77,7 @@ def made_page(made: Make, tmp_path: Path) -> Path:
     return report(tmp_path / "x.html", f"{NAMES[0]}.pcap")
 
 
-def test_no_markup_of_the_capture_is_in_the_file(made: Make, tmp_path: Path) -> None:
+def test_markup_is_escaped_in_the_file(made: Make, tmp_path: Path) -> None:
     text = made_page(made, tmp_path).read_text()
     assert [name for name in NAMES if "<" in name and name in text] == []
     assert "{{ 7 * 7 }}" in text
@@ -85,16 +85,16 @@ def test_no_markup_of_the_capture_is_in_the_file(made: Make, tmp_path: Path) -> 
     assert re.search("[<>&]", data) is None
 
 
-def test_no_markup_of_the_capture_does_anything(made: Make, tmp_path: Path) -> None:
+def test_markup_has_no_effect_in_the_browser(made: Make, tmp_path: Path) -> None:
     chromium().open(made_page(made, tmp_path))
-    chromium().run("for (const each of document.querySelectorAll('details')) each.open = true")
+    chromium().run("for (const e of document.querySelectorAll('details')) e.open = true")
     chromium().until(
         "return [...document.querySelectorAll('details')].every((e) => e.querySelector('td'))"
     )
     assert chromium().driver.title == f"{NAMES[0]}.pcap - kafka-dissector"
-    assert chromium().complaints() == []
-    made_of = "return document.querySelectorAll('img, main a, svg[onload], iframe').length"
-    assert chromium().run(made_of) == 0
+    assert chromium().console() == []
+    elements = "return document.querySelectorAll('img, main a, svg[onload], iframe').length"
+    assert chromium().run(elements) == 0
     assert chromium().run("return document.querySelectorAll('script').length") == 3
     bar = chromium().run("return document.querySelector('#errors .mark-rect path')")
     ActionChains(chromium().driver).scroll_to_element(bar).move_to_element(bar).perform()
@@ -102,6 +102,6 @@ def test_no_markup_of_the_capture_does_anything(made: Make, tmp_path: Path) -> N
     tip = "return document.querySelectorAll('#vg-tooltip-element :is(img, a, script)').length"
     assert chromium().run(tip) == 0
     cells = "return [...document.querySelectorAll('#errors td')].map((each) => each.textContent)"
-    shown = set(chromium().run(cells))
-    assert set(NAMES[:-1]) <= shown
-    assert r"\u202edrowssap\x1b[2J\x00" in shown
+    texts = set(chromium().run(cells))
+    assert set(NAMES[:-1]) <= texts
+    assert r"\u202edrowssap\x1b[2J\x00" in texts

@@ -1,4 +1,4 @@
-"""The script that draws is put together once, and taken from the cache while it is whole there."""
+"""The charts' script is bundled once, and read from the cache while the file is intact."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ SCRIPT = "let ends = '</script>'; window.vegaEmbed = 1;"
 
 
 @pytest.fixture
-def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What vl-convert was asked for, with a cache of its own."""
-    asked: list[str] = []
+def bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The calls of vl-convert, with a separate cache."""
+    calls: list[str] = []
 
     def bundle(snippet: str) -> str:
-        asked.append(snippet)
+        calls.append(snippet)
         return SCRIPT
 
     monkeypatch.setitem(sys.modules, "vl_convert", SimpleNamespace(javascript_bundle=bundle))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     vega.cache_clear()
-    yield asked
+    yield calls
     vega.cache_clear()
 
 
-def again() -> str:
-    """As another process would ask."""
+def reload() -> str:
+    """Load the script as another process would."""
     vega.cache_clear()
     return vega()
 
 
-def test_it_is_put_together_once(built: list[str]) -> None:
+def test_the_script_is_bundled_once(bundled: list[str]) -> None:
     first = vega()
     assert "</script" not in first
-    assert again() == first
-    assert len(built) == 1
+    assert reload() == first
+    assert len(bundled) == 1
 
 
-def test_what_is_not_whole_is_not_taken(built: list[str], tmp_path: Path) -> None:
+def test_a_damaged_file_is_not_used(bundled: list[str], tmp_path: Path) -> None:
     first = vega()
     (file,) = (tmp_path / "cache" / "kafka-dissector").iterdir()
     for damaged in (b"", first[:-1].encode(), b"\xff"):
         file.write_bytes(damaged)
-        assert again() == first
-    assert len(built) == 4
-    assert again() == first
-    assert len(built) == 4
+        assert reload() == first
+    assert len(bundled) == 4
+    assert reload() == first
+    assert len(bundled) == 4
 
 
-def test_no_cache_is_needed(
-    built: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_cache_is_optional(
+    bundled: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # no folder can be made in a file
-    assert vega() == again()
-    assert len(built) == 2
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # a file cannot contain a folder
+    assert vega() == reload()
+    assert len(bundled) == 2

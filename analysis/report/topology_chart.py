@@ -1,8 +1,9 @@
-"""The flow graph: producers, topics and consumers in three columns, joined by curves.
+"""The topology chart: producers, topics and consumers in three columns, joined by curves.
 
-A link is what one client id does with one topic, from whatever addresses. The links that moved most
-bytes are drawn, as wide as these bytes; the title says what is left out. A curve is a cubic from
-one column to the next, level at both ends, as a row of points: Vega-Lite has lines.
+A link joins a client id, with all its addresses, and a topic. The links with the most bytes are
+drawn, and their width shows the bytes. The title counts the links that are left out. A curve is a
+cubic between two columns, horizontal at both ends, drawn as a line of points because Vega-Lite has
+no curves.
 """
 
 from __future__ import annotations
@@ -13,29 +14,29 @@ from typing import Any, Final
 import altair as alt
 import pandas as pd
 
-from analysis.report.bins import Rows
-from analysis.report.marks import ROW, Chart, records, tips
+from analysis.report.chart_data import Rows
+from analysis.report.chart_elements import ROW, Chart, to_rows, tooltips
 
 CURVE: Final = 16
-"""Pieces of a curve."""
+"""Line segments per curve."""
 LINKS: Final = 60
-"""Curves, at most."""
+"""Most curves."""
 PRODUCES: Final = "produces"
-NAMELESS: Final = "(no client id)"
+NO_CLIENT_ID: Final = "(no client id)"
 
 
-def flow(topology: pd.DataFrame) -> Chart | None:
-    """Who produces to which topic, and who consumes from it: `analysis.topology`."""
+def topology_chart(topology: pd.DataFrame) -> Chart | None:
+    """Producers and consumers of each topic: `analysis.topology`."""
     merged = _merged(topology)
-    chosen = _largest(merged)
-    links = _links(chosen)
+    largest = _largest(merged)
+    links = _links(largest)
     if not links:
         return None
     heights = _heights(links)
     hover = alt.selection_point(fields=["link"], on="pointerover", empty=False)
     x = alt.X("x:Q").axis(None).scale(domain=[0, 2], nice=False)
     y = alt.Y("y:Q").axis(None).scale(domain=[max(heights.values()) + 0.5, -0.5], nice=False)
-    tips_of_link = tips(
+    link_tooltips = tooltips(
         links, "client", "action", "topic", "addresses", "requests", "records", "bytes"
     )
     lines = (
@@ -51,14 +52,14 @@ def flow(topology: pd.DataFrame) -> Chart | None:
             .legend(None),
             color=alt.Color("action:N").title(None).legend(orient="top"),
             opacity=alt.when(hover).then(alt.value(0.9)).otherwise(alt.value(0.45)),
-            tooltip=tips_of_link,
+            tooltip=link_tooltips,
         )
         .add_params(hover)
     )
     nodes = [{"x": column, "y": y, "name": name} for (column, name), y in heights.items()]
-    # Above the ends of the curves, so that a narrow screen has room for both.
+    # Labels are above the ends of the curves, to fit on a narrow screen.
     texts = alt.Chart(alt.InlineData(nodes)).encode(
-        x=x, y=y, text="name:N", tooltip=tips(nodes, "name")
+        x=x, y=y, text="name:N", tooltip=tooltips(nodes, "name")
     )
     sides = (
         texts.transform_filter("datum.x == 0").mark_text(align="left", dy=-15, limit=170),
@@ -70,14 +71,14 @@ def flow(topology: pd.DataFrame) -> Chart | None:
         height=(1 + max(heights.values())) * ROW * 2,
         description="Producers (left) to topics (middle) to consumers (right)",
         title=alt.Title(
-            _left_out(merged, chosen), anchor="start", fontSize=12, fontWeight="normal"
+            _left_out(merged, largest), anchor="start", fontSize=12, fontWeight="normal"
         ),
     )
 
 
 def _merged(topology: pd.DataFrame) -> pd.DataFrame:
-    """A row for each topic, action and client id (with its groups); the most bytes first."""
-    named = topology.assign(client_id=topology["client_id"].fillna(NAMELESS))
+    """One row per topic, action and client id (with its groups), by descending bytes."""
+    named = topology.assign(client_id=topology["client_id"].fillna(NO_CLIENT_ID))
     by_id = named.groupby(["topic", "action", "client_id", "groups"], dropna=False, sort=False)
     merged = by_id.agg(
         addresses=("client", "nunique"),
@@ -90,25 +91,25 @@ def _merged(topology: pd.DataFrame) -> pd.DataFrame:
 
 
 def _largest(merged: pd.DataFrame) -> pd.DataFrame:
-    """The largest links. Each side has half of the places, as far as it fills them."""
+    """The largest links: half of them producers if possible, half consumers."""
     produces = merged["action"] == PRODUCES
     halves = pd.concat([merged[produces].head(LINKS // 2), merged[~produces].head(LINKS // 2)])
-    others = merged.drop(halves.index).head(LINKS - len(halves))
-    return pd.concat([halves, others]).sort_index()
+    remaining = merged.drop(halves.index).head(LINKS - len(halves))
+    return pd.concat([halves, remaining]).sort_index()
 
 
-def _left_out(merged: pd.DataFrame, chosen: pd.DataFrame) -> str:
-    """A sentence on the links that are not drawn; empty where all are."""
-    if len(chosen) == len(merged):
+def _left_out(merged: pd.DataFrame, largest: pd.DataFrame) -> str:
+    """A sentence about links that are not drawn; empty if all are drawn."""
+    if len(largest) == len(merged):
         return ""
-    total, bytes_ = merged["bytes"].sum(), chosen["bytes"].sum()
-    share = f" They have {100 * bytes_ / total:.1f} % of the bytes." if total else ""
-    return f"The largest {len(chosen):,} of {len(merged):,} flows.{share} `topology` lists all."
+    total, bytes_ = merged["bytes"].sum(), largest["bytes"].sum()
+    share = f" They carry {100 * bytes_ / total:.1f} % of the bytes." if total else ""
+    return f"Largest {len(largest):,} of {len(merged):,} links.{share} `topology` lists all."
 
 
-def _links(chosen: pd.DataFrame) -> Rows:
-    """From column 0 to 1, or 1 to 2; the widest first."""
-    rows = records(chosen)
+def _links(largest: pd.DataFrame) -> Rows:
+    """Links from column 0 to 1 or from 1 to 2, the widest first."""
+    rows = to_rows(largest)
     for number, row in enumerate(rows):
         groups = row.pop("groups")
         name = row.pop("client_id")
@@ -120,7 +121,7 @@ def _links(chosen: pd.DataFrame) -> Rows:
 
 
 def _heights(links: Rows) -> dict[tuple[int, str], float]:
-    """Where each node stands: column and name to height; every column is centred."""
+    """The vertical position of each node, by column and name; columns are centred."""
     nodes = list(dict.fromkeys(end for link in links for end in link["ends"]))
     columns = [[node for node in nodes if node[0] == column] for column in range(3)]
     tallest = max(map(len, columns))
@@ -142,9 +143,9 @@ def _curves(links: Rows, heights: dict[tuple[int, str], float]) -> Rows:
 def _point(
     ends: Sequence[tuple[int, str]], heights: dict[tuple[int, str], float], along: float
 ) -> dict[str, float]:
-    """A point of a curve; `along` from 0 to 1."""
+    """A point of a curve; `along` is from 0 to 1."""
     (start, _), (end, _) = ends
-    low, high = (heights[each] for each in ends)
+    low, high = (heights[node] for node in ends)
     return {
         "x": round(start + (end - start) * along, 4),
         "y": round(low + (high - low) * (3 - 2 * along) * along * along, 4),

@@ -1,4 +1,4 @@
-"""Reports, and Chromium to open them in."""
+"""Make reports and open them in Chromium."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ CAPTURES = Path(__file__).parents[3] / "captures"
 
 
 def report(target: Path, *captures: str) -> Path:
-    """Make a report."""
+    """Create a report."""
     assert main(["report", *captures, "-o", str(target)]) == 0
     return target
 
 
 class Browser:
-    """Chromium, without a window and without a network."""
+    """Headless Chromium, offline."""
 
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver = driver
 
     def open(self, page: Path, *, wide: int = 1280, dark: bool = False, draw: bool = True) -> None:
-        """Open a file, and draw all its charts."""
+        """Open a file and draw all its charts."""
         call = self.driver.execute_cdp_cmd
         call(
             "Network.emulateNetworkConditions",
@@ -50,32 +50,32 @@ class Browser:
         self.until("return !document.querySelector('[data-chart]:not([data-drawn])')")
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """What a script in the page returns."""
+        """Run a script in the page and return its result."""
         return self.driver.execute_script(script, *arguments)
 
     def until(self, script: str) -> None:
-        """Wait until the script returns something true."""
+        """Wait until the script returns a true value."""
         end = time.monotonic() + 120
         while not self.run(script):
             assert time.monotonic() < end, script
             time.sleep(0.05)
 
-    def complaints(self) -> list[str]:
-        """What the page said on its console since this was last asked."""
+    def console(self) -> list[str]:
+        """Messages on the page's console since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
 
 @cache
 def chromium() -> Browser:
-    """One for all tests of a process; skips a test where there is none."""
+    """One browser for all tests of a process; skips a test if Chromium is missing."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     driver = shutil.which("chromedriver")
     if program is None or driver is None:
-        pytest.skip("no Chromium with its driver is here: make test has Debian's")
+        pytest.skip("Chromium and its driver are not installed; make test installs Debian's")
     options = webdriver.ChromeOptions()
     options.binary_location = program
-    for each in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(each)
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
     atexit.register(chrome.quit)

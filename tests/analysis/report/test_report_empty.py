@@ -1,4 +1,4 @@
-"""Captures in which there is little or nothing give a page that says so."""
+"""Reports of captures with few or no exchanges."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 
 from analysis.answers import ANSWERS
 from analysis.cli import main
-from tests.analysis.report.browsing import CAPTURES, chromium, report
+from tests.analysis.report.browser import CAPTURES, chromium, report
 
 pytestmark = pytest.mark.xdist_group("browser")
-"""One browser, and one start of what makes the charts' script, for all of these."""
+"""One browser and one bundled script for all tests."""
 
 Make = Callable[..., None]
 START = 1_700_000_000 * 10**9
@@ -29,8 +29,8 @@ UNDECODED: dict[str, Any] = {
 
 
 def data(page: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(page.split('id="data">')[1].split("</script>")[0])
-    return found
+    parsed: dict[str, Any] = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    return parsed
 
 
 def empty(tmp_path: Path) -> str:
@@ -42,9 +42,9 @@ def empty(tmp_path: Path) -> str:
 def test_an_empty_capture(tmp_path: Path) -> None:
     page = report(tmp_path / "x.html", empty(tmp_path))
     text = html.unescape(page.read_text())
-    assert "No Kafka exchange was found in the 0 connections of this capture." in text
+    assert "No Kafka exchanges in the 0 connections of this capture." in text
     chromium().open(page)
-    assert chromium().complaints() == []
+    assert chromium().console() == []
     assert chromium().run("return document.querySelectorAll('section').length") == len(ANSWERS)
     assert chromium().run("return document.querySelectorAll('.chart').length") == 0
 
@@ -57,7 +57,7 @@ def test_one_exchange(made: Make, tmp_path: Path) -> None:
     made(exchanges=[answered])
     page = report(tmp_path / "x.html", "one.pcap")
     chromium().open(page)
-    assert chromium().complaints() == []
+    assert chromium().console() == []
     assert len(data(page.read_text())["tables"]["latency"]["rows"]) == 1
 
 
@@ -65,39 +65,42 @@ def test_only_undecoded_exchanges(made: Make, tmp_path: Path) -> None:
     connection = {"connection_id": 0, "protocol": "kafka", "opened": True}
     made(exchanges=[UNDECODED, UNDECODED | {"correlation_id": 8}], connections=[connection])
     text = report(tmp_path / "x.html", "x.pcap").read_text()
-    assert "Nothing of the 2 exchanges could be decoded" in text
+    assert "None of the 2 exchanges could be decoded" in text
     flaws = {row[0]: row[1] for row in data(text)["tables"]["trust"]["rows"]}
     assert flaws["exchanges not decoded"] == 2
 
 
-def test_a_response_alone(made: Make, tmp_path: Path) -> None:
+def test_a_response_without_its_request(made: Make, tmp_path: Path) -> None:
     row = UNDECODED | {"status": "request_missing", "request_time": None, "response_time": START}
     made(exchanges=[row | {"request_end_time": None, "response_end_time": START}])
-    assert "Nothing of" not in report(tmp_path / "x.html", "x.pcap").read_text().split("<main")[0]
+    assert (
+        "could be decoded"
+        not in report(tmp_path / "x.html", "x.pcap").read_text().split("<main")[0]
+    )
 
 
 def test_another_protocol(tmp_path: Path) -> None:
     capture = next((CAPTURES / "other").glob("mysql*.pcap*"))
     text = report(tmp_path / "x.html", str(capture)).read_text()
-    assert "No Kafka exchange was found in the " in text
+    assert "No Kafka exchanges in the " in text
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("arguments", "status", "message"),
     [
         (["none.pcap", "-o", "x.html"], 1, "Error: none.pcap: No such file or directory\n"),
         (["{empty}", "-o", "{empty}"], 2, "is the input"),
         (["{empty}", "-o", "no/such/x.html"], 1, "No such file or directory"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(
-    arguments: list[str], status: int, said: str, tmp_path: Path,
+def test_an_error_is_one_sentence(
+    arguments: list[str], status: int, message: str, tmp_path: Path,
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    given = [each.format(empty=empty(tmp_path)) for each in arguments]
-    assert main(["report", *given]) == status
-    assert said in capfd.readouterr().err
+    formatted = [argument.format(empty=empty(tmp_path)) for argument in arguments]
+    assert main(["report", *formatted]) == status
+    assert message in capfd.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["empty.pcap"]
 
 

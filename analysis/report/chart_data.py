@@ -1,10 +1,9 @@
-"""What charts show: a capture, counted by SQL into as many rows as a screen has room for.
+"""Data of charts: a capture, aggregated by SQL to as many rows as fit on a screen.
 
-A chart of a million exchanges is not a million points: times fall into bins of a round width, and
-of names the busiest are told apart, the rest being `OTHER`. So what a chart holds depends on the
-screen, not on the capture. Every function takes a connection with the capture's tables
-(`analysis.sql.stored`) and returns rows as dicts. Columns `time` and `until` are the ends of a bin,
-in ms since 1970.
+Times are binned with a round width. The most frequent names are kept, and the others become
+`OTHER`. So the size of a chart does not depend on the size of the capture. Each function takes a
+connection with the capture's tables (`analysis.sql.stored`) and returns rows as dicts. Columns
+`time` and `until` are the ends of a bin, in ms since 1970.
 """
 
 from __future__ import annotations
@@ -22,28 +21,28 @@ from analysis.sql.query import told
 Rows: TypeAlias = list[dict[str, Any]]
 
 BINS: Final = 120
-"""Bins of time, at most."""
+"""Most time bins."""
 NAMES: Final = 8
-"""Names that have a colour of their own, at most."""
+"""Most names with a colour of their own."""
 LINES: Final = 40
-"""Names on an axis, at most."""
+"""Most names on an axis."""
 SPANS: Final = 1000
-"""Bars of a chart of spans, at most: the longest."""
+"""Most bars in a chart of spans; the longest are kept."""
 OTHER: Final = "others"
 
 _MS: Final = 10**6
 _SECONDS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200)
-_STEPS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, *(each * 1000 for each in _SECONDS))
-"""Widths of a bin that a person can read, in ms; above them, whole days."""
+_STEPS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, *(seconds * 1000 for seconds in _SECONDS))
+"""Round widths of a bin, in ms; above them, whole days."""
 
 _QUANTILES: Final = ", ".join(
-    f"{each} as {name}" for name, each in quantiles("latency_ms", of=(0.5, 0.99)).items()
+    f"{quantile} as {name}" for name, quantile in quantiles("latency_ms", of=(0.5, 0.99)).items()
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From when to when the exchanges of a capture are, and the width of a bin; ns."""
+    """The time range of the exchanges of a capture, and the width of a bin; ns."""
 
     first: int
     last: int
@@ -52,17 +51,17 @@ class Span:
     @property
     def edges(self) -> tuple[float, float]:
         """From the start of the first bin to the end of the last, in ms since 1970."""
-        start, end = (each // self.bin * self.bin for each in (self.first, self.last))
+        start, end = (time // self.bin * self.bin for time in (self.first, self.last))
         return start / _MS, (end + self.bin) / _MS
 
     def of(self, time: str) -> str:
-        """SQL for the columns `time` and `until`: ends of the bin in which a time falls, in ms."""
+        """SQL for columns `time` and `until`: the ends of the bin of a time, in ms."""
         start = f"epoch_ns({time}) // {self.bin} * {self.bin}"
         return f"{start} / {_MS} as time, ({start} + {self.bin}) / {_MS} as until"
 
 
 def span(connection: duckdb.DuckDBPyConnection) -> Span | None:
-    """None where no exchange is in the capture."""
+    """The time range; None for a capture without exchanges."""
     first, last = connection.sql(
         "select min(epoch_ns(coalesce(request_time, response_time))), "
         "max(epoch_ns(coalesce(response_time, request_time))) from exchanges"
@@ -87,35 +86,35 @@ def traffic(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
 
 
 def latency_over_time(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
-    """time, until, api, answers, and of their latencies p50_ms, p99_ms, max_ms."""
+    """time, until, api, responses, and latency quantiles p50_ms, p99_ms, max_ms."""
     return _rows(
         connection,
         f"""
         select {span.of("request_time")}, {_named("api", "exchanges", "latency_ms")}
-          as api, count(*) as answers, {_QUANTILES}, max(latency_ms) as max_ms
+          as api, count(*) as responses, {_QUANTILES}, max(latency_ms) as max_ms
         from exchanges where latency_ms is not null group by all order by all
         """,
     )
 
 
 def latency_distribution(connection: duckdb.DuckDBPyConnection) -> Rows:
-    """api, from_ms and to_ms (a fifth of a power of ten), answers, share (of the API's answers)."""
+    """api, from_ms and to_ms (a fifth of a power of ten), responses, share (of the API's)."""
     return _rows(
         connection,
         f"""
-        with answered as (
+        with latencies as (
           select {_named("api", "exchanges", "latency_ms", LINES)} as api,
             floor(log10(greatest(latency_ms, 0.001)) * 5)::int as bin
           from exchanges where latency_ms is not null)
         select api, pow(10, bin / 5) as from_ms, pow(10, (bin + 1) / 5) as to_ms,
-          count(*) as answers, count(*) / sum(count(*)) over (partition by api) as share
-        from answered group by api, bin order by api, bin
+          count(*) as responses, count(*) / sum(count(*)) over (partition by api) as share
+        from latencies group by api, bin order by api, bin
         """,
     )
 
 
 def clients_and_brokers(connection: duckdb.DuckDBPyConnection) -> Rows:
-    """client, broker, answers, p50_ms, p99_ms, errors; of the busiest of both."""
+    """client, broker, responses, p50_ms, p99_ms, errors; of the busiest clients and brokers."""
     return _rows(
         connection,
         f"""
@@ -124,7 +123,7 @@ def clients_and_brokers(connection: duckdb.DuckDBPyConnection) -> Rows:
             broker_ip || ':' || broker_port as broker, latency_ms, error_count
           from exchanges where latency_ms is not null)
         select {_named("client", "ends", "latency_ms", LINES)} as client,
-          {_named("broker", "ends", "latency_ms", LINES)} as broker, count(*) as answers,
+          {_named("broker", "ends", "latency_ms", LINES)} as broker, count(*) as responses,
           {_QUANTILES}, count(*) filter (where error_count > 0) as errors
         from ends group by 1, 2 order by 1, 2
         """,
@@ -164,17 +163,17 @@ def unanswered(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
     return _rows(
         connection,
         f"""
-        with waiting as (select * from exchanges
+        with unanswered as (select * from exchanges
           where status = 'unanswered' and request_time is not null)
-        select {span.of("request_time")}, {_named("api", "waiting", "api")} as api,
+        select {span.of("request_time")}, {_named("api", "unanswered", "api")} as api,
           count(*) as requests
-        from waiting group by all order by all
+        from unanswered group by all order by all
         """,
     )
 
 
 def batch_sizes(connection: duckdb.DuckDBPyConnection) -> Rows:
-    """from_bytes and to_bytes (a power of two), codec, batches, records; of what is produced."""
+    """from_bytes and to_bytes (a power of two), codec, batches, records; of produced batches."""
     return _rows(
         connection,
         """
@@ -190,7 +189,7 @@ def batch_sizes(connection: duckdb.DuckDBPyConnection) -> Rows:
 
 
 def lag(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
-    """time, reader (group, topic and partition), lag: the largest in each bin; of the worst."""
+    """time, reader (group, topic and partition), lag (maximum per bin); of the largest lags."""
     return _rows(
         connection,
         f"""
@@ -207,7 +206,7 @@ def lag(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
 
 def transactions(connection: duckdb.DuckDBPyConnection) -> Rows:
     """row (a producer), start_time, end_time, duration_ms, outcome, client_id, partitions, records,
-    bytes: the longest of the busiest producers."""
+    bytes; the longest transactions of the busiest producers."""
     return _rows(
         connection,
         f"""
@@ -227,7 +226,7 @@ def transactions(connection: duckdb.DuckDBPyConnection) -> Rows:
 
 
 def totals(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-    """One row over the whole capture: what the head of the report says."""
+    """One row over the whole capture, for the head of the report."""
     return _rows(
         connection,
         """
@@ -248,7 +247,7 @@ def totals(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
 
 
 def width(ns: float) -> int:
-    """The narrowest bin that a person can read and that is no narrower than this; ns."""
+    """The smallest round width that is at least this; ns."""
     for step in _STEPS:
         if step * _MS >= ns:
             return step * _MS
@@ -256,11 +255,11 @@ def width(ns: float) -> int:
     return -int(-ns // day) * day
 
 
-def _named(column: str, table: str, counted: str, most: int = NAMES) -> str:
-    """SQL for a name of those that are most frequent among rows with `counted`, else `OTHER`."""
+def _named(column: str, table: str, counted: str, limit: int = NAMES) -> str:
+    """SQL for a name if it is one of the most frequent in rows with `counted`, else `OTHER`."""
     return f"""case when {column} in (
       select {column} from {table} where {counted} is not null and {column} is not null
-      group by {column} order by count(*) desc, {column} limit {most}) then {column}
+      group by {column} order by count(*) desc, {column} limit {limit}) then {column}
       else '{OTHER}' end"""
 
 

@@ -1,4 +1,4 @@
-"""The picture of the topology: what it merges, chooses, and says of what it leaves out."""
+"""The topology chart: merged clients, the largest links, and the note on the others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.report.flow import LINKS, flow
+from analysis.report.topology_chart import LINKS, topology_chart
 
 
 def topology(*rows: dict[str, Any]) -> pd.DataFrame:
@@ -15,15 +15,15 @@ def topology(*rows: dict[str, Any]) -> pd.DataFrame:
 
 
 def drawn(rows: pd.DataFrame) -> tuple[str, list[dict[str, Any]]]:
-    """The title, and a row for each curve."""
-    chart = flow(rows)
+    """The title, and one row per curve."""
+    chart = topology_chart(rows)
     assert chart is not None
     spec = chart.to_dict()
     curves = next(rows for rows in spec["datasets"].values() if rows and "step" in rows[0])
     return spec["title"]["text"], [row for row in curves if not row["step"]]
 
 
-def test_the_addresses_of_a_client_are_one_flow() -> None:
+def test_the_addresses_of_a_client_are_one_link() -> None:
     readers = [
         {"topic": "payments", "action": "consumes", "client_id": "reader", "client": f"10.0.{n}.1",
          "groups": "g", "bytes": 1000}
@@ -35,13 +35,13 @@ def test_the_addresses_of_a_client_are_one_flow() -> None:
     ]
     title, links = drawn(topology(*readers, *writers))
     assert title == ""
-    assert [(each["client"], each["addresses"], each["bytes"]) for each in links] == [
+    assert [(link["client"], link["addresses"], link["bytes"]) for link in links] == [
         ("reader (g)", 464, 464_000),
         ("writer", 3, 30),
     ]
 
 
-def test_both_sides_have_their_place_and_the_title_says_what_is_missing() -> None:
+def test_both_sides_are_drawn_and_the_title_counts_missing_links() -> None:
     readers = [
         {"topic": "t", "action": "consumes", "client_id": f"reader-{n}", "client": "10.0.0.1",
          "bytes": 1000}
@@ -50,14 +50,12 @@ def test_both_sides_have_their_place_and_the_title_says_what_is_missing() -> Non
     writer = {"topic": "t", "action": "produces", "client_id": "writer", "client": "10.0.0.2"}
     title, links = drawn(topology(*readers, writer))
     assert len(links) == LINKS
-    assert "writer" in {each["client"] for each in links}
+    assert "writer" in {link["client"] for link in links}
     share = 100 * ((LINKS - 1) * 1000 + 10) / 100_010
-    assert title.startswith(
-        f"The largest {LINKS} of 101 flows. They have {share:.1f} % of the bytes"
-    )
+    assert title.startswith(f"Largest {LINKS} of 101 links. They carry {share:.1f} % of the bytes")
 
 
-def test_clients_without_an_id_are_one_flow() -> None:
+def test_clients_without_an_id_are_one_link() -> None:
     rows = [
         {"topic": "t", "action": "produces", "client_id": None, "client": f"10.0.0.{n}",
          "records": None}
