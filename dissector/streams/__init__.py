@@ -1,6 +1,6 @@
 """From packets to frames.
 
-limits            how long data is awaited, and how much evidence is needed
+limits            waiting times, buffer sizes and the evidence that is needed
 sequence          sequence numbers and positions
 table             connections and streams, as arrays that grow
 state             the states of streams and their transitions
@@ -11,19 +11,19 @@ reassembly        segments in order, each byte once; holes
 carry             bytes that are carried to the next block
 parking           packed rows of connections without data
 roundtrips        round-trip times
-byteview          bytes in pieces, read as if they were contiguous
+byteview          scattered bytes, read as if they were contiguous
 frame_chain       the fast path: the chain of sizes, for all streams at once
-frame_parser      the frames of a block; what is done where something is wrong
+frame_parser      the frames of a block; starts a search where a chain is wrong
 resync            the slow path: the search for messages in one stream
 header_evidence   evidence for headers of messages, in bits
 request_evidence  evidence for requests that decide the protocol of a connection
-bodies            whether a message can have the size that it announces
+bodies            whether a body fits the size of its message
 detection         the protocol of a connection, and which end is the client
 named_ports       connections to ports named by the user that do not carry Kafka
 proxy_protocol    PROXY headers before the first message
 framing           one set of streams from segments to frames, block by block
-tls_streams       decrypted streams, framed like any other
-frames            frames, as arrays: what this package returns
+tls_streams       decrypted streams, framed like any other stream
+frames            frames, as arrays: the result of this package
 block_problems    problems found in a block
 streaming         the driver of this package
 """

@@ -1,7 +1,7 @@
-"""BlockProblems: the problems of a block of packets, with a time that does not depend on the block.
+"""BlockProblems: the problems of a block of packets, with times that do not depend on the block.
 
-The time of a problem is that of a byte of its stream: when the byte at the position in question
-could be read or, where that byte is missing, the next one that came.
+The time of a problem is the time at which the byte at its position became readable. If that byte is
+missing, the next byte counts.
 """
 
 from __future__ import annotations
@@ -22,62 +22,63 @@ class BlockProblems:
         self._table = table
         self._streams = streams
         self._segments = NO_SEGMENTS
-        self._numbers = np.zeros(0, np.int64)
+        self._stream_ids = np.zeros(0, np.int64)
 
-    def look_at(self, stream: Int64, segments: Segments) -> None:
-        """Take times from these segments, in order. `stream`: the stream of each local number,
-        ascending."""
-        self._segments, self._numbers = segments, stream
+    def set_segments(self, stream_ids: Int64, segments: Segments) -> None:
+        """Use the times of these segments, which are in order. `stream_ids`: the stream of each
+        slot, ascending."""
+        self._segments, self._stream_ids = segments, stream_ids
 
     def add(
         self, stage: str, kind: str, detail: str, stream: int, offset: int | None, size: int,
         *, time: int | None = None, seen_at: int | None = None,
     ) -> None:  # fmt: skip
-        """`detail` gets the sender appended; `offset` is a position in the stream.
+        """The sender is appended to `detail`. `offset` is a position in the stream.
 
-        `time`: ns; None: that of the byte at position `seen_at`, which is `offset` by default.
+        `time`: ns; default: that of the byte at position `seen_at`, which is `offset` by default.
         """
         row = stream >> 1
         client = int(self._table.client[row])
-        sender = ("broker", "client")[client == stream & 1] if client >= 0 else "one end"
+        sender = ("broker", "client")[client == stream & 1] if client >= 0 else "unknown end"
         if time is None:
             time = self._time(stream, offset if seen_at is None else seen_at)
         self.problems.append(
             Problem(
-                stage, kind, f"{detail}, in what the {sender} sent", time=time,
+                stage, kind, f"{detail} (sent by the {sender})", time=time,
                 connection_id=row, offset=offset, bytes=size,
             )
         )  # fmt: skip
 
     def add_skipped(self, stream: int, offset: int, size: int) -> None:
-        """Report bytes in which no frame was found. The frame behind them has the time."""
+        """Report bytes without frames. The time is that of the frame behind them."""
         self.add(
-            "frames", "resync", "no frame could be recognised among bytes", stream, offset, size,
+            "frames", "resync", "no frame was recognised in these bytes", stream, offset, size,
             seen_at=offset + size,
         )  # fmt: skip
 
     def add_memory(self, streams: Int64, offsets: Int64, sizes: Int64) -> None:
-        """These streams, from these positions on, do not wait any longer."""
+        """Report streams that stop waiting at these positions, because memory is exhausted."""
         for stream, at, size in zip(
             streams.tolist(), offsets.tolist(), sizes.tolist(), strict=True
         ):
             self.add(
-                "streams", "memory", "memory did not suffice to wait any longer", stream, at, size,
-                time=self._last_time(stream),
+                "streams", "memory",
+                "the memory budget is exceeded, so that the stream does not wait for missing bytes",
+                stream, at, size, time=self._last_time(stream),
             )  # fmt: skip
 
     def _time(self, stream: int, position: int | None) -> int:
-        """When the byte at a position could be read, or the next one that is there, ns."""
+        """When the byte at a position, or the next byte that is not missing, became readable."""
         segments = self._segments
         if position is None:
             return self._last_time(stream)
-        slot = int(np.searchsorted(self._numbers, stream))
+        slot = int(np.searchsorted(self._stream_ids, stream))
         first, end = np.searchsorted(segments.stream, [slot, slot + 1]).tolist()
         behind = segments.at[first:end] + segments.length[first:end]
         index = first + int(np.searchsorted(behind, position, side="right"))
         return int(segments.time[index]) if index < end else self._last_time(stream)
 
     def _last_time(self, stream: int) -> int:
-        """When the latest byte of the stream that is in order could be read, ns."""
+        """When the latest byte of the stream that is in order became readable, ns."""
         time = int(self._streams.flat("readable_time")[stream])
         return time if time != FIRST_TIME else int(self._table.last_time[stream >> 1])

@@ -1,8 +1,8 @@
-"""Bodies: whether a message can have the size that it announces.
+"""Bodies: whether the body of a message fits its size.
 
-A message may contain the bytes of other messages: a topic may carry captured traffic. So a place
-inside a message that looks like a message is no evidence against it. Its own body is: where the
-body ends before the announced size does, or cannot be read at all, the size is wrong.
+A message may contain the bytes of other messages: a topic may carry captured traffic. So bytes
+inside a message that look like another message do not show that its size is wrong. Its body does,
+if it ends before the size, or is invalid.
 
 A response can only be read with the API and version of its request. `RequestLog` keeps those of the
 latest requests.
@@ -21,24 +21,24 @@ from dissector.streams.frame_chain import FrameChains
 from dissector.streams.table import ConnectionTable
 
 BodyEnd: TypeAlias = Callable[[bytes, int, tuple[int, int] | None], int]
-"""Where the body of a message ends, counted from the first byte behind the size.
+"""Returns where the body of a message ends, counted from the first byte behind the size.
 
-Takes the first bytes of the message, its announced size, and for a response the API and version of
-its request. Returns the announced size where more bytes are needed to know. Raises DecodeError
-where no message begins so, and UnknownVersion where the API or version is not known.
+Takes the first bytes of the message, its size, and for a response the API and version of its
+request. Returns the size if the bytes do not suffice. Raises DecodeError if no message begins with
+these bytes, and UnknownVersion if the API or version is unknown.
 """
 
 LOG_ENTRIES: Final = 1 << 20
-"""Requests that are remembered. No capture has more in flight."""
+"""Capacity of the log. No capture has more requests in flight."""
 _CHUNKS: Final = 64
-"""Parts of the log. More are joined."""
+"""Most chunks of the log; then they are joined."""
 
 CONSISTENT, SURPLUS, TOO_LONG, UNREADABLE, UNKNOWN = range(5)
-"""The body fits the size; ends a few bytes before it; ends long before it; cannot be read; cannot
-be checked."""
+"""The body fits the size; ends a few bytes before it; ends long before it; is invalid; cannot be
+checked."""
 
-FEW: Final = 16
-"""Surplus bytes of clients that send too many."""
+MAX_SURPLUS: Final = 16
+"""Most surplus bytes that clients are known to append to a body."""
 
 
 def unknown_body(data: bytes, size: int, request: tuple[int, int] | None) -> int:
@@ -56,7 +56,7 @@ class RequestLog:
         """Kinds by correlation id, of the streams in which requests were looked up."""
 
     def add(self, stream: Int64, correlation: Int64, kind: Int64) -> None:
-        """Remember requests. `kind`: API key and version, as they stand in the header."""
+        """Add requests. `kind`: API key and version, as one number of the header."""
         if not len(stream):
             return
         self._by_stream.clear()
@@ -78,7 +78,7 @@ class RequestLog:
         return None if kind is None else divmod(kind, 1 << 16)
 
     def forget(self, rows: Int64) -> None:
-        """Forget the requests of these connections."""
+        """Remove the requests of these connections."""
         self._by_stream.clear()
         for number, keys in enumerate(self._keys):
             kept = ~np.isin(keys >> 33, rows)
@@ -86,6 +86,7 @@ class RequestLog:
 
 
 def _key(stream: Int64, correlation: Int64) -> Int64:
+    """One number of a stream and a correlation id."""
     return stream << 32 | (correlation & 0xFFFFFFFF)
 
 
@@ -98,19 +99,19 @@ class BodyCheck:
         self._body_end = body_end
 
     def check(self, chains: FrameChains, stream: int, at: int, until: int) -> tuple[int, int]:
-        """Whether the body of the message at an address fits its size, and the address where the
-        body ends (the end of the message where that is not known).
+        """Whether the body of the message at an address fits its size; and the address where the
+        body ends, or the end of the message if that is unknown.
 
-        `until`: address behind the last byte of the stream. What lost bytes may hide is not known.
+        `until`: address behind the last byte of the stream. A hole ends the check.
         """
-        here = np.array([at])
-        size = int(chains.space.number(here, "i4")[0])
+        address = np.array([at])
+        size = int(chains.space.number(address, "i4")[0])
         body = at + 4
         behind = body + size
-        stop = min(behind, until, int(chains.there_until(here)[0]))
+        stop = min(behind, until, int(chains.gap_after(address)[0]))
         request = None
         if self._table.client[stream >> 1] != stream & 1:
-            correlation = int(chains.space.number(here + 4, "i4")[0])
+            correlation = int(chains.space.number(address + 4, "i4")[0])
             request = self.log.find(stream ^ 1, correlation)
             if request is None:
                 return UNKNOWN, behind
@@ -122,4 +123,4 @@ class BodyCheck:
             return UNREADABLE, behind
         if end >= behind:
             return (CONSISTENT if stop == min(behind, until) else UNKNOWN), end
-        return (SURPLUS if end >= behind - FEW else TOO_LONG), end
+        return (SURPLUS if end >= behind - MAX_SURPLUS else TOO_LONG), end

@@ -1,16 +1,16 @@
-"""Byte spaces: how later stages read bytes that lie in pieces, as if they lay in one row.
+"""Byte views: later stages read scattered bytes as if they were contiguous.
 
-A message that spans packets lies in pieces of the block's data, with other bytes between them.
-Joining the pieces would copy every byte of a bulk transfer for the sake of the few that are looked
-at. So later stages read through a space: an address counts bytes of a stream in order, and a
-gather turns addresses into positions.
+The bytes of a message that spans packets lie in several pieces of the block's data. Joining the
+pieces would copy each byte of a bulk transfer, although later stages read few of them. So they read
+through a view: an address counts bytes in stream order, and the view maps addresses to positions
+in the data.
 
-`ContiguousBytes` is a space whose addresses are positions: for messages inside one packet, or bytes
-from elsewhere. `ScatteredBytes` looks each address up among the pieces; addresses between two
-pieces (lost bytes) read as zero, and the caller knows how far a frame is readable.
+`ContiguousBytes` is a view whose addresses are positions: of messages inside one packet, or of
+other bytes. `ScatteredBytes` looks each address up among the pieces. Addresses between two pieces
+(lost bytes) read as zero; the caller knows how far a frame is readable.
 
-Contract: an address handed in lies in [0, size]; reads of up to eight bytes at any such address
-stay inside memory, whatever they mean. Callers clip addresses to their frame before every gather.
+Contract: addresses lie in [0, size], and reads of up to eight bytes at any such address stay inside
+memory. Callers clip addresses to their frame before every gather.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class ByteView(Protocol):
         """The byte at each address."""
 
     def number(self, at: Int64, dtype: str) -> NDArray[np.generic]:
-        """A big-endian number at each address; `dtype` is NumPy's name of it, such as ``i4``."""
+        """The big-endian number at each address; `dtype` is its NumPy type, such as ``i4``."""
 
     def take(self, at: Int64, length: Int64) -> tuple[Bytes, Int64]:
-        """The bytes of n ranges, one after the other, and their n + 1 offsets."""
+        """The concatenated bytes of n ranges, and their n + 1 offsets."""
 
     def bytes(self, at: int, length: int) -> bytes:
-        """One range, copied."""
+        """A copy of one range."""
 
 
 def ranges(start: Int64, length: Int64) -> tuple[Int64, Int64]:
-    """Every position of n ranges, one after the other, and the n + 1 offsets between them."""
+    """The positions in n ranges, concatenated, and their n + 1 offsets."""
     offsets = np.zeros(len(length) + 1, np.int64)
     np.cumsum(length, out=offsets[1:])
     positions = np.arange(offsets[-1], dtype=np.int64)
@@ -53,12 +53,12 @@ def ranges(start: Int64, length: Int64) -> tuple[Int64, Int64]:
 
 
 class ContiguousBytes:
-    """Bytes in one row; an address is a position. `data` ends with PAD bytes of padding."""
+    """Contiguous bytes; an address is a position. `data` ends with PAD bytes of padding."""
 
     def __init__(self, data: Bytes) -> None:
         self.data = data
         self.size = len(data) - PAD
-        # One overlapping view for each width: element i is the number that begins at byte i.
+        # One overlapping array for each width: element i is the number that begins at byte i.
         self._views = {
             width: np.ndarray((len(data) - width + 1,), f">u{width}", data, strides=(1,))
             for width in (2, 4, 8)
@@ -66,7 +66,7 @@ class ContiguousBytes:
 
     @classmethod
     def of(cls, data: bytes) -> ContiguousBytes:
-        """A space over a copy of `data`, padded."""
+        """A view of a padded copy of `data`."""
         return cls(np.frombuffer(data + bytes(PAD), np.uint8))
 
     def u8(self, at: Int64) -> NDArray[np.uint8]:
@@ -97,11 +97,11 @@ class ContiguousBytes:
 
 
 class ScatteredBytes:
-    """Bytes in pieces of one array, in order of address.
+    """Pieces of one array, in order of address.
 
-    `address`, `position`, `length`: int64 arrays of shape (pieces,): where each piece begins in the
-    space, where in `data`, and how long it is. Addresses ascend, pieces do not overlap; where one
-    begins behind the end of the one before, the bytes between are lost and read as zero.
+    `address`, `position`, `length`: int64 arrays of shape (pieces,): the address of each piece, its
+    position in `data`, and its length. Addresses ascend and pieces do not overlap. The bytes
+    between two pieces are lost and read as zero.
     """
 
     def __init__(self, data: Bytes, address: Int64, position: Int64, length: Int64) -> None:
@@ -114,7 +114,8 @@ class ScatteredBytes:
         self._nowhere = self._flat.size
 
     def _locate(self, at: Int64) -> tuple[Int64, Int64]:
-        """Position in `data` of each address, and how many bytes of its piece follow from there."""
+        """Position in `data` of each address, and the number of bytes from there to the end of its
+        piece: 0 where the byte is lost."""
         if kernel.COMPILED and len(self.address):
             position, left = np.empty((2, len(at)), np.int64)
             kernel.loops.locate(
@@ -134,23 +135,23 @@ class ScatteredBytes:
 
     def u8(self, at: Int64) -> NDArray[np.uint8]:
         position, left = self._locate(at)
-        found = self.data[position]
+        values = self.data[position]
         if not left.all():
-            found[left == 0] = 0
-        return found
+            values[left == 0] = 0
+        return values
 
     def number(self, at: Int64, dtype: str) -> NDArray[np.generic]:
         width = int(dtype[1])
         position, left = self._locate(at)
-        found = self._flat.number(position, f"u{width}")
+        numbers = self._flat.number(position, f"u{width}")
         astride = np.flatnonzero(left < width)
-        if len(astride):  # the number lies across a border between pieces: byte by byte
-            where = at[astride]
-            value = np.zeros(len(where), np.uint64)
+        if len(astride):  # the number spans two pieces: byte by byte
+            start = at[astride]
+            value = np.zeros(len(start), np.uint64)
             for step in range(width):
-                value = (value << np.uint64(8)) | self.u8(where + step).astype(np.uint64)
-            found[astride] = value.astype(found.dtype)
-        return found.view(dtype)
+                value = (value << np.uint64(8)) | self.u8(start + step).astype(np.uint64)
+            numbers[astride] = value.astype(numbers.dtype)
+        return numbers.view(dtype)
 
     def take(self, at: Int64, length: Int64) -> tuple[Bytes, Int64]:
         positions, offsets = ranges(at, length)

@@ -1,10 +1,10 @@
-"""Seeking: which protocol a connection carries, and which end is the client.
+"""Detection: which protocol a connection carries, and which end is the client.
 
-Where the SYN was seen, the first bytes of the client decide. TLS is known by its record header (RFC
-8446, section 5.1). A connection that is joined midway is decided by a request: the beginnings of
-segments are tried, in all streams together. A request that can be read to its last byte makes a
-connection Kafka. Responses decide only where no request could be seen. A place that only bytes to
-come can confirm is kept for a while.
+If the SYN was seen, the first bytes of the client decide. TLS has a known record header (RFC 8446,
+section 5.1). A connection that is joined midway is decided by a request: the detector tries the
+starts of segments, in all streams at once. A request that decodes to its last byte makes a
+connection Kafka. Responses decide only if no request can be in the capture. The detector keeps
+bytes for a while if only later bytes can confirm a request.
 
 In connections that are known to be Kafka, `resync` finds the messages.
 """
@@ -34,23 +34,23 @@ from dissector.streams.table import (
 )
 
 READINGS = 16
-"""Places of a stream that look like a request and are read to decide its connection. Where none of
-so many can be one, its sender is not a Kafka client."""
+"""Most candidates for requests that are decoded in a stream to decide its connection. If this many
+are rejected, the sender is not a Kafka client."""
 
-FIRST_PLACES, EVERY_PLACE = 8, 1 << 62
-"""Beginnings of segments to try: most often, one of the first is a frame."""
+FIRST_PLACES, ALL_PLACES = 8, 1 << 62
+"""Starts of segments to try: most often, one of the first is a frame."""
 
 
 def looks_like_tls(head: Int64) -> Bools:
-    """Whether 4 bytes, as a number, begin a TLS record: type 20 to 23, version 3.0 to 3.4, and the
-    first byte of a length up to 2^14 + 2048."""
+    """Whether 4 bytes, read as a number, begin a TLS record: type 20 to 23, version 3.0 to 3.4, and
+    the first byte of a length up to 2^14 + 2048."""
     kind, major, minor, length = (head >> shift & 0xFF for shift in (24, 16, 8, 0))
     tls: Bools = (kind >= 20) & (kind <= 23) & (major == 3) & (minor <= 4) & (length <= 0x48)
     return tls
 
 
 class ProtocolDetector:
-    """Decides what connections carry, by the evidence of `scorer`."""
+    """Decides the protocol of connections, by the evidence of `scorer`."""
 
     def __init__(
         self, table: ConnectionTable, streams: StreamTable, states: States, scorer: HeaderScorer,
@@ -62,27 +62,27 @@ class ProtocolDetector:
         self._scorer = scorer
         self._requests = RequestScorer(table, streams, scorer, evidence)
         self._rejected: dict[int, set[int]] = {}
-        """Positions in each stream that looked like a request, and are none."""
+        """Positions of rejected candidates, by stream."""
 
     def forget(self, rows: Int64) -> None:
-        """Let go of these connections; their rows will serve others."""
+        """Drop the state of these connections; their rows will be reused."""
         for stream in np.concatenate([2 * rows, 2 * rows + 1]).tolist():
             self._rejected.pop(stream, None)
 
     # Connections
 
     def identify_sides(self, rows: Int64) -> None:
-        """Which end is the client, of connections without handshake: by the broker's port."""
+        """Set the client of connections without handshake whose other end is a broker's address."""
         rows = rows[self._table.client[rows] < 0]
         if len(rows):
             broker = self._scorer.is_broker(rows)
-            told = broker[:, 0] != broker[:, 1]
-            self._table.client[rows[told]] = broker[told, 0]
+            is_clear = broker[:, 0] != broker[:, 1]
+            self._table.client[rows[is_clear]] = broker[is_clear, 0]
 
     def decide(self, chains: FrameChains, stream: Int64, finished: Bools) -> None:
-        """Decide what connections carry whose first bytes are there.
+        """Decide the protocol of connections by the client's first bytes.
 
-        `stream`: that of each chain. `finished`: whether nothing more comes in it.
+        `stream`: the stream of each chain. `finished`: whether it has ended.
         """
         table, row = self._table, stream >> 1
         index = np.flatnonzero(
@@ -97,22 +97,22 @@ class ProtocolDetector:
         servers = np.arange(len(row)), 1 - table.client[row]
         given_up = finished[index] | (end - at >= SEEK_BYTES)
         verdict = self._scorer.requests(chains, at, end, row)[1]
-        lost = (verdict == UNCLEAR) & (chains.there_until(at) < end)
-        doubted = np.flatnonzero((verdict == YES) & ~self._scorer.is_known_broker(row)[servers])
-        self._weigh_heads(chains, index, stream, verdict, doubted, given_up, self._scorer.brokers)
-        # An API or version that nobody knows is likelier at a broker than another protocol.
+        lost = (verdict == UNCLEAR) & (chains.gap_after(at) < end)
+        doubtful = np.flatnonzero((verdict == YES) & ~self._scorer.is_known_broker(row)[servers])
+        self._weigh_heads(chains, index, stream, verdict, doubtful, given_up, self._scorer.brokers)
+        # At a broker, an unknown API or version is likelier than another protocol.
         at_broker = self._scorer.is_broker(row)[servers]
-        strange = np.flatnonzero((verdict == NO) & at_broker)
-        places = at[strange], end[strange], row[strange]
-        strange = strange[self._scorer.requests(chains, *places, any_api=True)[1] == YES]
-        verdict[strange] = YES
-        self._weigh_heads(chains, index, stream, verdict, strange, given_up)
+        unknown = np.flatnonzero((verdict == NO) & at_broker)
+        places = at[unknown], end[unknown], row[unknown]
+        unknown = unknown[self._scorer.requests(chains, *places, any_api=True)[1] == YES]
+        verdict[unknown] = YES
+        self._weigh_heads(chains, index, stream, verdict, unknown, given_up)
         head = chains.space.number(at, "i4").astype(np.int64)
         protocol = np.where(looks_like_tls(head), TLS, OTHER)
         protocol[verdict == YES] = KAFKA
         protocol[verdict == UNCLEAR] = UNDECIDED
-        # What is damaged, or lost in part, may be the first request: others tell, as where the SYN
-        # was not seen.
+        # A first request that is damaged, or lost in part, does not decide. Later requests do, as
+        # in a connection whose SYN was not seen.
         damaged = np.flatnonzero(((protocol == OTHER) & at_broker) | lost)
         protocol[damaged] = UNDECIDED
         self._states.advance(stream[damaged], HEAD_LOST)
@@ -121,16 +121,16 @@ class ProtocolDetector:
         self._states.decide(row[decided], protocol[decided])
 
     def _weigh_heads(
-        self, chains: FrameChains, index: Int64, stream: Int64, verdict: Int64, doubted: Int64,
+        self, chains: FrameChains, index: Int64, stream: Int64, verdict: Int64, doubtful: Int64,
         given_up: Bools, trusted: Collection[tuple[int, int, int]] = (),
     ) -> None:  # fmt: skip
-        """Change the verdict on doubted requests, which begin their streams, where evidence is
-        missing: UNCLEAR while more may come, then NO. The receivers of the others are brokers.
+        """Weigh doubtful requests at the heads of their streams. With enough evidence, the receiver
+        is a broker. Else the verdict becomes UNCLEAR while more bytes may come, then NO.
 
-        `trusted`: receivers of which no evidence is needed.
+        `trusted`: receivers that need no evidence.
         """
-        brokers, servers = self._scorer.brokers, self._servers(stream[doubted] >> 1)
-        for each, server in zip(doubted.tolist(), servers, strict=True):
+        brokers, servers = self._scorer.brokers, self._servers(stream[doubtful] >> 1)
+        for each, server in zip(doubtful.tolist(), servers, strict=True):
             if server in trusted:
                 continue
             at = int(chains.address[chains.first[index[each]]])
@@ -141,7 +141,7 @@ class ProtocolDetector:
                 verdict[each] = NO if bits < 0 or given_up[each] else UNCLEAR
 
     def _servers(self, rows: Int64) -> list[tuple[int, int, int]]:
-        """Where the servers of these connections listen: high, low and port."""
+        """Address (high, low) and port of the servers of these connections."""
         table, end = self._table, 1 - self._table.client[rows]
         ends = (table.high[rows, end], table.low[rows, end], table.port[rows, end])
         return list(zip(*(each.tolist() for each in ends), strict=True))
@@ -151,25 +151,23 @@ class ProtocolDetector:
     def seek(self, chains: FrameChains, index: Int64, stream: Int64, peer_waits: Bools) -> Int64:
         """Address of a frame in each of these streams of undecided connections, or -1.
 
-        `stream`: of each one at `index`. What is found decides the connection. Where nothing is
-        found, the stream's `boundary` moves on to what may still become something. `peer_waits`:
-        the other end sent bytes that cannot be read yet.
+        `stream`: the stream of each chain at `index`. A frame decides its connection. Without one,
+        the stream's `boundary` moves on to the first candidate that later bytes may confirm.
+        `peer_waits`: the opposite stream has bytes that cannot be read yet.
         """
-        found, pending = self._try(chains, index, stream, FIRST_PLACES)
-        missed = np.flatnonzero((found < 0) & ~self._is_answered_later(stream))
-        found[missed], pending[missed] = self._try(
-            chains, index[missed], stream[missed], EVERY_PLACE
-        )
-        later = (found < 0) & self._is_answered_later(stream)
-        # Requests that cannot be read yet may show that what is here are responses.
+        at, pending = self._try(chains, index, stream, FIRST_PLACES)
+        missed = np.flatnonzero((at < 0) & ~self._is_decided_broker(stream))
+        at[missed], pending[missed] = self._try(chains, index[missed], stream[missed], ALL_PLACES)
+        later = (at < 0) & self._is_decided_broker(stream)
+        # Requests that cannot be read yet may show that these bytes are responses.
         waits = peer_waits & (self._streams.protocol[stream >> 1] == UNDECIDED)
         pending[waits] = chains.address[chains.first[index[waits]]]
-        self.move_on(chains, index, stream, np.flatnonzero((found < 0) & ~later), pending)
-        return found
+        self.move_on(chains, index, stream, np.flatnonzero((at < 0) & ~later), pending)
+        return at
 
-    def _is_answered_later(self, stream: Int64) -> Bools:
-        """Which streams are those of brokers whose connections were decided meanwhile. Correlation
-        ids of their requests recognise the responses."""
+    def _is_decided_broker(self, stream: Int64) -> Bools:
+        """Whether brokers send these streams, in connections that are Kafka by now. Then the
+        correlation ids of requests identify the responses."""
         row = stream >> 1
         decided: Bools = self._streams.protocol[row] == KAFKA
         decided &= self._table.client[row] == 1 - (stream & 1)
@@ -178,9 +176,9 @@ class ProtocolDetector:
     def _try(
         self, chains: FrameChains, index: Int64, stream: Int64, places: int
     ) -> tuple[Int64, Int64]:
-        """Try the beginnings of segments, no more than `places` of each stream.
+        """Try the starts of segments, at most `places` in each stream.
 
-        Returns the addresses of the first that is good and of the first that is unclear, or -1.
+        Returns the address of the first good one, and of the first unclear one, or -1.
         """
         table, row = self._table, stream >> 1
         client = table.client[row]
@@ -195,95 +193,100 @@ class ProtocolDetector:
         good, unclear = verdict == YES, verdict == UNCLEAR
         undecided = self._streams.protocol[row] == UNDECIDED
         if undecided.any():
-            alone = table.packets[row, 1 - (stream & 1)] == 0
-            may = (~undecided | is_client | (alone & self._scorer.is_broker(row).any(1)))[owner]
-            unclear |= good & ~may  # its requests may yet tell
-            good &= may
-            some = np.flatnonzero(good & (undecided & is_client)[owner])
+            is_one_way = table.packets[row, 1 - (stream & 1)] == 0
+            may_decide = ~undecided | is_client
+            may_decide |= is_one_way & self._scorer.is_broker(row).any(1)
+            may_decide = may_decide[owner]
+            unclear |= good & ~may_decide  # a later request may decide
+            good &= may_decide
+            requests = np.flatnonzero(good & (undecided & is_client)[owner])
             bits = np.zeros(len(at), np.int64)
-            bits[some] = self._weighed(chains, index[owner[some]], stream[owner[some]], at[some])
-            good[some], unclear[some] = bits[some] >= DECISION, bits[some] >= 0
-        found = _first(len(index), owner[good], at[good])
+            bits[requests] = self._weighed(
+                chains, index[owner[requests]], stream[owner[requests]], at[requests]
+            )
+            good[requests], unclear[requests] = bits[requests] >= DECISION, bits[requests] >= 0
+        first_good = _first(len(index), owner[good], at[good])
         if undecided.any():
             weight = _first(len(index), owner[good], bits[good])
-            self._take(chains, stream, found, weight, undecided, owner, at)
-        return found, _first(len(index), owner[unclear], at[unclear])
+            self._accept(chains, stream, first_good, weight, undecided, owner, at)
+        return first_good, _first(len(index), owner[unclear], at[unclear])
 
     def _weighed(self, chains: FrameChains, index: Int64, stream: Int64, at: Int64) -> Int64:
-        """Bits of each of these places, up to the first in each stream that decides; negative where
-        no request can be.
+        """Bits of each of these candidates, up to the first one in each stream that decides;
+        negative where no request can be.
 
-        `stream`: that of the chain at `index`.
+        `stream`: the stream of each chain at `index`.
         """
         bits = np.zeros(len(at), np.int64)
-        for one in np.unique(stream).tolist():
-            rejected = self._rejected.setdefault(one, set())
-            for each in np.flatnonzero(stream == one).tolist():
-                one_index, place = index[each : each + 1], at[each : each + 1]
-                position = int(chains.position_of(one_index, place)[0])
+        for candidate_stream in np.unique(stream).tolist():
+            rejected = self._rejected.setdefault(candidate_stream, set())
+            for each in np.flatnonzero(stream == candidate_stream).tolist():
+                chain, place = index[each : each + 1], at[each : each + 1]
+                position = int(chains.position_of(chain, place)[0])
                 if position in rejected or len(rejected) == READINGS:
                     bits[each] = -1
                     continue
-                bits[each] = self._requests.bits(chains, int(index[each]), one, int(place[0]))
+                bits[each] = self._requests.bits(
+                    chains, int(index[each]), candidate_stream, int(place[0])
+                )
                 if bits[each] >= DECISION:
                     break
                 if bits[each] < 0:
                     rejected.add(position)
-            if len(rejected) == READINGS and self._is_hopeless(one):
-                self._states.decide(np.array([one >> 1]), OTHER)
+            if len(rejected) == READINGS and self._is_hopeless(candidate_stream):
+                self._states.decide(np.array([candidate_stream >> 1]), OTHER)
         return bits
 
     def _is_hopeless(self, stream: int) -> bool:
-        """Whether no request will be found in a connection, since there is none in this stream."""
-        table, row, other = self._table, stream >> 1, stream ^ 1
+        """Whether a connection has no request, given that this stream of it has none."""
+        table, row, opposite = self._table, stream >> 1, stream ^ 1
         return bool(
             table.client[row] >= 0
-            or table.packets[row, other & 1] == 0
-            or len(self._rejected.get(other, ())) == READINGS
+            or table.packets[row, opposite & 1] == 0
+            or len(self._rejected.get(opposite, ())) == READINGS
         )
 
-    def _take(
-        self, chains: FrameChains, stream: Int64, found: Int64, weight: Int64, undecided: Bools,
-        owner: Int64, at: Int64,
+    def _accept(
+        self, chains: FrameChains, stream: Int64, first_good: Int64, weight: Int64,
+        undecided: Bools, owner: Int64, at: Int64,
     ) -> None:  # fmt: skip
-        """Decide connections by what was found in them. One end of each can be the client: the one
-        with the more certain request, by its `weight` in bits."""
+        """Decide connections by their candidates. If both ends have one, the client is the end
+        whose candidate has the larger `weight`, in bits."""
         table, row = self._table, stream >> 1
-        some = np.flatnonzero((found >= 0) & undecided)
-        some = some[np.argsort(-weight[some], kind="stable")]
-        _, first = np.unique(row[some], return_index=True)
-        doubled = np.setdiff1d(some, some[first])
-        found[doubled] = -1
-        some = some[first]
-        self._states.decide(row[some], KAFKA)
-        unknown = some[table.client[row[some]] < 0]
+        accepted = np.flatnonzero((first_good >= 0) & undecided)
+        accepted = accepted[np.argsort(-weight[accepted], kind="stable")]
+        _, first = np.unique(row[accepted], return_index=True)
+        doubled = np.setdiff1d(accepted, accepted[first])
+        first_good[doubled] = -1
+        accepted = accepted[first]
+        self._states.decide(row[accepted], KAFKA)
+        unknown = accepted[table.client[row[accepted]] < 0]
         table.client[row[unknown]] = stream[unknown] & 1
-        self._scorer.brokers.update(self._servers(row[some]))
+        self._scorer.brokers.update(self._servers(row[accepted]))
         head = chains.space.number(at, "i4").astype(np.int64)
         tls = row[owner[looks_like_tls(head) & undecided[owner]]]
         self._states.decide(tls[self._streams.protocol[tls] == UNDECIDED], TLS)
 
     def move_on(
-        self, chains: FrameChains, index: Int64, stream: Int64, some: Int64, pending: Int64
+        self, chains: FrameChains, index: Int64, stream: Int64, missed: Int64, pending: Int64
     ) -> None:
-        """Where nothing was found: keep what may become a frame, and no more than SEEK_BYTES.
+        """Where no frame was found: move the boundary to the first bytes that may become a frame,
+        at most SEEK_BYTES before the end.
 
-        Boundaries go to the beginnings of segments, since these are evidence.
+        Boundaries go to the starts of segments, since these are evidence.
         """
-        end = chains.end[index[some]]
-        keep = np.where(pending[some] < 0, end, pending[some])
+        end = chains.end[index[missed]]
+        keep = np.where(pending[missed] < 0, end, pending[missed])
         keep = np.maximum(keep, end - SEEK_BYTES)
         kept = chains.address[chains.piece_of(np.minimum(keep, end - 1))]
         kept = np.where(keep >= end, end, kept)
-        position = chains.position_of(index[some], kept)
+        position = chains.position_of(index[missed], kept)
         boundary = self._streams.flat("boundary")
-        boundary[stream[some]] = np.maximum(boundary[stream[some]], position)
-
-    # Evidence
+        boundary[stream[missed]] = np.maximum(boundary[stream[missed]], position)
 
 
 def _first(count: int, owner: Int64, at: Int64) -> Int64:
-    """The first of the places, which ascend, for each of `count` owners; -1 where there is none."""
+    """The first of the ascending places of each of `count` owners; -1 if it has no place."""
     first = np.full(count, -1)
     first[owner[::-1]] = at[::-1]
     return first

@@ -1,15 +1,15 @@
-"""Framing: from stretches of streams to frames.
+"""Frame chains: from the segments of streams to frames.
 
 A frame is a 4-byte size and that many bytes, so the sizes of a stream form a chain. Most small
-messages are one segment each: where the chain stands at a segment whose size is its own length,
-that is a frame, and so is all that follows up to the first that is not, at once. Elsewhere all
-streams are walked together, a frame of each a step, and the last few one by one.
+messages are one segment each. If a segment at the chain is exactly one frame, all directly
+following segments of this kind are taken at once. Elsewhere all streams advance together, one frame
+of each stream per step; the last few streams advance one by one.
 
-Addresses count the bytes of all streams of a block, one stream after the other, holes included. A
-hole inside a frame leaves the chain whole, since the size says where the next one begins. A hole
-over a size, or a size that cannot be, breaks it; then `seeking` finds where to take it up again.
+Addresses count the bytes of all streams of a block, one stream after another, holes included. A
+hole inside a frame does not break the chain, since the size gives the start of the next frame. A
+hole over a size, or an impossible size, breaks it; then `resync` searches for the next message.
 
-Where loops are compiled (`kernel`), one of them walks stream after stream.
+If the loops are compiled (see `kernel`), one compiled loop walks the streams one by one.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from dissector.streams.limits import FRAME_LIMIT
 from dissector.streams.segments import Segments, last_of_each
 from dissector.streams.table import Bools
 
-FEW = 6
-"""Streams for which a step each is cheaper than a step together."""
+SEQUENTIAL_STREAMS = 6
+"""Up to this number of streams, walking them one by one is cheaper than together."""
 
 WHOLE, CUT, LOST, BAD = range(4)
-"""How the walk of a stream ended: at its end, inside a frame, where a size is lost or cannot be."""
+"""Where the walk of a stream ended: at its end, inside a frame, at a lost size, at an impossible
+size."""
 
-FAR = 1 << 62
+NO_GAP = 1 << 62
+"""An address behind all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,50 +49,50 @@ class ChainFrames:
 
     @classmethod
     def joined(cls, parts: Sequence[ChainFrames]) -> ChainFrames:
-        """All of them, in order of address."""
+        """The frames of all parts, in order of address."""
         if len(parts) == 1 and (np.diff(parts[0].start) > 0).all():
             return parts[0]
-        none = [np.zeros(0, np.int64)]
-        start = np.concatenate([each.start for each in parts] or none)
+        empty = [np.zeros(0, np.int64)]
+        start = np.concatenate([each.start for each in parts] or empty)
         order = np.argsort(start, kind="stable")
         return cls(
             start[order],
-            np.concatenate([each.size for each in parts] or none)[order],
-            np.concatenate([each.piece for each in parts] or none)[order],
+            np.concatenate([each.size for each in parts] or empty)[order],
+            np.concatenate([each.piece for each in parts] or empty)[order],
         )
 
-    def where(self, chosen: Bools) -> ChainFrames:
-        """Some of them."""
-        return ChainFrames(self.start[chosen], self.size[chosen], self.piece[chosen])
+    def where(self, mask: Bools) -> ChainFrames:
+        """The frames that the mask selects."""
+        return ChainFrames(self.start[mask], self.size[mask], self.piece[mask])
 
 
 @dataclass(slots=True)
 class FrameChains:
     """The bytes of a block's streams, and the walk along their frames.
 
-    Methods take `index`: where a stream stands in `stream`.
+    Methods take `index`: the index of a stream in `stream`.
     """
 
     data: Bytes
     pieces: Segments
-    """By stream and position, without overlap."""
+    """Segments by stream and position, without overlap."""
     address: Int64 = field(init=False)
-    """Of each piece's first byte."""
+    """Address of each piece's first byte."""
     space: ScatteredBytes = field(init=False)
     stream: Int64 = field(init=False)
-    """Local numbers of the streams that have pieces, ascending; shape (streams,)."""
+    """Slots of the streams that have pieces, ascending; shape (streams,)."""
     first: Int64 = field(init=False)
-    """First piece of each stream, and the number of pieces at the end; shape (streams + 1,)."""
+    """First piece of each stream, then the number of pieces; shape (streams + 1,)."""
     end: Int64 = field(init=False)
     """Address behind the last byte of each stream."""
     _gap_start: Int64 = field(init=False)
     _gap_end: Int64 = field(init=False)
     _size: Int64 = field(init=False)
-    """What the first four bytes of each piece say as a size."""
+    """The first four bytes of each piece, as a size."""
     _is_frame: Bools = field(init=False)
-    """Pieces that would be one frame."""
+    """Pieces whose size is that of exactly one frame."""
     _until: Int64 = field(init=False)
-    """First piece behind each one that is not one frame, or does not follow."""
+    """For each piece, the next one that is not one frame, or does not directly follow."""
 
     def __post_init__(self) -> None:
         pieces, count = self.pieces, len(self.pieces)
@@ -103,17 +105,17 @@ class FrameChains:
         self.stream = pieces.stream[last]
         self.first = np.append(0, last + 1)
         self.end = self.address[last] + pieces.span[last]
-        there = self.address + pieces.length
-        follows = np.append(self.address[1:], self.end[-1:])
-        gaps = np.flatnonzero(follows > there)
-        self._gap_start, self._gap_end = there[gaps], follows[gaps]
+        piece_end = self.address + pieces.length
+        next_start = np.append(self.address[1:], self.end[-1:])
+        gaps = np.flatnonzero(next_start > piece_end)
+        self._gap_start, self._gap_end = piece_end[gaps], next_start[gaps]
         size = ContiguousBytes(self.data).number(pieces.source, "i4")
         self._size = size.astype(np.int64)
         self._is_frame = (pieces.length >= 4) & (pieces.length == pieces.span)
         self._is_frame &= self._size == pieces.length - 4
         chained = self._is_frame.copy()
         chained[:1] = False
-        chained[1:] &= same & (there[:-1] == self.address[1:])
+        chained[1:] &= same & (piece_end[:-1] == self.address[1:])
         breaks = np.append(np.flatnonzero(~chained), count)
         self._until = np.repeat(breaks[1:], np.diff(breaks)) if count else breaks[:0]
 
@@ -123,7 +125,7 @@ class FrameChains:
         return self.address[first] + position - self.pieces.at[first]
 
     def position_of(self, index: Int64, address: Int64) -> Int64:
-        """The opposite."""
+        """Position of an address in each of these streams."""
         first = self.first[index]
         return address - self.address[first] + self.pieces.at[first]
 
@@ -132,20 +134,21 @@ class FrameChains:
         piece: Int64 = np.searchsorted(self.address, address, side="right") - 1
         return piece
 
-    def there_until(self, address: Int64) -> Int64:
-        """How far the bytes from each address on are there, but for the end of the stream."""
+    def gap_after(self, address: Int64) -> Int64:
+        """Address of the first missing byte at or behind each address; the ends of streams are not
+        counted. NO_GAP if no byte is missing."""
         if not len(self._gap_start):
-            return np.full(len(address), FAR)
+            return np.full(len(address), NO_GAP)
         next_gap = np.searchsorted(self._gap_end, address, side="right")
-        start = np.append(self._gap_start, FAR)[next_gap]
+        start = np.append(self._gap_start, NO_GAP)[next_gap]
         until: Int64 = np.maximum(start, address)
         return until
 
     def bytes_between(
         self, index: int, begin: int, end: int
     ) -> tuple[Bytes, Callable[[Int64], Int64]]:
-        """The bytes of a stream between two addresses, without its holes; and what turns offsets
-        among them into addresses."""
+        """The bytes of a stream between two addresses, without its holes; and a function from
+        offsets in them to addresses."""
         first = int(self.piece_of(np.array([begin]))[0])
         last = min(int(self.piece_of(np.array([end - 1]))[0]) + 1, int(self.first[index + 1]))
         low = np.maximum(self.address[first:last], begin)
@@ -160,36 +163,37 @@ class FrameChains:
         shift = low - (ends - length)
 
         def address(offset: Int64) -> Int64:
-            found: Int64 = offset + shift[np.searchsorted(ends, offset, side="right")]
-            return found
+            shifted: Int64 = offset + shift[np.searchsorted(ends, offset, side="right")]
+            return shifted
 
         return np.concatenate(parts), address
 
     def walk(self, index: Int64, at: Int64) -> tuple[ChainFrames, Int64, Int64, Int64]:
-        """FrameParser the chains of these streams from the addresses `at` on.
+        """Walk the chains of these streams from the addresses `at` on.
 
-        Returns the frames; then for each stream the address where its walk ended, how (WHOLE, CUT,
-        LOST, BAD), and the address behind the frame that is cut, or -1 where its size is cut too.
+        Returns the frames; then for each stream the address where its walk ended, the reason
+        (WHOLE, CUT, LOST, BAD), and the end of an incomplete frame, or -1 if its size is incomplete
+        too.
         """
         at = at.copy()
         ended = np.full(len(index), WHOLE)
         behind = np.full(len(index), -1)
         if kernel.COMPILED and len(index):
             return self._compiled(index, at, ended, behind), at, ended, behind
-        found: list[ChainFrames] = []
+        parts: list[ChainFrames] = []
         lost = at < self.address[self.first[index]]
         ended[lost] = LOST
         live = np.flatnonzero(~lost & (at < self.end[index]))
-        while len(live) > FEW:
+        while len(live) > SEQUENTIAL_STREAMS:
             here, end = at[live], self.end[index[live]]
             piece = self.piece_of(here)
             leap = self._is_frame[piece] & (self.address[piece] == here)
             until = np.where(leap, self._until[piece], piece + 1)
             run = ranges(piece[leap], until[leap] - piece[leap])[0]
-            found.append(ChainFrames(self.address[run], self._size[run], run))
+            parts.append(ChainFrames(self.address[run], self._size[run], run))
             size, how = self._sizes(here, end, ~leap)
-            one = ~leap & (how == WHOLE)
-            found.append(ChainFrames(here[one], size[one], piece[one]))
+            single = ~leap & (how == WHOLE)
+            parts.append(ChainFrames(here[single], size[single], piece[single]))
             edge = self.address[until - 1] + self.pieces.length[until - 1]
             stop = how != WHOLE
             ended[live] = how
@@ -201,11 +205,11 @@ class FrameChains:
             frames, at[each], ended[each], behind[each] = self._walk_one(
                 int(at[each]), int(self.end[index[each]])
             )
-            found.append(frames)
-        return ChainFrames.joined(found), at, ended, behind
+            parts.append(frames)
+        return ChainFrames.joined(parts), at, ended, behind
 
     def _compiled(self, index: Int64, at: Int64, ended: Int64, behind: Int64) -> ChainFrames:
-        """`walk` by the compiled loop, which writes where each stream's walk ended."""
+        """`walk` by the compiled loop, which fills `at`, `ended` and `behind`."""
         space = self.space
         frames = kernel.loops.walk_frames(
             self.data, space.address, space.position, space.length, self._size,
@@ -215,22 +219,22 @@ class FrameChains:
         return ChainFrames(start, size, piece)
 
     def _sizes(self, at: Int64, end: Int64, wanted: Bools) -> tuple[Int64, Int64]:
-        """The size at each address, and how the walk goes on from there; WHOLE if not wanted."""
+        """The size at each wanted address, and how the walk goes on: WHOLE if not wanted."""
         size = np.zeros(len(at), np.int64)
         how = np.full(len(at), WHOLE)
-        some = np.flatnonzero(wanted)
-        if len(some):
-            at, end = at[some], end[some]
-            size[some] = one = self.space.number(at, "i4").astype(np.int64)
-            state = np.where(at + 4 + one > end, CUT, WHOLE)
-            state[(one < 0) | (one > FRAME_LIMIT)] = BAD
+        index = np.flatnonzero(wanted)
+        if len(index):
+            at, end = at[index], end[index]
+            size[index] = value = self.space.number(at, "i4").astype(np.int64)
+            state = np.where(at + 4 + value > end, CUT, WHOLE)
+            state[(value < 0) | (value > FRAME_LIMIT)] = BAD
             state[at + 4 > end] = CUT
-            state[self.there_until(at) < np.minimum(at + 4, end)] = LOST
-            how[some] = state
+            state[self.gap_after(at) < np.minimum(at + 4, end)] = LOST
+            how[index] = state
         return size, how
 
     def _walk_one(self, at: int, end: int) -> tuple[ChainFrames, int, int, int]:
-        """The same walk for one stream."""
+        """`walk` for one stream."""
         starts: list[int] = []
         sizes: list[int] = []
         pieces: list[int] = []
@@ -255,8 +259,8 @@ class FrameChains:
                 how = WHOLE if at + 4 + size <= end else CUT
                 how = how if 0 <= size <= FRAME_LIMIT else BAD
             else:
-                one, state = self._sizes(np.array([at]), np.array([end]), np.ones(1, np.bool_))
-                size, how = int(one[0]), int(state[0])
+                value, state = self._sizes(np.array([at]), np.array([end]), np.ones(1, np.bool_))
+                size, how = int(value[0]), int(state[0])
             if how != WHOLE:
                 behind = at + 4 + size if how == CUT and at + 4 <= end else -1
                 break

@@ -482,7 +482,7 @@ class FrameParser:
         inside = body - chains.address[holder] if len(first) else body
         flat = inside + size <= pieces.length[holder] if len(first) else body.astype(np.bool_)
         there = behind.copy()
-        there[several] = np.minimum(chains.there_until(body[several]), end)
+        there[several] = np.minimum(chains.gap_after(body[several]), end)
         position = pieces.at[first] + start - chains.address[first] if len(first) else start
         rank, run = self._numbered(stream, position, position + 4 + size)
         return FrameBlock(

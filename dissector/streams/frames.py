@@ -1,8 +1,8 @@
-"""What the streams stage hands on: frames, as arrays, and the connections they belong to.
+"""FrameBlock: the result of the package, frames as arrays.
 
 A frame is one length-prefixed message of one direction of one connection. Its bytes are read
-through a space (see `bytespace`): `start` is the address of the first byte after the 4-byte size.
-Arrays of one `FrameBlock` have the same length n; the frames of one stream stand in stream order.
+through a view (see `byteview`): `start` is the address of the first byte after the 4-byte size.
+The arrays of a `FrameBlock` have the same length n; the frames of a stream are in stream order.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ class FrameBlock:
     data: Bytes
     """The block's bytes; `position` points into it."""
     space: ByteView
-    """Where `start` is an address; valid as long as this object lives."""
+    """The view that `start` is an address in; valid as long as this object exists."""
     connection: Int32
-    """Id of the connection: its row in the connection table."""
+    """Row of the connection in the connection table."""
     is_request: NDArray[np.bool_]
-    """Sent by the client."""
+    """The client sent the frame."""
     start: Int64
     """Address in `space` of the first byte after the size."""
     position: Int64
-    """Position of that byte in `data` where the whole frame lies in one row; else -1."""
+    """Position of that byte in `data` if the bytes of the frame are contiguous; else -1."""
     size: Int64
-    """Bytes after the 4-byte size, as the size says."""
+    """Value of the 4-byte size: the bytes after it."""
     readable: Int64
-    """How many of them are there, from the start on; `size` where the frame is whole."""
+    """Bytes from `start` to the first missing byte; `size` if the frame is complete."""
     capture: Int32
     """Index of the file of the first byte's packet."""
     packet: Int64
-    """Number of the packet that brought the first byte of the size."""
+    """Number of the packet with the first byte of the size."""
     time: Int64
-    """ns; when the first byte of the size could be read."""
+    """ns; when the first byte of the size became readable."""
     end_time: Int64
-    """ns; when the last byte could be read."""
+    """ns; when the last byte became readable."""
     sequence: Int64
     """Sequence number of the first byte of the size (modulo 2^32)."""
     acknowledged: Int64
-    """Acknowledgement number of the packet that brought that byte: what its sender had received
-    when it sent the frame. -1 where that is not known."""
+    """Acknowledgement number of the packet with that byte: the bytes that the sender had received
+    when it sent the frame. -1 if unknown."""
     rank: Int64
     """Number of the frame in its stream, from 1."""
     run: Int64
-    """How often bytes were missing between frames of the stream up to here; 0 only from the first
-    byte of the stream on."""
+    """Number of gaps between frames of the stream up to here; 0 only if all frames since the first
+    byte of the stream follow each other."""
     problems: list[Problem] = field(default_factory=list)
 
     def __len__(self) -> int:

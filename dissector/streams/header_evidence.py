@@ -202,7 +202,7 @@ class HeaderScorer:
     def requests(
         self, chains: FrameChains, at: Int64, end: Int64, row: Int64, *, any_api: bool = False
     ) -> tuple[Int64, Int64, NDArray[np.float64]]:
-        there = np.minimum(chains.there_until(at), end) - at
+        there = np.minimum(chains.gap_after(at), end) - at
         size, api, version, correlation, client = (
             _number(chains, at + offset, dtype)
             for offset, dtype in ((0, "i4"), (4, "i2"), (6, "i2"), (8, "i4"), (12, "i2"))
@@ -241,7 +241,7 @@ class HeaderScorer:
     def responses(
         self, chains: FrameChains, at: Int64, end: Int64, stream: Int64
     ) -> tuple[Int64, Int64, NDArray[np.float64]]:
-        there = np.minimum(chains.there_until(at), end) - at
+        there = np.minimum(chains.gap_after(at), end) - at
         size, correlation = _number(chains, at, "i4"), _number(chains, at + 4, "i4")
         bad = (there >= 4) & ((size < 4) | (size > FRAME_LIMIT))
         bad |= (there >= RESPONSE_HEAD) & (correlation < 0)

@@ -1,46 +1,47 @@
-"""How long and how far this room waits, and how sure it must be: every such number, with why."""
+"""The limits of this package: waiting times, buffer sizes and required evidence, with reasons."""
 
 from __future__ import annotations
 
 SECOND = 1_000_000_000
 
 GRACE = SECOND
-"""ns of capture time. Captures put packets of different directions or queues out of order, by far
-less than this: what was acknowledged and has not come by then is not in the capture."""
+"""ns of capture time. A capture may reorder packets of different directions or queues, by far less
+than this. Bytes that were acknowledged this long ago and are still missing are not in the
+capture."""
 
 PATIENCE = 30 * SECOND
-"""ns of capture time that anything is waited for. Senders seldom wait so long to send again, and in
-a capture of one direction nothing else tells that a byte is lost."""
+"""Longest wait for missing bytes, in ns of capture time. Senders seldom take so long to
+retransmit. In a capture of one direction, only this limit ends the wait for a lost byte."""
 
 WAITING_BYTES = 8 << 20
-"""Bytes of one stream that wait beyond a hole. A sender may have a receive window in flight, which
-systems keep below this (Linux: tcp_rmem, 6 MiB); more cannot be explained by reordering."""
+"""Most bytes of one stream that wait beyond a hole. The receive window limits the bytes in flight,
+and systems keep it smaller (Linux: tcp_rmem, 6 MiB); reordering does not explain more."""
 
 WAITING_SEGMENTS = 16_384
-"""The same in segments, so that tiny ones do not wait in numbers."""
+"""Most segments of one stream that wait beyond a hole. This bounds the number of tiny segments."""
 
 REORDER_PACKETS = 64
-"""How many packets a packet may come too late or too early, where nothing else tells."""
+"""Largest number of packets by which a packet is assumed to be reordered."""
 
 REORDER_BYTES = 4 << 20
-"""How many bytes of one stream that many packets carry: 64 of the largest kind."""
+"""Bytes of one stream in `REORDER_PACKETS` packets of the largest size."""
 
 WINDOW_AHEAD = 1 << 30
-"""The largest receive window (RFC 7323, section 2.3). What lies further ahead is of no use."""
+"""Largest receive window (RFC 7323, section 2.3). Bytes further ahead are not of this stream."""
 
 WINDOW_BEHIND = 1 << 26
-"""What is sent again lies within a window in use; 64 MiB is beyond any of them."""
+"""Retransmitted bytes lie within a window in use; 64 MiB is more than any of them."""
 
 FRAME_LIMIT = 100 << 20
-"""The broker's default socket.request.max.bytes, 104857600. No larger size is believed."""
+"""Largest valid frame: the broker's default of socket.request.max.bytes, 104857600."""
 
 SEEK_BYTES = 64 << 10
-"""Bytes of a stream without known boundary that are kept to look for one."""
+"""Bytes of a stream without known boundary that are buffered for the search."""
 
 CERTAINTY = 36
 """Bits of evidence that make a place a frame boundary: one place of random bytes in 2^36 has them.
-`seeking` says what counts how much."""
+`header_evidence` defines the bits of each field."""
 
 RESYNCS = 1000
-"""How often the chain of a stream may be taken up again in one block. A lossy capture of one busy
-connection needs a hundred; bytes that are made to break chains shall not hold everything up."""
+"""Most resynchronisations of a stream in one block. A lossy capture of one busy connection needs a
+hundred. The limit bounds the time that crafted bytes can take."""

@@ -76,7 +76,7 @@ class RequestScorer:
         here = np.array([at])
         size, correlation = (int(chains.space.number(here + k, "i4")[0]) for k in (0, 8))
         body, end = at + 4, int(chains.end[index])
-        there = min(body + size, end, int(chains.there_until(here)[0]), body + SEEK_BYTES) - body
+        there = min(body + size, end, int(chains.gap_after(here)[0]), body + SEEK_BYTES) - body
         body_bits = self._evidence(chains.space.bytes(body, there), size)
         if body_bits <= IMPOSSIBLE:
             return IMPOSSIBLE

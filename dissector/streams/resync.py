@@ -109,7 +109,7 @@ def weighed(
     end = chains.end[index]
     size, state, bits = scorer.headers(chains, at, end, stream, is_client)
     border = chains.address[chains.piece_of(at)] == at
-    there = np.minimum(chains.there_until(at), end) - at
+    there = np.minimum(chains.gap_after(at), end) - at
     behind = np.where((size < 0) | (size > FRAME_LIMIT) | (there < 4), -1, at + 4 + size)
     bits = np.where(state == NO, ODD_HEADER, bits) + BORDER_BITS * border
     number = chains.space.number(np.minimum(at + 4, chains.space.size), "i4")
@@ -432,4 +432,4 @@ class Search:
 
     def _is_whole(self, node: Node) -> bool:
         """Whether no byte of a message is missing."""
-        return int(self._chains.there_until(np.array([node.at]))[0]) >= node.end
+        return int(self._chains.gap_after(np.array([node.at]))[0]) >= node.end

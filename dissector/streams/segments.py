@@ -1,4 +1,7 @@
-"""Segments: stretches of streams, as arrays, and where their bytes are."""
+"""Segments: ranges of streams, as arrays, and where their bytes are.
+
+Also arithmetic over all streams at once: `stream_base` gives each stream a range of its own.
+"""
 
 from __future__ import annotations
 
@@ -10,32 +13,36 @@ from numpy.typing import NDArray
 from dissector.packets.block import Int64
 
 BLOCK = -1
-"""Place of a segment that is not held: it came in this block."""
+"""`held` of a segment that is not carried: it arrived in this block."""
+
+POSITION_BITS = 40
+POSITION_LIMIT = 1 << POSITION_BITS
+"""Positions that are compared across streams lie in [-POSITION_LIMIT, POSITION_LIMIT)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """n stretches of streams; int64 arrays of shape (n,)."""
+    """n segments; int64 arrays of shape (n,)."""
 
     stream: Int64
-    """Local stream number (see `tracking`); of segments held between blocks, the stream."""
+    """Slot of the stream (see `flows.Assignment`); the stream itself between two blocks."""
     at: Int64
     """Position in the stream of the first byte."""
     length: Int64
-    """Bytes that are there."""
+    """Captured bytes."""
     span: Int64
-    """Bytes that it stands for: more where the capture cut the packet."""
+    """Bytes on the wire: more than `length` where the capture truncated the packet."""
     source: Int64
-    """Position of the first byte in the block's data."""
+    """Offset of the first byte in the block's data."""
     held: Int64
-    """Position of the first byte among those that are held from earlier blocks; else BLOCK."""
+    """Offset of the first byte in the carry buffer; BLOCK if it arrived in this block."""
     time: Int64
-    """ns; of arrival, and once in order, of the latest arrival up to here."""
+    """ns; time of arrival. Once in order: the latest arrival in the stream up to here."""
     capture: Int64
     number: Int64
     """File and number of the packet."""
     acknowledged: Int64
-    """Acknowledgement number of the packet; -1 where it has none, or the bytes were decrypted."""
+    """Acknowledgement number of the packet; -1 if it has none, or if the bytes were decrypted."""
 
     def __len__(self) -> int:
         return len(self.at)
@@ -52,34 +59,42 @@ class Segments:
         )
 
     def trimmed(self, front: Int64, span: Int64) -> Segments:
-        """Without the first `front` bytes, and no more than `span` bytes from there."""
-        there = np.minimum(front, self.length)
+        """Without the first `front` bytes, and with at most `span` bytes from there on."""
+        captured = np.minimum(front, self.length)
         return replace(
             self,
             at=self.at + front,
-            length=np.minimum(self.length - there, span),
+            length=np.minimum(self.length - captured, span),
             span=span,
-            source=self.source + there,
-            held=np.where(self.held == BLOCK, BLOCK, self.held + there),
+            source=self.source + captured,
+            held=np.where(self.held == BLOCK, BLOCK, self.held + captured),
         )
 
 
 NO_SEGMENTS = Segments(*(np.zeros(0, np.int64) for _ in fields(Segments)))
 
 
-def running_maximum(stream: Int64, value: Int64, least: Int64 | int) -> Int64:
-    """The largest of `least` and of the values before each one in its stream.
+def stream_base(stream: Int64) -> Int64:
+    """A base for each stream: base + value sorts by stream, then by value.
 
-    Sorted by stream. Values lie in [-2^40, 2^40), streams below 2^22: one running maximum serves
-    all of them, each being lifted above the one before it.
+    Values lie in [-POSITION_LIMIT, POSITION_LIMIT), streams below 2^22.
     """
-    lift = stream << 41
+    base: Int64 = stream << (POSITION_BITS + 1)
+    return base
+
+
+def running_maximum(stream: Int64, value: Int64, least: Int64 | int) -> Int64:
+    """The maximum of `least` and of all earlier values in the same stream, for each element.
+
+    Sorted by stream. Values have the limits of `stream_base`.
+    """
+    base = stream_base(stream)
     before = np.empty(len(stream), np.int64)
-    before[:1] = -(1 << 41)
-    np.maximum.accumulate((value + lift)[:-1], out=before[1:])
-    return np.maximum(before - lift, least)
+    before[:1] = -2 * POSITION_LIMIT
+    np.maximum.accumulate((value + base)[:-1], out=before[1:])
+    return np.maximum(before - base, least)
 
 
 def last_of_each(stream: Int64) -> Int64:
-    """Index of the last segment of each stream; sorted by stream."""
+    """Index of the last element of each stream; sorted by stream."""
     return np.flatnonzero(np.append(stream[1:] != stream[:-1], True)[: len(stream)])

@@ -1,9 +1,9 @@
-"""Sequence arithmetic: the one home of 32-bit sequence numbers.
+"""Sequence arithmetic: conversion between 32-bit sequence numbers and positions.
 
-A sequence number says where in a stream a byte stands, modulo 2^32 (RFC 9293, section 3.4). All
+A sequence number is the offset of a byte in its stream, modulo 2^32 (RFC 9293, section 3.4). All
 other code counts in positions: int64, never wrapping, 0 at the stream's origin. A sequence number
-means the position nearest to one that is known, which the signed 32-bit difference tells. So wraps
-and streams beyond 4 GiB need no case.
+stands for the position nearest to a known one; the signed 32-bit difference gives the distance. So
+wraps and streams beyond 4 GiB are no special cases.
 """
 
 from __future__ import annotations
@@ -27,5 +27,5 @@ def numbers(position: Int64, origin: UInt32) -> UInt32:
 
 
 def ahead(seq: UInt32, reference: UInt32) -> Int64:
-    """How far each sequence number lies ahead of a reference; negative behind it."""
+    """Distance from a reference to each sequence number; negative if the number is behind it."""
     return (seq - reference).view(np.int32).astype(np.int64)

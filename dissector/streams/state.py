@@ -1,8 +1,7 @@
-"""States: what is done with the bytes of each stream, as one table of transitions.
+"""The state of each stream decides how its bytes are treated. One table has all transitions.
 
-`States` is the only code that changes the state of a stream, or what a connection carries. Packet
-bytes and decrypted bytes are different streams: each kind has a `StreamTable` and states of its
-own.
+Only `States` changes the state of a stream, or the protocol of a connection. Packet bytes and
+decrypted bytes are different streams: each kind has its own `StreamTable` and its own states.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ BEGUN, JOINED, HEAD_LOST, IS_KAFKA, IS_TLS, IS_OTHER, FOUND, ALIGNED, BROKEN, RE
 )
 """Events.
 
-BEGUN      the first byte is known: it follows the SYN
+BEGUN      the position of the first byte is known: it follows the SYN
 JOINED     the first byte is not in the capture, or cannot be recognised
-HEAD_LOST  the first bytes are lost, damaged, or did not decide the protocol in time
+HEAD_LOST  the first bytes are lost or damaged, or did not decide the protocol in time
 IS_KAFKA   the connection carries Kafka; IS_TLS, IS_OTHER: TLS, another protocol
 FOUND      a search found a message
 ALIGNED    a message ends where a segment ends
@@ -80,19 +79,19 @@ class States:
         state[streams] = np.where(after == STAY, before, after)
 
     def begin(self, streams: Int64, is_head: Bools) -> None:
-        """Let streams begin. `is_head`: their first byte is known."""
+        """Start streams. `is_head`: whether the position of the first byte is known."""
         self.advance(streams[is_head], BEGUN)
         self.advance(streams[~is_head], JOINED)
         self._follow(streams)
 
     def decide(self, rows: Int64, protocol: Int64 | int) -> None:
-        """Record what connections carry; both streams of each follow."""
+        """Set the protocol of connections; both streams of each change their state."""
         self._streams.protocol[rows] = protocol
         self._connections.protocol[rows] = protocol
         self._follow(np.concatenate([2 * rows, 2 * rows + 1]))
 
     def _follow(self, streams: Int64) -> None:
-        """Bring streams to the state that the protocol of their connection demands."""
+        """Advance streams to the state that the protocol of their connection requires."""
         protocol = self._streams.protocol[streams >> 1]
         for decided, event in _DECISIONS:
             self.advance(streams[protocol == decided], event)

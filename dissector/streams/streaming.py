@@ -201,7 +201,7 @@ class Streams:
         self._detector.identify_sides(assignment.rows)
         slot = replace(held, stream=np.searchsorted(stream_ids, held.stream))
         ordered = self._reassembler.feed(block, assignment, slot, self._now, give_up)
-        block_problems.look_at(stream_ids, ordered.ready)
+        block_problems.set_segments(stream_ids, ordered.ready)
         self._report_gaps(block_problems, ordered)
         if last:
             self._report_cuts(block_problems)

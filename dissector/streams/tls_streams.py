@@ -211,7 +211,7 @@ class TlsStreams:
         finished = np.isin(stream_ids, [*ends, *evicted[0].tolist()])
         finished |= last | ~np.isin(stream_ids >> 1, list(self._sessions))
         block_problems = BlockProblems(self._table, streams)
-        block_problems.look_at(stream_ids, segments)
+        block_problems.set_segments(stream_ids, segments)
         block_problems.problems += problems
         block_problems.add_memory(*evicted)
         frames, left = self._framer.walk(
