@@ -92,7 +92,8 @@ def running_maximum(stream: Int64, value: Int64, least: Int64 | int) -> Int64:
     before = np.empty(len(stream), np.int64)
     before[:1] = -2 * POSITION_LIMIT
     np.maximum.accumulate((value + base)[:-1], out=before[1:])
-    return np.maximum(before - base, least)
+    maximum: Int64 = np.maximum(before - base, least)
+    return maximum
 
 
 def last_of_each(stream: Int64) -> Int64:
