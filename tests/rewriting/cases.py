@@ -33,8 +33,9 @@ packet of the client, of which the network would make acknowledgements."""
 PORT = 9092
 BLOCKS = {"default": (1 << 25, 1 << 25), "small": (3_000, 8_000), "packets": (40, 40)}
 """Bytes of a block, at least and at most."""
-LARGEST = 3_000_000
-"""Bytes of a recording; larger ones take too long to be written anew often."""
+LARGEST = {"default": 3_000_000, "small": 3_000_000, "packets": 100_000}
+"""Largest size of a recording in bytes, by blocks. Larger recordings take too long: a block of one
+packet costs several milliseconds."""
 
 
 @dataclass
@@ -61,8 +62,8 @@ class Case:
 
 
 @cache
-def names() -> list[str]:
-    """The recordings of which every byte is there."""
+def names(largest: int) -> list[str]:
+    """Recordings of at most `largest` bytes that miss no byte."""
     found = []
     for path in sorted(CAPTURES.iterdir()):
         if ".pcap" not in path.name or any(part in path.name for part in LEFT_OUT):
@@ -71,7 +72,7 @@ def names() -> list[str]:
             whole = recording(path.name)
         except Incomplete:
             continue
-        if 0 < whole.size <= LARGEST:
+        if 0 < whole.size <= largest:
             found.append(path.name)
     return found
 
@@ -82,7 +83,7 @@ def run(seed: int, folder: Path, *, blocks: str = "default", name: str | None = 
     `blocks`: a key of `BLOCKS`. `name`: a recording; drawn where it is None.
     """
     chance = random.Random(seed)
-    name = chance.choice(names()) if name is None else name
+    name = chance.choice(names(LARGEST[blocks])) if name is None else name
     whole = recording(name)
     has_repeated_ids = any(part in name for part in REPEATED_IDS)
     options = drawn(chance, whole.size, has_repeated_ids=has_repeated_ids)
