@@ -60,6 +60,8 @@ class OriginFinder:
         seq = block.seq[packet] + (block.flags[packet] & SYN != 0)
         self._correct(block, assignment, packet, seq)
         isn = self._table.isn.reshape(-1)[stream]
+        joined = np.flatnonzero(isn == NEVER)
+        seq[joined] = _without_outliers(block, assignment, slot[joined], seq[joined])
         streams.flat("origin")[stream] = np.where(isn == NEVER, seq, _behind(isn))
         streams.flat("has_origin")[stream] = True
         streams.flat("origin_packet")[stream] = before + packet
@@ -155,6 +157,31 @@ class OriginFinder:
             streams.flat(name)[stream] = begin
         streams.flat("framed_until")[stream] = np.where(known, begin, FIRST_TIME)
         self._states.begin(stream, known)
+
+
+def _without_outliers(
+    block: PacketBlock, assignment: Assignment, slot: Int64, seq: UInt32
+) -> UInt32:
+    """First sequence numbers of streams without SYN; those from damaged packets are replaced.
+
+    `slot` and `seq`: the slot of each stream, and its first number. A number is damaged if most
+    others of the stream in this block, or acknowledgements of the peer, are out of its reach.
+    """
+    if not len(slot) or block.length.sum(dtype=np.int64) >= WINDOW_AHEAD:
+        return seq
+    index = np.full(len(assignment.streams), -1)
+    index[slot] = np.arange(len(slot))
+    sent = np.flatnonzero((block.length > 0) & (index[assignment.slot] >= 0))
+    stream = index[assignment.slot[sent]]
+    outliers = stream[np.abs(sequence.ahead(block.seq[sent], seq[stream])) > WINDOW_AHEAD]
+    corrected = seq.copy()
+    for each in np.unique(outliers).tolist():
+        answers = np.flatnonzero((assignment.slot == slot[each] ^ 1) & (block.flags & ACK != 0))
+        numbers = np.concatenate([block.seq[sent[stream == each]], block.ack[answers]])
+        is_far = np.abs(sequence.ahead(numbers, seq[each])) > WINDOW_AHEAD
+        if 2 * np.count_nonzero(is_far) > len(numbers):
+            corrected[each] = numbers[is_far][0]
+    return corrected
 
 
 def _behind(isn: Int64) -> UInt32:

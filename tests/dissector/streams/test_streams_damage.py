@@ -406,3 +406,21 @@ def test_small_numbers_behind_a_hole_whose_client_is_out_of_order_by_one() -> No
     one.broker(response(numbers[-1], NO_ERROR))
     found = dissect(dialogue.packets).messages()[1]
     assert found == [response(each, NO_ERROR)[4:] for each in numbers if each != numbers[-2]]
+
+
+@pytest.mark.parametrize("handshake", [True, False])
+@pytest.mark.parametrize("end", [0, 1])
+def test_a_damaged_sequence_number_in_the_first_segment(handshake: bool, end: int) -> None:
+    dialogue = Dialogue()
+    one = dialogue.connect(handshake=handshake, isn=(0x34000000, 0x34100000))
+    for ask, reply in zip(ASKED, ANSWERS, strict=True):
+        one.client(ask)
+        one.broker(reply)
+    packets = list(dialogue.packets)
+    port = 9092 if end else 40001
+    index = next(at for at, each in enumerate(packets) if each.source[1] == port and each.payload)
+    packets[index] = replace(packets[index], seq=packets[index].seq ^ 0xFF000000)
+    messages = dissect(packets).messages()
+    kept = [[each[4:] for each in ASKED], [each[4:] for each in ANSWERS]]
+    kept[end] = kept[end][1:]
+    assert [list(each)[-len(kept[side]) :] for side, each in enumerate(messages)] == kept
