@@ -23,7 +23,7 @@ from functools import cache
 from typing import Any, Final
 
 from dissector.protocol import registry
-from dissector.protocol.explain import Beside, Explained
+from dissector.protocol.explain import EnclosingFields, Explained
 from dissector.protocol.notation import Direction, Field
 from dissector.protocol.structures import METADATA_TOPIC, METADATA_TOPIC_ID
 
@@ -46,13 +46,13 @@ version would, and no printable character is below 32."""
 
 def hidden(events: Sequence[Explained]) -> frozenset[str]:
     """Paths of the fields of a message whose values are secret."""
-    beside = Beside(events)
+    beside = EnclosingFields(events)
     return frozenset(
         event.path for event in events if event.value not in _NOTHING and _is_secret(event, beside)
     )
 
 
-def _is_secret(event: Explained, beside: Beside) -> bool:
+def _is_secret(event: Explained, beside: EnclosingFields) -> bool:
     if not _ALWAYS.isdisjoint(event.roles):
         return True
     if "config_value" not in event.roles:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from analysis.live.rotation import AppendedFile, Rotation
-from dissector.packets.capture_reader import Records
+from dissector.packets.capture_reader import PacketRecords
 from dissector.packets.pcapng_writer import SECTION_HEADER, interface_block, packet_blocks
 
 
@@ -40,7 +40,9 @@ class Recorder:
         """Why writing stopped."""
         return self._file.failure
 
-    def record(self, names: Sequence[str], records: Records, capture: NDArray[np.int32]) -> None:
+    def record(
+        self, names: Sequence[str], records: PacketRecords, capture: NDArray[np.int32]
+    ) -> None:
         """Write packets; `capture` has the index of each packet's interface in `names`."""
         if self.failure is not None:
             return

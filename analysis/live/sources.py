@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dissector.packets.af_packet import Ring
+from dissector.packets.af_packet import PacketRing
 from dissector.packets.live import LiveSource, Pipe
-from dissector.packets.live_input import Feed
+from dissector.packets.live_input import LiveInput
 from dissector.pipeline import Pipeline
 
 FORGET_AFTER: Final = 60 * 10**9
@@ -31,12 +31,12 @@ class Origin:
     buffer_bytes: int
     """Size of the kernel's buffer per interface."""
 
-    def feeds(self) -> list[Feed]:
-        """Open the sources. Raises what `Ring` and `Pipe` raise."""
+    def feeds(self) -> list[LiveInput]:
+        """Open the sources. Raises what `PacketRing` and `Pipe` raise."""
         if self.pipe is not None:
             return [Pipe(self.pipe)]
         return [
-            Ring(name, expression=self.kernel_filter, buffer_bytes=self.buffer_bytes)
+            PacketRing(name, expression=self.kernel_filter, buffer_bytes=self.buffer_bytes)
             for name in dict.fromkeys(self.interfaces)
         ]
 

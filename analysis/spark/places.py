@@ -13,7 +13,7 @@ from pathlib import Path
 
 from analysis.spark.follow import WHOLE, Found, Offset
 from analysis.spark.splits import BEFORE_ALL, Look, Split
-from dissector.packets.file_ranges import Part
+from dissector.packets.file_ranges import FilePart
 from dissector.problems import Problem
 from dissector.streams.limits import SECOND
 
@@ -62,9 +62,9 @@ class Places:
                 place = replace(place, capture=len(self.captures))
                 self.captures.append(found.path)
                 self._places[mark] = place
-            part, skip = Part(str(Path(found.path).absolute()), place.end, size), 0
+            part, skip = FilePart(str(Path(found.path).absolute()), place.end, size), 0
             if WHOLE in (size, found.size):
-                part, skip = Part(part.path), place.packets
+                part, skip = FilePart(part.path), place.packets
             items[mark] = Split(
                 place.capture, part, place.packets - skip, place.latest, skip, is_proved=True
             )

@@ -27,9 +27,9 @@ from analysis.spark.packets import chosen
 from dissector.errors import CaptureError
 from dissector.packets.block import SYN, PacketBlock
 from dissector.packets.capture_reader import CaptureReader
-from dissector.packets.file_ranges import Part, boundary, open_part, size_of
+from dissector.packets.file_ranges import FilePart, boundary, open_part, size_of
 from dissector.packets.fragments import Fragments
-from dissector.packets.layers import segments
+from dissector.packets.layers import parse_packets
 from dissector.pipeline import DEFAULT_PORTS
 from dissector.problems import Problem
 from dissector.protocol import registry
@@ -62,7 +62,7 @@ class Split:
 
     capture: int
     """Index of the file."""
-    part: Part
+    part: FilePart
     """Before the first look its ends are guesses."""
     packets_before: int = 0
     """Packets of the file before this split's."""
@@ -118,7 +118,7 @@ def guess(files: Sequence[str], split_bytes: int = SPLIT_BYTES, tasks: int = 1) 
         # No packet need begin in what is left over, if that is little.
         places = range(0, size - most // _LEFT_OVER, most) if size and size > most else [0]
         ends = [*places[1:], None]
-        splits += [Split(capture, Part(path, *each)) for each in zip(places, ends, strict=True)]
+        splits += [Split(capture, FilePart(path, *each)) for each in zip(places, ends, strict=True)]
     return splits
 
 
@@ -159,7 +159,7 @@ def look(split: Split) -> Look:
     return found
 
 
-def _at_packets(part: Part) -> Part | None:
+def _at_packets(part: FilePart) -> FilePart | None:
     """A part whose ends were guessed, as it seems to be; None where nothing tells."""
     begin = boundary(part.path, part.begin) if part.begin else 0
     end = None if part.end is None else boundary(part.path, part.end)
@@ -189,7 +189,7 @@ def blocks(
     fragments = Fragments()
     while (records := reader.read(reserve(), BLOCK_BYTES)) is not None:
         captures = np.full(len(records.number), capture, np.int32)
-        yield segments(records, captures, {capture: reader.name}, fragments)
+        yield parse_packets(records, captures, {capture: reader.name}, fragments)
     left = fragments.finish()
     if left:
         yield replace(PacketBlock.empty(reserve()), problems=left)
@@ -206,7 +206,7 @@ def settle(looks: Sequence[Look]) -> tuple[list[Split], list[Split]]:
         sound = all(found.is_sound and found.context == file[0].context for found in file)
         if not sound and len(file) > 1:
             whole = file[0].split
-            unproved.append(replace(whole, part=Part(whole.part.path)))
+            unproved.append(replace(whole, part=FilePart(whole.part.path)))
             continue
         before, floor = 0, BEFORE_ALL
         for found in file:

@@ -1,6 +1,6 @@
 """What travels as bytes inside the fields of a message, made readable in place.
 
-inside       `Inside`: what the bytes of one field hold
+inside       `Contents`: what the bytes of one field hold
 records      record batches, and their records
 sasl         tokens of SASL mechanisms
 telemetry    OTLP metrics
@@ -18,18 +18,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from dissector.embedded.contents import NOWHERE, TEXT, Inside
+from dissector.embedded.contents import NOWHERE, TEXT, Contents
 from dissector.embedded.records import batches
 from dissector.embedded.sasl import token
 from dissector.embedded.telemetry import metrics
 from dissector.protocol import registry
-from dissector.protocol.explain import Beside, Explained, Explanation
+from dissector.protocol.explain import EnclosingFields, Explained, Explanation
 from dissector.protocol.message import explain_request, explain_response
 from dissector.protocol.structures import (
     METADATA_TOPIC,
     METADATA_TOPIC_ID,
     recognise,
-    versioned_part,
+    versioned_structure,
 )
 
 __all__ = ["ERROR", "NOWHERE", "TEXT", "Known", "explain_token", "unfold"]
@@ -39,7 +39,7 @@ ERROR: Final = "error"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class MessageContext:
     """What the bytes of a message do not tell."""
 
     mechanism: str | None = None
@@ -50,14 +50,14 @@ class Known:
     """Names of topics by id."""
 
 
-def unfold(explanation: Explanation, known: Known) -> Explanation:
+def unfold(explanation: Explanation, known: MessageContext) -> Explanation:
     """The same explanation, with what fields hold behind each of them."""
     unfolding = _Unfolding(known)
     unfolding.add(explanation.events)
     return replace(explanation, events=unfolding.events)
 
 
-def explain_token(data: bytes, known: Known) -> Explanation:
+def explain_token(data: bytes, known: MessageContext) -> Explanation:
     """A SASL token that has no header, as the one field of a message."""
     roles = ("secret", "sasl_token")
     token = Explained("token", "token", "bytes", data, 0, len(data), 0, roles)
@@ -67,10 +67,10 @@ def explain_token(data: bytes, known: Known) -> Explanation:
 class _Unfolding:
     """Events, unfolded as they are added."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: MessageContext) -> None:
         self.events: list[Explained] = []
         self.known = known
-        self.beside = Beside()
+        self.beside = EnclosingFields()
 
     def add(self, events: Sequence[Explained]) -> None:
         """Events of one message or structure."""
@@ -83,13 +83,13 @@ class _Unfolding:
             self.events.append(replace(event, type=TEXT, value=inside.name, roles=()))
             self.add(list(_placed(event, inside)))
 
-    def _inside(self, event: Explained) -> Inside | None:
+    def _inside(self, event: Explained) -> Contents | None:
         if not isinstance(event.value, bytes) or not event.value:
             return None
         readers = (_READERS[role] for role in event.roles if role in _READERS)
         return next(filter(None, (reader(self, event, event.value) for reader in readers)), None)
 
-    def _structure(self, event: Explained, value: bytes) -> Inside | None:
+    def _structure(self, event: Explained, value: bytes) -> Contents | None:
         of = (self.beside.of(event.path, role) for role in ("protocol_type", "protocol_name"))
         found = recognise(event.roles, value, *of)
         if found is None:
@@ -97,35 +97,35 @@ class _Unfolding:
         candidate, read = found
         # What this one turned out to be of, those within it are of, too.
         self.beside.tell(event.path, "protocol_type", candidate.protocol_type)
-        events = versioned_part(read.name, value).explain(value).events
-        return Inside(f"{read.name} version {read.version}", events)
+        events = versioned_structure(read.name, value).explain(value).events
+        return Contents(f"{read.name} version {read.version}", events)
 
-    def _request(self, event: Explained, value: bytes) -> Inside | None:
+    def _request(self, event: Explained, value: bytes) -> Contents | None:
         found = explain_request(value)
         if _carried(found) is not None:  # an envelope in an envelope, and so on: Kafka sends none
             return None
         return _message("request", found, value, *_kind(value))
 
-    def _response(self, event: Explained, value: bytes) -> Inside | None:
+    def _response(self, event: Explained, value: bytes) -> Contents | None:
         asked = _carried(explain_request(self.known.asked or b""))
         if asked is None:
             return None
         kind = _kind(asked)
         return _message("response", explain_response(value, *kind), value, *kind)
 
-    def _token(self, event: Explained, value: bytes) -> Inside | None:
+    def _token(self, event: Explained, value: bytes) -> Contents | None:
         return token(value, self.known.mechanism)
 
-    def _batches(self, event: Explained, value: bytes) -> Inside:
+    def _batches(self, event: Explained, value: bytes) -> Contents:
         topic_id = self.beside.of(event.path, "topic_id")
         names = {METADATA_TOPIC_ID: METADATA_TOPIC, **self.known.topics}
         return batches(value, names.get(topic_id) or self.beside.of(event.path, "topic"))
 
-    def _metrics(self, event: Explained, value: bytes) -> Inside | None:
+    def _metrics(self, event: Explained, value: bytes) -> Contents | None:
         return metrics(value, self.beside.of(event.path, "compression") or 0)
 
 
-_READERS: Final[Mapping[str, Callable[[_Unfolding, Explained, bytes], Inside | None]]] = {
+_READERS: Final[Mapping[str, Callable[[_Unfolding, Explained, bytes], Contents | None]]] = {
     "consumer_subscription": _Unfolding._structure,
     "consumer_assignment": _Unfolding._structure,
     "subscription_user_data": _Unfolding._structure,
@@ -140,7 +140,7 @@ _READERS: Final[Mapping[str, Callable[[_Unfolding, Explained, bytes], Inside | N
 """What reads the bytes of a role."""
 
 
-def _placed(outer: Explained, inside: Inside) -> list[Explained]:
+def _placed(outer: Explained, inside: Contents) -> list[Explained]:
     """The events of what a field holds, as they stand in the message around it."""
     assert isinstance(outer.value, bytes)
     # A field's own length, and a tag, come before its bytes.
@@ -163,7 +163,9 @@ def _placed(outer: Explained, inside: Inside) -> list[Explained]:
     return events
 
 
-def _message(what: str, explained: Explanation, data: bytes, api_key: int, version: int) -> Inside:
+def _message(
+    what: str, explained: Explanation, data: bytes, api_key: int, version: int
+) -> Contents:
     name = registry.api_name(api_key) or f"API {api_key}"
     events, end = explained.events, explained.end
     if explained.surplus:
@@ -171,7 +173,7 @@ def _message(what: str, explained: Explanation, data: bytes, api_key: int, versi
         size = len(surplus)
         event = Explained("surplus", "surplus", "bytes", surplus, end, size, 0, ("secret",))
         events = [*events, event]
-    return Inside(f"{name} version {version} {what}", events, explained.error, end)
+    return Contents(f"{name} version {version} {what}", events, explained.error, end)
 
 
 def _carried(request: Explanation) -> bytes | None:

@@ -16,7 +16,7 @@ TEXT: Final = "text"
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
+class Contents:
     """What bytes hold. Offsets of events count from the first of these bytes."""
 
     name: str

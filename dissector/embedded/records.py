@@ -11,17 +11,17 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from dissector.embedded.contents import NOWHERE, TEXT, Inside, said
+from dissector.embedded.contents import NOWHERE, TEXT, Contents, said
 from dissector.errors import DecodeError
 from dissector.protocol.explain import Explained
 from dissector.protocol.structures import (
     COORDINATOR_PAGES,
     METADATA_PAGES,
     METADATA_TOPIC,
-    Part,
-    control_part,
-    coordinator_parts,
-    metadata_part,
+    StructureBytes,
+    control_structure,
+    coordinator_structures,
+    metadata_structure,
 )
 from dissector.records.decode import Batch, Record, decode_records
 
@@ -35,7 +35,7 @@ _FRONT: Final = 12
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def batches(data: bytes, topic: str | None) -> Inside:
+def batches(data: bytes, topic: str | None) -> Contents:
     """The batches of one `records` field, of a partition of that topic."""
     starts = list(_starts(data))
     events: list[Explained] = []
@@ -45,7 +45,7 @@ def batches(data: bytes, topic: str | None) -> Inside:
     if len(starts) > BATCHES:
         events.append(said("…", f"{len(starts) - BATCHES:,} more", type=TEXT))
     many = "1 batch" if len(starts) == 1 else f"{len(starts):,} batches"
-    return Inside(f"{many}, {len(data):,} bytes", events)
+    return Contents(f"{many}, {len(data):,} bytes", events)
 
 
 def _starts(data: bytes) -> Iterator[int]:
@@ -115,23 +115,29 @@ def _record(record: Record, path: str, topic: str | None) -> Iterator[Explained]
         yield Explained(f"{path}.header", "header", TEXT, words, NOWHERE, 0, 2)
 
 
-def _parts(record: Record, topic: str | None) -> tuple[Part | None, Part | None, bool]:
+def _parts(
+    record: Record, topic: str | None
+) -> tuple[StructureBytes | None, StructureBytes | None, bool]:
     """What structures a record's key and value are; and whether its value may be a secret."""
     key, value = record.key, record.value
     try:
         if record.kind is not None:
-            return None, control_part(key or b"", value or b""), False
+            return None, control_structure(key or b"", value or b""), False
         if topic in METADATA_PAGES and value is not None:
-            return None, metadata_part(METADATA_PAGES[topic], value), False
+            return None, metadata_structure(METADATA_PAGES[topic], value), False
         if topic in COORDINATOR_PAGES and key is not None:
-            return *coordinator_parts(COORDINATOR_PAGES[topic], key, value), False
+            return *coordinator_structures(COORDINATOR_PAGES[topic], key, value), False
     except DecodeError:
         pass
     return None, None, topic == METADATA_TOPIC
 
 
 def _bytes(
-    name: str, data: bytes | None, part: Part | None, path: str, may_be_secret: bool = False
+    name: str,
+    data: bytes | None,
+    part: StructureBytes | None,
+    path: str,
+    may_be_secret: bool = False,
 ) -> Iterator[Explained]:
     """A key, a value or a header; its fields below it, where it is a structure."""
     path = f"{path}.{name}"
@@ -152,7 +158,7 @@ def _bytes(
     yield Explained(path, name, type, value, NOWHERE, 0, 2, roles)
 
 
-def _explained(part: Part, data: bytes) -> list[Explained] | None:
+def _explained(part: StructureBytes, data: bytes) -> list[Explained] | None:
     try:
         found = part.explain(data)
     except DecodeError:  # a version that is not known

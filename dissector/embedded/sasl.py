@@ -22,7 +22,7 @@ from base64 import urlsafe_b64decode
 from collections.abc import Callable
 from typing import Final
 
-from dissector.embedded.contents import Inside, said
+from dissector.embedded.contents import Contents, said
 from dissector.protocol.explain import Explained
 
 _SECRET: Final = ("secret",)
@@ -43,7 +43,7 @@ _SCRAM_STEPS: Final = {
 _BEARER_ERROR: Final = ("status", "scope", "openid-configuration")
 
 
-def token(data: bytes, mechanism: str | None) -> Inside | None:
+def token(data: bytes, mechanism: str | None) -> Contents | None:
     """One token, of either side; None where nothing can be said of it."""
     if not data:
         return None
@@ -55,7 +55,7 @@ def token(data: bytes, mechanism: str | None) -> Inside | None:
     return _scram(data, "SCRAM") or _bearer(data, "OAUTHBEARER") or _plain(data, "PLAIN")
 
 
-def _plain(data: bytes, mechanism: str) -> Inside | None:
+def _plain(data: bytes, mechanism: str) -> Contents | None:
     parts = data.split(b"\0")
     if len(parts) != 3:
         return None
@@ -64,10 +64,10 @@ def _plain(data: bytes, mechanism: str) -> Inside | None:
         roles = _SECRET if name == "password" else ()
         events.append(_attribute(name, part, at, roles))
         at += len(part) + 1
-    return Inside(f"{mechanism} message", events)
+    return Contents(f"{mechanism} message", events)
 
 
-def _scram(data: bytes, mechanism: str) -> Inside | None:
+def _scram(data: bytes, mechanism: str) -> Contents | None:
     events, at = [], 0
     gs2 = _GS2.match(data)
     if gs2:
@@ -87,13 +87,13 @@ def _scram(data: bytes, mechanism: str) -> Inside | None:
         at += len(part) + 1
     step = "client-first" if gs2 and keys[:2] == [b"n", b"r"] else None
     step = step or _SCRAM_STEPS.get(b",".join(keys[:3])) or _SCRAM_STEPS.get(keys[0])
-    return Inside(f"{mechanism} {step}", events) if step else None
+    return Contents(f"{mechanism} {step}", events) if step else None
 
 
-def _bearer(data: bytes, mechanism: str) -> Inside | None:
+def _bearer(data: bytes, mechanism: str) -> Contents | None:
     gs2 = _GS2.match(data)
     if data == b"\x01":  # the client has read the error, and gives up
-        return Inside(f"{mechanism} end")
+        return Contents(f"{mechanism} end")
     if gs2 is None:
         return _bearer_error(data, mechanism)
     if data[gs2.end() : gs2.end() + 1] != b"\x01":
@@ -107,16 +107,16 @@ def _bearer(data: bytes, mechanism: str) -> Inside | None:
             if key == b"auth":
                 events += _claims(value)
         at += len(pair) + 1
-    return Inside(f"{mechanism} message", events)
+    return Contents(f"{mechanism} message", events)
 
 
-def _bearer_error(data: bytes, mechanism: str) -> Inside | None:
+def _bearer_error(data: bytes, mechanism: str) -> Contents | None:
     """What the broker says of a token that it does not take (RFC 7628, section 3.2.2)."""
     told = _object(data)
     if "status" not in told:
         return None
     events = [said(name, str(told[name])) for name in _BEARER_ERROR if name in told]
-    return Inside(f"{mechanism} error", events)
+    return Contents(f"{mechanism} error", events)
 
 
 def _claims(auth: bytes) -> list[Explained]:
@@ -156,9 +156,9 @@ def _text(value: bytes) -> str:
     return value.decode("utf-8", "backslashreplace")
 
 
-_READERS: Final[dict[str, Callable[[bytes, str], Inside | None]]] = {
+_READERS: Final[dict[str, Callable[[bytes, str], Contents | None]]] = {
     "PLAIN": _plain,
     "SCRAM": _scram,
     "OAUTHBEARER": _bearer,
-    "GSSAPI": lambda data, mechanism: Inside(f"{mechanism} token, {len(data):,} bytes"),
+    "GSSAPI": lambda data, mechanism: Contents(f"{mechanism} token, {len(data):,} bytes"),
 }

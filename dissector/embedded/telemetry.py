@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from dissector.embedded.contents import TEXT, Inside, said
+from dissector.embedded.contents import TEXT, Contents, said
 from dissector.errors import DecodeError
 from dissector.protocol.explain import Explained
 from dissector.records.batch_headers import CODECS
@@ -28,7 +28,7 @@ _DELTA: Final = 1
 """AGGREGATION_TEMPORALITY_DELTA: since the last push, not since the start."""
 
 
-def metrics(data: bytes, codec: int) -> Inside | None:
+def metrics(data: bytes, codec: int) -> Contents | None:
     """The metrics that one client pushed; None where the bytes are none."""
     # Imported late: it takes longer than all else that `show` needs.
     from google.protobuf.message import DecodeError as NotProtobuf
@@ -43,7 +43,7 @@ def metrics(data: bytes, codec: int) -> Inside | None:
         return None
     events = list(_events(pushed))
     name = f"OTLP metrics, {CODECS[codec]}, {len(plain):,} bytes uncompressed"
-    return Inside(name, events)
+    return Contents(name, events)
 
 
 def _events(pushed: Any) -> Iterator[Explained]:

@@ -25,8 +25,8 @@ from dissector.errors import UnknownVersion
 from dissector.exchanges.ordering import ordered
 from dissector.packets.block import Int64
 from dissector.protocol import registry
-from dissector.protocol.column_decoder import walk
-from dissector.protocol.field_columns import Column, Level, Walked
+from dissector.protocol.column_decoder import decode_columns
+from dissector.protocol.field_columns import DecodedColumns, FieldColumn, Level
 from dissector.protocol.notation import Direction
 from dissector.streams.byteview import ByteView, ContiguousBytes
 
@@ -58,24 +58,24 @@ class Group:
     space: ByteView
     messages: Int64
     """Index of each message of the group among all of the block."""
-    walked: Walked
+    walked: DecodedColumns
 
-    def uuid(self, column: Column) -> pa.Array:
+    def uuid(self, column: FieldColumn) -> pa.Array:
         """Each value of a column of uuids, 16 bytes; null where zero."""
         every = np.ones(len(column.at), np.bool_)
         return uuids([self.space], np.zeros(len(column.at), np.int64), column.at, every)
 
-    def message(self, column: Column) -> Int64:
+    def message(self, column: FieldColumn) -> Int64:
         """Index among all messages of the block, of each value."""
         return self.messages[column.message]
 
-    def beside(self, column: Column, role: str) -> tuple[Column, Int64] | None:
+    def beside(self, column: FieldColumn, role: str) -> tuple[FieldColumn, Int64] | None:
         """The nearest field of a role around each value of `column`.
 
         That is, in the same array element or in one that encloses it. Returns its column and for
         each value of `column` the index of its value there, -1 where there is none.
         """
-        best: tuple[Column, Int64] | None = None
+        best: tuple[FieldColumn, Int64] | None = None
         for candidate in self.walked.by_role(role):
             rows = column.rows_in(candidate.level)
             deeper = best is None or len(candidate.level.path) > len(best[0].level.path)
@@ -86,7 +86,7 @@ class Group:
             best = candidate, index[rows]
         return best
 
-    def numbers_beside(self, column: Column, role: str, select: Int64) -> pa.Array:
+    def numbers_beside(self, column: FieldColumn, role: str, select: Int64) -> pa.Array:
         """The nearest number of a role for the selected values; null where there is none."""
         found = self.beside(column, role)
         if found is None or found[0].values is None:
@@ -95,7 +95,7 @@ class Group:
         value = found[0].values[np.maximum(index, 0)].astype(np.int64)
         return pa.array(value, mask=index < 0)
 
-    def texts_beside(self, column: Column, role: str, select: Int64) -> pa.Array:
+    def texts_beside(self, column: FieldColumn, role: str, select: Int64) -> pa.Array:
         """The nearest text of a role for the selected values; null where there is none."""
         found = self.beside(column, role)
         if found is None:
@@ -105,7 +105,7 @@ class Group:
         length = np.where(index < 0, -1, other.length[index])
         return texts([self.space], np.zeros(len(index), np.int64), other.at[index], length)
 
-    def uuids_beside(self, column: Column, role: str, select: Int64) -> pa.Array:
+    def uuids_beside(self, column: FieldColumn, role: str, select: Int64) -> pa.Array:
         """The nearest uuid of a role for the selected values, 16 bytes; null where none or zero."""
         found = self.beside(column, role)
         if found is None:
@@ -113,7 +113,7 @@ class Group:
         other, index = found[0], found[1][select]
         return uuids([self.space], np.zeros(len(index), np.int64), other.at[index], index >= 0)
 
-    def lists_within(self, column: Column, role: str) -> pa.Array:
+    def lists_within(self, column: FieldColumn, role: str) -> pa.Array:
         """For each value of `column`, the numbers of an array of that role in the same element."""
         counts = np.zeros(len(column.level.owner), np.int64)
         numbers = np.zeros(0, np.int64)
@@ -128,7 +128,7 @@ class Group:
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(numbers, pa.int32()))
         return lists.take(pa.array(column.row))
 
-    def paths(self, column: Column, select: Int64) -> pa.Array:
+    def paths(self, column: FieldColumn, select: Int64) -> pa.Array:
         """Where each selected value stands, as ``topics[2].partitions[0].error_code``."""
         ordinals: dict[tuple[str, ...], Int64] = {}
         level: Level | None = column.level
@@ -160,7 +160,7 @@ class Facts:
     """Shape (n,): bytes behind the last field of each good message; 0 for the others."""
     groups: list[Group] = field(default_factory=list)
 
-    def columns(self, role: str) -> Iterator[tuple[Group, Column]]:
+    def columns(self, role: str) -> Iterator[tuple[Group, FieldColumn]]:
         """Every column of a role, with its group."""
         for group in self.groups:
             for column in group.walked.by_role(role):
@@ -241,7 +241,7 @@ def gather(messages: Messages, roles: frozenset[str], whole: Bools) -> Facts:
         except UnknownVersion:
             continue
         space = messages.spaces[int(messages.space[first])]
-        walked = walk(
+        walked = decode_columns(
             layout, space, messages.start[members], messages.end[members], roles, ~whole[members]
         )
         good[members] = walked.good

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 import pyarrow as pa
 
-from dissector.embedded import Known, explain_token, unfold
+from dissector.embedded import MessageContext, explain_token, unfold
 from dissector.errors import DissectorError
 from dissector.exchanges.sasl import SASL_TOKEN
 from dissector.protocol.explain import Explanation
@@ -123,7 +123,7 @@ class Exchange:
     def unfold(self, direction: Direction | Side) -> Explanation | None:
         """The same, with what the bytes of a field contain: see `embedded`."""
         direction = _direction(direction)
-        known = Known(self.sasl_mechanism, self.request_frame, self.topic_names)
+        known = MessageContext(self.sasl_mechanism, self.request_frame, self.topic_names)
         if self.api == SASL_TOKEN:
             frame = (self.request_frame, self.response_frame)[direction]
             return None if frame is None else explain_token(frame, known)

@@ -33,8 +33,8 @@ import numpy as np
 
 from dissector.errors import CaptureError, DissectorError
 from dissector.packets.block import Bytes, Int64
-from dissector.packets.capture_reader import PACKET_LIMIT, Columns, gather
-from dissector.packets.live_input import Piece
+from dissector.packets.capture_reader import PACKET_LIMIT, PacketColumns, gather
+from dissector.packets.live_input import LivePackets
 from dissector.problems import Problem
 
 ANY: Final = "any"
@@ -78,7 +78,7 @@ _LINKS = {
 802.11 in monitor mode, alone, behind Prism's header, and behind radiotap's."""
 
 
-class Ring:
+class PacketRing:
     """The `Feed` of one interface, or of all (`ANY`).
 
     `expression`: what to capture, as tcpdump takes it; empty for all. `promiscuous`: also what is
@@ -163,7 +163,7 @@ class Ring:
         """A quarter of the ring is full."""
         return self._status(self._at + len(self._blocks) // 4) != 0
 
-    def take(self) -> list[Piece]:
+    def take(self) -> list[LivePackets]:
         """The packets that are there; their bytes may change after `release`."""
         pieces = []
         while self._taken < len(self._blocks) and self._status(self._at + self._taken):
@@ -266,7 +266,7 @@ def _index(name: str) -> int:
         raise CaptureError(f"there is no interface {name!r}; there are {there}") from error
 
 
-def _piece(block: Bytes) -> Piece:
+def _piece(block: Bytes) -> LivePackets:
     """The packets of a block of the ring."""
     _, packets, first = _BLOCK.unpack_from(block.data)
     at = _chain(block, packets, first)
@@ -277,7 +277,7 @@ def _piece(block: Bytes) -> Piece:
         at, header = at[kept], header[kept]
     hardware, index = np.unique(header["hardware"], return_inverse=True)
     links = np.array([_LINKS.get(each, -1) for each in hardware.tolist()], np.int32)
-    columns = Columns(
+    columns = PacketColumns(
         start=at + header["link"],
         captured=header["captured"].astype(np.int64),
         length=header["length"].astype(np.int64),
@@ -285,7 +285,7 @@ def _piece(block: Bytes) -> Piece:
         link=links[index],
     )
     end = int(columns.start[-1] + columns.captured[-1]) if len(at) else 0
-    return Piece(block[:end], columns, header["interface"].astype(np.int32))
+    return LivePackets(block[:end], columns, header["interface"].astype(np.int32))
 
 
 def _chain(block: Bytes, packets: int, first: int) -> Int64:

@@ -18,7 +18,7 @@ import dpkt.dpkt
 import dpkt.ieee80211
 import numpy as np
 
-from dissector.packets.capture_reader import Records
+from dissector.packets.capture_reader import PacketRecords
 from dissector.packets.headers import Kind, Layer, Packets, Rows
 from dissector.packets.layer_names import Label
 
@@ -81,7 +81,7 @@ def _subframe(frame: bytes, size: int) -> int | None:
 LAYERS: dict[Kind, Layer] = {Kind.WLAN: _wlan}
 
 
-def open_by_scapy(packets: Packets, records: Records, labels: Mapping[int, Label]) -> bool:
+def open_by_scapy(packets: Packets, records: PacketRecords, labels: Mapping[int, Label]) -> bool:
     """Move packets that scapy can read to the IP header before TCP; whether there were any.
 
     `labels`: by packet, the layer that is not read here.

@@ -1,15 +1,14 @@
-"""Captured packets as arrays, before any header in them is read, and the reader that finds them.
+"""Reads the packets of a capture file into arrays. Their headers are not parsed here.
 
-A capture file is a chain: each packet's record says how long it is, and so where the next one
-begins. `CaptureReader` reads the file in pieces into arrays laid out as a block's data, and lets a
-`Format` follow the chain through each. The record that a piece cuts in two is put in front of the
-next one; it is all that is ever copied.
+A capture file is a chain of records: each record has its length, and thus the position of the next
+one. `CaptureReader` reads the file block by block into arrays laid out as a block's data, and a
+`CaptureFormat` follows the chain through each block. A record that crosses the end of a block is
+copied to the front of the next one; no other byte is copied.
 
-A chain breaks where a record says what no record can say. Then the format searches on for the next
-place where records follow one another, and the bytes between become one `Problem`. The search ends
-after SEARCH_BYTES without a find, and a file may break DAMAGE_LIMIT times: so the worst file takes
-a time in proportion to its length. Where the chain is whole but the file ends within a record, the
-file was truncated, and that is a `Problem` too.
+The chain breaks at a record with impossible values. The format then searches for the next position
+where records follow each other, and the skipped bytes become one `Problem`. The search ends after
+SEARCH_BYTES, and a file may break DAMAGE_LIMIT times, so that the time for any file is proportional
+to its length. If the file ends inside a record, it was truncated, which is a `Problem` too.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def first_false(mask: NDArray[np.bool_]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class PacketColumns:
     """Packets in the order of the file, as arrays of shape (n,)."""
 
     start: Int64
@@ -65,12 +64,12 @@ class Columns:
     link: Int32
     """Link type, as registered at tcpdump.org; -1 where it is not known."""
 
-    def take(self, rows: Int64 | slice) -> Columns:
+    def take(self, rows: Int64 | slice) -> PacketColumns:
         """These packets."""
-        return Columns(*(getattr(self, name)[rows] for name in _DTYPES))
+        return PacketColumns(*(getattr(self, name)[rows] for name in _DTYPES))
 
     @classmethod
-    def join(cls, parts: list[Columns]) -> Columns:
+    def join(cls, parts: list[PacketColumns]) -> PacketColumns:
         """The packets of all parts, one after the other."""
         if len(parts) == 1:
             return parts[0]
@@ -82,14 +81,14 @@ class Columns:
 
 
 _DTYPES = {"start": "i8", "captured": "i8", "length": "i8", "time": "i8", "link": "i4"}
-"""The fields of `Columns`, in their order."""
+"""The fields of `PacketColumns`, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class ScanResult:
     """How far one pass over a buffer came, and the whole packets that it found."""
 
-    columns: Columns
+    columns: PacketColumns
     stop: int
     """Position behind the last whole record; where the bytes that are missing would go on."""
     search: int
@@ -121,7 +120,7 @@ class Memory:
         return self._kept[index][:size]
 
 
-class Input(Protocol):
+class ByteSource(Protocol):
     """The bytes that a reader reads: see `ByteInput`, whose words these are."""
 
     is_stream: bool
@@ -136,14 +135,14 @@ class Input(Protocol):
         """Give back the file."""
 
 
-class Format(Protocol):
+class CaptureFormat(Protocol):
     """One capture file format, with what it knows of the file so far."""
 
     @property
     def context(self) -> object:
         """What packets depend on that was read before them: equal where they read the same."""
 
-    def scan(self, data: Bytes, begin: int, end: int) -> Scan:
+    def scan(self, data: Bytes, begin: int, end: int) -> ScanResult:
         """Follow the chain from `begin` through data[begin:end]."""
 
     def search(self, data: Bytes, begin: int, end: int, *, final: bool) -> int | None:
@@ -154,13 +153,13 @@ class Format(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class PacketRecords:
     """The captured packets of a stretch of one file."""
 
     data: Bytes
     """uint8; [reserve free bytes | bytes as read | PAD]."""
     reserve: int
-    columns: Columns
+    columns: PacketColumns
     number: Int64
     """Packet number in the file, 1-based; shape (n,)."""
     bytes_read: int
@@ -172,7 +171,7 @@ class CaptureReader:
     """Reads one capture, stretch by stretch. `head`: its first bytes, that are not records yet."""
 
     def __init__(
-        self, name: str, source: Input, form: Format, *, offset: int, head: bytes = b""
+        self, name: str, source: ByteSource, form: CaptureFormat, *, offset: int, head: bytes = b""
     ) -> None:
         self.name = name
         self.size = None if source.is_stream else source.size
@@ -190,7 +189,7 @@ class CaptureReader:
 
     @property
     def context(self) -> object:
-        """What the packets from here on depend on that was read before: see `Format`."""
+        """What the packets from here on depend on that was read before: see `CaptureFormat`."""
         return self._format.context
 
     def close(self) -> None:
@@ -198,7 +197,7 @@ class CaptureReader:
         self._input.close()
         self._ended = True
 
-    def read(self, reserve: int, room: int, memory: Memory | None = None) -> Records | None:
+    def read(self, reserve: int, room: int, memory: Memory | None = None) -> PacketRecords | None:
         """The packets in the next `room` bytes of the file, or more of them; None at the end.
 
         A pipe is waited for only until it has brought a whole packet. `memory`: where to put them.
@@ -210,7 +209,7 @@ class CaptureReader:
                 return records
         return None
 
-    def _read_once(self, reserve: int, room: int, memory: Memory) -> Records:
+    def _read_once(self, reserve: int, room: int, memory: Memory) -> PacketRecords:
         fresh = reserve + len(self._carry)
         data = memory.take(fresh + room + PAD)
         data[reserve:fresh] = np.frombuffer(self._carry, np.uint8)
@@ -232,15 +231,15 @@ class CaptureReader:
         number = np.arange(1, len(columns.start) + 1) + self._packets
         self._packets += len(number)
         problems = [replace(problem, capture=self.name) for problem in problems]
-        return Records(
+        return PacketRecords(
             data, reserve, columns, number, self._input.consumed - self._consumed, problems
         )
 
     def _scan(
         self, data: Bytes, begin: int, end: int, final: bool
-    ) -> tuple[Columns, list[Problem], int]:
+    ) -> tuple[PacketColumns, list[Problem], int]:
         """All whole packets of data[begin:end], what was wrong, and where to go on."""
-        parts: list[Columns] = []
+        parts: list[PacketColumns] = []
         problems: list[Problem] = []
         base = self._offset - begin
         at = search = begin
@@ -250,7 +249,7 @@ class CaptureReader:
                 if found is None or self._damages == DAMAGE_LIMIT:
                     # A record may begin in the last bytes, and be known as one by the next.
                     at = max(at, end - SEARCH_OVERLAP)
-                    return Columns.join(parts), problems, at
+                    return PacketColumns.join(parts), problems, at
                 if parts:
                     _clip_last(parts[-1], found)
                 problems.append(self._resume(base + found))
@@ -268,7 +267,7 @@ class CaptureReader:
                 # cut short, or one of which the length is damaged, with others after it.
                 goes_on = final and at < end
                 if not goes_on or self._format.search(data, search, end, final=True) is None:
-                    return Columns.join(parts), problems, at
+                    return PacketColumns.join(parts), problems, at
                 self._lost_at = base + at
             at = scan.stop
 
@@ -309,6 +308,6 @@ class CaptureReader:
         return problems
 
 
-def _clip_last(columns: Columns, end: int) -> None:
+def _clip_last(columns: PacketColumns, end: int) -> None:
     """A record was found at `end`: if it lies in the last packet, that one's length was damaged."""
     columns.captured[-1] = min(columns.captured[-1], end - columns.start[-1])

@@ -19,7 +19,7 @@ import numpy as np
 
 from dissector.packets.block import PAD, Bytes
 from dissector.packets.byte_input import CODECS
-from dissector.packets.capture_reader import PACKET_LIMIT, CaptureReader, Format
+from dissector.packets.capture_reader import PACKET_LIMIT, CaptureFormat, CaptureReader
 from dissector.packets.paths import open_reader
 from dissector.packets.pcap import Pcap
 from dissector.packets.pcapng import Pcapng
@@ -32,7 +32,7 @@ WINDOW = 4 * PACKET_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FilePart:
     """The bytes [begin, end) of a file; 0 and None stand for the whole of it."""
 
     path: str
@@ -40,7 +40,7 @@ class Part:
     end: int | None = None
 
 
-class FileRange:
+class RangeSource:
     """A stretch of a file, as the input of a `CaptureReader`."""
 
     is_stream = False
@@ -89,7 +89,7 @@ def boundary(path: str, at: int) -> int | None:
     return None if found is None else at + found
 
 
-def open_part(part: Part, secrets: list[bytes]) -> CaptureReader:
+def open_part(part: FilePart, secrets: list[bytes]) -> CaptureReader:
     """A reader of the packets of one part, numbered from 1; adds TLS secrets in it to `secrets`.
 
     Raises CaptureError as a file does.
@@ -100,7 +100,7 @@ def open_part(part: Part, secrets: list[bytes]) -> CaptureReader:
     assert end is not None
     form, first = _primed(part.path) if part.begin else _fresh(_head(part.path), secrets)
     begin = part.begin or first
-    return CaptureReader(part.path, FileRange(part.path, begin, end), form, offset=begin)
+    return CaptureReader(part.path, RangeSource(part.path, begin, end), form, offset=begin)
 
 
 def _head(path: str) -> bytes:
@@ -108,14 +108,14 @@ def _head(path: str) -> bytes:
         return file.read(HEAD_BYTES) or b""
 
 
-def _fresh(head: bytes, secrets: list[bytes]) -> tuple[Format, int]:
+def _fresh(head: bytes, secrets: list[bytes]) -> tuple[CaptureFormat, int]:
     """The format of a file that begins with `head`, and where its first record begins."""
     if Pcap.recognises(head):
         return Pcap(head[: Pcap.HEADER_BYTES]), Pcap.HEADER_BYTES
     return Pcapng(secrets), 0
 
 
-def _primed(path: str) -> tuple[Format, int]:
+def _primed(path: str) -> tuple[CaptureFormat, int]:
     """The same, knowing what the file's head says."""
     head = _head(path)
     form, begin = _fresh(head, [])

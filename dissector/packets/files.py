@@ -25,9 +25,9 @@ import numpy as np
 
 from dissector.errors import CaptureError
 from dissector.packets.block import PAD, Bytes, Int32, Int64, PacketBlock
-from dissector.packets.capture_reader import CaptureReader, Columns, Memory, Records
+from dissector.packets.capture_reader import CaptureReader, Memory, PacketColumns, PacketRecords
 from dissector.packets.fragments import Fragments
-from dissector.packets.layers import segments
+from dissector.packets.layers import parse_packets
 from dissector.packets.paths import find, open_reader
 from dissector.problems import Problem
 
@@ -59,14 +59,14 @@ class _Lane:
     def __init__(self, index: int, reader: CaptureReader) -> None:
         self.index = index
         self.reader = reader
-        self.records: Records | None = None
+        self.records: PacketRecords | None = None
         self.order: Int64 = np.empty(0, np.int64)
         """Time of each packet, but not before the packet before it."""
         self.latest = _BEFORE_ALL
         """Of all packets so far."""
         self.done = 0
 
-    def hold(self, records: Records) -> None:
+    def hold(self, records: PacketRecords) -> None:
         """Hold packets, at least one."""
         self.records, self.done = records, 0
         self.order = np.maximum(np.maximum.accumulate(records.columns.time), self.latest)
@@ -171,7 +171,7 @@ class FileSource:
             self._lanes.append(_Lane(index, reader))
             self._lanes.sort(key=lambda lane: lane.index)
 
-    def _read(self, lane: _Lane, reserve: int) -> Records | None:
+    def _read(self, lane: _Lane, reserve: int) -> PacketRecords | None:
         # However many files overlap, all that is held together is about one block.
         room = min(self.block_bytes, int(PACKETS * self._packet_bytes)) // len(self._lanes)
         room = min(max(room, _SMALLEST_BLOCK), self.block_bytes)
@@ -183,12 +183,12 @@ class FileSource:
 
     def _hand_on(self, frontier: int, reserve: int) -> PacketBlock:
         """All packets that are held and not after `frontier`, at least one."""
-        parts: list[_Part] = []
+        parts: list[_RecordRange] = []
         for lane in self._lanes:
             assert lane.records
             until = int(np.searchsorted(lane.order, frontier, side="right"))
             if until > lane.done:
-                parts.append(_Part(lane.records, lane.index, lane.order, lane.done, until))
+                parts.append(_RecordRange(lane.records, lane.index, lane.order, lane.done, until))
             lane.done = until
             if until == len(lane.order):
                 lane.records = None
@@ -196,15 +196,15 @@ class FileSource:
             return self._block(parts[0].records, parts[0].capture)
         return self._block(*_merge(parts, reserve))
 
-    def _block(self, records: Records, capture: Int32) -> PacketBlock:
-        return segments(records, capture, self.names, self._fragments)
+    def _block(self, records: PacketRecords, capture: Int32) -> PacketBlock:
+        return parse_packets(records, capture, self.names, self._fragments)
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _RecordRange:
     """Packets [begin, end) of a stretch of one file."""
 
-    records: Records
+    records: PacketRecords
     index: int
     """Of the file."""
     order: Int64
@@ -219,7 +219,7 @@ class _Part:
     def capture(self) -> Int32:
         return np.full(self.end - self.begin, self.index, np.int32)
 
-    def moved(self, at: int) -> tuple[Columns, Bytes]:
+    def moved(self, at: int) -> tuple[PacketColumns, Bytes]:
         """The packets, with a copy of their bytes that begins at position `at`."""
         columns = self.records.columns.take(slice(self.begin, self.end))
         # Packets stand in the data in their order.
@@ -227,10 +227,10 @@ class _Part:
         return replace(columns, start=columns.start - first + at), self.records.data[first:end]
 
 
-def _merge(parts: list[_Part], reserve: int) -> tuple[Records, Int32]:
+def _merge(parts: list[_RecordRange], reserve: int) -> tuple[PacketRecords, Int32]:
     """The packets of all parts in their order, with a copy of their bytes; the file of each."""
     pieces: list[Bytes] = [np.empty(reserve, np.uint8)]
-    columns: list[Columns] = []
+    columns: list[PacketColumns] = []
     size = reserve
     for part in parts:
         moved, piece = part.moved(size)
@@ -240,10 +240,10 @@ def _merge(parts: list[_Part], reserve: int) -> tuple[Records, Int32]:
     order = np.argsort(np.concatenate([p.order[p.begin : p.end] for p in parts]), kind="stable")
     number = np.concatenate([part.records.number[part.begin : part.end] for part in parts])
     fresh = [part.records for part in parts if part.begin == 0]
-    records = Records(
+    records = PacketRecords(
         data=np.concatenate([*pieces, np.zeros(PAD, np.uint8)]),
         reserve=reserve,
-        columns=Columns.join(columns).take(order),
+        columns=PacketColumns.join(columns).take(order),
         number=number[order],
         bytes_read=sum(each.bytes_read for each in fresh),
         problems=[problem for each in fresh for problem in each.problems],

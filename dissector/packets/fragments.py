@@ -20,7 +20,7 @@ from typing import TypeAlias
 import numpy as np
 
 from dissector.packets.block import PAD, Int32
-from dissector.packets.capture_reader import Records
+from dissector.packets.capture_reader import PacketRecords
 from dissector.packets.headers import PORTS, PROTOCOLS, Kind, Names, Packets
 from dissector.problems import Problem, packets_are
 
@@ -38,7 +38,7 @@ _Key: TypeAlias = tuple[int, ...]
 
 
 @dataclass(slots=True)
-class _Piece:
+class _Fragment:
     data: bytes
     """As captured."""
     length: int
@@ -47,7 +47,7 @@ class _Piece:
 
 
 @dataclass(slots=True)
-class _Pieces:
+class _Datagram:
     """What is there of one packet."""
 
     time: int
@@ -56,9 +56,9 @@ class _Pieces:
     number: int
     is_copy: bool = False
     """The packet was complete already when these pieces were left over."""
-    again: dict[int, _Piece] = field(default_factory=dict)
+    again: dict[int, _Fragment] = field(default_factory=dict)
     """Those that came a second time, by offset."""
-    pieces: dict[int, _Piece] = field(default_factory=dict)
+    pieces: dict[int, _Fragment] = field(default_factory=dict)
     """By offset."""
     size: int | None = None
     """Of the whole, once its last piece is there."""
@@ -76,7 +76,7 @@ class _Pieces:
         port = int.from_bytes(first.data[2:4], "big") if first else 0
         return bool(PORTS[port] != Kind.OTHER)
 
-    def whole(self) -> bytes | None:
+    def payload(self) -> bytes | None:
         """Its bytes, up to the first that was not captured; None where pieces overlap."""
         found, end, is_there = bytearray(), 0, True
         for offset, piece in sorted(self.pieces.items()):
@@ -93,11 +93,11 @@ class Fragments:
     """The fragments of a capture that wait for others."""
 
     def __init__(self) -> None:
-        self._waiting: dict[_Key, _Pieces] = {}  # oldest first
+        self._waiting: dict[_Key, _Datagram] = {}  # oldest first
         self._bytes = 0
-        self._lost: list[_Pieces] = []
+        self._lost: list[_Datagram] = []
 
-    def join(self, packets: Packets, records: Records, capture: Int32, names: Names) -> bool:
+    def join(self, packets: Packets, records: PacketRecords, capture: Int32, names: Names) -> bool:
         """Take all fragments among `packets`; whether any of them were made whole packets.
 
         `capture`: the file of each packet, as a key of `names`.
@@ -113,7 +113,7 @@ class Fragments:
             packets.at[row] = packets.end[row]
             if pieces is None:
                 continue
-            data = pieces.whole()
+            data = pieces.payload()
             if data is None:
                 self._lost.append(pieces)
                 continue
@@ -130,20 +130,20 @@ class Fragments:
 
     def _take(
         self, packets: Packets, row: int, time: int, place: tuple[str, int]
-    ) -> _Pieces | None:
+    ) -> _Datagram | None:
         """Add one fragment to its packet; all pieces where it was the last that was missing.
 
         `place`: the file of the fragment, and its number there.
         """
         key, offset, is_last, begin, protocol = _header(packets, row)
         end, wire_end = int(packets.end[row]), int(packets.wire_end[row])
-        piece = _Piece(packets.data[begin:end].tobytes(), wire_end - begin, protocol)
+        piece = _Fragment(packets.data[begin:end].tobytes(), wire_end - begin, protocol)
         pieces = self._waiting.get(key)
         if pieces is not None and abs(time - pieces.time) > TIMEOUT:
             self._give_up(key)
             pieces = None
         if pieces is None:
-            pieces = self._waiting[key] = _Pieces(time, *place)
+            pieces = self._waiting[key] = _Datagram(time, *place)
         before = pieces.pieces.setdefault(offset, piece)
         if before is not piece and before.length == piece.length:
             self._keep_again(pieces, offset, piece)
@@ -167,19 +167,19 @@ class Fragments:
             return None
         return self._complete(key)
 
-    def _keep_again(self, pieces: _Pieces, offset: int, piece: _Piece) -> None:
+    def _keep_again(self, pieces: _Datagram, offset: int, piece: _Fragment) -> None:
         """Keep a piece that was captured twice, or sent twice."""
         if offset not in pieces.again:
             pieces.again[offset] = piece
             self._bytes += len(piece.data)
 
-    def _complete(self, key: _Key) -> _Pieces:
+    def _complete(self, key: _Key) -> _Datagram:
         """Remove a packet of which all pieces are there; what came twice waits on."""
         pieces = self._drop(key)
         if pieces.again:
             again = pieces.again
             ends = [offset + piece.length for offset, piece in again.items()]
-            self._waiting[key] = _Pieces(
+            self._waiting[key] = _Datagram(
                 pieces.time, pieces.capture, pieces.number, is_copy=True, pieces=again,
                 size=pieces.size if pieces.size in ends else None,
                 length=sum(piece.length for piece in again.values()),
@@ -187,7 +187,7 @@ class Fragments:
             self._bytes += sum(len(piece.data) for piece in again.values())
         return pieces
 
-    def _drop(self, key: _Key) -> _Pieces:
+    def _drop(self, key: _Key) -> _Datagram:
         pieces = self._waiting.pop(key)
         every = [*pieces.pieces.values(), *pieces.again.values()]
         self._bytes -= sum(len(piece.data) for piece in every)
@@ -199,7 +199,7 @@ class Fragments:
 
     def given_up(self) -> list[Problem]:
         """What was given up since the last call, a row for each file."""
-        lost: dict[str, list[_Pieces]] = {}
+        lost: dict[str, list[_Datagram]] = {}
         for pieces in self._lost:
             if pieces.is_missed:
                 lost.setdefault(pieces.capture, []).append(pieces)
@@ -213,7 +213,7 @@ class Fragments:
         return self.given_up()
 
 
-def _problem(lost: list[_Pieces]) -> Problem:
+def _problem(lost: list[_Datagram]) -> Problem:
     """The row for fragments of one file."""
     first, count = lost[0], sum(len(each.pieces) for each in lost)
     return Problem(

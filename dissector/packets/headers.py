@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Bytes, Int64, UInt8, UInt64
-from dissector.packets.capture_reader import PACKET_LIMIT, Records, gather
+from dissector.packets.capture_reader import PACKET_LIMIT, PacketRecords, gather
 
 Rows: TypeAlias = "Int64 | slice"
 """Which packets: indices, or slice(None) for all of them, which spares a gather."""
@@ -238,7 +238,7 @@ FAMILIES = _table(256, {2: Kind.IPV4, **dict.fromkeys((10, 23, 24, 28, 30), Kind
 class Packets:
     """Where each packet of a stretch stands; all arrays of shape (n,)."""
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: PacketRecords) -> None:
         columns = records.columns
         count = len(columns.start)
         self.data: Bytes = records.data

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dissector import kernel
 from dissector.packets import by_packet, links, tunnels, unread_layers
 from dissector.packets.block import FIN, RST, SYN, Int32, Int64, PacketBlock, UInt8
-from dissector.packets.capture_reader import Records
+from dissector.packets.capture_reader import PacketRecords
 from dissector.packets.fragments import Fragments
 from dissector.packets.headers import (
     ETHERTYPES,
@@ -164,7 +164,9 @@ LAYERS: dict[Kind, Layer] = {
 }
 
 
-def segments(records: Records, capture: Int32, names: Names, fragments: Fragments) -> PacketBlock:
+def parse_packets(
+    records: PacketRecords, capture: Int32, names: Names, fragments: Fragments
+) -> PacketBlock:
     """The TCP packets among `records`.
 
     `capture`: the file of each packet, as a key of `names`. `fragments`: those of packets before

@@ -22,12 +22,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dissector.packets.af_packet import Ring
+from dissector.packets.af_packet import PacketRing
 from dissector.packets.block import PAD, Bytes, PacketBlock
-from dissector.packets.capture_reader import Columns, Memory, Records
+from dissector.packets.capture_reader import Memory, PacketColumns, PacketRecords
 from dissector.packets.fragments import Fragments
-from dissector.packets.layers import segments
-from dissector.packets.live_input import Feed, Piece
+from dissector.packets.layers import parse_packets
+from dissector.packets.live_input import LiveInput, LivePackets
 from dissector.packets.paths import open_reader
 from dissector.problems import Problem
 
@@ -43,7 +43,7 @@ PIPE_BYTES: Final = 4 << 20
 PIPE_BLOCKS: Final = 16
 """Bytes that are read from a pipe at once, and how often before it is held up."""
 
-Tap = Callable[[Sequence[str], Records, NDArray[np.int32]], None]
+Tap = Callable[[Sequence[str], PacketRecords, NDArray[np.int32]], None]
 """Called with the names of captures, packets, and the capture of each packet, as index of a name.
 """
 
@@ -55,7 +55,7 @@ class LiveSource:
     """
 
     def __init__(
-        self, feeds: Sequence[Feed], *, interval: float = INTERVAL, tap: Tap | None = None
+        self, feeds: Sequence[LiveInput], *, interval: float = INTERVAL, tap: Tap | None = None
     ) -> None:
         self.names: list[str] = []
         self.total_bytes: int | None = None
@@ -73,7 +73,7 @@ class LiveSource:
 
     def dropped(self) -> dict[str, int]:
         """Packets that the kernel had no room for, by interface."""
-        return {feed.name: feed.dropped for feed in self._feeds if isinstance(feed, Ring)}
+        return {feed.name: feed.dropped for feed in self._feeds if isinstance(feed, PacketRing)}
 
     def stop(self) -> None:
         """End: what is there already is still given. To be called from anywhere."""
@@ -129,13 +129,13 @@ class LiveSource:
         number = self._packets + 1 + np.arange(len(columns.time))
         self._packets += len(number)
         read = sum(piece.bytes_read for piece in pieces)
-        records = Records(data, reserve, columns, number, read, problems)
+        records = PacketRecords(data, reserve, columns, number, read, problems)
         if self.tap and len(number):
             self.tap(self.names, records, capture)
-        block = segments(records, capture, self.names, self._fragments)
+        block = parse_packets(records, capture, self.names, self._fragments)
         return replace(block, until=until)
 
-    def _joined(self, pieces: Sequence[Piece], reserve: int) -> tuple[Bytes, Columns]:
+    def _joined(self, pieces: Sequence[LivePackets], reserve: int) -> tuple[Bytes, PacketColumns]:
         """The bytes of all pieces behind one another, and their packets."""
         data = self._memory.take(reserve + sum(len(piece.data) for piece in pieces) + PAD)
         data[-PAD:] = 0
@@ -145,7 +145,7 @@ class LiveSource:
             data[at : at + len(piece.data)] = piece.data
             columns.append(replace(piece.columns, start=piece.columns.start + at))
             at += len(piece.data)
-        return data, Columns.join(columns)
+        return data, PacketColumns.join(columns)
 
     def _watched(self) -> list[Problem]:
         """What feeds have to tell: asked for once in a TICK, so that it is not told in crumbs."""
@@ -155,7 +155,7 @@ class LiveSource:
         self._asked = now
         return [problem for feed in self._feeds for problem in feed.watch()]
 
-    def _capture(self, feed: int, piece: Piece) -> NDArray[np.int32]:
+    def _capture(self, feed: int, piece: LivePackets) -> NDArray[np.int32]:
         """The capture of each packet of a piece: an interface, or the pipe."""
         interfaces, index = np.unique(piece.interface, return_inverse=True)
         captures = []
@@ -169,7 +169,7 @@ class LiveSource:
 
 
 class Pipe:
-    """The `Feed` of a pipe, a file, or (as ``-``) standard input.
+    """The `LiveInput` of a pipe, a file, or (as ``-``) standard input.
 
     A thread reads, so that who writes is not held up while packets are looked at. Raises
     CaptureError where what comes is no capture.
@@ -179,7 +179,7 @@ class Pipe:
         self.secrets: list[bytes] = []
         self._path = path
         self._reader = open_reader(path, self.secrets)
-        self._queue: queue.Queue[Records | None] = queue.Queue(PIPE_BLOCKS)
+        self._queue: queue.Queue[PacketRecords | None] = queue.Queue(PIPE_BLOCKS)
         self._latest: tuple[int, float] | None = None  # time of a packet, when it came
         self._is_closed = self._has_ended = False
         Thread(target=self._run, daemon=True).start()
@@ -201,8 +201,8 @@ class Pipe:
         time_, came = self._latest
         return time_ + int((time.monotonic() - came) * 1e9)
 
-    def take(self) -> list[Piece]:
-        pieces: list[Piece] = []
+    def take(self) -> list[LivePackets]:
+        pieces: list[LivePackets] = []
         while not self._queue.empty():
             records = self._queue.get()
             if records is None:
@@ -229,9 +229,9 @@ class Pipe:
         self._queue.put(None)
 
 
-def _piece(records: Records) -> Piece:
+def _piece(records: PacketRecords) -> LivePackets:
     count = len(records.number)
-    return Piece(
+    return LivePackets(
         records.data[: len(records.data) - PAD], records.columns, np.zeros(count, np.int32),
         records.bytes_read, tuple(records.problems),
     )  # fmt: skip

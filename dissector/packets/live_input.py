@@ -9,24 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Bytes
-from dissector.packets.capture_reader import Columns
+from dissector.packets.capture_reader import PacketColumns
 from dissector.problems import Problem
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LivePackets:
     """Some packets in order of arrival, with the bytes they stand in."""
 
     data: Bytes
     """uint8; `columns.start` counts from its first byte."""
-    columns: Columns
+    columns: PacketColumns
     interface: NDArray[np.int32]
     """Index of each packet's interface, as the system numbers them; shape (n,), 0 for a pipe."""
     bytes_read: int = 0
     problems: tuple[Problem, ...] = ()
 
 
-class Feed(Protocol):
+class LiveInput(Protocol):
     """Gives what has come, and never waits."""
 
     @property
@@ -43,7 +43,7 @@ class Feed(Protocol):
     def is_pressing(self) -> bool:
         """So much waits that it should be taken before its time."""
 
-    def take(self) -> list[Piece]:
+    def take(self) -> list[LivePackets]:
         """All that is there."""
 
     def release(self) -> None:

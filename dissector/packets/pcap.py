@@ -25,8 +25,8 @@ from dissector.packets.block import Bytes, Int64
 from dissector.packets.capture_reader import (
     PACKET_LIMIT,
     SEARCH_WINDOW,
-    Columns,
-    Scan,
+    PacketColumns,
+    ScanResult,
     first_false,
     gather,
 )
@@ -90,7 +90,7 @@ class Pcap:
         """Whether a file that begins with these bytes, at least four, is a pcap file."""
         return head[:4] in _MAGICS
 
-    def scan(self, data: Bytes, begin: int, end: int) -> Scan:
+    def scan(self, data: Bytes, begin: int, end: int) -> ScanResult:
         if len(self._variants) > 1:
             self._choose_variant(data, begin, end)
         at = self._chain(data, begin, end)
@@ -109,7 +109,7 @@ class Pcap:
             self._seconds = int(record["seconds"][-1])
         if count > FEWEST:
             self._is_dense = stop - begin < count * DENSE
-        columns = Columns(
+        columns = PacketColumns(
             start=at + self._record_bytes,
             captured=captured[:count],
             length=record["length"].astype(np.int64),
@@ -117,7 +117,7 @@ class Pcap:
             + record["fraction"].astype(np.int64) * self._unit,
             link=np.full(count, self._link, np.int32),
         )
-        return Scan(columns, stop, search, is_broken)
+        return ScanResult(columns, stop, search, is_broken)
 
     def _choose_variant(self, data: Bytes, begin: int, end: int) -> None:
         """By the first records of a file, once there are enough of them."""

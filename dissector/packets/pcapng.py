@@ -26,8 +26,8 @@ from dissector.packets.block import Bytes, Int64, UInt64
 from dissector.packets.capture_reader import (
     PACKET_LIMIT,
     SEARCH_WINDOW,
-    Columns,
-    Scan,
+    PacketColumns,
+    ScanResult,
     first_false,
     gather,
 )
@@ -62,7 +62,7 @@ _SECOND = 1_000_000_000
 _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 _RESOLUTION, _OFFSET = 9, 14  # options of an interface
 _MICROSECONDS = 6
-_NOTHING = Columns.join([])
+_NOTHING = PacketColumns.join([])
 _STEPS = Steps(4, header=0, least=12, most=BLOCK_LIMIT, stop=SECTION)
 
 
@@ -112,7 +112,7 @@ class Pcapng:
         self._offsets = [0]
         self._snaplen = 0  # of interface 0; 0 for none
 
-    def scan(self, data: Bytes, begin: int, end: int) -> Scan:
+    def scan(self, data: Bytes, begin: int, end: int) -> ScanResult:
         if data[begin : min(begin + 4, end)].tobytes() == SECTION.to_bytes(4, "big"):
             return self._scan_section(data.data[begin:end], begin)
         at = self._chain(data, begin, end)
@@ -129,21 +129,21 @@ class Pcapng:
             self._is_dense = stop - begin < whole * DENSE
         is_broken = whole < len(at) and (not possible[whole] or inside[whole])
         columns, problems = self._read(data, at[:whole], head["kind"][:whole], size[:whole])
-        return Scan(columns, stop, stop + 1, bool(is_broken), problems)
+        return ScanResult(columns, stop, stop + 1, bool(is_broken), problems)
 
-    def _scan_section(self, data: memoryview, begin: int) -> Scan:
+    def _scan_section(self, data: memoryview, begin: int) -> ScanResult:
         """A section header, alone: the blocks behind it are read in its byte order."""
         if len(data) < self.HEADER_BYTES:
-            return Scan(_NOTHING, begin, begin + 4)
+            return ScanResult(_NOTHING, begin, begin + 4)
         order = _ORDERS.get(bytes(data[8:12]))
         size = struct.unpack_from(f"{order or '<'}I", data, 4)[0]
         if not order or not self.HEADER_BYTES <= size <= BLOCK_LIMIT or not self._sections_left:
-            return Scan(_NOTHING, begin, begin + 4, is_broken=True)
+            return ScanResult(_NOTHING, begin, begin + 4, is_broken=True)
         if size > len(data):
-            return Scan(_NOTHING, begin, begin + 4)
+            return ScanResult(_NOTHING, begin, begin + 4)
         self._sections_left -= 1
         self._begin_section(order)
-        return Scan(_NOTHING, begin + size, begin + size)
+        return ScanResult(_NOTHING, begin + size, begin + size)
 
     def search(self, data: Bytes, begin: int, end: int, *, final: bool) -> int | None:
         if not self._sections_left:
@@ -219,7 +219,7 @@ class Pcapng:
 
     def _read(
         self, data: Bytes, at: Int64, kind: NDArray[np.uint32], size: Int64
-    ) -> tuple[Columns, list[Problem]]:
+    ) -> tuple[PacketColumns, list[Problem]]:
         """What the blocks hold: packets as columns; interfaces and secrets are remembered."""
         describes = (kind == INTERFACE) & (size >= 20)
         for block in np.flatnonzero(describes):
@@ -238,7 +238,7 @@ class Pcapng:
         columns, problems = self._read_enhanced(data, at[detailed], size[detailed], later)
         if simple.any():
             parts = [columns, self._read_simple(data, at[simple], size[simple])]
-            columns = self._in_order(Columns.join(parts), len(columns.start))
+            columns = self._in_order(PacketColumns.join(parts), len(columns.start))
         if len(columns.time):
             self._time = int(columns.time[-1])
         if short.any():
@@ -249,7 +249,7 @@ class Pcapng:
 
     def _read_enhanced(
         self, data: Bytes, at: Int64, size: Int64, later: Int64
-    ) -> tuple[Columns, list[Problem]]:
+    ) -> tuple[PacketColumns, list[Problem]]:
         """Enhanced and obsolete packet blocks; `later`: interfaces described behind each."""
         block = gather(data, at, self._enhanced)
         interface = block["interface"].astype(np.int64)
@@ -275,7 +275,7 @@ class Pcapng:
             )
             if count
         ]
-        columns = Columns(
+        columns = PacketColumns(
             start=at + 28,
             captured=np.minimum(captured, size - 32),
             length=block["length"].astype(np.int64),
@@ -284,19 +284,19 @@ class Pcapng:
         )
         return columns, problems
 
-    def _read_simple(self, data: Bytes, at: Int64, size: Int64) -> Columns:
+    def _read_simple(self, data: Bytes, at: Int64, size: Int64) -> PacketColumns:
         """Simple packet blocks, their times not filled in."""
         length = gather(data, at, self._simple)["length"].astype(np.int64)
         captured = np.minimum(np.minimum(length, self._snaplen or PACKET_LIMIT), size - 16)
         link = np.full(len(at), self._links[0], np.int32)
-        return Columns(at + 12, captured, length, np.zeros(len(at), np.int64), link)
+        return PacketColumns(at + 12, captured, length, np.zeros(len(at), np.int64), link)
 
-    def _in_order(self, columns: Columns, timed: int) -> Columns:
+    def _in_order(self, columns: PacketColumns, timed: int) -> PacketColumns:
         """In order of the file, the first `timed` giving their times to those behind them."""
         order = np.argsort(columns.start)
         giver = np.maximum.accumulate(np.where(order < timed, np.arange(len(order)), -1))
         time = np.where(giver < 0, self._time, columns.time[order][giver])
-        return Columns(
+        return PacketColumns(
             columns.start[order],
             columns.captured[order],
             columns.length[order],

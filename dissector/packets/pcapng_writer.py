@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Bytes, Int64
-from dissector.packets.capture_reader import PACKET_LIMIT, Columns
+from dissector.packets.capture_reader import PACKET_LIMIT, PacketColumns
 from dissector.packets.pcapng import ENHANCED, INTERFACE, SECTION
 
 SECTION_HEADER: Final = struct.pack(
@@ -37,7 +37,7 @@ def interface_block(name: str, link: int) -> bytes:
 
 
 def packet_blocks(
-    data: Bytes, columns: Columns, interface: NDArray[np.integer]
+    data: Bytes, columns: PacketColumns, interface: NDArray[np.integer]
 ) -> tuple[bytearray, Int64]:
     """A block for each packet, and where each ends; `interface`: its number, shape (n,)."""
     size = 32 + (columns.captured + 3) // 4 * 4

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dissector.packets import by_packet
 from dissector.packets.block import FIN, RST, SYN, Bytes, Int32, Int64
-from dissector.packets.capture_reader import Records, gather
+from dissector.packets.capture_reader import PacketRecords, gather
 from dissector.packets.headers import (
     FIRST_HEADER,
     MAX_LAYERS,
@@ -150,7 +150,7 @@ def _is_tcp(data: Bytes, at: Int64) -> NDArray[np.bool_]:
     return begins
 
 
-def labels(records: Records, rows: Int64, layers: Mapping[Kind, Layer]) -> dict[int, Label]:
+def labels(records: PacketRecords, rows: Int64, layers: Mapping[Kind, Layer]) -> dict[int, Label]:
     """The layer at which each of these packets ends, but for those that end at ICMP.
 
     `layers`: what reads the headers before. They are read once more, to see which was the last.
@@ -184,7 +184,11 @@ def _label(kind: Kind, data: memoryview, at: int) -> Label:
 
 
 def problems(
-    packets: Packets, records: Records, capture: Int32, names: Names, labels: Mapping[int, Label]
+    packets: Packets,
+    records: PacketRecords,
+    capture: Int32,
+    names: Names,
+    labels: Mapping[int, Label],
 ) -> list[Problem]:
     """A row for each kind of packet that could not be read, and each file."""
     groups: list[tuple[str, str, Int64]] = []
@@ -216,7 +220,7 @@ def _unread(packets: Packets, labels: Mapping[int, Label]) -> Iterator[tuple[str
     yield "unread_layer", "TCP inside other layers", np.array(sorted(others), np.int64)
 
 
-def _problem(title: str, text: str, rows: Int64, records: Records, name: str) -> Problem:
+def _problem(title: str, text: str, rows: Int64, records: PacketRecords, name: str) -> Problem:
     first = int(rows[0])
     return Problem(
         "packets",

@@ -27,7 +27,7 @@ from dissector.streams.frames import FrameBlock
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.table import Bools, ConnectionTable
 from dissector.tables.builder import Telling
-from dissector.tls import Facts
+from dissector.tls import TlsFacts
 
 _FIXED: Final = ("high", "low", "port")
 """Columns of the connection table that do not change, of those that tellers need."""
@@ -48,7 +48,7 @@ class Known(NamedTuple):
 
     connections: Mapping[str, Any]
     """Columns of the table by name, and its `count`."""
-    tls: Mapping[int, Facts]
+    tls: Mapping[int, TlsFacts]
     round_trips: RoundTrips | None
 
 

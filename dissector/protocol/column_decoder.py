@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 
 from dissector import kernel
 from dissector.packets.block import Int64
-from dissector.protocol.decoder_program import walk_compiled
-from dissector.protocol.element_limits import LEAST, MOST, SIZE
-from dissector.protocol.field_columns import DTYPES, WIDTHS, Column, Level, Walked
+from dissector.protocol.decoder_program import decode_columns_compiled
+from dissector.protocol.element_limits import ELEMENT_BYTES, MAX_LIMIT, MIN_LIMIT
+from dissector.protocol.field_columns import DTYPES, WIDTHS, DecodedColumns, FieldColumn, Level
 from dissector.protocol.notation import Definition, Field, Layout
 from dissector.protocol.surplus import LIMITS, PART
 from dissector.streams.byteview import ByteView, ContiguousBytes
@@ -46,10 +46,10 @@ AT_ONCE = 1 << 20
 """Elements that are tried at once, of all messages together."""
 
 
-def walk(
+def decode_columns(
     layout: Layout, space: ByteView, start: Int64, end: Int64, roles: frozenset[str],
     cut: NDArray[np.bool_] | None = None,
-) -> Walked:  # fmt: skip
+) -> DecodedColumns:  # fmt: skip
     """Walk the bodies [start, end) of n messages of one layout; keep the fields that have `roles`.
 
     Columns are in the order of the layout's fields; the compiled walker gives the same ones.
@@ -58,10 +58,12 @@ def walk(
     """
     if kernel.COMPILED and isinstance(space, ContiguousBytes):
         none = np.zeros(len(start), np.bool_)
-        return walk_compiled(layout, space, start, end, roles, none if cut is None else cut)
-    walker = _Walker(layout.flexible, space, roles, (start, end))
+        return decode_columns_compiled(
+            layout, space, start, end, roles, none if cut is None else cut
+        )
+    walker = _ColumnDecoder(layout.flexible, space, roles, (start, end))
     messages = np.arange(len(start), dtype=np.int64)
-    root = _Rows((), None)
+    root = _LevelRows((), None)
     root.add(messages, messages)
     position = walker.struct(layout.fields, root, messages, start, end)
     surplus, limit = end - position, LIMITS[layout.direction]
@@ -69,7 +71,7 @@ def walk(
     there = np.full(len(end), -1) if cut is None else np.where(cut, end, -1)
     places = _places(layout)
     columns = sorted(walker.finish(good, there), key=lambda column: places[column.path])
-    return Walked(good, np.where(good, surplus, 0), columns)
+    return DecodedColumns(good, np.where(good, surplus, 0), columns)
 
 
 @cache
@@ -84,7 +86,7 @@ def _places(layout: Definition) -> dict[tuple[str, ...], int]:
     return {path: place for place, path in enumerate(paths(layout.fields, ()))}
 
 
-def _in_order(column: Column) -> Column:
+def _in_order(column: FieldColumn) -> FieldColumn:
     """A column of several steps, its values message by message, in each as on the wire."""
     message = column.message
     step, way = np.diff(message), np.diff(column.at)
@@ -96,15 +98,17 @@ def _in_order(column: Column) -> Column:
 def skip_tags(space: ByteView, at: Int64, end: Int64) -> Int64:
     """The addresses behind the tagged sections, such as a header's, that begin at `at`."""
     nobody = np.arange(len(at), dtype=np.int64)
-    return _Walker(True, space, frozenset()).struct((), _Rows((), None), nobody, at, end)
+    return _ColumnDecoder(True, space, frozenset()).struct(
+        (), _LevelRows((), None), nobody, at, end
+    )
 
 
 @dataclass(slots=True)
-class _Rows:
+class _LevelRows:
     """A level while it is walked: lists of chunks, one for each step."""
 
     path: tuple[str, ...]
-    parent: _Rows | None
+    parent: _LevelRows | None
     count: int = 0
     owners: list[Int64] = field(default_factory=list)
     ordinals: list[Int64] = field(default_factory=list)
@@ -119,23 +123,23 @@ class _Rows:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _PendingColumn:
     """A column while it is walked."""
 
     of: Field
-    rows: _Rows
+    rows: _LevelRows
     row: list[Int64] = field(default_factory=list)
     at: list[Int64] = field(default_factory=list)
     value: list[NDArray[np.generic]] = field(default_factory=list)
 
 
-class _Budget:
+class _ElementBudget:
     """How many elements the arrays of each message may still have."""
 
     def __init__(self, start: Int64, end: Int64) -> None:
         self._order = np.argsort(start)
         self._start = start[self._order]
-        self._left = np.clip((end - start) // SIZE, LEAST, MOST)
+        self._left = np.clip((end - start) // ELEMENT_BYTES, MIN_LIMIT, MAX_LIMIT)
 
     def beyond(self, at: Int64, count: Int64, *, rehearsing: bool) -> NDArray[np.bool_]:
         """Which of these arrays, with their first elements at `at`, are of a message that has more
@@ -151,22 +155,22 @@ class _Budget:
         return found
 
 
-class _Walker:
+class _ColumnDecoder:
     def __init__(
         self, flexible: bool, space: ByteView, roles: frozenset[str],
         bodies: tuple[Int64, Int64] | None = None,
     ) -> None:  # fmt: skip
         """`bodies`: where each message begins and ends; None where there are no arrays."""
-        self.budget = None if bodies is None else _Budget(*bodies)
+        self.budget = None if bodies is None else _ElementBudget(*bodies)
         self.flexible = flexible
         self.space = space
         self.roles = roles
-        self.kept: dict[tuple[str, ...], _Kept] = {}
-        self.levels: dict[tuple[str, ...], _Rows] = {}
+        self.kept: dict[tuple[str, ...], _PendingColumn] = {}
+        self.levels: dict[tuple[str, ...], _LevelRows] = {}
         self.rehearsing = False
 
     def struct(
-        self, fields: tuple[Field, ...], rows: _Rows, row: Int64, at: Int64, end: Int64,
+        self, fields: tuple[Field, ...], rows: _LevelRows, row: Int64, at: Int64, end: Int64,
         prefix: tuple[str, ...] = (),
     ) -> Int64:  # fmt: skip
         """Walk the fields of a struct for each of k rows; the positions behind it, shape (k,)."""
@@ -189,7 +193,13 @@ class _Walker:
         return self._tagged_section(tagged, rows, row, at, end, prefix) if self.flexible else at
 
     def value(
-        self, each: Field, rows: _Rows, row: Int64, at: Int64, end: Int64, prefix: tuple[str, ...]
+        self,
+        each: Field,
+        rows: _LevelRows,
+        row: Int64,
+        at: Int64,
+        end: Int64,
+        prefix: tuple[str, ...],
     ) -> Int64:
         """Walk one field of any type."""
         if each.is_array:
@@ -205,7 +215,7 @@ class _Walker:
             self._keep(each, rows, row, at, length, prefix)
         return at + np.maximum(length, 0)
 
-    def finish(self, good: NDArray[np.bool_], there: Int64) -> list[Column]:
+    def finish(self, good: NDArray[np.bool_], there: Int64) -> list[FieldColumn]:
         """The columns of the good messages, and what is there of the cut ones.
 
         `there`: address behind the last byte of each cut message; -1 for others.
@@ -224,7 +234,7 @@ class _Walker:
                     keep |= (at < there[message]) & (at + width <= there[message])
                 row, at, value = row[keep], at[keep], value[keep]
             number = kept.of.type in DTYPES
-            column = Column(
+            column = FieldColumn(
                 kept.of, path, level, row, at,
                 value if number else None, None if number else value.astype(np.int64),
             )  # fmt: skip
@@ -235,7 +245,13 @@ class _Walker:
         return not self.rehearsing and not self.roles.isdisjoint(each.roles)
 
     def _keep_fixed(
-        self, each: Field, rows: _Rows, row: Int64, at: Int64, end: Int64, prefix: tuple[str, ...]
+        self,
+        each: Field,
+        rows: _LevelRows,
+        row: Int64,
+        at: Int64,
+        end: Int64,
+        prefix: tuple[str, ...],
     ) -> None:
         at = at + (at + WIDTHS[each.type] > end) * POISON
         value: NDArray[np.generic]
@@ -246,13 +262,13 @@ class _Walker:
         self._keep(each, rows, row, at, value, prefix)
 
     def _keep(
-        self, each: Field, rows: _Rows, row: Int64, at: Int64, value: NDArray[np.generic],
+        self, each: Field, rows: _LevelRows, row: Int64, at: Int64, value: NDArray[np.generic],
         prefix: tuple[str, ...],
     ) -> None:  # fmt: skip
         path = (*prefix, each.name)
         kept = self.kept.get(path)
         if kept is None:
-            kept = self.kept[path] = _Kept(each, rows)
+            kept = self.kept[path] = _PendingColumn(each, rows)
         kept.row.append(row)
         kept.at.append(at)
         kept.value.append(value)
@@ -290,7 +306,13 @@ class _Walker:
         return length, at
 
     def _nested(
-        self, each: Field, rows: _Rows, row: Int64, at: Int64, end: Int64, prefix: tuple[str, ...]
+        self,
+        each: Field,
+        rows: _LevelRows,
+        row: Int64,
+        at: Int64,
+        end: Int64,
+        prefix: tuple[str, ...],
     ) -> Int64:
         path = (*prefix, each.name)
         if not each.nullable:
@@ -307,7 +329,7 @@ class _Walker:
         return at
 
     def _tagged_section(
-        self, tagged: list[Field], rows: _Rows, row: Int64, at: Int64, end: Int64,
+        self, tagged: list[Field], rows: _LevelRows, row: Int64, at: Int64, end: Int64,
         prefix: tuple[str, ...],
     ) -> Int64:  # fmt: skip
         """Tagged fields (KIP-482): known ones must fill their size, others are skipped."""
@@ -333,7 +355,13 @@ class _Walker:
         return at
 
     def _array(
-        self, each: Field, rows: _Rows, row: Int64, at: Int64, end: Int64, prefix: tuple[str, ...]
+        self,
+        each: Field,
+        rows: _LevelRows,
+        row: Int64,
+        at: Int64,
+        end: Int64,
+        prefix: tuple[str, ...],
     ) -> Int64:
         count, at = self._length(at, end, each.nullable, short=False)
         count = np.maximum(count, 0)
@@ -378,7 +406,7 @@ class _Walker:
         return not self.space.u8(last).any()
 
     def _elements(
-        self, each: Field, inside: _Rows, row: Int64, at: Int64, end: Int64, index: Int64,
+        self, each: Field, inside: _LevelRows, row: Int64, at: Int64, end: Int64, index: Int64,
         count: Int64, size: Int64, path: tuple[str, ...],
     ) -> Int64:  # fmt: skip
         """Walk `count` elements for each of k rows, from `index` on, supposing `size` bytes each.
@@ -393,7 +421,13 @@ class _Walker:
         return self._element(each, inside, rows, here, end[owner], path)
 
     def _element(
-        self, each: Field, inside: _Rows, row: Int64, at: Int64, end: Int64, path: tuple[str, ...]
+        self,
+        each: Field,
+        inside: _LevelRows,
+        row: Int64,
+        at: Int64,
+        end: Int64,
+        path: tuple[str, ...],
     ) -> Int64:
         """Walk one element for each row of the array's level."""
         if each.type == "struct":
@@ -402,7 +436,7 @@ class _Walker:
         return self.value(plain, inside, row, at, end, path[:-1])
 
     def _element_by_element(
-        self, each: Field, inside: _Rows, row: Int64, at: Int64, end: Int64, count: Int64,
+        self, each: Field, inside: _LevelRows, row: Int64, at: Int64, end: Int64, count: Int64,
         path: tuple[str, ...],
     ) -> Int64:  # fmt: skip
         """A step per index over the rows that still have an element; long arrays in strides."""
@@ -433,7 +467,7 @@ class _Walker:
         return at
 
     def _same_again(
-        self, each: Field, inside: _Rows, row: Int64, at: Int64, end: Int64, index: Int64,
+        self, each: Field, inside: _LevelRows, row: Int64, at: Int64, end: Int64, index: Int64,
         left: Int64, size: Int64, path: tuple[str, ...],
     ) -> Int64:  # fmt: skip
         """Suppose that the next elements are as long as the last one; walk all that truly are.
@@ -455,14 +489,14 @@ class _Walker:
             self._elements(each, inside, row, at, end, index, taken, size, path)
         return taken
 
-    def _level(self, path: tuple[str, ...], parent: _Rows) -> _Rows:
+    def _level(self, path: tuple[str, ...], parent: _LevelRows) -> _LevelRows:
         level = self.levels.get(path)
         if level is None:
-            level = self.levels[path] = _Rows(path, parent)
+            level = self.levels[path] = _LevelRows(path, parent)
         return level
 
 
-def _finish_level(rows: _Rows, done: dict[tuple[str, ...], Level]) -> Level:
+def _finish_level(rows: _LevelRows, done: dict[tuple[str, ...], Level]) -> Level:
     level = done.get(rows.path)
     if level is not None:
         return level

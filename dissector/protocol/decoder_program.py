@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from dissector import kernel
 from dissector.packets.block import Int64
-from dissector.protocol.field_columns import DTYPES, WIDTHS, Column, Level, Walked
+from dissector.protocol.field_columns import DTYPES, WIDTHS, DecodedColumns, FieldColumn, Level
 from dissector.protocol.notation import Field, Layout
 from dissector.protocol.surplus import LIMITS, PART
 from dissector.streams.byteview import ContiguousBytes
@@ -40,7 +40,7 @@ UNSIGNED = ("bool", "uint16", "uint32")
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _ProgramColumn:
     """A column that is asked for."""
 
     of: Field
@@ -52,15 +52,15 @@ class _Kept:
 class _Program:
     nodes: NDArray[np.int32]
     """Shape (nodes, 10)."""
-    columns: list[_Kept]
+    columns: list[_ProgramColumn]
     levels: list[tuple[tuple[str, ...], int]]
     """Path and parent of each level but that of the messages, which is -1."""
 
 
-def walk_compiled(
+def decode_columns_compiled(
     layout: Layout, space: ContiguousBytes, start: Int64, end: Int64, roles: frozenset[str],
     cut: NDArray[np.bool_],
-) -> Walked:  # fmt: skip
+) -> DecodedColumns:  # fmt: skip
     """As `columns.walk`, for messages in one row."""
     program = _program(layout, roles)
     behind = np.empty(len(start), np.int64)
@@ -88,12 +88,12 @@ def walk_compiled(
             level = levels[kept.level]
             dtype = DTYPES.get(kept.of.type)
             if dtype is None:
-                columns.append(Column(kept.of, kept.path, level, row, at, None, value))
+                columns.append(FieldColumn(kept.of, kept.path, level, row, at, None, value))
                 continue
             values = value.view(np.float64) if dtype == "f8" else value
-            columns.append(Column(kept.of, kept.path, level, row, at, values, None))
+            columns.append(FieldColumn(kept.of, kept.path, level, row, at, values, None))
     good = behind >= 0
-    return Walked(good, np.where(good, end - behind, 0), columns)
+    return DecodedColumns(good, np.where(good, end - behind, 0), columns)
 
 
 @cache
@@ -107,7 +107,7 @@ class _Builder:
     def __init__(self, roles: frozenset[str]) -> None:
         self.roles = roles
         self.nodes: list[list[int]] = []
-        self.columns: list[_Kept] = []
+        self.columns: list[_ProgramColumn] = []
         self.levels: list[tuple[tuple[str, ...], int]] = []
 
     def node(self, kind: int) -> int:
@@ -118,17 +118,15 @@ class _Builder:
         self, fields: tuple[Field, ...], owner: int, path: tuple[str, ...], level: int
     ) -> None:
         """Put the fields of a struct behind everything, and theirs behind them."""
-        parts = [[*part] for _, part in groupby(fields, self._is_passed_over)]
+        parts = [[*part] for _, part in groupby(fields, self._is_skipped)]
         runs = [
-            run
-            for part in parts
-            for run in ([part] if self._is_passed_over(part[0]) else zip(part))
+            run for part in parts for run in ([part] if self._is_skipped(part[0]) else zip(part))
         ]
         first = len(self.nodes)
         places = [self.node(FIXED) for _ in runs]
         self.nodes[owner][8:] = [first, len(runs)]
         for place, run in zip(places, runs, strict=True):
-            if self._is_passed_over(run[0]):
+            if self._is_skipped(run[0]):
                 self.nodes[place][1] = sum(WIDTHS[each.type] for each in run)
             else:
                 self.value(run[0], place, (*path, run[0].name), level)
@@ -152,7 +150,7 @@ class _Builder:
         column = -1
         if kind != STRUCT and not self.roles.isdisjoint(each.roles):
             column = len(self.columns)
-            self.columns.append(_Kept(each, path, level))
+            self.columns.append(_ProgramColumn(each, path, level))
         width, is_signed = WIDTHS.get(each.type, 0), int(each.type not in UNSIGNED)
         self.nodes[place] = [
             kind, width, is_signed, int(each.nullable), tag, column, level, -1, 0, 0,
@@ -160,7 +158,7 @@ class _Builder:
         if kind == STRUCT:
             self.struct(each.fields, place, path, level)
 
-    def _is_passed_over(self, each: Field) -> bool:
+    def _is_skipped(self, each: Field) -> bool:
         """Whether it is of fixed width, and nobody asks for it."""
         is_fixed = not each.is_array and each.type in WIDTHS and each.tag is None
         return is_fixed and self.roles.isdisjoint(each.roles)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import Final
 
-LEAST: Final = 1 << 14
+MIN_LIMIT: Final = 1 << 14
 """So many elements a message of any size may have."""
-MOST: Final = 1 << 21
-SIZE: Final = 4
-"""Bytes that an element takes at least, where there are more than `LEAST`."""
+MAX_LIMIT: Final = 1 << 21
+ELEMENT_BYTES: Final = 4
+"""Bytes that an element takes at least, where there are more than `MIN_LIMIT`."""
 
 
 def most_elements(size: int) -> int:
     """How many elements a body of that many bytes may have."""
-    return max(LEAST, min(size // SIZE, MOST))
+    return max(MIN_LIMIT, min(size // ELEMENT_BYTES, MAX_LIMIT))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from dissector.errors import DecodeError, TooManyElements, UnknownVersion
-from dissector.protocol.explain import Walk
+from dissector.protocol.explain import BodyReader
 from dissector.protocol.message import client_id, request_header
 from dissector.protocol.wire import Prefix, Reader, scalar
 
@@ -41,7 +41,7 @@ def evidence(data: bytes, size: int) -> int:
 
     A request whose version is known has more of them than one whose version is not.
     """
-    walk = _RequestWalk(Prefix(data, size))
+    walk = _RequestReader(Prefix(data, size))
     try:
         walk.request()
     except UnknownVersion:
@@ -59,7 +59,7 @@ def evidence(data: bytes, size: int) -> int:
     return (walk.text or NO_TEXT) + MOSTLY_SURPLUS
 
 
-class _RequestWalk(Walk):
+class _RequestReader(BodyReader):
     """Raises DecodeError at what no client sends, and IndexError where the bytes end."""
 
     _api = ""

@@ -66,7 +66,7 @@ class Explanation:
 
 def explain(layout: Definition, data: bytes, start: int = 0, end: int | None = None) -> Explanation:
     """Every field of the bytes from `start` to `end`, which hold nothing else. Never raises."""
-    walk = Walk(data if end is None else data[:end], start)
+    walk = BodyReader(data if end is None else data[:end], start)
 
     def body() -> None:
         walk.fields(layout.fields, layout.flexible)
@@ -75,7 +75,7 @@ def explain(layout: Definition, data: bytes, start: int = 0, end: int | None = N
     return walk.explanation(body)
 
 
-class Beside:
+class EnclosingFields:
     """What stands beside a field, or beside a struct that holds it, by role."""
 
     def __init__(self, events: Iterable[Explained] = ()) -> None:
@@ -106,7 +106,7 @@ def _parent(path: str) -> str:
     return path.rpartition(".")[0]
 
 
-class Walk:
+class BodyReader:
     """A walk over bytes that several definitions may share: a header, then its body.
 
     `events` grows, `at` moves on. The methods raise DecodeError, with path and offset.

@@ -49,7 +49,7 @@ class Level:
 
 
 @dataclass(slots=True)
-class Column:
+class FieldColumn:
     """One field of the layout that was asked for, with a value for each row that has it.
 
     Values stand in the order of their messages, those of a message in the order on the wire.
@@ -82,7 +82,7 @@ class Column:
             level, row = level.parent, level.owner[row]
         return row
 
-    def only(self, wanted: NDArray[np.bool_] | Int64) -> Column:
+    def only(self, wanted: NDArray[np.bool_] | Int64) -> FieldColumn:
         """The column with some of its values, by a mask, or by their indices in any order."""
         return replace(
             self,
@@ -94,7 +94,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Walked:
+class DecodedColumns:
     """The result of one walk: arrays of shape (n,), and the columns of the good messages.
 
     Of cut messages, columns of level 0 have what is there.
@@ -104,8 +104,8 @@ class Walked:
     """Messages that have all fields of their layout, and no more surplus than is accepted."""
     surplus: Int64
     """Bytes behind the last field of each good message; 0 for the others."""
-    columns: list[Column]
+    columns: list[FieldColumn]
 
-    def by_role(self, role: str) -> Iterator[Column]:
+    def by_role(self, role: str) -> Iterator[FieldColumn]:
         """The columns whose field has this role."""
         return (column for column in self.columns if role in column.field.roles)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from dissector.errors import TooManyElements
-from dissector.protocol.explain import Explanation, Walk
+from dissector.protocol.explain import BodyReader, Explanation
 from dissector.protocol.notation import Direction, Field, Layout
 from dissector.protocol.registry import api_name, layout
 from dissector.protocol.surplus import is_accepted
@@ -65,7 +65,7 @@ class Message:
 def decode_request(frame: Buffer) -> Message:
     """A request. Raises UnknownVersion, or DecodeError with path and offset."""
     data = bytes(frame)
-    walk = Walk(data)
+    walk = BodyReader(data)
     found = request_header(walk)
     return _message(found, walk, data)
 
@@ -76,20 +76,20 @@ def decode_response(frame: Buffer, api_key: int, api_version: int) -> Message:
     Raises UnknownVersion, or DecodeError with path and offset.
     """
     data = bytes(frame)
-    walk = Walk(data)
+    walk = BodyReader(data)
     found = response_header(walk, api_key, api_version)
     return _message(found, walk, data)
 
 
 def explain_request(frame: Buffer) -> Explanation:
     """Every field of a request, the header's first, as ``header.client_id``. Never raises."""
-    walk = Walk(bytes(frame))
+    walk = BodyReader(bytes(frame))
     return walk.explanation(lambda: _body(walk, request_header(walk)))
 
 
 def explain_response(frame: Buffer, api_key: int, api_version: int) -> Explanation:
     """Every field of a response, the header's first. Never raises."""
-    walk = Walk(bytes(frame))
+    walk = BodyReader(bytes(frame))
     return walk.explanation(lambda: _body(walk, response_header(walk, api_key, api_version)))
 
 
@@ -114,7 +114,7 @@ def is_fallback(frame: Buffer) -> bool:
     return error_code == UNSUPPORTED_VERSION and len(frame) == 10 + 6 * count
 
 
-def request_header(walk: Walk) -> Layout:
+def request_header(walk: BodyReader) -> Layout:
     """Read the header of a request; the layout of its body."""
     walk.fields(_REQUEST_HEADER, False, _PREFIX)
     api_key, api_version = walk.events[0].value, walk.events[1].value
@@ -126,12 +126,12 @@ def request_header(walk: Walk) -> Layout:
     return found
 
 
-def client_id(walk: Walk) -> None:
+def client_id(walk: BodyReader) -> None:
     """Read the client id, which stands at the same place in every version that has one."""
     walk.fields((_CLIENT_ID,), False, _PREFIX)
 
 
-def response_header(walk: Walk, api_key: int, api_version: int) -> Layout:
+def response_header(walk: BodyReader, api_key: int, api_version: int) -> Layout:
     """Read the header of a response; the layout of its body."""
     if api_key == API_VERSIONS and is_fallback(walk.data):
         api_version = 0
@@ -148,7 +148,7 @@ def body_end(data: bytes, size: int, request: tuple[int, int] | None = None) -> 
     `request`: of a response, the API key and version of its request. Returns `size` where more
     bytes are needed to know. Raises UnknownVersion, or DecodeError where no message begins so.
     """
-    walk = Walk(Prefix(data, size))
+    walk = BodyReader(Prefix(data, size))
     try:
         found = request_header(walk) if request is None else response_header(walk, *request)
         walk.fields(found.fields, found.flexible)
@@ -157,14 +157,14 @@ def body_end(data: bytes, size: int, request: tuple[int, int] | None = None) -> 
     return walk.at
 
 
-def _body(walk: Walk, found: Layout) -> None:
+def _body(walk: BodyReader, found: Layout) -> None:
     start = walk.at
     walk.fields(found.fields, found.flexible)
     if not is_accepted(found.direction, walk.at - start, walk.left):
         walk.finish()
 
 
-def _message(found: Layout, walk: Walk, data: bytes) -> Message:
+def _message(found: Layout, walk: BodyReader, data: bytes) -> Message:
     header = {event.name: event.value for event in walk.events}
     start = walk.at
     body, end = decode_fields(found, data, start)

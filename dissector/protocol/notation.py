@@ -152,7 +152,7 @@ class FieldLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PageSection:
     """The lines of one direction of an API, or of a structure."""
 
     name: str
@@ -204,7 +204,7 @@ class Page:
     """The page of one API."""
 
     api: Api
-    sections: tuple[Section, Section]
+    sections: tuple[PageSection, PageSection]
     """By direction."""
 
     def layout(self, direction: Direction, version: int) -> Layout:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dissector.errors import DefinitionError
-from dissector.protocol.notation import Api, FieldLine, Page, Removal, Section, Structure
+from dissector.protocol.notation import Api, FieldLine, Page, PageSection, Removal, Structure
 from dissector.protocol.roles import ROLES
 
 _FIXED: Final = frozenset(
@@ -162,7 +162,7 @@ class _Parser:
             self.flexible = self._versions(flexible, self.versions)
         self.at += 1
 
-    def _section(self, name: str, versions: range) -> Section:
+    def _section(self, name: str, versions: range) -> PageSection:
         line = self._next()
         if line is None or line.depth or line.words[0] != name:
             raise self._error(f"here stands the section {name}")
@@ -177,7 +177,7 @@ class _Parser:
             case _:
                 raise self._error(f"after {name}: nothing, or header NUMBER and its versions")
         self.at += 1
-        return Section(name, self._fields(1, versions), header, where)
+        return PageSection(name, self._fields(1, versions), header, where)
 
     def _versions(self, word: str, within: range) -> range:
         """``3``, ``3+`` or ``0-2`` as a range, all of it inside `within`."""

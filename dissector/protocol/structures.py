@@ -58,7 +58,7 @@ _int16 = scalar("int16", False, False)
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class DecodedStructure:
     """A structure that was read."""
 
     name: str
@@ -70,7 +70,7 @@ class Decoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StructureBytes:
     """A structure within bytes that tell what it is."""
 
     name: str
@@ -92,20 +92,20 @@ def decode_structure(name: str, version: int, data: bytes, start: int = 0) -> di
     return decode(structure_layout(name, version), data, start)
 
 
-def decode_versioned(name: str, data: bytes) -> Decoded:
+def decode_versioned(name: str, data: bytes) -> DecodedStructure:
     """A structure that tells its version first, or in its first field."""
-    return _decoded(versioned_part(name, data), data)
+    return _decoded(versioned_structure(name, data), data)
 
 
-def versioned_part(name: str, data: bytes) -> Part:
+def versioned_structure(name: str, data: bytes) -> StructureBytes:
     """Where the fields of such a structure are."""
     first = structure(name).lines[0]
     inside = first.name == "version"
     version, end = scalar(first.type if inside else "int16", False, False)(data, 0)
-    return Part(name, version, 0 if inside else end)
+    return StructureBytes(name, version, 0 if inside else end)
 
 
-def decode_record(topic: str, key: bytes | None, value: bytes | None) -> Decoded:
+def decode_record(topic: str, key: bytes | None, value: bytes | None) -> DecodedStructure:
     """A record of one of `RECORD_TOPICS`, which is no control record.
 
     A coordinator's record is named without Key or Value, and its body has `key` and `value`.
@@ -116,53 +116,55 @@ def decode_record(topic: str, key: bytes | None, value: bytes | None) -> Decoded
         return decode_metadata_record(METADATA_PAGES[topic], value)
     if key is None:
         raise DecodeError("the record has no key", offset=0)
-    of_key, of_value = coordinator_parts(COORDINATOR_PAGES[topic], key, value)
+    of_key, of_value = coordinator_structures(COORDINATOR_PAGES[topic], key, value)
     body = {"key": of_key.decode(key), "value": None}
     name = of_key.name.removesuffix("Key")
     if of_value is None or value is None:
-        return Decoded(name, None, body)
-    return Decoded(name, of_value.version, body | {"value": of_value.decode(value)})
+        return DecodedStructure(name, None, body)
+    return DecodedStructure(name, of_value.version, body | {"value": of_value.decode(value)})
 
 
-def coordinator_parts(page: str, key: bytes, value: bytes | None) -> tuple[Part, Part | None]:
+def coordinator_structures(
+    page: str, key: bytes, value: bytes | None
+) -> tuple[StructureBytes, StructureBytes | None]:
     """Where the structures of key and value are in a record of one of `COORDINATOR_PAGES`."""
     kind, at = _int16(key, 0)
     of_key, of_value = _of_type(page, kind)
     return (
-        Part(of_key.name, 0, at),
-        None if value is None else versioned_part(of_value.name, value),
+        StructureBytes(of_key.name, 0, at),
+        None if value is None else versioned_structure(of_value.name, value),
     )
 
 
-def decode_metadata_record(page: str, value: bytes) -> Decoded:
+def decode_metadata_record(page: str, value: bytes) -> DecodedStructure:
     """The value of a record of one of `METADATA_PAGES`, or of a KRaft snapshot."""
-    return _decoded(metadata_part(page, value), value)
+    return _decoded(metadata_structure(page, value), value)
 
 
-def metadata_part(page: str, value: bytes) -> Part:
+def metadata_structure(page: str, value: bytes) -> StructureBytes:
     """Where the structure of such a value is."""
     framing, at = unsigned_varint(value, 0)
     if framing != _FRAMING:
         raise UnknownVersion(f"{page} has no framing version {framing} here", offset=0)
     kind, at = unsigned_varint(value, at)
     version, at = unsigned_varint(value, at)
-    return Part(_of_type(page, kind)[0].name, version, at)
+    return StructureBytes(_of_type(page, kind)[0].name, version, at)
 
 
-def decode_control_record(key: bytes, value: bytes) -> Decoded:
+def decode_control_record(key: bytes, value: bytes) -> DecodedStructure:
     """A record of a control batch: a transaction's marker, or one of KRaft's."""
-    return _decoded(control_part(key, value), value)
+    return _decoded(control_structure(key, value), value)
 
 
-def control_part(key: bytes, value: bytes) -> Part:
+def control_structure(key: bytes, value: bytes) -> StructureBytes:
     """Where the structure of such a record's value is."""
     _, at = _int16(key, 0)  # the key's version, which nothing depends on
     kind, _ = _int16(key, at)
-    return versioned_part(_of_type(CONTROL_RECORDS, kind)[0].name, value)
+    return versioned_structure(_of_type(CONTROL_RECORDS, kind)[0].name, value)
 
 
-def _decoded(part: Part, data: bytes) -> Decoded:
-    return Decoded(part.name, part.version, part.decode(data))
+def _decoded(part: StructureBytes, data: bytes) -> DecodedStructure:
+    return DecodedStructure(part.name, part.version, part.decode(data))
 
 
 @cache
@@ -174,7 +176,7 @@ def _of_type(page: str, kind: int) -> Sequence[Structure]:
     return found
 
 
-def unfold(
+def unfold_structures(
     fields: Sequence[Field],
     body: Mapping[str, Any],
     protocol_type: str | None = None,
@@ -194,17 +196,19 @@ def unfold(
             protocol_type = value if "protocol_type" in item.roles else protocol_type
             protocol_name = value if "protocol_name" in item.roles else protocol_name
     return {
-        item.name: _unfolded(item, body[item.name], protocol_type, protocol_name)
+        item.name: _unfold_value(item, body[item.name], protocol_type, protocol_name)
         for item in fields
         if item.name in body
     }
 
 
-def _unfolded(item: Field, value: Any, protocol_type: str | None, protocol_name: str | None) -> Any:
+def _unfold_value(
+    item: Field, value: Any, protocol_type: str | None, protocol_name: str | None
+) -> Any:
     if isinstance(value, list):
-        return [_unfolded(item, each, protocol_type, protocol_name) for each in value]
+        return [_unfold_value(item, each, protocol_type, protocol_name) for each in value]
     if isinstance(value, dict):
-        return unfold(item.fields, value, protocol_type, protocol_name)
+        return unfold_structures(item.fields, value, protocol_type, protocol_name)
     if not isinstance(value, bytes) or not value:
         return value
     found = recognise(item.roles, value, protocol_type, protocol_name)
@@ -212,7 +216,7 @@ def _unfolded(item: Field, value: Any, protocol_type: str | None, protocol_name:
         return value
     candidate, read = found
     inner = structure_layout(read.name, read.version or 0).fields
-    body = unfold(inner, read.body, candidate.protocol_type, protocol_name)
+    body = unfold_structures(inner, read.body, candidate.protocol_type, protocol_name)
     return {"structure": read.name, "version": read.version, **body}
 
 
@@ -221,7 +225,7 @@ def recognise(
     value: bytes,
     protocol_type: str | None = None,
     protocol_name: str | None = None,
-) -> tuple[Candidate, Decoded] | None:
+) -> tuple[Candidate, DecodedStructure] | None:
     """The structure that bytes of a field with these roles hold; None where it is none of them."""
     for role in roles:
         for candidate in _EMBEDDED.get(role, ()):

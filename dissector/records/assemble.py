@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from dissector.packets.block import Int64
 from dissector.problems import Problem
-from dissector.records.batch_headers import Batches, walk
-from dissector.records.message_fields import Messages, read_messages
-from dissector.records.record_columns import Columns, Headers, Problems, Row, chosen
+from dissector.records.batch_headers import Batches, follow_sizes
+from dissector.records.message_fields import MessageFields, read_messages
+from dissector.records.record_columns import BatchBytes, Headers, Problems, RecordColumns, chosen
 from dissector.records.record_fields import read_fields
 from dissector.records.record_offsets import walk_records
 from dissector.streams.byteview import ContiguousBytes
@@ -34,7 +34,9 @@ def add_problem(problems: Problems, batches: Batches, index: int, kind: str, det
     problems.append((index, Problem("records", kind, detail, offset=0, bytes=size)))
 
 
-def read_batch_records(row: Row, batches: Batches, problems: Problems) -> Iterator[Columns]:
+def read_batch_records(
+    row: BatchBytes, batches: Batches, problems: Problems
+) -> Iterator[RecordColumns]:
     """Records of magic 2: all that stands behind each batch's header."""
     claimed = batches.record_count[row.batch].astype(np.int64)
     chain = walk_records(row.data, row.begin, row.end, claimed)
@@ -60,7 +62,7 @@ def read_batch_records(row: Row, batches: Batches, problems: Problems) -> Iterat
         delta = fields.timestamp_delta
         if log_append.any():
             delta = np.where(np.repeat(log_append, share), 0, delta)
-        columns = Columns(
+        columns = RecordColumns(
             row=row.data,
             batch=np.repeat(row.batch, share),
             offset=np.repeat(offset, share) + fields.offset_delta,
@@ -76,7 +78,7 @@ def read_batch_records(row: Row, batches: Batches, problems: Problems) -> Iterat
 
 
 def _believed(
-    row: Row,
+    row: BatchBytes,
     batches: Batches,
     good: NDArray[np.bool_],
     owner: Int64,
@@ -96,15 +98,19 @@ def _believed(
     return keep
 
 
-def read_message_records(row: Row, batches: Batches, problems: Problems) -> Iterator[Columns]:
+def read_message_records(
+    row: BatchBytes, batches: Batches, problems: Problems
+) -> Iterator[RecordColumns]:
     """Messages that are not compressed."""
     messages = read_messages(row.data, row.begin, row.end - row.begin, batches.magic[row.batch])
     yield _columns(row, row.batch, messages, messages.offset, messages.timestamp, batches, problems)
 
 
-def read_wrapped_records(row: Row, batches: Batches, problems: Problems) -> Iterator[Columns]:
+def read_wrapped_records(
+    row: BatchBytes, batches: Batches, problems: Problems
+) -> Iterator[RecordColumns]:
     """The messages of decompressed sets."""
-    chain = walk(ContiguousBytes(row.data), row.begin, row.end)
+    chain = follow_sizes(ContiguousBytes(row.data), row.begin, row.end)
     reached = row.begin.copy()
     np.maximum.at(reached, chain.field, chain.address + chain.size)
     for index in np.flatnonzero(reached != row.end).tolist():
@@ -128,15 +134,15 @@ def read_wrapped_records(row: Row, batches: Batches, problems: Problems) -> Iter
 
 
 def _columns(
-    row: Row,
+    row: BatchBytes,
     owner: Int64,
-    messages: Messages,
+    messages: MessageFields,
     offset: Int64,
     timestamp: Int64,
     batches: Batches,
     problems: Problems,
-) -> Columns:
-    columns = Columns(
+) -> RecordColumns:
+    columns = RecordColumns(
         row=row.data,
         batch=owner,
         offset=offset,

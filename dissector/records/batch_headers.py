@@ -105,7 +105,7 @@ class Batches:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class BatchOffsets:
     """Where the batches of some fields lie; arrays of shape (rows,), and what ended the walks."""
 
     field: Int64
@@ -115,17 +115,17 @@ class Chain:
     broken: list[tuple[int, int]]
     """Field and address of what is no batch."""
 
-    def ordered(self) -> Chain:
+    def ordered(self) -> BatchOffsets:
         """By field, then by address."""
         if (np.diff(self.field) > 0).all():
             return self
         order = np.lexsort((self.address, self.field))
-        return Chain(
+        return BatchOffsets(
             self.field[order], self.address[order], self.size[order], self.magic[order], self.broken
         )
 
 
-def walk(space: ByteView, start: Int64, stop: Int64) -> Chain:
+def follow_sizes(space: ByteView, start: Int64, stop: Int64) -> BatchOffsets:
     """Follow the lengths through every field, from `start` to `stop`, all fields together."""
     going, at = np.arange(len(start)), start.astype(np.int64)
     steps = [(going[:0], at[:0], at[:0], np.zeros(0, np.uint8))]
@@ -149,7 +149,7 @@ def walk(space: ByteView, start: Int64, stop: Int64) -> Chain:
         if end is not None:
             broken.append((index, end))
     field, address, size, magic = (np.concatenate(column) for column in zip(*steps, strict=True))
-    return Chain(field, address, size, magic.astype(np.int8), broken).ordered()
+    return BatchOffsets(field, address, size, magic.astype(np.int8), broken).ordered()
 
 
 def is_sane(magic: NDArray[np.uint8], size: Int64) -> NDArray[np.bool_]:
@@ -162,7 +162,7 @@ def is_sane(magic: NDArray[np.uint8], size: Int64) -> NDArray[np.bool_]:
 def _walk_alone(
     space: ByteView, at: int, stop: int
 ) -> tuple[list[int], list[int], list[int], int | None]:
-    """`walk` for one field: addresses, sizes, magics, and where it met what is no batch."""
+    """`follow_sizes` for one field: addresses, sizes, magics, and where it met what is no batch."""
     places: list[int] = []
     sizes: list[int] = []
     magics: list[int] = []
@@ -190,7 +190,7 @@ def no_batch(space: ByteView, at: int, until: int) -> Problem:
     return Problem(stage="records", kind=kind, detail=detail, offset=at, bytes=until - at)
 
 
-def read_headers(space: ByteView, chain: Chain, stop: Int64) -> Batches:
+def read_headers(space: ByteView, chain: BatchOffsets, stop: Int64) -> Batches:
     """Every field of the headers; `stop[field]` is where the bytes of a field end."""
     n = len(chain.address)
     size = chain.size
@@ -225,7 +225,7 @@ def record_counts(space: ByteView, start: Int64, length: Int64) -> tuple[Int64, 
     That is -1 where it is not told, or not there. For those who need no more of `Batches`.
     """
     stop = start + np.maximum(length, 0)
-    chain = walk(space, start, stop)
+    chain = follow_sizes(space, start, stop)
     readable = np.minimum(chain.size, stop[chain.field] - chain.address)
     count = np.full(len(readable), -1, np.int64)
     newest = np.flatnonzero((chain.magic == 2) & (readable >= MIN_SIZE[2]))

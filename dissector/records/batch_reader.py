@@ -14,7 +14,7 @@ import numpy as np
 
 from dissector.packets.block import Int64
 from dissector.problems import Problem
-from dissector.records.batch_headers import FRONT, Batches, no_batch, read_headers, walk
+from dissector.records.batch_headers import FRONT, Batches, follow_sizes, no_batch, read_headers
 from dissector.streams.byteview import ByteView
 
 
@@ -36,7 +36,7 @@ def read_batches(
     stop = start + np.maximum(length, 0)
     if readable_end is not None:
         stop = np.minimum(stop, readable_end)
-    chain = walk(space, start, stop)
+    chain = follow_sizes(space, start, stop)
     batches = read_headers(space, chain, stop)
     problems: list[tuple[int, Problem]]
     if verify:

@@ -1,9 +1,9 @@
-"""Ranges of a byte space as slices of memory, without copying where the bytes lie in one row.
+"""Contiguous memory for address ranges, without a copy where the bytes are contiguous already.
 
-Checksums and decompressors want memory, not addresses. `slices` gives, for n ranges, the stretches
-of one array that hold them: one each where the bytes lie in one row, several where they came in
-several packets. `in_one_row` puts the ranges where whole columns can be gathered from: where they
-are already, if every one lies in one piece, else joined behind each other.
+Checksums and decompressors need memory, not addresses. `slices` returns the memory of n ranges: one
+slice for a range in one array, several slices for a range that several packets carried.
+`as_contiguous` returns one array that holds all ranges, and their positions in it. The array is the
+original one if each range is contiguous in it, otherwise a joined copy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_ROW = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Slices:
+class RangeSlices:
     """The stretches of `data` that n ranges consist of, m >= n of them, in order."""
 
     data: Bytes
@@ -40,20 +40,20 @@ class Slices:
         ]
 
 
-def slices(space: ByteView, start: Int64, length: Int64) -> Slices:
+def slices(space: ByteView, start: Int64, length: Int64) -> RangeSlices:
     """Where the n ranges lie in memory; lost bytes are zeros. `length` is 0 or more."""
     if isinstance(space, ContiguousBytes):
-        return Slices(space.data, np.arange(len(start) + 1), start, start + length)
+        return RangeSlices(space.data, np.arange(len(start) + 1), start, start + length)
     if isinstance(space, ScatteredBytes) and len(space.address):
         found = _pieces(space, start, length)
         if np.array_equal(np.add.reduceat(np.append(found.high - found.low, 0), found.first[:-1])
                           if len(start) else start, length):  # fmt: skip
             return found
     data, offsets = space.take(start, length)
-    return Slices(data, np.arange(len(start) + 1), offsets[:-1], offsets[1:])
+    return RangeSlices(data, np.arange(len(start) + 1), offsets[:-1], offsets[1:])
 
 
-def _pieces(space: ScatteredBytes, start: Int64, length: Int64) -> Slices:
+def _pieces(space: ScatteredBytes, start: Int64, length: Int64) -> RangeSlices:
     end = start + length
     begin = np.maximum(np.searchsorted(space.address, start, side="right") - 1, 0)
     behind = np.maximum(np.searchsorted(space.address, end, side="left"), begin + 1)
@@ -62,10 +62,10 @@ def _pieces(space: ScatteredBytes, start: Int64, length: Int64) -> Slices:
     low = np.maximum(space.address[piece], np.repeat(start, count))
     high = np.minimum(space.address[piece] + space.length[piece], np.repeat(end, count))
     move = space.position[piece] - space.address[piece]
-    return Slices(space.data, first, low + move, np.maximum(low, high) + move)
+    return RangeSlices(space.data, first, low + move, np.maximum(low, high) + move)
 
 
-def in_one_row(space: ByteView, start: Int64, length: Int64) -> tuple[Bytes, Int64]:
+def as_contiguous(space: ByteView, start: Int64, length: Int64) -> tuple[Bytes, Int64]:
     """An array that ends with PAD bytes of padding, and where in it each of the n ranges lies."""
     found = slices(space, start, length)
     if len(found.low) == len(start) and PAD <= len(found.data) <= MAX_ROW + PAD:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dissector.packets.block import Int64
 from dissector.records.batch_headers import Batches
-from dissector.records.record_columns import Columns
+from dissector.records.record_columns import RecordColumns
 from dissector.streams.byteview import ContiguousBytes
 
 CONTROL_KINDS = (
@@ -27,7 +27,7 @@ NOT_CONTROL = -1
 _KEY_LENGTH = 4
 
 
-def control_types(columns: Columns, batches: Batches) -> Int64:
+def control_types(columns: RecordColumns, batches: Batches) -> Int64:
     """Type of each control record, shape (n,); NOT_CONTROL for others."""
     types = np.full(len(columns.offset), NOT_CONTROL)
     if batches.is_control.any():

@@ -16,7 +16,7 @@ from dissector.packets.block import Bytes
 from dissector.records.batch_headers import CODECS, TIMESTAMP_TYPES, Batches
 from dissector.records.batch_reader import read_batches
 from dissector.records.control import control_types, kind_of
-from dissector.records.record_columns import Columns, Spans
+from dissector.records.record_columns import RecordColumns, Spans
 from dissector.records.record_reader import read_records
 from dissector.streams.byteview import ContiguousBytes
 
@@ -142,7 +142,7 @@ def _unread(position: int, size: int, problem: str | None) -> Batch:
     )  # fmt: skip
 
 
-def _objects(part: Columns, batches: Batches) -> Iterator[Record]:
+def _objects(part: RecordColumns, batches: Batches) -> Iterator[Record]:
     """The records of one part."""
     names, values = part.headers.key, part.headers.value
     headers = zip(_strings(part.row, names), _strings(part.row, values), strict=True)

@@ -22,7 +22,7 @@ from dissector.streams.byteview import ContiguousBytes
 
 
 @dataclass(frozen=True, slots=True)
-class Messages:
+class MessageFields:
     """Fields of n messages, as arrays of shape (n,); without meaning where `good` is False."""
 
     offset: Int64
@@ -35,7 +35,7 @@ class Messages:
     """Whether key and value fill the message exactly."""
 
 
-def read_messages(data: Bytes, at: Int64, size: Int64, magic: NDArray[np.int8]) -> Messages:
+def read_messages(data: Bytes, at: Int64, size: Int64, magic: NDArray[np.int8]) -> MessageFields:
     """Read whole messages of at least the smallest size of their magic."""
     space = ContiguousBytes(data)
     end = at + size
@@ -50,7 +50,7 @@ def read_messages(data: Bytes, at: Int64, size: Int64, magic: NDArray[np.int8]) 
     value_at = behind + 4
     good = (key_length >= -1) & (key_at + np.maximum(key_length, 0) == behind)
     good &= (value_length >= -1) & (value_at + np.maximum(value_length, 0) == end)
-    return Messages(
+    return MessageFields(
         offset=space.number(at, "i8").astype(np.int64),
         timestamp=timestamp,
         codec=(space.u8(at + 17) & 7).astype(np.int64),

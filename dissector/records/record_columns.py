@@ -25,7 +25,7 @@ NO_SPANS: Spans = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BatchBytes:
     """The records of n batches in one row of bytes; arrays of shape (n,)."""
 
     data: Bytes
@@ -36,9 +36,9 @@ class Row:
     """Where its records begin, and end; for a message that is not compressed, the message."""
     end: Int64
 
-    def some(self, which: NDArray[np.bool_]) -> Row:
+    def some(self, which: NDArray[np.bool_]) -> BatchBytes:
         """Some of the batches."""
-        return Row(self.data, self.batch[which], self.begin[which], self.end[which])
+        return BatchBytes(self.data, self.batch[which], self.begin[which], self.end[which])
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Headers:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class RecordColumns:
     """n records whose bytes lie in one row, as arrays of shape (n,), batch by batch."""
 
     row: Bytes
@@ -70,7 +70,7 @@ class Columns:
 class Records:
     """Records of some batches, in the order of the batches."""
 
-    parts: tuple[Columns, ...]
+    parts: tuple[RecordColumns, ...]
     """By format, and by where the bytes lie; mostly one."""
     order: Int64 | None
     """Index into the parts, one behind the other, of each record; None where they are in order."""
@@ -80,7 +80,7 @@ class Records:
         return sum(len(part.offset) for part in self.parts)
 
 
-def chosen(columns: Columns, which: NDArray[np.bool_]) -> Columns:
+def chosen(columns: RecordColumns, which: NDArray[np.bool_]) -> RecordColumns:
     """Some of the records."""
 
     def spans(pair: Spans, some: NDArray[np.bool_]) -> Spans:
@@ -88,7 +88,7 @@ def chosen(columns: Columns, which: NDArray[np.bool_]) -> Columns:
 
     headers = columns.headers
     theirs = np.repeat(which, headers.count)
-    return Columns(
+    return RecordColumns(
         row=columns.row,
         batch=columns.batch[which],
         offset=columns.offset[which],

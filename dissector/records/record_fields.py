@@ -31,7 +31,7 @@ _ALONE = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class RecordFields:
     """Fields of n records, as arrays of shape (n,); without meaning where `good` is False."""
 
     timestamp_delta: Int64
@@ -43,12 +43,12 @@ class Fields:
     """Whether the fields fill the record exactly."""
 
 
-def read_fields(data: Bytes, start: Int64) -> Fields:
+def read_fields(data: Bytes, start: Int64) -> RecordFields:
     """Read the records that begin at `start`, with their lengths; each must end within `data`."""
     return _compiled(data, start) if kernel.COMPILED else _gathered(data, start)
 
 
-def _compiled(data: Bytes, start: Int64) -> Fields:
+def _compiled(data: Bytes, start: Int64) -> RecordFields:
     columns = [np.empty_like(start) for _ in range(7)]
     good = np.empty(len(start), np.bool_)
     found = kernel.loops.read_fields(data, start, good, *columns)
@@ -59,12 +59,12 @@ def _compiled(data: Bytes, start: Int64) -> Fields:
         behind = value_at + np.maximum(value_length, 0)
         kernel.loops.read_headers(data, behind, count, *spans)
         headers = Headers(count, (spans[0], spans[1]), (spans[2], spans[3]))
-    return Fields(
+    return RecordFields(
         timestamp_delta, offset_delta, (key_at, key_length), (value_at, value_length), headers, good
     )
 
 
-def _gathered(data: Bytes, start: Int64) -> Fields:
+def _gathered(data: Bytes, start: Int64) -> RecordFields:
     end, timestamp_delta, offset_delta, key_length, key_at = _read_front(data, start)
     over = end + 1
     value_length, value_at = read(data, _behind(key_at, key_length, over))
@@ -79,7 +79,7 @@ def _gathered(data: Bytes, start: Int64) -> Fields:
         headers = Headers(np.zeros_like(end), key, value)
         headers.count[some] = count
     good = (key_length >= -1) & (value_length >= -1) & (behind == end)
-    return Fields(
+    return RecordFields(
         timestamp_delta, offset_delta, (key_at, key_length), (value_at, value_length), headers, good
     )
 

@@ -29,9 +29,9 @@ from dissector.records.assemble import (
 )
 from dissector.records.batch_headers import MIN_SIZE, Batches
 from dissector.records.codecs import Inflated, Limits, decompress_into
-from dissector.records.contiguous import in_one_row
+from dissector.records.contiguous import as_contiguous
 from dissector.records.message_fields import read_messages
-from dissector.records.record_columns import Columns, Problems, Records, Row
+from dissector.records.record_columns import BatchBytes, Problems, RecordColumns, Records
 from dissector.streams.byteview import ByteView
 
 GROUP_RECORDS = 1 << 18
@@ -81,7 +81,7 @@ def _inflate(
     group: Int64,
     limits: Limits,
     problems: Problems,
-) -> tuple[Row, int]:
+) -> tuple[BatchBytes, int]:
     """What the group's compressed batches decompress to, and how far in the group that goes."""
     compressed = group[batches.codec[group] != 0]
     payload = _payloads(space, batches, compressed, problems)
@@ -108,7 +108,7 @@ def _inflate(
     row.room(PAD)[:PAD] = bytes(PAD)
     borders = np.array(offsets, np.int64)
     data = row.data[: row.used + PAD]
-    return Row(data, np.array(done, np.int64), borders[:-1], borders[1:]), taken
+    return BatchBytes(data, np.array(done, np.int64), borders[:-1], borders[1:]), taken
 
 
 def decompressed_sizes(space: ByteView, batches: Batches, limits: Limits | None = None) -> Int64:
@@ -130,12 +130,14 @@ def decompressed_sizes(space: ByteView, batches: Batches, limits: Limits | None 
     return sizes
 
 
-def _payloads(space: ByteView, batches: Batches, compressed: Int64, problems: Problems) -> Row:
+def _payloads(
+    space: ByteView, batches: Batches, compressed: Int64, problems: Problems
+) -> BatchBytes:
     """The compressed bytes of batches: all behind a header, or the value of a message."""
     size = batches.size[compressed]
-    data, at = in_one_row(space, batches.address[compressed], size)
+    data, at = as_contiguous(space, batches.address[compressed], size)
     magic = batches.magic[compressed]
-    row = Row(data, compressed, at + MIN_SIZE[2], at + size)
+    row = BatchBytes(data, compressed, at + MIN_SIZE[2], at + size)
     wrappers = np.flatnonzero(magic < 2)
     if not len(wrappers):
         return row
@@ -155,15 +157,15 @@ def _read_group(
     space: ByteView,
     batches: Batches,
     group: Int64,
-    inflated: Row,
+    inflated: BatchBytes,
     problems: Problems,
 ) -> Iterator[Records]:
     plain = group[batches.codec[group] == 0]
-    data, begin = in_one_row(space, batches.address[plain], batches.size[plain])
+    data, begin = as_contiguous(space, batches.address[plain], batches.size[plain])
     newest = batches.magic[plain] == 2
     end = begin + batches.size[plain]
     begin = begin + np.where(newest, MIN_SIZE[2], 0)
-    row = Row(data, plain, begin, end)
+    row = BatchBytes(data, plain, begin, end)
     inflated_newest = batches.magic[inflated.batch] == 2
     readers = [
         reader(some, batches, problems)
@@ -179,7 +181,7 @@ def _read_group(
         for columns in readers[0]:
             yield Records((columns,), None, problems.copy())
             problems.clear()
-    parts: list[Columns] = []
+    parts: list[RecordColumns] = []
     for columns in chain.from_iterable(readers):
         parts.append(columns)
         if sum(len(part.batch) for part in parts) > 2 * GROUP_RECORDS:
@@ -191,7 +193,7 @@ def _read_group(
         yield _together(parts, problems)
 
 
-def _together(parts: list[Columns], problems: Problems) -> Records:
+def _together(parts: list[RecordColumns], problems: Problems) -> Records:
     """The records of several parts, in the order of their batches."""
     owner = np.concatenate([np.zeros(0, np.int64), *(part.batch for part in parts)])
     return Records(tuple(parts), np.argsort(owner, kind="stable"), problems)

@@ -27,7 +27,7 @@ from dissector.records.batch_headers import (
     MIN_SIZE,
     OVERHEAD,
     Batches,
-    Chain,
+    BatchOffsets,
     is_sane,
     no_batch,
 )
@@ -54,8 +54,8 @@ class Link:
 
 
 def recover(
-    space: ByteView, chain: Chain, batches: Batches, stop: Int64
-) -> tuple[Chain, list[tuple[int, Problem]]]:
+    space: ByteView, chain: BatchOffsets, batches: Batches, stop: Int64
+) -> tuple[BatchOffsets, list[tuple[int, Problem]]]:
     """The chain with the batches that it had lost, and what it runs astray at as problems.
 
     `batches` are the chain's, with `crc_ok` set. Problems come with the index of their field, and
@@ -77,7 +77,7 @@ def recover(
     if not added:
         return chain, problems
     new = np.array(added, np.int64).T
-    whole = Chain(
+    whole = BatchOffsets(
         np.append(chain.field[keep], new[0]),
         np.append(chain.address[keep], new[1]),
         np.append(chain.size[keep], new[2]),
@@ -87,7 +87,7 @@ def recover(
     return whole.ordered(), problems
 
 
-def _first_suspects(chain: Chain, batches: Batches) -> dict[int, int]:
+def _first_suspects(chain: BatchOffsets, batches: Batches) -> dict[int, int]:
     """Address of the first suspect of each field that has one."""
     rows = np.flatnonzero((batches.crc_ok == 0) | batches.truncated)
     places = [

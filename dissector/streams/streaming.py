@@ -48,7 +48,7 @@ from dissector.streams.table import (
     StreamTable,
 )
 from dissector.streams.tls_streams import TlsStreams
-from dissector.tls import Facts, KeyLog
+from dissector.tls import KeyLog, TlsFacts
 
 DEFAULT_MEMORY = 512 << 20
 """Bytes for what is carried from block to block."""
@@ -116,11 +116,11 @@ class Streams:
         self._now = 0
 
     @property
-    def tls(self) -> Mapping[int, Facts]:
+    def tls(self) -> Mapping[int, TlsFacts]:
         """What TLS handshakes told, by connection."""
         return self._decrypting.facts
 
-    def learn(self, tls: Mapping[int, Facts], round_trips: RoundTrips | None) -> None:
+    def learn(self, tls: Mapping[int, TlsFacts], round_trips: RoundTrips | None) -> None:
         """What was learned elsewhere of the connections in the table."""
         self._decrypting.facts.update(tls)
         self.round_trips = round_trips

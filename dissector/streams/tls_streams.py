@@ -36,7 +36,7 @@ from dissector.streams.table import (
     ConnectionTable,
     StreamTable,
 )
-from dissector.tls import Facts, KeyLog, Plain, Session
+from dissector.tls import KeyLog, Plaintext, TlsFacts, TlsSession
 
 
 class TlsStreams:
@@ -49,7 +49,7 @@ class TlsStreams:
     ) -> None:  # fmt: skip
         """`brokers`: shared with what is not encrypted. `keys` may grow. `budget`: bytes that may
         wait, encrypted or not."""
-        self.facts: dict[int, Facts] = {}
+        self.facts: dict[int, TlsFacts] = {}
         """What handshakes told, by connection."""
         self._table = table
         self._streams = StreamTable()
@@ -62,7 +62,7 @@ class TlsStreams:
         self._framer = Framer(table, self._streams, self._states, scorer, detector, self._bodies)
         self._budget = budget
         self._waiting = 0  # encrypted bytes
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, TlsSession] = {}
         self._undecided: set[int] = set()
         self._left: list[int] = []
         self.reported: set[int] = set()
@@ -102,7 +102,7 @@ class TlsStreams:
         if not len(segments) and not self._sessions:
             return
         said, problems = self._decrypted(data, segments, now, last)
-        rounds: list[list[tuple[int, Plain]]] = [[]]
+        rounds: list[list[tuple[int, Plaintext]]] = [[]]
         reached: dict[int, int] = {}
         for stream, plain in said:
             turn = reached.get(stream, 0) + (not plain.follows)
@@ -121,7 +121,7 @@ class TlsStreams:
 
     def _decrypted(
         self, data: Bytes, segments: Segments, now: int, last: bool
-    ) -> tuple[list[tuple[int, Plain]], list[Problem]]:
+    ) -> tuple[list[tuple[int, Plaintext]], list[Problem]]:
         """What was said, by stream; and what could not be decrypted."""
         memory = data.data
         for stream, at, source, length, *arrival in zip(
@@ -134,13 +134,13 @@ class TlsStreams:
             row = stream >> 1
             session = self._sessions.get(row)
             if session is None and row not in self.facts:
-                session = self._sessions[row] = Session(self._keys)
+                session = self._sessions[row] = TlsSession(self._keys)
                 self.facts[row] = session.facts
                 self._undecided.add(row)
             if session is not None:
                 piece = bytes(memory[source : source + length])
                 session.feed(stream & 1, at, piece, tuple(arrival))
-        said: list[tuple[int, Plain]] = []
+        said: list[tuple[int, Plaintext]] = []
         problems: list[Problem] = []
         ended = self._ended(now)
         self._keep_to_budget()
@@ -178,7 +178,7 @@ class TlsStreams:
         self._left.append(row)
         self._sessions.pop(row, None)
 
-    def _problems(self, row: int, session: Session, now: int) -> list[Problem]:
+    def _problems(self, row: int, session: TlsSession, now: int) -> list[Problem]:
         found = [
             Problem(
                 "tls", trouble.kind, f"{trouble.detail}, in what the {sender} sent", time=now,
@@ -193,8 +193,8 @@ class TlsStreams:
         return found
 
     def _frames(
-        self, said: list[tuple[int, Plain]], ends: set[int], now: int, problems: list[Problem], *,
-        last: bool,
+        self, said: list[tuple[int, Plaintext]], ends: set[int], now: int,
+        problems: list[Problem], *, last: bool,
     ) -> FrameBlock:  # fmt: skip
         """The frames in what was said. `ends`: streams that are over with it."""
         streams, carry = self._streams, self._framer.carry
@@ -226,13 +226,13 @@ class TlsStreams:
         self._follow_decisions(sorted(self._undecided.intersection(rows.tolist())))
         return frames
 
-    def _joined(self, said: list[tuple[int, Plain]]) -> Bytes:
+    def _joined(self, said: list[tuple[int, Plaintext]]) -> Bytes:
         """Room for what is held, and what was said."""
         front = bytes(self._framer.carry.bytes)
         joined = b"".join([front, *(plain.data for _, plain in said), bytes(PAD)])
         return np.frombuffer(bytearray(joined), np.uint8)
 
-    def _begin(self, said: list[tuple[int, Plain]]) -> None:
+    def _begin(self, said: list[tuple[int, Plaintext]]) -> None:
         """Let streams begin, or begin anew behind what is missing."""
         streams = self._streams
         for stream, plain in said:
@@ -260,7 +260,7 @@ class TlsStreams:
                 self._leave(row)
 
 
-def _segments(said: list[tuple[int, Plain]], begin: int) -> Segments:
+def _segments(said: list[tuple[int, Plaintext]], begin: int) -> Segments:
     """What was said as segments, one behind the other from position `begin` on."""
     stream = np.array([stream for stream, _ in said], np.int64)
     length = np.array([len(plain.data) for _, plain in said], np.int64)

@@ -22,13 +22,13 @@ from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.table import NEVER, OTHER, TLS, ConnectionTable
 from dissector.tables.arrow import batch, spread
 from dissector.tables.schema import CONNECTIONS
-from dissector.tls import Facts
+from dissector.tls import TlsFacts
 
 MAPPED = 0xFFFF << 32
 """High part of the low 64 bits of an IPv4-mapped IPv6 address."""
 
 PROTOCOLS = pa.array(["unknown", "kafka", "tls", "unknown"])
-_NO_TLS = Facts()
+_NO_TLS = TlsFacts()
 _OCTETS = pa.array([str(octet) for octet in range(256)])
 CLOSED = pa.array([None, "fin", "rst"])
 
@@ -47,7 +47,7 @@ class Connections:
     """The connection table, with what the conversation adds."""
 
     def __init__(
-        self, table: ConnectionTable, tls: Mapping[int, Facts] = MappingProxyType({})
+        self, table: ConnectionTable, tls: Mapping[int, TlsFacts] = MappingProxyType({})
     ) -> None:
         """`tls`: what TLS handshakes told, by connection; it grows."""
         self._table = table

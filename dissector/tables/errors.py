@@ -13,7 +13,7 @@ from dissector.exchanges.decoded_fields import Facts, Group
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.protocol import registry
-from dissector.protocol.field_columns import Column
+from dissector.protocol.field_columns import FieldColumn
 from dissector.tables.arrow import batch, by_code, no_rows, one_chunk
 from dissector.tables.schema import ERRORS
 from dissector.tables.shared_columns import Endpoints, api_of, error_names
@@ -68,7 +68,7 @@ def errors(turn: Turn, names: TopicNames, endpoints: Endpoints) -> pa.RecordBatc
     return batch(ERRORS, columns)
 
 
-def _codes(facts: Facts) -> Iterator[tuple[Group, Column, Int64]]:
+def _codes(facts: Facts) -> Iterator[tuple[Group, FieldColumn, Int64]]:
     """The error codes that are not 0: for each column of them, which of its values."""
     for group, column in facts.columns("error_code"):
         select = np.flatnonzero(_values(column))
@@ -88,6 +88,6 @@ def sorted_codes(facts: Facts) -> tuple[Int64, Int64]:
     return who[order], np.concatenate(code)[order]
 
 
-def _values(column: Column) -> Int64:
+def _values(column: FieldColumn) -> Int64:
     assert column.values is not None
     return column.values.astype(np.int64)

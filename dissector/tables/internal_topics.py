@@ -34,11 +34,11 @@ from dissector.protocol.structures import (
     METADATA_PAGES,
     METADATA_TOPIC,
     RECORD_TOPICS,
-    Decoded,
+    DecodedStructure,
     decode_control_record,
     decode_metadata_record,
     decode_record,
-    unfold,
+    unfold_structures,
 )
 from dissector.secrets import REDACTED, SECRET_ROLES, redact
 from dissector.tables.schema import RECORDS
@@ -157,7 +157,7 @@ def is_secret(value: bytes) -> bool:
     return _opened(read, METADATA_TOPIC, False)[1]
 
 
-def _opened(read: Decoded, topic: str, show_secrets: bool) -> tuple[dict[str, Any], bool]:
+def _opened(read: DecodedStructure, topic: str, show_secrets: bool) -> tuple[dict[str, Any], bool]:
     """The body of a record, what it holds unfolded, secrets redacted; whether it has any."""
     if topic not in COORDINATOR_PAGES:
         return _unfolded(read.name, read.version, read.body, show_secrets)
@@ -174,7 +174,7 @@ def _unfolded(
     fields, may_hide, may_hold = _fields(name, version or 0)
     redacted = redact(fields, body) if may_hide else body
     shown = body if show_secrets else redacted
-    return unfold(fields, shown) if may_hold else shown, redacted != body
+    return unfold_structures(fields, shown) if may_hold else shown, redacted != body
 
 
 @cache

@@ -19,7 +19,7 @@ from dissector.exchanges.correlator import Side, Turn
 from dissector.exchanges.decoded_fields import Group
 from dissector.exchanges.topic_names import TopicNames, uuid_text
 from dissector.packets.block import Int64
-from dissector.protocol.field_columns import Column
+from dissector.protocol.field_columns import FieldColumn
 from dissector.protocol.notation import Direction
 from dissector.records.batch_reader import read_batches
 from dissector.tables.arrow import batch, by_code, ints, no_rows, one_chunk, plain
@@ -94,7 +94,7 @@ class PartitionRows:
         return pa.concat_tables([_NONE, *parts])
 
     def _told(
-        self, direction: Direction, group: Group, column: Column, ids: Int64, groups: pa.Array
+        self, direction: Direction, group: Group, column: FieldColumn, ids: Int64, groups: pa.Array
     ) -> pa.Table:
         assert column.values is not None
         every = np.arange(len(column.row), dtype=np.int64)
@@ -129,7 +129,7 @@ _NONE = pa.table(
 )
 
 
-def _records(group: Group, column: Column) -> dict[str, pa.Array]:
+def _records(group: Group, column: FieldColumn) -> dict[str, pa.Array]:
     """`CARRIED`: what the headers of the batches beside each partition tell; null without any.
 
     A batch that is cut by the fetch limit does not count: its reader fetches it again.

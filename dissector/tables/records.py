@@ -24,7 +24,7 @@ from dissector.exchanges.decoded_fields import Group
 from dissector.exchanges.topic_names import TopicNames, uuid_text
 from dissector.packets.block import Int64
 from dissector.problems import Problem
-from dissector.protocol.field_columns import Column
+from dissector.protocol.field_columns import FieldColumn
 from dissector.records.arrow import records_table
 from dissector.records.batch_headers import CODECS, TIMESTAMP_TYPES, Batches, take
 from dissector.records.batch_reader import read_batches
@@ -57,7 +57,7 @@ class Carried:
     row: Int64
     """Row of `Turn.requests` of each message of the side."""
     group: Group
-    column: Column
+    column: FieldColumn
     batches: Batches
     """By connection."""
 
@@ -455,7 +455,7 @@ def _given_offsets(turn: Turn, batches: pa.Table) -> pa.Array:
     return one_chunk(joined["offset_min"])
 
 
-def _values(column: Column) -> Int64:
+def _values(column: FieldColumn) -> Int64:
     assert column.values is not None
     return column.values.astype(np.int64)
 

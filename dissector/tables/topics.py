@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from dissector.exchanges.correlator import Turn
 from dissector.exchanges.topic_names import uuid_text
 from dissector.packets.block import Int64
-from dissector.protocol.field_columns import Column
+from dissector.protocol.field_columns import FieldColumn
 from dissector.tables.arrow import batch, by_code, joined, one_batch, one_chunk
 from dissector.tables.schema import TOPICS
 
@@ -79,6 +79,6 @@ class Topics:
         return np.array(sorted(news), np.int64)
 
 
-def _values(column: Column) -> Int64:
+def _values(column: FieldColumn) -> Int64:
     assert column.values is not None
     return column.values.astype(np.int64)

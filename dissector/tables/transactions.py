@@ -17,7 +17,7 @@ from dissector.exchanges.correlator import Turn
 from dissector.exchanges.decoded_fields import Group
 from dissector.packets.block import Int64
 from dissector.protocol import registry
-from dissector.protocol.field_columns import Column
+from dissector.protocol.field_columns import FieldColumn
 from dissector.tables.arrow import batch, ints
 from dissector.tables.pending import Waiting, answered_ids, asked_ids, context
 from dissector.tables.schema import TRANSACTIONS
@@ -91,7 +91,7 @@ _NONE = pa.table(
 )
 
 
-def _anchors(turn: Turn) -> Iterator[tuple[Group, Column]]:
+def _anchors(turn: Turn) -> Iterator[tuple[Group, FieldColumn]]:
     """The field that each transaction has: of the oldest InitProducerId only its name."""
     facts = turn.request.facts
     for group in facts.groups:
@@ -102,7 +102,7 @@ def _anchors(turn: Turn) -> Iterator[tuple[Group, Column]]:
             )
 
 
-def _partitions(group: Group, column: Column) -> Int64:
+def _partitions(group: Group, column: FieldColumn) -> Int64:
     """How many partitions stand in the element of each value of `column`."""
     total = np.zeros(len(column.level.owner), np.int64)
     for other in group.walked.by_role("partition"):

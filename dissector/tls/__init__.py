@@ -1,6 +1,6 @@
 """TLS 1.2 and 1.3, decrypted with the secrets of a key log.
 
-Bytes in, values out: this room knows no packets, files or clocks. A `Session` takes what the two
+Bytes in, values out: this room knows no packets, files or clocks. A `TlsSession` takes what the two
 ends of a connection sent, in order, and gives what they said.
 
 keylog       secrets, by client random (NSS key log format)
@@ -14,8 +14,8 @@ protection   keys and ciphers; the only module that needs `cryptography`
 session      both ends: handshake, keys, plaintext
 """
 
-from dissector.tls.events import Facts, Plain, Trouble
+from dissector.tls.events import Plaintext, TlsFacts, TlsProblem
 from dissector.tls.keylog import KeyLog
-from dissector.tls.session import Session, has_cryptography
+from dissector.tls.session import TlsSession, has_cryptography
 
-__all__ = ["Facts", "KeyLog", "Plain", "Session", "Trouble", "has_cryptography"]
+__all__ = ["KeyLog", "Plaintext", "TlsFacts", "TlsProblem", "TlsSession", "has_cryptography"]

@@ -8,7 +8,7 @@ from dissector.tls.record_layer import Arrival
 
 
 @dataclass(slots=True)
-class Facts:
+class TlsFacts:
     """What the handshake tells. None where it is not in the capture, or encrypted."""
 
     version: str | None = None
@@ -24,7 +24,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class Plaintext:
     """What one record said."""
 
     end: int
@@ -39,7 +39,7 @@ class Plain:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class TlsProblem:
     """What could not be decrypted, and why."""
 
     kind: str

@@ -15,14 +15,14 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESCCM, AESGCM, ChaCha20Poly1305
 
-from dissector.tls.record_layer import Record
+from dissector.tls.record_layer import TlsRecord
 from dissector.tls.suites import Suite
 
 
 class Opener(Protocol):
     """The key of one direction and epoch."""
 
-    def open(self, record: Record, sequence: int) -> tuple[int, bytes] | None:
+    def open(self, record: TlsRecord, sequence: int) -> tuple[int, bytes] | None:
         """Content type and plaintext."""
 
 
@@ -108,7 +108,7 @@ class _Aead13:
         self._tag = _tag_bytes(suite)
         self._iv = iv
 
-    def open(self, record: Record, sequence: int) -> tuple[int, bytes] | None:
+    def open(self, record: TlsRecord, sequence: int) -> tuple[int, bytes] | None:
         if len(record.body) < self._tag + 1:
             return None
         nonce = _mixed(self._iv, sequence)
@@ -128,7 +128,7 @@ class _Aead12:
         self._tag = _tag_bytes(suite)
         self._iv = iv
 
-    def open(self, record: Record, sequence: int) -> tuple[int, bytes] | None:
+    def open(self, record: TlsRecord, sequence: int) -> tuple[int, bytes] | None:
         explicit = 12 - len(self._iv)
         size = len(record.body) - explicit - self._tag
         if size < 0:
@@ -152,7 +152,7 @@ class _Cbc:
         self._mac_bytes = hashlib.new(mac).digest_size
         self._encrypt_then_mac = encrypt_then_mac
 
-    def open(self, record: Record, sequence: int) -> tuple[int, bytes] | None:
+    def open(self, record: TlsRecord, sequence: int) -> tuple[int, bytes] | None:
         body = record.body
         if self._encrypt_then_mac:
             body, mac = body[: -self._mac_bytes], body[-self._mac_bytes :]
@@ -174,6 +174,6 @@ class _Cbc:
                 return None
         return record.content, plain
 
-    def _is_mac(self, mac: bytes, record: Record, sequence: int, text: bytes) -> bool:
+    def _is_mac(self, mac: bytes, record: TlsRecord, sequence: int, text: bytes) -> bool:
         bound = sequence.to_bytes(8, "big") + record.header[:3] + len(text).to_bytes(2, "big")
         return hmac.digest(self._mac_key, bound + text, self._mac) == mac

@@ -22,7 +22,7 @@ Arrival: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TlsRecord:
     """A record that is there as a whole."""
 
     content: int
@@ -93,7 +93,7 @@ class RecordReader:
         run.data += data
         run.marks.append((run.end, arrival))
 
-    def peek(self) -> Record | None:
+    def peek(self) -> TlsRecord | None:
         """The next record, or what may be one; None where its bytes have not come yet."""
         while self._runs:
             run = self._runs[0]
@@ -117,13 +117,13 @@ class RecordReader:
                 self._skip()
         return None
 
-    def accept(self, record: Record) -> None:
+    def accept(self, record: TlsRecord) -> None:
         """It is a record, and was read."""
         self._runs[0].drop(record.at + HEADER + len(record.body))
         self._certain = True
         self.lost_at = None
 
-    def reject(self, record: Record) -> None:
+    def reject(self, record: TlsRecord) -> None:
         """It is none, or was damaged."""
         if self._certain:
             self._lose()
@@ -135,10 +135,10 @@ class RecordReader:
         """Forget all bytes."""
         self._runs.clear()
 
-    def _record(self, run: _Run, size: int) -> Record:
+    def _record(self, run: _Run, size: int) -> TlsRecord:
         end = run.start + size
         arrival = next(arrival for mark, arrival in run.marks if mark >= end)
-        return Record(
+        return TlsRecord(
             run.data[0], bytes(run.data[:HEADER]), bytes(run.data[HEADER:size]), run.start, arrival
         )
 

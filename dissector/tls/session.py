@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from dissector.errors import DecodeError
 from dissector.tls.certificates import subject
-from dissector.tls.events import Facts, Plain, Trouble
+from dissector.tls.events import Plaintext, TlsFacts, TlsProblem
 from dissector.tls.hellos import (
     ClientHello,
     ServerHello,
@@ -40,8 +40,8 @@ from dissector.tls.record_layer import (
     CHANGE_CIPHER_SPEC,
     HANDSHAKE,
     Arrival,
-    Record,
     RecordReader,
+    TlsRecord,
 )
 from dissector.tls.schedule import TLS_1_2, TLS_1_3, Schedule
 from dissector.tls.suites import name_of, suite
@@ -105,16 +105,16 @@ class _Side:
     """Something that it said is missing before what comes next."""
 
 
-class Session:
+class TlsSession:
     """Decrypts one connection. `keys` may grow as long as the session lasts."""
 
     def __init__(self, keys: KeyLog) -> None:
-        self.facts = Facts()
+        self.facts = TlsFacts()
         self.client: int | None = None
         """Which end sent the ClientHello: 0, 1, or None as long as that is not known."""
         self.is_over = False
         """Nothing more will be read."""
-        self.troubles: list[Trouble] = []
+        self.troubles: list[TlsProblem] = []
         """What went wrong; whoever reads it empties it."""
         self._keys = keys
         self._sides = (_Side(0), _Side(1))
@@ -129,9 +129,9 @@ class Session:
         if not self.is_over and not side.is_given_up:
             side.reader.feed(at, data, arrival)
 
-    def read(self, *, last: bool = False) -> list[Plain]:
+    def read(self, *, last: bool = False) -> list[Plaintext]:
         """What can be decrypted by now. `last`: nothing more comes."""
-        found: list[Plain] = []
+        found: list[Plaintext] = []
         moved = True
         while moved and not self.is_over:
             moved = False
@@ -177,7 +177,7 @@ class Session:
                 self._tell_cut(each)
             self.is_over = True
 
-    def _take(self, side: _Side, record: Record, found: list[Plain]) -> bool:
+    def _take(self, side: _Side, record: TlsRecord, found: list[Plaintext]) -> bool:
         """Read one record; False where it must wait."""
         if self._hello is None and not self._finds_client(side, record):
             return self.is_over
@@ -199,7 +199,7 @@ class Session:
         self._open(side, record, found)
         return True
 
-    def _finds_client(self, side: _Side, record: Record) -> bool:
+    def _finds_client(self, side: _Side, record: TlsRecord) -> bool:
         """Whether this is the client; a server's first words wait for the client's."""
         kind = record.body[0] if record.content == HANDSHAKE else None
         if kind == _CLIENT_HELLO:
@@ -212,7 +212,7 @@ class Session:
             self._stop("tls_no_handshake", detail, side)
         return False
 
-    def _is_protected(self, side: _Side, record: Record) -> bool:
+    def _is_protected(self, side: _Side, record: TlsRecord) -> bool:
         """Whether this record, of an end that is in the clear, begins its first epoch."""
         if self._chosen is None:
             return False
@@ -224,7 +224,7 @@ class Session:
         was_lost = side.reader.lost_at is not None
         return record.content == CHANGE_CIPHER_SPEC or (was_lost and record.content == HANDSHAKE)
 
-    def _read_clear(self, side: _Side, record: Record) -> None:
+    def _read_clear(self, side: _Side, record: TlsRecord) -> None:
         was_lost = side.reader.lost_at is not None
         side.reader.accept(record)
         if record.content == HANDSHAKE:
@@ -270,7 +270,7 @@ class Session:
         is_client = side.end == self.client
         return self._schedule.following(side.epoch, side.secret, is_client=is_client)
 
-    def _open(self, side: _Side, record: Record, found: list[Plain]) -> None:
+    def _open(self, side: _Side, record: TlsRecord, found: list[Plaintext]) -> None:
         """Decrypt a record, and read it."""
         if self._is_1_3 and record.content in (CHANGE_CIPHER_SPEC, ALERT):
             side.reader.accept(record)  # in the clear, and without a number
@@ -283,13 +283,13 @@ class Session:
         side.reader.accept(record)
         content, data = opened
         if content == APPLICATION_DATA and data:
-            found.append(Plain(side.end, side.position, not side.missed, data, record.arrival))
+            found.append(Plaintext(side.end, side.position, not side.missed, data, record.arrival))
             side.position += len(data)
             side.missed = False
         elif content == HANDSHAKE:
             self._read_messages(side, data)
 
-    def _try(self, side: _Side, record: Record) -> tuple[int, bytes] | None:
+    def _try(self, side: _Side, record: TlsRecord) -> tuple[int, bytes] | None:
         """Content and plaintext by the first key and number that open the record."""
         assert side.opener is not None
         opened = side.opener.open(record, side.sequence)
@@ -323,7 +323,7 @@ class Session:
         if side.epoch != 1 or not self._is_1_3:  # else it was the handshake's
             side.missed = True
 
-    def _not_opened(self, side: _Side, record: Record) -> None:
+    def _not_opened(self, side: _Side, record: TlsRecord) -> None:
         if self._may_be_early(side):
             if not side.passed_early:
                 side.passed_early = True
@@ -430,7 +430,7 @@ class Session:
         self, kind: str, detail: str, side: _Side, offset: int, size: int | None = None
     ) -> None:
         if self._keys.is_given:
-            self.troubles.append(Trouble(kind, detail, side.end, offset, size))
+            self.troubles.append(TlsProblem(kind, detail, side.end, offset, size))
 
 
 def _messages(pending: bytearray, data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -17,13 +17,13 @@ from pathlib import Path
 import crc32c
 
 from dissector import DissectorError, decode_records, decode_request, decode_response, open_capture
-from dissector.embedded import Known, unfold
+from dissector.embedded import MessageContext, unfold
 from dissector.packets import open_packets
 from dissector.packets.block import PAD, PacketBlock
 from dissector.protocol.explain import Explanation
 from dissector.protocol.message import explain_request, explain_response
 from dissector.tables import TABLES
-from dissector.tls import KeyLog, Session
+from dissector.tls import KeyLog, TlsSession
 from tests.fuzz import fuzz_kernel
 from tests.fuzz import fuzz_seeds as seeds
 
@@ -85,7 +85,7 @@ def read_request(data: bytes) -> None:
     """`decode_request`, which fails where the explanation does."""
     explanation = explain_request(data)
     _check_explanation(explanation, data, lambda: decode_request(data))
-    unfold(explanation, Known("PLAIN"))
+    unfold(explanation, MessageContext("PLAIN"))
 
 
 def read_response(data: bytes) -> None:
@@ -94,7 +94,7 @@ def read_response(data: bytes) -> None:
     frame = data[4:]
     explanation = explain_response(frame, key, version)
     _check_explanation(explanation, frame, lambda: decode_response(frame, key, version))
-    unfold(explanation, Known("SCRAM-SHA-256", data[:4]))
+    unfold(explanation, MessageContext("SCRAM-SHA-256", data[:4]))
 
 
 def _check_explanation(explanation: Explanation, data: bytes, decode: Callable[[], object]) -> None:
@@ -130,7 +130,7 @@ def _keys() -> KeyLog:
 
 def read_tls(data: bytes) -> None:
     """A TLS session: never says more than it was given."""
-    session, at, said, given = Session(_keys()), 0, 0, 0
+    session, at, said, given = TlsSession(_keys()), 0, 0, 0
     positions = [0, 0]
     while at + 3 <= len(data):
         how, length = data[at], int.from_bytes(data[at + 1 : at + 3])

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dissector.embedded import Known, explain_token
+from dissector.embedded import MessageContext, explain_token
 from dissector.embedded.contents import NOWHERE
 from dissector.protocol.explain import Explained
 from dissector.secrets import hidden
 
 
 def fields(data: bytes, mechanism: str | None = None) -> list[Explained]:
-    return explain_token(data, Known(mechanism)).events
+    return explain_token(data, MessageContext(mechanism)).events
 
 
 def shown(data: bytes, mechanism: str | None = None) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ import snappy
 import zstandard
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
-from dissector.embedded import Known, unfold
+from dissector.embedded import MessageContext, unfold
 from dissector.embedded.contents import NOWHERE, TEXT
 from dissector.protocol.explain import Explained
 from dissector.protocol.message import explain_request
@@ -73,7 +73,7 @@ def pushed(metrics: bytes, codec: int) -> list[Explained]:
     body = bytes(16) + struct.pack(">i?b", 5, False, codec) + bytes(size) + metrics + b"\0"
     explanation = explain_request(head + body)
     assert explanation.error is None
-    events = unfold(explanation, Known()).events
+    events = unfold(explanation, MessageContext()).events
     where = [event.name for event in events].index("metrics")
     return events[where:]
 

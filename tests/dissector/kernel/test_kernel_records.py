@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dissector import kernel
 from dissector.packets.block import PAD
 from dissector.records.arrow import _view
-from dissector.records.record_fields import Fields, read_fields
+from dissector.records.record_fields import RecordFields, read_fields
 from dissector.records.record_offsets import walk_records
 
 pytestmark = pytest.mark.skipif(not kernel.COMPILED, reason="no compiled loops")
@@ -93,7 +93,7 @@ def test_chain_and_fields_are_those_of_numpy(
     assert _told(ours, data) == _told(theirs, data)
 
 
-def _told(fields: Fields, data: NDArray[np.uint8]) -> list[object]:
+def _told(fields: RecordFields, data: NDArray[np.uint8]) -> list[object]:
     """What good records hold."""
 
     def texts(at: Int64, length: Int64) -> list[bytes | None]:

@@ -20,9 +20,9 @@ import pytest
 
 from dissector.errors import CaptureError
 from dissector.packets import open_packets
-from dissector.packets.af_packet import ANY, BLOCK_BYTES, Ring, filter_program
+from dissector.packets.af_packet import ANY, BLOCK_BYTES, PacketRing, filter_program
 from dissector.packets.block import SYN, PacketBlock
-from dissector.packets.capture_reader import Records
+from dissector.packets.capture_reader import PacketRecords
 from dissector.packets.live import TICK, LiveSource, Pipe
 from dissector.packets.pcapng_writer import SECTION_HEADER, interface_block, packet_blocks
 
@@ -104,7 +104,7 @@ def sent_by(block: PacketBlock, port: int) -> list[tuple[int, bytes]]:
 @in_a_network
 def test_loopback_whole_and_once() -> None:
     payload = np.random.default_rng(1).bytes(3_000_000)
-    source = LiveSource([Ring("lo")])
+    source = LiveSource([PacketRing("lo")])
     began = time.time_ns()
     port, _ = talk(payload)
     (block,) = [block for block in blocks(source) if len(block)]
@@ -126,7 +126,7 @@ def test_loopback_whole_and_once() -> None:
 def test_the_kernel_filters() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         wanted = other.getsockname()[1]
-        source = LiveSource([Ring("lo", expression=f"tcp port {wanted}")])
+        source = LiveSource([PacketRing("lo", expression=f"tcp port {wanted}")])
         talk(b"not wanted")
         socket.create_connection(("127.0.0.1", wanted)).close()
         (block,) = [block for block in blocks(source) if len(block)]
@@ -142,8 +142,8 @@ def test_several_interfaces_and_any() -> None:
         "1388 2384 00000001 00000000 5002 0400 0000 0000"
     )
     for feeds, names in (
-        ([Ring("lo"), Ring("kafka1")], {"lo", "kafka1"}),
-        ([Ring(ANY)], {"lo", "kafka0", "kafka1"}),
+        ([PacketRing("lo"), PacketRing("kafka1")], {"lo", "kafka1"}),
+        ([PacketRing(ANY)], {"lo", "kafka0", "kafka1"}),
     ):
         source = LiveSource(feeds)
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as raw:
@@ -163,7 +163,7 @@ def test_several_interfaces_and_any() -> None:
 @in_a_network
 def test_what_the_kernel_drops_is_told() -> None:
     pair("kafka0", "kafka1")
-    ring = Ring("kafka1", expression="tcp", buffer_bytes=4 * BLOCK_BYTES)
+    ring = PacketRing("kafka1", expression="tcp", buffer_bytes=4 * BLOCK_BYTES)
     source = LiveSource([ring])
     frame = bytes.fromhex("020000000001 020000000002 0800 450005dc 00010000 4006 0000") + bytes(
         1488
@@ -184,7 +184,7 @@ def test_what_the_kernel_drops_is_told() -> None:
 @in_a_network
 def test_an_interface_goes_and_comes_back() -> None:
     pair("kafka0", "kafka1")
-    ring = Ring("kafka0")
+    ring = PacketRing("kafka0")
     assert ring.watch() == []
     for is_deleted in (False, True):
         ip("link delete kafka0" if is_deleted else "link set kafka0 down")
@@ -206,7 +206,7 @@ def test_an_interface_goes_and_comes_back() -> None:
 @in_a_network
 def test_an_interface_that_is_not_there() -> None:
     with pytest.raises(CaptureError, match=r"there is no interface 'eth7'; there are lo, any"):
-        Ring("eth7")
+        PacketRing("eth7")
 
 
 @pytest.mark.parametrize("expression", ["port", "tcp prot 9092", "host 1.2.3.4.5.6", "ß"])
@@ -266,7 +266,7 @@ def test_what_is_written_is_what_was_read(tmp_path: Path) -> None:
     path, copy = CAPTURES / "kafka-4-net-vxlan.pcap.zst", tmp_path / "copy.pcapng"
     kept: list[bytes] = [SECTION_HEADER]
 
-    def keep(names: Any, records: Records, capture: Any) -> None:
+    def keep(names: Any, records: PacketRecords, capture: Any) -> None:
         if len(kept) == 1:
             kept.append(interface_block("a name of odd length", int(records.columns.link[0])))
         packets, ends = packet_blocks(records.data, records.columns, capture)

@@ -14,7 +14,7 @@ import fsspec
 from dissector.errors import CaptureError
 from dissector.packets import open_packets, remote
 from dissector.packets.byte_input import ByteInput
-from dissector.packets.file_ranges import Part, boundary, open_part, size_of
+from dissector.packets.file_ranges import FilePart, boundary, open_part, size_of
 from dissector.packets.paths import open_reader
 
 CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-sasl.pcap.zst"
@@ -51,7 +51,9 @@ def test_parts_are_those_of_a_file(folder: str, tmp_path: Path) -> None:
     assert at is not None
     assert boundary(there, size // 2) == at
     for begin, end in ((0, at), (at, None), (0, None)):
-        read = [open_part(Part(path, begin, end), []).read(0, 1 << 30) for path in (here, there)]
+        read = [
+            open_part(FilePart(path, begin, end), []).read(0, 1 << 30) for path in (here, there)
+        ]
         one, other = (records for records in read if records is not None)
         assert (one.data == other.data).all()
         assert len(one.number) == len(other.number) > 10

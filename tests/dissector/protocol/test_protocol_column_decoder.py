@@ -16,9 +16,9 @@ from dissector import kernel
 from dissector.errors import DecodeError
 from dissector.exchanges.decoded_fields import Group
 from dissector.protocol import registry
-from dissector.protocol.column_decoder import skip_tags, walk
+from dissector.protocol.column_decoder import decode_columns, skip_tags
 from dissector.protocol.explain import Explanation, explain
-from dissector.protocol.field_columns import Column, Walked
+from dissector.protocol.field_columns import DecodedColumns, FieldColumn
 from dissector.protocol.notation import Direction, Field, Layout
 from dissector.protocol.roles import ROLES
 from dissector.protocol.surplus import is_accepted
@@ -41,7 +41,7 @@ def space_of(bodies: list[bytes]) -> tuple[ContiguousBytes, Any, Any]:
     return ContiguousBytes.of(b"".join(bodies)), end - sizes, end
 
 
-def found_by_columns(space: ByteView, walked: Walked, count: int) -> list[dict[str, Any]]:
+def found_by_columns(space: ByteView, walked: DecodedColumns, count: int) -> list[dict[str, Any]]:
     """Path and value of every kept field of each message."""
     group = Group(space, np.arange(count), walked)
     found: list[dict[str, Any]] = [{} for _ in range(count)]
@@ -53,7 +53,7 @@ def found_by_columns(space: ByteView, walked: Walked, count: int) -> list[dict[s
     return found
 
 
-def value(space: ByteView, column: Column, index: int) -> Any:
+def value(space: ByteView, column: FieldColumn, index: int) -> Any:
     if column.values is not None:
         return comparable(column.field.type, column.values[index].item())
     assert column.length is not None
@@ -81,7 +81,7 @@ def found_by_explaining(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def arrays(walked: Walked) -> list[Any]:
+def arrays(walked: DecodedColumns) -> list[Any]:
     """All that a walk says, but for how it numbers the rows of arrays."""
     columns = []
     for column in walked.columns:
@@ -115,8 +115,8 @@ def check(layout: Layout, bodies: list[bytes]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         for compiled in {kernel.COMPILED, False}:
             patch.setattr(kernel, "COMPILED", compiled)
-            walked = walk(layout, space, start, end, frozenset(ROLES))
-            both.append([walked, walk(layout, space, start, end, frozenset(ROLES), cut)])
+            walked = decode_columns(layout, space, start, end, frozenset(ROLES))
+            both.append([walked, decode_columns(layout, space, start, end, frozenset(ROLES), cut)])
     for pure, other in zip(both[0], both[-1], strict=True):
         assert arrays(pure) == arrays(other)
     surplus = [surplus_by_decoding(layout, body) for body in bodies]
@@ -157,7 +157,7 @@ def test_nullable_struct_in_a_tagged_field(body: str, value: int | None) -> None
     for compiled in {kernel.COMPILED, False}:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(kernel, "COMPILED", compiled)
-            walked = walk(layout, space, start, end, frozenset({"partition", "offset"}))
+            walked = decode_columns(layout, space, start, end, frozenset({"partition", "offset"}))
         assert (walked.good.tolist(), walked.surplus.tolist()) == ([True], [0])
         assert found_by_columns(space, walked, 1) == [
             {"a": 5} if value is None else {"a": 5, "s.v": value}
@@ -168,12 +168,12 @@ def test_a_response_with_much_surplus_is_not_good() -> None:
     heartbeat = [registry.layout(12, direction, 0) for direction in Direction]
     bodies = [bytes.fromhex("0000") + bytes(surplus) for surplus in (0, 1, 4, 5, 500)]
     space, start, end = space_of(bodies)
-    walked = walk(heartbeat[Direction.RESPONSE], space, start, end, frozenset())
+    walked = decode_columns(heartbeat[Direction.RESPONSE], space, start, end, frozenset())
     assert walked.good.tolist() == [True, True, True, False, False]
     assert walked.surplus.tolist() == [0, 1, 4, 0, 0]
     member = bytes.fromhex("0001 67 00000001 0001 6d")  # group g, generation 1, member m
     space, start, end = space_of([member + bytes(surplus) for surplus in (0, 1, 16, 17, 500)])
-    walked = walk(heartbeat[Direction.REQUEST], space, start, end, frozenset())
+    walked = decode_columns(heartbeat[Direction.REQUEST], space, start, end, frozenset())
     assert walked.good.tolist() == [True] * 5
     assert walked.surplus.tolist() == [0, 1, 16, 17, 500]
 
@@ -246,16 +246,16 @@ def test_pieces_read_as_one_row() -> None:
     for address, size, here in zip(cuts, length, position, strict=False):
         data[here : here + size] = flat.data[address : address + size]
     pieced = ScatteredBytes(data, cuts[:-1], position, length)
-    walked = walk(layout, pieced, start, end, frozenset(ROLES))
+    walked = decode_columns(layout, pieced, start, end, frozenset(ROLES))
     assert walked.good.all()
-    expected = walk(layout, flat, start, end, frozenset(ROLES))
+    expected = decode_columns(layout, flat, start, end, frozenset(ROLES))
     assert found_by_columns(pieced, walked, 20) == found_by_columns(flat, expected, 20)
 
 
 def test_only_what_was_asked_for_is_kept() -> None:
     layout = registry.layout(0, Direction.REQUEST, 7)
     space, start, end = space_of([write(layout, random.Random(3)) for _ in range(9)])
-    walked = walk(layout, space, start, end, frozenset({"acks"}))
+    walked = decode_columns(layout, space, start, end, frozenset({"acks"}))
     assert [column.path for column in walked.columns] == [("acks",)]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from dissector import kernel, open_capture
 from dissector.protocol import registry
-from dissector.protocol.column_decoder import walk
+from dissector.protocol.column_decoder import decode_columns
 from dissector.protocol.explain import explain
 from dissector.protocol.notation import Direction
 from dissector.protocol.roles import ROLES
@@ -37,10 +37,10 @@ def good(bodies: list[bytes], *, pieces: bool) -> list[bool]:
     start = end - [len(body) for body in bodies]
     flat = ContiguousBytes.of(b"".join(bodies))
     if not pieces:
-        return walk(layout, flat, start, end, frozenset(ROLES)).good.tolist()
+        return decode_columns(layout, flat, start, end, frozenset(ROLES)).good.tolist()
     border = np.array([0, 7, int(end[-1])])
     space = ScatteredBytes(flat.data, border[:-1], border[:-1], np.diff(border))
-    return walk(layout, space, start, end, frozenset(ROLES)).good.tolist()
+    return decode_columns(layout, space, start, end, frozenset(ROLES)).good.tolist()
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -24,12 +24,12 @@ from dissector.protocol.notation import Direction, StructureLayout
 from dissector.protocol.structures import (
     COORDINATOR_PAGES,
     RECORD_TOPICS,
-    Decoded,
+    DecodedStructure,
     decode_control_record,
     decode_record,
     decode_structure,
     decode_versioned,
-    unfold,
+    unfold_structures,
 )
 from dissector.protocol.tree_decoder import decode
 from tests.dissector.protocol.protocol_writer import write
@@ -210,9 +210,11 @@ def test_connect() -> None:
     for version in (1, 2):
         name = f"connect-subscription-new-{version}"
         read = decode_versioned("ConnectSubscription", value(name))
-        assert read == Decoded("ConnectSubscription", version, {**worker, "allocation": None})
+        assert read == DecodedStructure(
+            "ConnectSubscription", version, {**worker, "allocation": None}
+        )
         read = decode_versioned("ConnectAssignment", value(f"connect-assignment-{version}"))
-        assert read == Decoded("ConnectAssignment", version, runs)
+        assert read == DecodedStructure("ConnectAssignment", version, runs)
         read = decode_versioned("ConnectAssignment", value(f"connect-assignment-empty-{version}"))
         assert (read.body["error"], read.body["assignment"], read.body["revoked"]) == (1, [], [])
 
@@ -220,7 +222,7 @@ def test_connect() -> None:
 # records of internal topics
 
 
-def record(topic: str, name: str) -> Decoded:
+def record(topic: str, name: str) -> DecodedStructure:
     vector = FRAMED[name]
     key, data = (bytes.fromhex(each) if each else None for each in (vector["key"], vector["value"]))
     return decode_record(topic, key, data)
@@ -239,17 +241,17 @@ def test_offset_commit(version: int) -> None:
 def test_offset_commit_that_is_gone_and_one_that_is_old() -> None:
     key = {"group": "g", "topic": "a", "partition": 1}
     gone = record("__consumer_offsets", "offset-commit-gone")
-    assert gone == Decoded("OffsetCommit", None, {"key": key, "value": None})
+    assert gone == DecodedStructure("OffsetCommit", None, {"key": key, "value": None})
     old = record("__consumer_offsets", "offset-commit-legacy")
     committed = {"offset": 42, "metadata": "m", "commit_timestamp": 1000}
-    assert old == Decoded("OffsetCommit", 0, {"key": key, "value": committed})
+    assert old == DecodedStructure("OffsetCommit", 0, {"key": key, "value": committed})
 
 
 def test_group_metadata_with_what_is_in_it() -> None:
     read = record("__consumer_offsets", "group-metadata")
     assert (read.name, read.version) == ("GroupMetadata", 3)
     fields = registry.structure_layout("GroupMetadataValue", 3).fields
-    found = unfold(fields, read.body["value"])
+    found = unfold_structures(fields, read.body["value"])
     assert found["members"][0]["subscription"] == {
         "structure": "ConsumerProtocolSubscription",
         "version": 1,
@@ -280,14 +282,14 @@ def test_share_group_state() -> None:
 def test_transaction_state() -> None:
     read = record("__transaction_state", "transaction-gone")
     key = {"transactional_id": "tx"}
-    assert read == Decoded("TransactionLog", None, {"key": key, "value": None})
+    assert read == DecodedStructure("TransactionLog", None, {"key": key, "value": None})
 
 
 def test_cluster_metadata() -> None:
     topic = "__cluster_metadata"
     read = record(topic, "topic-record")
-    assert read == Decoded("TopicRecord", 0, {"name": "a", "topic_id": TOPIC})
-    assert record(topic, "no-op-record") == Decoded("NoOpRecord", 0, {})
+    assert read == DecodedStructure("TopicRecord", 0, {"name": "a", "topic_id": TOPIC})
+    assert record(topic, "no-op-record") == DecodedStructure("NoOpRecord", 0, {})
     read = record(topic, "partition-change-record")
     assert (read.name, read.version) == ("PartitionChangeRecord", 2)
     assert read.body == {
@@ -320,11 +322,11 @@ VOTER = {"voter_id": 1, "voter_directory_id": TOPIC}
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("abort", Decoded("AbortMarker", 0, {"coordinator_epoch": 6})),
-        ("commit", Decoded("CommitMarker", 0, {"coordinator_epoch": 6})),
+        ("abort", DecodedStructure("AbortMarker", 0, {"coordinator_epoch": 6})),
+        ("commit", DecodedStructure("CommitMarker", 0, {"coordinator_epoch": 6})),
         (
             "leader-change-0",
-            Decoded(
+            DecodedStructure(
                 "LeaderChangeMessage",
                 0,
                 {"version": 0, "leader_id": 1, "voters": [{"voter_id": 1}], "granting_voters": []},
@@ -332,7 +334,7 @@ VOTER = {"voter_id": 1, "voter_directory_id": TOPIC}
         ),
         (
             "leader-change-1",
-            Decoded(
+            DecodedStructure(
                 "LeaderChangeMessage",
                 1,
                 {"version": 1, "leader_id": 1, "voters": [VOTER], "granting_voters": []},
@@ -340,13 +342,18 @@ VOTER = {"voter_id": 1, "voter_directory_id": TOPIC}
         ),
         (
             "snapshot-header",
-            Decoded("SnapshotHeaderRecord", 0, {"version": 0, "last_contained_log_timestamp": 5}),
+            DecodedStructure(
+                "SnapshotHeaderRecord", 0, {"version": 0, "last_contained_log_timestamp": 5}
+            ),
         ),
-        ("snapshot-footer", Decoded("SnapshotFooterRecord", 0, {"version": 0})),
-        ("kraft-version", Decoded("KRaftVersionRecord", 0, {"version": 0, "k_raft_version": 1})),
+        ("snapshot-footer", DecodedStructure("SnapshotFooterRecord", 0, {"version": 0})),
+        (
+            "kraft-version",
+            DecodedStructure("KRaftVersionRecord", 0, {"version": 0, "k_raft_version": 1}),
+        ),
         (
             "kraft-voters",
-            Decoded(
+            DecodedStructure(
                 "VotersRecord",
                 0,
                 {
@@ -366,7 +373,7 @@ VOTER = {"voter_id": 1, "voter_directory_id": TOPIC}
         ),
     ],
 )
-def test_control_records(name: str, expected: Decoded) -> None:
+def test_control_records(name: str, expected: DecodedStructure) -> None:
     key = bytes.fromhex(FRAMED[name]["key"])
     assert decode_control_record(key, value(name)) == expected
 
@@ -418,7 +425,7 @@ def test_any_record(topic: str, key: bytes, value: bytes | None) -> None:
 
 
 def unfold_message(api: int, direction: Direction, version: int, body: dict[str, Any]) -> Any:
-    return unfold(registry.layout(api, direction, version).fields, body)
+    return unfold_structures(registry.layout(api, direction, version).fields, body)
 
 
 def join(protocol_type: str, name: str, metadata: bytes) -> Any:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.errors import DecodeError
-from dissector.tls import KeyLog, Session
+from dissector.tls import KeyLog, TlsSession
 from dissector.tls.certificates import subject
 from tests.dissector.tls.tls_made import CLIENT, contexts, talk
 
@@ -82,7 +82,7 @@ def test_damaged_certificates_are_errors_or_text():
 @pytest.mark.parametrize("keyed", [True, False])
 def test_the_server_is_named_where_its_certificate_is_in_the_clear(tmp_path: Path, version, keyed):
     made = talk(tmp_path, contexts(tmp_path, version), [(CLIENT, b"hello")])
-    session = Session(KeyLog(made.keys if keyed else b""))
+    session = TlsSession(KeyLog(made.keys if keyed else b""))
     at = [0, 0]
     for end, data in made.wire:
         session.feed(end, at[end], data, (0, 0, 0))

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
-from dissector.tls import KeyLog, Session
+from dissector.tls import KeyLog, TlsSession
 from dissector.tls.record_layer import RecordReader
 from dissector.tls.suites import NAMES
 from tests.dissector.tls.tls_made import (
@@ -50,9 +50,9 @@ def placed(wire: list[tuple[int, bytes]], size: int = 1 << 20) -> list[Part]:
     return found
 
 
-def decrypted(parts: list[Part], keys: KeyLog) -> tuple[Session, list[list]]:
+def decrypted(parts: list[Part], keys: KeyLog) -> tuple[TlsSession, list[list]]:
     """What each end said, in stretches that have nothing missing in them."""
-    session = Session(keys)
+    session = TlsSession(keys)
     said: list[list] = [[bytearray()], [bytearray()]]
     for time, (end, at, data) in enumerate(parts):
         session.feed(end, at, data, (time, 0, time + 1))
@@ -69,7 +69,7 @@ def take(plains, said) -> None:
         said[plain.end][-1] += plain.data
 
 
-def assert_all_said(made: Dialogue, size: int = 1 << 20) -> Session:
+def assert_all_said(made: Dialogue, size: int = 1 << 20) -> TlsSession:
     session, said = decrypted(placed(made.wire, size), KeyLog(made.keys))
     assert said == [[made.said[CLIENT]], [made.said[SERVER]]]
     assert [t for t in session.troubles if t.kind != "tls_cut_record"] == []
@@ -248,7 +248,7 @@ def test_ends_that_come_one_after_the_other(made):
 
 def test_keys_that_are_logged_late(made):
     keys = KeyLog(grows=True)
-    session = Session(keys)
+    session = TlsSession(keys)
     said: list[list] = [[bytearray()], [bytearray()]]
     parts = placed(made.wire)
     for end, at, data in parts[: len(parts) // 2]:
@@ -264,7 +264,7 @@ def test_keys_that_are_logged_late(made):
 
 
 def assert_right_or_absent(
-    made: Dialogue, session: Session, said: list[list], *, is_told: bool = True
+    made: Dialogue, session: TlsSession, said: list[list], *, is_told: bool = True
 ) -> int:
     """Every stretch is part of what was said, in order; how many bytes there are.
 
@@ -320,7 +320,7 @@ def test_flipped_bytes_never_give_wrong_ones(made):
 def test_random_bytes_are_no_exception():
     rng = random.Random(6)
     for _ in range(300):
-        session = Session(KeyLog(grows=True))
+        session = TlsSession(KeyLog(grows=True))
         at = [0, 0]
         for _ in range(rng.randrange(1, 20)):
             end, data = rng.randrange(2), rng.randbytes(rng.randrange(200))
