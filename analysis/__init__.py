@@ -9,65 +9,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack
 
+from analysis.answers import ANSWERS, names
+
+__all__ = ["ANSWERS", "__version__", "connect", "load"]
+
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
 
-    from analysis.answers import ANSWERS
-    from analysis.answers.audit import audit
-    from analysis.answers.batching import batching
-    from analysis.answers.delay import delay
-    from analysis.answers.errors import errors
-    from analysis.answers.groups import groups
-    from analysis.answers.lag import lag
-    from analysis.answers.latency import latency
-    from analysis.answers.leadership import leadership
-    from analysis.answers.network import network
-    from analysis.answers.producers import producers
-    from analysis.answers.throttle import throttle
-    from analysis.answers.topology import topology
-    from analysis.answers.trust import trust
-    from analysis.answers.unanswered import unanswered
-    from analysis.answers.versions import versions
+    from analysis import functions
+    from analysis.functions import *  # noqa: F403
     from dissector.capture import Names, OpenOptions, Paths
 
+    __all__ += functions.__all__
     __version__: str
-
-__all__ = [
-    "ANSWERS",
-    "__version__",
-    "audit",
-    "batching",
-    "connect",
-    "delay",
-    "errors",
-    "groups",
-    "lag",
-    "latency",
-    "leadership",
-    "load",
-    "network",
-    "producers",
-    "throttle",
-    "topology",
-    "trust",
-    "unanswered",
-    "versions",
-]
-
-
-if not TYPE_CHECKING:  # type checkers would take every name for an attribute
+else:  # type checkers would accept any name
+    __all__ += names()
 
     def __getattr__(name: str) -> Any:
-        """Import an answer, and pandas and DuckDB with it, when it is first used."""
+        """Import an answer when it is first used. Its call imports pandas and DuckDB."""
         if name == "__version__":
             import dissector
 
             return dissector.__version__
-        from analysis.answers import ANSWERS
-
-        if name == "ANSWERS":
-            return ANSWERS
         if name in ANSWERS:
             return ANSWERS[name].function
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

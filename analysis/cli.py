@@ -91,9 +91,10 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in ANSWERS:
             return command_of(ANSWERS[cmd_name])
-        if cmd_name not in COMMANDS:
-            return None
-        return cast(click.Command, import_module(f"analysis.commands.{cmd_name}").command)
+        if cmd_name in COMMANDS:
+            return cast(click.Command, import_module(f"analysis.commands.{cmd_name}").command)
+        former = (answer for answer in ANSWERS.values() if cmd_name in answer.former_names)
+        return next(map(command_of, former), None)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

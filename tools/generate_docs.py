@@ -72,7 +72,28 @@ def pages() -> dict[Path, str]:
     answers = {
         ROOT / "docs/answers" / f"{name}.md": _answer(answer) for name, answer in ANSWERS.items()
     }
-    return tables | answers | {ROOT / "docs/README.md": _index()}
+    return (
+        tables
+        | answers
+        | {ROOT / "docs/README.md": _index(), ROOT / "analysis/functions.py": _functions()}
+    )
+
+
+def _functions() -> str:
+    """Imports of every answer, for type checkers and completion."""
+    names = sorted(ANSWERS)
+    return "\n".join(
+        [
+            '"""Every answer as a function. Written by tools.generate_docs."""',
+            "",
+            *(f"from analysis.answers.{name} import {name}" for name in names),
+            "",
+            "__all__ = [",
+            *(f'    "{name}",' for name in names),
+            "]",
+            "",
+        ]
+    )
 
 
 def filled_by(table: str, column: str) -> dict[Direction, dict[str, range]]:

@@ -1,256 +1,212 @@
-"""The answers: what an operator asks of a capture, one module and one public function a question.
+"""Answers: what an operator asks of a capture, one module and one function per question.
 
-An answer is a pure function from tables to a DataFrame: ``throttle(tables, by=("client_id",))``,
-where `tables` is what `analysis.load` gives, or has them on disk (`analysis.sql.stored`). Its
-module has its name, and declares in `COLUMNS` what it returns: name, type, unit and meaning of each
-column, in order; the result has these columns and dtypes whatever is in the capture, and where
-nothing is, it has no rows.
+An answer is a pure function from tables to a DataFrame: ``throttle(tables, by=("client_id",))``.
+`tables` are those of `analysis.load`, or a connection to DuckDB with tables on disk
+(`analysis.sql.stored`). The result has the declared columns and dtypes for every capture. If the
+capture contains nothing that the question is about, the result has no rows.
 
-`ANSWERS` is what the command line, the report, the notebooks and the documentation go through. It
-knows what each answer asks, needs and takes, and imports nothing heavy: pandas and DuckDB come with
-the first `Answer.function`.
+Every module of this package is one answer. The decorator `answer` declares it: question, tables,
+options, columns; the function below it has the SQL. `ANSWERS`, the command, the view in SQL, the
+page in the documentation and the section of the report follow from the declaration.
+
+The module of an answer imports nothing heavy at its top: ``--help`` imports all of them. NumPy,
+Arrow, pandas and DuckDB are imported when an answer is computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, wraps
 from importlib import import_module
-from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Final, TypeAlias
+from inspect import signature
+from pkgutil import iter_modules
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+
+from analysis.columns import Column, resolved
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from analysis.sql.query import Tables
     from dissector.tables import TableColumn
 
-__all__ = ["ANSWERS", "Answer", "Option"]
+__all__ = ["ANSWERS", "Answer", "Option", "Variant", "answer", "names", "select"]
 
+F = TypeVar("F", bound=Callable[..., "pd.DataFrame"])
 Value: TypeAlias = tuple[str, ...] | int | float | str
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A keyword that an answer takes, and an option of its command."""
+    """A keyword of an answer, and an option of its command."""
 
     name: str
-    default: Value
-    """Its type is the option's; a tuple of texts may be given several times."""
     meaning: str
+    """An imperative sentence without a full stop."""
+    choices: tuple[str, ...] = ()
+    """The allowed values; empty: any of the type of the default."""
+    default: Value = ()
+    """The default in the signature of the function; a tuple: the option may be repeated."""
 
 
 @dataclass(frozen=True, slots=True)
+class Variant:
+    """Columns that the result has instead if an option is given."""
+
+    option: str
+    value: str
+    """The value that selects this variant; ``N``: any number except 0."""
+    columns: tuple[Column, ...]
+
+    def is_selected(self, options: Mapping[str, Any]) -> bool:
+        given = options[self.option]
+        return bool(given) if self.value == "N" else bool(given == self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One question, and where its answer is found."""
+    """A question, and the function that answers it."""
 
     name: str
-    """Of the command, the function, and the module in this package."""
+    """Name of the command, the function, and the module in this package."""
+    function: Callable[..., pd.DataFrame] = field(repr=False)
+    """From tables and options to rows."""
     question: str
+    place: int
+    """Answers are listed in this order."""
     tables: tuple[str, ...]
-    """Names of the tables that it needs."""
-    options: tuple[Option, ...] = ()
-    rows: str = field(kw_only=True)
-    """What its rows are, in the plural."""
-    essential: tuple[str, ...] = field(kw_only=True)
-    """Columns that answer the question, beside those that are grouped by, the most important first.
-    A narrow terminal hides all others before these."""
-    useful: tuple[str, ...] = field(default=(), kw_only=True)
-    """Columns that a terminal shows next, where it has room for them."""
-
-    @property
-    def function(self) -> Callable[..., pd.DataFrame]:
-        """The answer itself: tables and options to rows."""
-        function: Callable[..., pd.DataFrame] = getattr(self._module, self.name)
-        return function
+    """Names of the tables that the function needs."""
+    options: tuple[Option, ...]
+    rows: str
+    """What the rows are, in the plural."""
+    declared_columns: tuple[Column, ...] = field(repr=False)
+    variants: tuple[Variant, ...] = field(repr=False)
+    essential: tuple[str, ...]
+    """Columns that answer the question, besides those that rows are grouped by, the most important
+    first. A narrow terminal hides all other columns before these."""
+    useful: tuple[str, ...]
+    """Columns that a terminal shows next if it has room."""
+    lists_problems: bool
+    """Rows are problems, for example errors."""
+    former_names: tuple[str, ...]
+    """Names that the command had before; they still work."""
 
     @property
     def columns(self) -> tuple[TableColumn, ...]:
-        """What it returns; columns that are grouped by come before these."""
-        columns: tuple[TableColumn, ...] = self._module.COLUMNS
-        return columns
+        """Columns of the result, after those that rows are grouped by."""
+        return resolved(self.declared_columns)
 
     @property
     def other_columns(self) -> Mapping[str, tuple[TableColumn, ...]]:
-        """What it returns instead, by the option that asks for it."""
-        others: Mapping[str, tuple[TableColumn, ...]]
-        others = getattr(self._module, "OTHER_COLUMNS", MappingProxyType({}))
-        return others
-
-    @property
-    def _module(self) -> ModuleType:
-        return import_module(f"{__name__}.{self.name}")
+        """Columns of the variants, by the option that selects them."""
+        return {f"--{v.option} {v.value}": resolved(v.columns) for v in self.variants}
 
 
-def _by(*columns: str, of: str = "exchanges, or broker, client, software, topic") -> Option:
-    return Option("by", columns, f"A column to group by: any of {of}")
+def answer(
+    *,
+    question: str,
+    place: int,
+    tables: Sequence[str],
+    rows: str,
+    columns: Sequence[Column],
+    essential: str,
+    useful: str = "",
+    options: Sequence[Option] = (),
+    variants: Sequence[Variant] = (),
+    lists_problems: bool = False,
+    former_names: Sequence[str] = (),
+) -> Callable[[F], F]:
+    """Declare an answer; the parameters are the attributes of `Answer`.
 
+    `essential` and `useful`: names, separated by spaces. The decorated function takes tables, which
+    it may only `select` from, and its options as keywords. It returns rows with at least the
+    declared columns, in their order.
+    """
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
+    def declare(function: F) -> F:
+        _, *keywords = signature(function).parameters.values()
+        defaults = {keyword.name: keyword.default for keyword in keywords}
 
+        @wraps(function)
+        def answered(tables: Tables, **options: Any) -> pd.DataFrame:
+            from analysis.sql.query import connected, shaped
 
-ANSWERS: Final[Mapping[str, Answer]] = MappingProxyType(
-    {
-        answer.name: answer
-        for answer in (
-            Answer(
-                "latency",
-                "How long do responses take, excluding long polls, and which took longest?",
-                ("exchanges", "batches", "connections"),
-                (
-                    _by("api"),
-                    Option(
-                        "slowest",
-                        0,
-                        "List the N slowest requests, waiting excluded, instead of groups",
-                    ),
-                ),
-                rows="latencies",
-                essential=_names(
-                    "count net_p50_ms net_p99_ms request_time client_id api topics net_ms "
-                    "latency_ms"
-                ),
-                useful=_names("p50_ms p99_ms poll_ms behind_ms request_packet broker"),
-            ),
-            Answer(
-                "throttle",
-                "Who is throttled, by how much, by which broker, and is it honoured?",
-                ("exchanges", "connections"),
-                (_by("client_id", "broker", "api"),),
-                rows="throttled responses",
-                essential=_names("total_ms longest_ms responses"),
-                useful=_names("honoured early held last_time"),
-            ),
-            Answer(
-                "errors",
-                "Which errors were returned, to which client, for which topic, since when?",
-                ("errors", "exchanges", "connections"),
-                (
-                    _by(
-                        "error",
-                        "api",
-                        "topic",
-                        "client_id",
-                        of="errors, or broker, client, software",
-                    ),
-                ),
-                rows="errors",
-                essential=_names("count"),
-                useful=_names("first_time last_time retriable message"),
-            ),
-            Answer(
-                "unanswered",
-                "Which requests were never answered, and why?",
-                ("exchanges", "connections"),
-                (_by("why", "api", "client_id", "broker"),),
-                rows="unanswered requests",
-                essential=_names("requests longest_ms"),
-                useful=_names("first_packet first_time last_time"),
-            ),
-            Answer(
-                "topology",
-                "Who produces to each topic, and who consumes from it?",
-                ("partitions", "exchanges", "connections"),
-                rows="Produce and Fetch requests",
-                essential=_names("topic action client_id groups records"),
-                useful=_names("bytes client requests"),
-            ),
-            Answer(
-                "versions",
-                "Which clients speak versions that Kafka 4.0 removed, and what would break?",
-                ("exchanges", "connections"),
-                rows="requests in versions that Kafka 4.0 removed",
-                essential=_names("client_id api api_version kept_since breaks"),
-                useful=_names("software requests client"),
-            ),
-            Answer(
-                "groups",
-                "When did each group rebalance, for how long, who set it off, and why?",
-                ("memberships",),
-                rows="rebalances",
-                essential=_names(
-                    "group_id trigger reason start_time duration_ms trigger_client_id"
-                ),
-                useful=_names("member_count generation completed"),
-            ),
-            Answer(
-                "lag",
-                "How far behind is each group, by what it commits and fetches?",
-                ("partitions", "exchanges", "transactions"),
-                (Option("show", "last", "The last state, or all: each time that it changed"),),
-                rows="offsets of consumers",
-                essential=_names("group_id topic partition lag"),
-                useful=_names("committed_offset end_offset position_lag client_id"),
-            ),
-            Answer(
-                "delay",
-                "How long from a record's produce request to the first fetch that brings it?",
-                ("partitions",),
-                (_by("topic", "partition", of="topic, partition, producer, reader"),),
-                rows="produce requests with an acknowledged offset",
-                essential=_names("p50_ms p99_ms max_ms"),
-                useful=_names("produced fetched"),
-            ),
-            Answer(
-                "producers",
-                "Are idempotent and transactional producers healthy?",
-                ("batches", "transactions"),
-                (Option("show", "producers", "Rows for producers, transactions or gaps"),),
-                rows="idempotent or transactional producers",
-                essential=_names(
-                    "client_id transactional_id producer_id gaps refused fenced resent "
-                    "aborted unfinished outcome duration_ms start_time topic partition time "
-                    "expected found"
-                ),
-                useful=_names("ended_by_broker missing records committed"),
-            ),
-            Answer(
-                "network",
-                "Is it the network or the broker that takes the time?",
-                ("connections", "exchanges", "batches"),
-                (_by("client_id", "broker", of="connections, or client_id, broker, software"),),
-                rows="Kafka connections",
-                essential=_names("broker_p50_ms network_percent rtt_ms"),
-                useful=_names("requests latency_p50_ms retransmitted broker_p99_ms"),
-            ),
-            Answer(
-                "leadership",
-                "Which leaders moved, and what did clients go through?",
-                ("topics", "errors", "partitions", "exchanges", "connections"),
-                (Option("show", "moves", "Rows for moves or clients"),),
-                rows="changes of a leader",
-                essential=_names(
-                    "topic partition time leader_before leader errors client_id client_ip "
-                    "leader_errors reconnects metadata_requests"
-                ),
-                useful=_names("errors_ms error clients coordinator_errors metadata_busiest"),
-            ),
-            Answer(
-                "batching",
-                "Do producers batch and compress well, and what acks do they ask for?",
-                ("decompressed_batches", "exchanges", "connections"),
-                (_by("client_id", "topic", of="batches, or broker, client, software"),),
-                rows="produced batches",
-                essential=_names("batches records_p50 bytes_p50 codecs"),
-                useful=_names("ratio acks age_p50_ms"),
-            ),
-            Answer(
-                "audit",
-                "Which offsets of which partition were written and read, and by whom?",
-                ("partitions", "exchanges", "connections"),
-                rows="offsets that were written or read",
-                essential=_names("topic partition action first_offset last_offset client_id"),
-                useful=_names("records groups"),
-            ),
-            Answer(
-                "trust",
-                "How much of this capture could be read, and what is missing?",
-                ("exchanges", "connections", "batches", "problems"),
-                rows="flaws",
-                essential=_names("flaw count of detail"),
-                useful=_names("bytes"),
-            ),
+            given = defaults | options
+            _check_choices(declared, given)
+            with connected(tables, declared.tables) as connection:
+                rows = function(connection, **options)
+            for variant in declared.variants:
+                if variant.is_selected(given):
+                    return shaped(rows, resolved(variant.columns))
+            return shaped(rows, declared.columns, given.get("by", ()))
+
+        declared = Answer(
+            name=function.__name__,
+            function=answered,
+            question=question,
+            place=place,
+            tables=tuple(tables),
+            options=tuple(replace(option, default=defaults[option.name]) for option in options),
+            rows=rows,
+            declared_columns=tuple(columns),
+            variants=tuple(variants),
+            essential=tuple(essential.split()),
+            useful=tuple(useful.split()),
+            lists_problems=lists_problems,
+            former_names=tuple(former_names),
         )
-    }
-)
+        _DECLARED[declared.name] = declared
+        return cast(F, answered)
+
+    return declare
+
+
+def select(tables: Tables, query: str) -> pd.DataFrame:
+    """The rows of a query in SQL; for the functions of answers."""
+    from analysis.sql.query import select
+
+    return select(tables, query)
+
+
+def _check_choices(declared: Answer, given: Mapping[str, Any]) -> None:
+    """Raises DissectorError for a value that is not among the choices of its option."""
+    for option in declared.options:
+        if option.choices and given[option.name] not in option.choices:
+            from dissector.errors import DissectorError
+
+            raise DissectorError(
+                f"{option.name}={given[option.name]!r} is not one of {', '.join(option.choices)}"
+            )
+
+
+class _Answers(Mapping[str, Answer]):
+    """The answers by name, in order of `Answer.place`; modules are imported when needed."""
+
+    def __getitem__(self, name: str) -> Answer:
+        if name not in names():
+            raise KeyError(name)
+        import_module(f"{__name__}.{name}")
+        return _DECLARED[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(names(), key=lambda name: self[name].place))
+
+    def __len__(self) -> int:
+        return len(names())
+
+    def __contains__(self, name: object) -> bool:
+        return name in names()
+
+
+@cache
+def names() -> frozenset[str]:
+    """Names of all answers; imports none of them."""
+    return frozenset(module.name for module in iter_modules(__path__))
+
+
+_DECLARED: Final[dict[str, Answer]] = {}
+
+ANSWERS: Final[Mapping[str, Answer]] = MappingProxyType(_Answers())
 """Every answer by name."""

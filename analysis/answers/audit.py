@@ -1,78 +1,83 @@
-"""Audit: which offsets of which partition were written and read, by whom, without their contents.
+"""Audit: which client wrote and read which offsets of each partition, without contents.
 
-Only offsets and counts are looked at, never a key or a value. Offsets that follow each other, or
-overlap, are one range; what was fetched twice counts twice among the records. A produced range is
-what the broker answered, so that a Produce with acks=0, or without an answer, has no offsets; one
-that was refused is not there. Of compressed message sets of Kafka 0.x no header tells how many
-messages are in them, so that a produced range may end too early.
+Only offsets and counts are used, never a key or a value. Adjacent and overlapping offsets are one
+range. Records that were fetched twice count twice. A produced range comes from the responses of the
+broker: a Produce with acks=0, or without a response, has no offsets, and a refused one is omitted.
+Compressed message sets of Kafka 0.x have no count of their messages, so a produced range may end
+too early.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
-from analysis.sql.expressions import columns_of, counted, shaped
-from analysis.sql.query import Tables, asking
-from analysis.sql.record_flow import MOVERS
-from dissector.tables import PARTITIONS, TIME, TableColumn
+from analysis.answers import answer, select
+from analysis.columns import Column, columns_of
+from analysis.sql.expressions import grouped
+from analysis.sql.record_flow import RECORD_FLOW
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS: Final = (
-    *columns_of(PARTITIONS, "topic", "partition"),
-    TableColumn("action", pa.string(), "produces, consumes or replicates"),
-    TableColumn("first_offset", pa.int64(), "first offset of the range; null where not told"),
-    TableColumn("last_offset", pa.int64(), "last offset of the range"),
-    TableColumn("records", pa.int64(), "records that moved; null where no header tells"),
-    TableColumn("bytes", pa.int64(), "bytes of their batches", "bytes"),
-    TableColumn("requests", pa.int64(), "requests that moved them"),
-    *columns_of(PARTITIONS, "client_id"),
-    TableColumn("groups", pa.string(), "groups that the client consumes in, by comma"),
-    TableColumn("client", pa.string(), "address of the client"),
-    TableColumn("software", pa.string(), "name and version of its software, if it tells"),
-    TableColumn("first_time", TIME, "first of the requests"),
-    TableColumn("last_time", TIME, "last of the requests"),
-)
+    from analysis.sql.query import Tables
 
 _KEY: Final = ("topic", "partition", "action", "client_id", "groups", "client", "software")
 
 _RANGES: Final = f"""(
   with offsets as (
     select *, coalesce(last_offset, "offset") as ends,
-      -- A ShareFetch names no offset: it gets what the group has not seen.
+      -- A ShareFetch has no offset: it gets records that the group has not seen.
       coalesce("offset", ends - record_count + 1) as begins
-    from {MOVERS} where bytes > 0 and coalesce(error_code, 0) = 0),
+    from {RECORD_FLOW} where bytes > 0 and coalesce(error_code, 0) = 0),
   reached as (
     select *, begins <= 1 + max(ends) over (
       partition by {", ".join(_KEY)} order by begins, nth
       rows between unbounded preceding and 1 preceding) as follows
     from offsets)
-  -- Offsets that nobody told are one range of their own.
+  -- Batches without known offsets are one range of their own.
   select *, case when begins is null then -1 else sum((not coalesce(follows, false))::int) over (
     partition by {", ".join(_KEY)} order by begins, nth rows unbounded preceding) end as range
   from reached)"""
-"""SQL: what was moved, with the range of offsets that it is part of: its number, within `_KEY`."""
+"""SQL: batches in flow, each with the number of its range of offsets within `_KEY`."""
 
 
+@answer(
+    question="Which offsets of which partition were written and read, and by which client?",
+    place=14,
+    tables=("partitions", "exchanges", "connections"),
+    rows="offsets that were written or read",
+    columns=(
+        *columns_of("partitions", "topic", "partition"),
+        Column("action", "string", "produces, consumes or replicates"),
+        Column("first_offset", "int64", "first offset of the range; null if unknown"),
+        Column("last_offset", "int64", "last offset of the range"),
+        Column("records", "int64", "records in the range; null if no header has their count"),
+        Column("bytes", "int64", "size of their batches", "bytes"),
+        Column("requests", "int64", "requests that carried them"),
+        *columns_of("partitions", "client_id"),
+        Column("groups", "string", "groups in which the client consumes, separated by commas"),
+        Column("client", "string", "address of the client"),
+        Column("software", "string", "name and version of the client's software, if known"),
+        Column("first_time", "time", "time of the first request"),
+        Column("last_time", "time", "time of the last request"),
+    ),
+    essential="topic partition action first_offset last_offset client_id",
+    useful="records groups",
+)
 def audit(tables: Tables) -> pd.DataFrame:
-    """A row for each range of offsets that one client wrote, or read, in order of partition.
-
-    The columns are `COLUMNS`.
-    """
-    query = counted(
-        _RANGES,
-        (*_KEY, "range"),
-        ", ".join((*_KEY, "first_offset")),
-        first_offset="min(begins)",
-        last_offset="max(ends)",
-        records="sum(record_count)",
-        bytes="sum(bytes)",
-        requests="count(*)",
-        first_time="min(time)",
-        last_time="max(time)",
+    """Ranges of offsets that one client wrote or read, in order of partition."""
+    return select(
+        tables,
+        grouped(
+            _RANGES,
+            (*_KEY, "range"),
+            ", ".join((*_KEY, "first_offset")),
+            first_offset="min(begins)",
+            last_offset="max(ends)",
+            records="sum(record_count)",
+            bytes="sum(bytes)",
+            requests="count(*)",
+            first_time="min(time)",
+            last_time="max(time)",
+        ),
     )
-    with asking(tables, ("partitions", "exchanges", "connections")) as ask:
-        return shaped(ask(query), COLUMNS)

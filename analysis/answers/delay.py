@@ -1,100 +1,101 @@
-"""Delay: how long from a record's produce request to the first fetch that brings it to a reader.
+"""Delay: the time from the produce request of a record to the first fetch that returns it.
 
-What is produced and what is fetched travels on different connections, of different clients, often
-to different hosts of one cluster; a record is the same by its topic, partition and offset. The
-delay is from the first byte of the produce request to the first byte of the response with which a
-reader gets the last record of the request; in it are the acknowledgement by the replicas, without
-which nothing is given out, and the reader's own pace. Of a read_committed reader, the transaction
-counts too.
+Records are produced and fetched on different connections, by different clients, often on different
+hosts of a cluster. Topic, partition and offset identify a record. The delay is the time from the
+first byte of the produce request to the first byte of the response with which a reader receives the
+last record of the request. It includes the replication, before which no broker returns the record,
+and the pace of the reader; for a read_committed reader also the rest of the transaction.
 
-A reader is a client; what it fetches a second time does not count, nor what replicas fetch. What
-was produced with acks=0 has no offset, and is in no row.
+A reader is a client. Repeated fetches of a record do not count, nor do fetches of replicas. Records
+that were produced with acks=0 have no offset and are omitted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
-from analysis.sql.expressions import checked_names, counted, ms, quantiles, shaped
-from analysis.sql.query import Tables, asking
-from dissector.tables import TIME, TableColumn
+from analysis.answers import Option, answer, select
+from analysis.columns import Column
+from analysis.sql.expressions import By, checked_names, grouped, ms_between, quantiles
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_MS: Final = pa.float64()
-
-COLUMNS: Final = (
-    TableColumn("produced", pa.int64(), "produce requests that were acknowledged with an offset"),
-    TableColumn("fetched", pa.int64(), "of these, how many a reader then got"),
-    TableColumn("p50_ms", _MS, "median of the delay", "ms"),
-    TableColumn("p95_ms", _MS, "its 0.95 quantile", "ms"),
-    TableColumn("p99_ms", _MS, "its 0.99 quantile", "ms"),
-    TableColumn("max_ms", _MS, "longest delay", "ms"),
-    TableColumn("slowest_offset", pa.int64(), "offset of the record that took longest"),
-    TableColumn("first_time", TIME, "first of the produce requests"),
-    TableColumn("last_time", TIME, "last of them"),
-)
+    from analysis.sql.query import Tables
 
 BY: Final = ("topic", "partition", "producer", "reader")
-"""What to group by; `producer` and `reader` are client ids. With `reader` every reader of a
-partition counts, without it the first that gets the record."""
+"""Columns to group by; `producer` and `reader` are client ids. With `reader`, every reader of a
+partition counts; without it, only the first reader of a record."""
 
 
-def delay(tables: Tables, *, by: str | Sequence[str] = ("topic", "partition")) -> pd.DataFrame:
-    """The delay, in groups, the longest median first. Needs partitions.
-
-    `by`: columns to group by, of `BY`, which come first in the result. Then `COLUMNS`.
-    Raises DissectorError for another column.
-    """
+@answer(
+    question="How long does a record take from its produce request to its first fetch?",
+    place=9,
+    tables=("partitions",),
+    options=(Option("by", f"Group by this column: {', '.join(BY[:-1])} or {BY[-1]}"),),
+    rows="produce requests with an acknowledged offset",
+    columns=(
+        Column("produced", "int64", "produce requests that were acknowledged with an offset"),
+        Column("fetched", "int64", "produce requests whose records a reader received"),
+        Column("p50_ms", "double", "median of the delay", "ms"),
+        Column("p95_ms", "double", "0.95 quantile of the delay", "ms"),
+        Column("p99_ms", "double", "0.99 quantile of the delay", "ms"),
+        Column("max_ms", "double", "longest delay", "ms"),
+        Column("slowest_offset", "int64", "offset of the record with the longest delay"),
+        Column("first_time", "time", "time of the first produce request"),
+        Column("last_time", "time", "time of the last produce request"),
+    ),
+    essential="p50_ms p99_ms max_ms",
+    useful="produced fetched",
+)
+def delay(tables: Tables, *, by: By = ("topic", "partition")) -> pd.DataFrame:
+    """The delay, in groups; the longest median first."""
     by = checked_names(by, BY)
-    query = counted(
-        _PAIRS if "reader" in by else _FIRSTS,
-        by,
-        "p50_ms desc, min(nth)",
-        produced="count(*)",
-        fetched="count(delay_ms)",
-        **quantiles("delay_ms"),
-        max_ms="max(delay_ms)",
-        slowest_offset="arg_min(last_offset, (coalesce(-delay_ms, 1), nth))",
-        first_time="min(time)",
-        last_time="max(time)",
+    return select(
+        tables,
+        grouped(
+            _PAIRS if "reader" in by else _FIRSTS,
+            by,
+            "p50_ms desc, min(nth)",
+            produced="count(*)",
+            fetched="count(delay_ms)",
+            **quantiles("delay_ms"),
+            max_ms="max(delay_ms)",
+            slowest_offset="arg_min(last_offset, (coalesce(-delay_ms, 1), nth))",
+            first_time="min(time)",
+            last_time="max(time)",
+        ),
     )
-    with asking(tables, ("partitions",)) as ask:
-        return shaped(ask(query), COLUMNS, by)
 
 
 _PAIRS: Final = f"""(
-  with good as (from partitions where error_code = 0 and topic is not null),
+  with successful as (from partitions where error_code = 0 and topic is not null),
   fetches as (
     select topic, partition, coalesce(client_id, '') as reader, response_time as fetch_time,
       last_offset, coalesce("offset", last_offset - record_count + 1, 0) as first_offset
-    from good
+    from successful
     where api in ('Fetch', 'ShareFetch') and replica_id is null and last_offset is not null
       and response_time is not null
-    -- What readers got going forward: not what they fetched again.
+    -- Fetches that advance the reader, without those of earlier offsets.
     qualify last_offset > coalesce(max(last_offset) over (
       partition by topic, partition, reader order by response_time, nth
       rows between unbounded preceding and 1 preceding), -1)),
   produced as (
-    select good.* replace (coalesce(last_offset, "offset") as last_offset), reader
-    from good
+    select successful.* replace (coalesce(last_offset, "offset") as last_offset), reader
+    from successful
       left join (select distinct topic, partition, reader from fetches) using (topic, partition)
     where api = 'Produce' and "offset" is not null)
   select produced.nth, produced.topic, produced.partition, produced.client_id as producer,
     produced.reader, time, produced.last_offset,
     case when first_offset <= produced.last_offset and fetch_time > time
-      then {ms("time", "fetch_time")} end as delay_ms
+      then {ms_between("time", "fetch_time")} end as delay_ms
   from produced asof left join fetches
     on produced.topic = fetches.topic and produced.partition = fetches.partition
       and produced.reader = fetches.reader and produced.last_offset <= fetches.last_offset)"""
-"""SQL: the produce requests, one for each reader of the partition, with the delay until it got the
-last of their records; null where it did not, or had it before."""
+"""SQL: produce requests, a row for each reader of the partition, with the delay until the reader
+received the last record; null if it did not receive it, or had it before."""
 
 _FIRSTS: Final = f"""(
   select nth, topic, partition, producer, time, last_offset, min(delay_ms) as delay_ms
   from {_PAIRS} group by all)"""
-"""SQL: the same, but with the first reader that got the record."""
+"""SQL: the same, with only the first reader of the record."""

@@ -1,18 +1,17 @@
-"""Groups: when each rebalanced, for how long, who set it off, and why.
+"""Groups: when each group rebalanced, for how long, which client triggered it, and why.
 
-A rebalance is a span: from its first sign to the moment when the last member has its new part. The
-coordinator numbers them, and every member learns the number, so that it tells what belongs
-together, whichever connection it came by:
+A rebalance is a span from its first sign until the last member has its new assignment. The
+coordinator numbers the rebalances, and every member receives the number, which identifies the
+requests of one rebalance on all connections:
 
-- A classic group has a *generation*. Somebody joins, leaves or falls silent; the members learn of
-  it by REBALANCE_IN_PROGRESS, all join again (JoinGroup), and get their assignment (SyncGroup).
+- A classic group has a *generation*. When a member joins, leaves or times out, the others receive
+  REBALANCE_IN_PROGRESS, all join again (JoinGroup), and get their assignment (SyncGroup).
 - Consumer (KIP-848), share (KIP-932) and streams groups (KIP-1071) have a group epoch. Members
-  come to it one by one, with their heartbeats, and the others go on meanwhile. A coordinator may
-  wait before it assigns anew: who joins is then given the epoch that is there already, and leads to
-  the next one.
+  reach it one by one with their heartbeats, and continue to work meanwhile. A coordinator may delay
+  a new assignment: a joining member then receives the current epoch, and causes the next one.
 
-What the coordinator notices by itself, such as a member's silence, is not on the wire: such a span
-begins when the first member is told. Groups that nobody is left in do not rebalance.
+Events inside the coordinator, for example the timeout of a member, are not on the wire. Such a span
+starts when the first member is notified. Groups without members do not rebalance.
 """
 
 from __future__ import annotations
@@ -23,47 +22,44 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-import pyarrow as pa
-
-from analysis.sql.expressions import shaped
-from analysis.sql.query import Tables, asking
-from dissector.tables import TIME, TableColumn
+from analysis.answers import answer, select
+from analysis.columns import Column
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_TEXT: Final = pa.string()
+    from analysis.sql.query import Tables
 
-COLUMNS: Final = (
-    TableColumn("group_id", _TEXT, "the group"),
-    TableColumn("group_type", _TEXT, "classic, consumer, share or streams"),
-    TableColumn("start_time", TIME, "first sign of the rebalance"),
-    TableColumn("end_time", TIME, "when the last member had its part, as far as it came"),
-    TableColumn("duration_ms", pa.float64(), "from the one to the other", "ms"),
-    TableColumn(
+_COLUMNS: Final = (
+    Column("group_id", "string", "id of the group"),
+    Column("group_type", "string", "classic, consumer, share or streams"),
+    Column("start_time", "time", "first sign of the rebalance"),
+    Column("end_time", "time", "time when the last member got its assignment, if captured"),
+    Column("duration_ms", "double", "time from start to end", "ms"),
+    Column(
         "trigger",
-        _TEXT,
-        "what set it off: joined, rejoined (a member that was there), left, timed out (a member "
-        "that is not heard of again), changed (topics, subscriptions or assignments), unknown",
+        "string",
+        "cause: joined, rejoined (by a present member), left, timed out (no later request of "
+        "the member), changed (topics, subscriptions or assignments), or unknown",
     ),
-    TableColumn("trigger_client_id", _TEXT, "client that set it off"),
-    TableColumn("trigger_member_id", _TEXT, "its member id"),
-    TableColumn("reason", _TEXT, "what that client says why (KIP-800)"),
-    TableColumn("generation", pa.int64(), "generation, or epoch, that it led to; null: none yet"),
-    TableColumn("member_count", pa.int64(), "members in it"),
-    TableColumn("last_client_id", _TEXT, "client for which the others waited: it came last"),
-    TableColumn("completed", pa.bool_(), "whether every member that was seen in it has its part"),
+    Column("trigger_client_id", "string", "client that caused the rebalance"),
+    Column("trigger_member_id", "string", "member id of that client"),
+    Column("reason", "string", "reason that the client gave (KIP-800)"),
+    Column("generation", "int64", "new generation or epoch; null if there is none yet"),
+    Column("member_count", "int64", "members of the new generation"),
+    Column("last_client_id", "string", "client that joined last, so that the others waited"),
+    Column("completed", "bool", "whether every captured member got its assignment"),
 )
 
 _LEAVES: Final = (-1, -2)
-"""Member epochs that say good-bye; -2: a static member that comes back."""
+"""Member epochs of members that leave; -2: a static member that will return."""
 
 Span: TypeAlias = dict[str, Any]
-"""A row of the answer, without what all rows of a group have."""
+"""A row of the answer, without the columns of the group."""
 
 
 class Step(NamedTuple):
-    """A row of `memberships`, as far as it matters; times in ns, None is missing."""
+    """A row of `memberships`; times in ns, None if missing."""
 
     api: str
     time: int
@@ -79,47 +75,56 @@ class Step(NamedTuple):
 
     @property
     def end(self) -> int:
-        """When it was answered; of a step that was."""
+        """Time of the response; only for steps with a response."""
         assert self.response_time is not None
         return self.response_time
 
 
+@answer(
+    question="When did each group rebalance, for how long, what triggered it, and why?",
+    place=7,
+    tables=("memberships",),
+    rows="rebalances",
+    columns=_COLUMNS,
+    essential="group_id trigger reason start_time duration_ms trigger_client_id",
+    useful="member_count generation completed",
+)
 def groups(tables: Tables) -> pd.DataFrame:
-    """The rebalances of all groups, in order of time; columns: `COLUMNS`. Needs memberships."""
+    """The rebalances of all groups, in order of time."""
     import pandas as pd
 
-    with asking(tables, ("memberships",)) as ask:
-        rows, last = ask(_STEPS), ask(_HEARD)
-    heard = dict(zip(last["member_id"], last["time"], strict=True))
-    found: list[Span] = []
-    for key, mine in rows.groupby(["group_id", "group_type"], sort=False):
+    rows, last = select(tables, _STEPS), select(tables, _LAST_SEEN)
+    last_seen = dict(zip(last["member_id"], last["time"], strict=True))
+    rebalances: list[Span] = []
+    for key, member_rows in rows.groupby(["group_id", "group_type"], sort=False):
         group_id, group_type = key
-        steps = _steps(mine)
-        spans = _classic(steps) if group_type == "classic" else _by_epoch(steps, heard)
-        found += [{"group_id": group_id, "group_type": group_type, **span} for span in spans]
-    table = pd.DataFrame(found, columns=[column.name for column in COLUMNS])
-    for name in ("start_time", "end_time"):  # as whole numbers: a float has no room for these ns
-        times = pd.array([span.get(name) for span in found], "Int64")
+        steps = _steps(member_rows)
+        spans = _classic(steps) if group_type == "classic" else _by_epoch(steps, last_seen)
+        rebalances += [{"group_id": group_id, "group_type": group_type, **span} for span in spans]
+    table = pd.DataFrame(rebalances, columns=[column.name for column in _COLUMNS])
+    for name in ("start_time", "end_time"):  # as integers: a float cannot hold these ns
+        times = pd.array([span.get(name) for span in rebalances], "Int64")
         table[name] = pd.to_datetime(pd.Series(times), utc=True)
     table["duration_ms"] = (table["end_time"] - table["start_time"]).dt.total_seconds() * 1000
-    return shaped(table.sort_values("start_time", kind="stable"), COLUMNS)
+    return table.sort_values("start_time", kind="stable")
 
 
 _STEPS: Final = """
-  with told as (
+  with candidates as (
     select *, group_type = 'classic' as classic, coalesce(error_code, 0) != 0 as failed,
       coalesce(generation != request_generation, true) or coalesce(request_generation <= 0, false)
         as moved
     from memberships where group_id is not null)
-  select * replace (epoch_ns(time) as time, epoch_ns(response_time) as response_time) from told
+  select * replace (epoch_ns(time) as time, epoch_ns(response_time) as response_time)
+  from candidates
   where failed or case when classic then api != 'Heartbeat' else moved end
-  order by told.time, nth"""
-"""What members did, but for the heartbeats that tell nothing new: they may be very many."""
+  order by candidates.time, nth"""
+"""Requests of members, without the many heartbeats that change nothing."""
 
-_HEARD: Final = """
+_LAST_SEEN: Final = """
   select coalesce(member_id, '') as member_id, max(epoch_ns(time)) as time
   from memberships where group_id is not null group by all"""
-"""When each member was heard last."""
+"""Time of the last request of each member."""
 
 
 def _steps(rows: pd.DataFrame) -> list[Step]:
@@ -129,7 +134,7 @@ def _steps(rows: pd.DataFrame) -> list[Step]:
 
 
 def _between(steps: list[Step], times: list[int], since: int, until: int) -> list[Step]:
-    """The steps whose time, in order, is after `since` and not after `until`."""
+    """The steps after `since` and not after `until`; `times` are their times, in order."""
     return steps[bisect_right(times, since) : bisect_right(times, until)]
 
 
@@ -139,9 +144,9 @@ def _classic(steps: list[Step]) -> Iterator[Span]:
     joins = [step for step in good if step.api == "JoinGroup" and step.generation is not None]
     leaves = [step for step in good if step.api == "LeaveGroup"]
     left_at = [step.time for step in leaves]
-    told = [step for step in steps if step.error == "REBALANCE_IN_PROGRESS"]
-    told.sort(key=lambda step: step.end)
-    told_at = [step.end for step in told]
+    signs = [step for step in steps if step.error == "REBALANCE_IN_PROGRESS"]
+    signs.sort(key=lambda step: step.end)
+    signs_at = [step.end for step in signs]
     syncs: dict[int | None, list[Step]] = defaultdict(list)
     for step in good:
         if step.api == "SyncGroup":
@@ -163,10 +168,10 @@ def _classic(steps: list[Step]) -> Iterator[Span]:
             parts.setdefault(step.member_id, step.end)
         until = joined[-1].end
         left = _between(leaves, left_at, since, until)
-        cause = _cause_of_join(before, joined, left, _between(told, told_at, since, until))
+        cause = _cause_of_join(before, joined, left, _between(signs, signs_at, since, until))
         yield {
             **cause,
-            "end_time": max([until, *(parts[each] for each in members & parts.keys())]),
+            "end_time": max([until, *(parts[member] for member in members & parts.keys())]),
             "generation": generation,
             "member_count": max((step.member_count or 0 for step in joined), default=0)
             or len(members),
@@ -180,26 +185,26 @@ def _classic(steps: list[Step]) -> Iterator[Span]:
 def _cause_of_join(
     before: list[Step], joined: list[Step], left: list[Step], signs: list[Step]
 ) -> Span:
-    """What set a classic group's rebalance off: the first thing that nobody was told to do.
+    """The trigger of a rebalance of a classic group: the first step that was no reaction to it.
 
-    `before`: the joins that led to the generation before; `joined`: those that led to this one;
-    `left`: who left between them; `signs`: who was told meanwhile that the group rebalances.
+    `before`: joins of the previous generation; `joined`: joins of this generation; `left`: members
+    that left in between; `signs`: steps in between with the response REBALANCE_IN_PROGRESS.
     """
-    told = {step.member_id: step.end for step in reversed(signs)}
+    notified = {step.member_id: step.end for step in reversed(signs)}
     known = {step.member_id for step in before}
     causes = [
         (step, "rejoined" if step.member_id in known else "joined")
         for step in joined
-        if not told.get(step.member_id, step.time + 1) <= step.time
+        if not notified.get(step.member_id, step.time + 1) <= step.time
     ]
     causes += [(step, "left") for step in left]
     first = min(causes, key=lambda cause: cause[0].time, default=None)
     if first and not (signs and first[0].time > signs[0].end):
         return _cause(*first)
     start = signs[0].end if signs else min(step.time for step in joined)
-    heard = {step.member_id for step in (*joined, *left)}
+    active = {step.member_id for step in (*joined, *left)}
     for step in before:
-        if step.member_id not in heard:
+        if step.member_id not in active:
             return _cause(step, "timed out") | {"start_time": start, "reason": None}
     return {"start_time": start, "trigger": "unknown"}
 
@@ -215,7 +220,7 @@ def _cause(step: Step, trigger: str) -> Span:
 
 
 def _unfinished(steps: list[Step], since: int) -> Iterator[Span]:
-    """Joins that are still waiting for their answer when the capture ends."""
+    """Joins without a response when the capture ends."""
     waiting = [
         step
         for step in steps
@@ -229,8 +234,8 @@ def _unfinished(steps: list[Step], since: int) -> Iterator[Span]:
         }
 
 
-def _by_epoch(steps: list[Step], heard: Mapping[str, int]) -> Iterator[Span]:
-    """The rebalances of one group whose members have epochs; `heard`: when each was heard last."""
+def _by_epoch(steps: list[Step], last_seen: Mapping[str, int]) -> Iterator[Span]:
+    """The rebalances of one group whose members have epochs; `last_seen`: times by member id."""
     good = [step for step in steps if step.error == "NONE"]
     leaves = [step for step in good if step.request_generation in _LEAVES]
     left_at = [step.time for step in leaves]
@@ -246,7 +251,7 @@ def _by_epoch(steps: list[Step], heard: Mapping[str, int]) -> Iterator[Span]:
         came = [*mine.values()]
         first, last = came[0], came[-1]
         left = _between(leaves, left_at, since, first.end)
-        silent = [step for step in present.values() if heard[step.member_id or ""] < first.time]
+        silent = [step for step in present.values() if last_seen[step.member_id or ""] < first.time]
         cause = _cause_of_epoch(came, left, early[epoch], present, silent)
         for step in (*left, *silent):
             present.pop(step.member_id, None)
@@ -263,10 +268,10 @@ def _by_epoch(steps: list[Step], heard: Mapping[str, int]) -> Iterator[Span]:
 
 
 def _before_their_epoch(reached: Mapping[int, dict[str | None, Step]]) -> dict[int, list[Step]]:
-    """Joins, by the epoch that they led to, that were answered with the one before.
+    """Joins whose response has the epoch before the one that they caused, by the latter.
 
-    There they are taken out of `reached`. A static member (KIP-345) may come back to its part,
-    which leads to nothing.
+    They are removed from `reached`. A static member (KIP-345) may return to its assignment, which
+    causes no epoch.
     """
     early: dict[int, list[Step]] = defaultdict(list)
     for epoch, following in pairwise(sorted(reached)):
@@ -274,10 +279,10 @@ def _before_their_epoch(reached: Mapping[int, dict[str | None, Step]]) -> dict[i
         for step in mine:
             if step.request_generation != 0 or step.member_id not in reached[following]:
                 continue
-            others = (other for other in mine if other is not step)
             late = any(
-                other.end < step.time or (other.request_generation == 0 and other.time < step.time)
-                for other in others
+                peer.end < step.time or (peer.request_generation == 0 and peer.time < step.time)
+                for peer in mine
+                if peer is not step
             )
             if late and step.group_instance_id is None:
                 early[following].append(reached[epoch].pop(step.member_id))
@@ -288,10 +293,10 @@ def _cause_of_epoch(
     mine: list[Step], left: list[Step], early: list[Step], present: Mapping[str | None, Step],
     silent: list[Step],
 ) -> Span:  # fmt: skip
-    """What had a coordinator make a new epoch, which `mine` came to.
+    """The trigger of a new epoch, which the members in `mine` reached.
 
-    `left`: who left since the epoch before; `early`: who joined, and was given that one. `present`:
-    who had come to it; `silent`: those of them who were not heard of any more.
+    `left`: members that left since the previous epoch; `early`: members that joined and got the
+    previous epoch; `present`: members that had reached it; `silent`: those without later requests.
     """
     causes = [
         (step, "rejoined" if step.member_id in present else "joined")

@@ -1,87 +1,60 @@
-"""Producers: whether idempotent and transactional ones are healthy.
+"""Producers: whether idempotent and transactional producers are healthy.
 
-An idempotent producer (KIP-98) has an id and an epoch, and numbers its records in each partition;
-so a broker can tell what came twice from what is missing, and so can a capture. A newer producer of
-the same transactional id gets a higher epoch, and the older one is fenced.
+An idempotent producer (KIP-98) has an id and an epoch, and numbers its records in each partition.
+So a broker, and a capture, can distinguish repeated records from missing ones. A newer producer
+with the same transactional id gets a higher epoch, and the older one is fenced.
 
-A transaction is a span: it begins with what it first writes (since KIP-890 nothing announces it; a
-broker, or before it the producer, adds the partition), and it ends when the producer is told so
-(EndTxn), or when brokers write markers without being asked: its time was up, or it was fenced. The
-epoch grows with every transaction since KIP-890, and with every end that nobody asked for.
+A transaction starts with its first write. Since KIP-890 nothing announces it: a broker adds the
+partition, or before KIP-890 the producer. The transaction ends with the response to EndTxn, or when
+brokers write markers on their own, because it timed out or its producer was fenced. Since KIP-890
+the epoch grows with every transaction; it also grows with every end by a broker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
-from analysis.sql.expressions import ms, shaped
-from analysis.sql.query import Tables, asking
-from dissector.errors import DissectorError
-from dissector.tables import TIME, TableColumn
+from analysis.answers import Option, Variant, answer, select
+from analysis.columns import Column
+from analysis.sql.expressions import ms_between
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_TEXT, _COUNT = pa.string(), pa.int64()
+    from analysis.sql.query import Tables
 
-_WHO: Final = (
-    TableColumn("client_id", _TEXT, "client, as it calls itself"),
-    TableColumn("transactional_id", _TEXT, "name of the producer; null: it has no transactions"),
-    TableColumn("producer_id", _COUNT, "its id"),
-)
-
-COLUMNS: Final = (
-    *_WHO,
-    TableColumn("first_epoch", _COUNT, "its first epoch in the capture"),
-    TableColumn("last_epoch", _COUNT, "its highest epoch"),
-    TableColumn("batches", _COUNT, "batches that it produced, with those sent again"),
-    TableColumn("records", _COUNT, "records in them"),
-    TableColumn("resent", _COUNT, "batches that it had sent before"),
-    TableColumn("gaps", _COUNT, "places where sequence numbers are missing; lost by the capture?"),
-    TableColumn("missing", _COUNT, "records that are missing there"),
-    TableColumn("refused", _COUNT, "batches out of order, of an unknown producer, or repeated"),
-    TableColumn("fenced", _COUNT, "times that it was told that its epoch is over"),
-    TableColumn("committed", _COUNT, "transactions that committed"),
-    TableColumn("aborted", _COUNT, "transactions that it aborted"),
-    TableColumn("ended_by_broker", _COUNT, "transactions that brokers aborted by themselves"),
-    TableColumn("unfinished", _COUNT, "transactions that failed, or of which no end is seen"),
-    TableColumn("longest_ms", pa.float64(), "longest of its transactions", "ms"),
-    TableColumn("first_time", TIME, "first time that it is heard of"),
-    TableColumn("last_time", TIME, "last time"),
+_PRODUCER: Final = (
+    Column("client_id", "string", "client id"),
+    Column("transactional_id", "string", "transactional id; null without transactions"),
+    Column("producer_id", "int64", "producer id"),
 )
 
 TRANSACTION_COLUMNS: Final = (
-    *_WHO,
-    TableColumn("producer_epoch", _COUNT, "its epoch"),
-    TableColumn("start_time", TIME, "first time that something became part of it"),
-    TableColumn("end_time", TIME, "when its end was told; null: it is not seen"),
-    TableColumn("duration_ms", pa.float64(), "from the one to the other", "ms"),
-    TableColumn(
-        "outcome", _TEXT, "committed, aborted, aborted by the broker, failed, or open: no end seen"
+    *_PRODUCER,
+    Column("producer_epoch", "int64", "producer epoch"),
+    Column("start_time", "time", "time of the first write or added partition"),
+    Column("end_time", "time", "time of the end; null if the capture does not contain it"),
+    Column("duration_ms", "double", "time from start to end", "ms"),
+    Column(
+        "outcome",
+        "string",
+        "committed, aborted, aborted by the broker, failed, or open (no end captured)",
     ),
-    TableColumn("error", _TEXT, "what the broker answered to the last attempt to end it"),
-    TableColumn("partitions", _COUNT, "partitions that it wrote to"),
-    TableColumn("records", _COUNT, "records that it wrote"),
-    TableColumn("bytes", _COUNT, "size of their batches", "bytes"),
-    TableColumn("group_id", _TEXT, "group whose offsets it commits"),
+    Column("error", "string", "error of the last attempt to end it"),
+    Column("partitions", "int64", "partitions that it wrote to"),
+    Column("records", "int64", "records that it wrote"),
+    Column("bytes", "int64", "size of their batches", "bytes"),
+    Column("group_id", "string", "group whose offsets it commits"),
 )
 
 GAP_COLUMNS: Final = (
-    *_WHO,
-    TableColumn("producer_epoch", _COUNT, "its epoch"),
-    TableColumn("topic", _TEXT, "name of the topic"),
-    TableColumn("partition", pa.int32(), "index of the partition"),
-    TableColumn("time", TIME, "when the batch behind the gap was sent"),
-    TableColumn("expected", _COUNT, "sequence number that was to follow"),
-    TableColumn("found", _COUNT, "sequence number that followed"),
-)
-
-OTHER_COLUMNS: Final = MappingProxyType(
-    {"--show transactions": TRANSACTION_COLUMNS, "--show gaps": GAP_COLUMNS}
+    *_PRODUCER,
+    Column("producer_epoch", "int64", "producer epoch"),
+    Column("topic", "string", "name of the topic"),
+    Column("partition", "int32", "index of the partition"),
+    Column("time", "time", "time of the batch after the gap"),
+    Column("expected", "int64", "expected sequence number"),
+    Column("actual", "int64", "sequence number of the batch after the gap"),
 )
 
 REFUSED: Final = "(45, 46, 59)"
@@ -90,33 +63,75 @@ FENCED: Final = "(47, 90)"
 """INVALID_PRODUCER_EPOCH, PRODUCER_FENCED."""
 
 _WRAP: Final = 1 << 31
-"""Sequence numbers begin again at 0 behind 2^31 - 1."""
+"""Sequence numbers restart at 0 after 2^31 - 1."""
 
 _ID: Final = "producer_id, producer_epoch"
 _LOG: Final = f"{_ID}, topic, partition"
 
 
+@answer(
+    question="Are idempotent and transactional producers healthy?",
+    place=10,
+    tables=("batches", "transactions"),
+    options=(
+        Option(
+            "show",
+            "Show producers, their transactions, or gaps in sequence numbers",
+            choices=("producers", "transactions", "gaps"),
+        ),
+    ),
+    rows="idempotent or transactional producers",
+    columns=(
+        *_PRODUCER,
+        Column("first_epoch", "int64", "first epoch in the capture"),
+        Column("last_epoch", "int64", "highest epoch"),
+        Column("batches", "int64", "produced batches, including repeated ones"),
+        Column("records", "int64", "records in these batches"),
+        Column("resent", "int64", "repeated batches"),
+        Column("gaps", "int64", "gaps in sequence numbers; the capture may have lost batches"),
+        Column("missing", "int64", "records missing in the gaps"),
+        Column("refused", "int64", "batches out of order, of an unknown producer, or repeated"),
+        Column("fenced", "int64", "responses that the epoch is outdated"),
+        Column("committed", "int64", "committed transactions"),
+        Column("aborted", "int64", "transactions that the producer aborted"),
+        Column("ended_by_broker", "int64", "transactions that brokers aborted on their own"),
+        Column("unfinished", "int64", "transactions that failed, or have no end in the capture"),
+        Column("longest_ms", "double", "longest transaction", "ms"),
+        Column("first_time", "time", "time of the first request"),
+        Column("last_time", "time", "time of the last request"),
+    ),
+    variants=(
+        Variant("show", "transactions", TRANSACTION_COLUMNS),
+        Variant("show", "gaps", GAP_COLUMNS),
+    ),
+    essential=(
+        "client_id transactional_id producer_id gaps refused fenced resent aborted unfinished "
+        "outcome duration_ms start_time topic partition time expected actual"
+    ),
+    useful="ended_by_broker missing records committed",
+)
 def producers(tables: Tables, *, show: str = "producers") -> pd.DataFrame:
-    """Idempotent and transactional producers, those with trouble first; columns: `COLUMNS`.
+    """Idempotent and transactional producers; those with problems first.
 
-    Needs batches and transactions. `show`: "producers"; "transactions", a row for each, in order of
-    time, with `TRANSACTION_COLUMNS`; or "gaps", a row for each, with `GAP_COLUMNS`.
-    Raises DissectorError for another `show`.
+    With ``show="transactions"`` or ``show="gaps"``, a row for each of them, in order of time.
     """
-    if show not in _SHOWN:
-        raise DissectorError(f"show {show} is none of {', '.join(_SHOWN)}")
-    query, columns = _SHOWN[show]
-    with asking(tables, ("batches", "transactions")) as ask:
-        return shaped(ask(query), columns)
+    return select(
+        tables,
+        {
+            "producers": _PRODUCERS,
+            "transactions": f"from {TRANSACTIONS} order by place",
+            "gaps": f"from {_GAPS} left join {_NAMES} using (producer_id) order by time, nth",
+        }[show],
+    )
 
 
 _PRODUCED: Final = "(from batches where api = 'Produce' and producer_id is not null)"
-"""SQL: the batches of producers that have an id."""
+"""SQL: produced batches with a producer id."""
 
 _NAMES: Final = f"""(
-  with told as (
+  with names as (
     select coalesce(given_producer_id, producer_id) as producer_id, transactional_id,
-      -- AddPartitionsToTxn may be of a broker, since KIP-890; these only producers send.
+      -- Since KIP-890 brokers send AddPartitionsToTxn, too; only producers send these.
       case when api in ('InitProducerId', 'AddOffsetsToTxn', 'TxnOffsetCommit', 'EndTxn')
         then client_id end as client_id, (0, null, nth) as place
     from transactions
@@ -124,10 +139,10 @@ _NAMES: Final = f"""(
     select producer_id, client_id, (1, time, nth) as place from {_PRODUCED})
   select producer_id, arg_min(client_id, place) as client_id,
     arg_min(transactional_id, place) as transactional_id
-  from told where producer_id is not null group by all)"""
-"""SQL: the client id and the transactional id of each producer id, as far as they are told."""
+  from names where producer_id is not null group by all)"""
+"""SQL: the client id and the transactional id of each producer id, if known."""
 
-_HEARD: Final = f"""(
+_APPEARANCES: Final = f"""(
   select {_ID}, time, error_code, (time, 0, nth) as place from {_PRODUCED}
   union all
   select given_producer_id, given_producer_epoch, time, error_code, (time, 1, nth)
@@ -135,7 +150,7 @@ _HEARD: Final = f"""(
   union all
   select {_ID}, time, error_code, (time, 2, nth)
   from transactions where producer_id is not null and api != 'WriteTxnMarkers')"""
-"""SQL: each time that a producer is heard of; `place` orders them."""
+"""SQL: each appearance of a producer; `place` orders them."""
 
 _GAPS: Final = f"""(
   with steps as (
@@ -155,10 +170,10 @@ _GAPS: Final = f"""(
     select *, max(first + record_count) over (
       partition by {_LOG} order by first rows between unbounded preceding and 1 preceding) as due
     from once)
-  select {_LOG}, time, nth, due % {_WRAP} as expected, base_sequence as found,
+  select {_LOG}, time, nth, due % {_WRAP} as expected, base_sequence as actual,
     (first - due) % {_WRAP} as missing
   from followed where first > due)"""
-"""SQL: sequence numbers that no batch has, between others of the producer in the partition."""
+"""SQL: missing sequence numbers between batches of a producer in a partition."""
 
 _ACTIVITY: Final = f"""(
   select {_ID}, time, (time, 0, nth) as place,
@@ -169,7 +184,7 @@ _ACTIVITY: Final = f"""(
   select {_ID}, time, (time, 1, nth), null, null, null, group_id from transactions
   where api in ('AddPartitionsToTxn', 'AddOffsetsToTxn', 'TxnOffsetCommit') and error_code = 0
     and not coalesce(verify_only, false))"""
-"""SQL: what became part of transactions."""
+"""SQL: batches, partitions and offsets that became part of transactions."""
 
 _ENDS: Final = f"""(
   with ended as (
@@ -177,16 +192,16 @@ _ENDS: Final = f"""(
     where api in ('EndTxn', 'WriteTxnMarkers') and error_code = 0 and committed is not null),
   bumped as (
     select {_ID}, time, response_time, api, committed, 0 as source, nth from ended
-    -- The epoch that the transaction had is one less where its end has raised it.
+    -- If the end raised the epoch, the transaction had the epoch before.
     union all
     select producer_id, producer_epoch - 1, time, response_time, api, committed, 1, nth
     from ended where api = 'WriteTxnMarkers')
-  select {_ID}, time as told_time, response_time as end_time,
+  select {_ID}, time as request_time, response_time as end_time,
     case when committed then 'committed' when api = 'EndTxn' then 'aborted'
       else 'aborted by the broker' end as outcome
   from bumped
   qualify row_number() over (partition by {_ID}, time order by api, source, nth) = 1)"""
-"""SQL: what ends transactions."""
+"""SQL: the ends of transactions."""
 
 _FAILED: Final = f"""(
   select {_ID}, time as attempt, arg_min(coalesce(error, 'no answer'), nth) as error
@@ -197,26 +212,27 @@ TRANSACTIONS: Final = f"""(
   with until as (
     select did.*, end_time, outcome from {_ACTIVITY} as did asof left join {_ENDS} as ends
       on did.producer_id = ends.producer_id and did.producer_epoch = ends.producer_epoch
-        and did.time <= ends.told_time),
-  tried as (
+        and did.time <= ends.request_time),
+  attempts as (
     select until.*, attempt, error from until asof left join {_FAILED} as failed
       on until.producer_id = failed.producer_id and until.producer_epoch = failed.producer_epoch
         and until.time <= failed.attempt),
   spans as (
     select {_ID}, end_time, min(time) as start_time, min(place) as place,
-      arg_min(outcome, place) as told, arg_min(attempt, place) as attempt,
-      arg_min(error, place) as tried, count(distinct wrote_to) as partitions,
+      arg_min(outcome, place) as end_outcome, arg_min(attempt, place) as attempt,
+      arg_min(error, place) as last_error, count(distinct wrote_to) as partitions,
       coalesce(sum(records), 0) as records, coalesce(sum(bytes), 0) as bytes,
       arg_min(group_id, place) as group_id
-    from tried where producer_id is not null and producer_epoch is not null and time is not null
+    from attempts where producer_id is not null and producer_epoch is not null and time is not null
     group by all)
-  select spans.* exclude (told, tried, attempt), client_id, transactional_id,
-    case when coalesce(told != 'aborted by the broker' and attempt > end_time, false) then null
-      else tried end as error,
-    coalesce(told, case when error is null then 'open' else 'failed' end) as outcome,
-    {ms("start_time", "end_time")} as duration_ms
+  select spans.* exclude (end_outcome, last_error, attempt), client_id, transactional_id,
+    case
+      when coalesce(end_outcome != 'aborted by the broker' and attempt > end_time, false) then null
+      else last_error end as error,
+    coalesce(end_outcome, case when error is null then 'open' else 'failed' end) as outcome,
+    {ms_between("start_time", "end_time")} as duration_ms
   from spans left join {_NAMES} using (producer_id))"""
-"""SQL: a row for each transaction that something became part of."""
+"""SQL: a row for each transaction with at least one batch, partition or offset."""
 
 _COUNTS: Final = (
     "batches", "records", "resent", "refused", "gaps", "missing", "committed", "aborted",
@@ -224,11 +240,11 @@ _COUNTS: Final = (
 )  # fmt: skip
 
 _PRODUCERS: Final = f"""
-  with heard as (
+  with appearances as (
     select producer_id, coalesce(arg_min(producer_epoch, place), 0) as first_epoch,
       max(producer_epoch) as last_epoch, count(*) filter (error_code in {FENCED}) as fenced,
       min(time) as first_time, max(time) as last_time, min(place) as place
-    from {_HEARD} group by all),
+    from {_APPEARANCES} group by all),
   wrote as (
     select producer_id, count(*) as batches, coalesce(sum(record_count), 0) as records,
       count(*) - count(distinct ({_LOG}, base_sequence)) as resent,
@@ -244,20 +260,8 @@ _PRODUCERS: Final = f"""
       max(duration_ms) as longest_ms
     from {TRANSACTIONS} group by all),
   counts as (
-    select heard.* exclude (place), place, longest_ms, client_id, transactional_id,
+    select appearances.* exclude (place), place, longest_ms, client_id, transactional_id,
       {", ".join(f"coalesce({name}, 0) as {name}" for name in _COUNTS)}
-    from heard left join wrote using (producer_id) left join gaps using (producer_id)
+    from appearances left join wrote using (producer_id) left join gaps using (producer_id)
       left join ended using (producer_id) left join {_NAMES} using (producer_id))
   from counts order by fenced + refused + gaps + ended_by_broker + unfinished desc, place"""
-
-_SHOWN: Final[Mapping[str, tuple[str, tuple[TableColumn, ...]]]] = MappingProxyType(
-    {
-        "producers": (_PRODUCERS, COLUMNS),
-        "transactions": (f"from {TRANSACTIONS} order by place", TRANSACTION_COLUMNS),
-        "gaps": (
-            f"from {_GAPS} left join {_NAMES} using (producer_id) order by time, nth",
-            GAP_COLUMNS,
-        ),
-    }
-)
-"""Query and columns of what can be shown."""

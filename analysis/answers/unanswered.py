@@ -1,77 +1,90 @@
-"""Unanswered: which requests never got an answer, and why, as far as a capture can tell.
+"""Unanswered: which requests never got a response, and why, as far as a capture shows it.
 
-A Produce with acks=0 wants none, and is not among them. Why:
+A Produce with acks=0 gets no response and is omitted. Reasons:
 
-    loss         the capture misses bytes of the connection: the answer may have come
-    one_sided    it has no packet of the broker's on this connection
+    loss         bytes of the connection are missing: the response may be among them
+    one_sided    the capture has no packet of the broker on this connection
     reset        the connection was reset
-    timeout      the client closed it after it had waited for as long as a timeout takes
-    closed       either side closed it earlier: a client that stops, a broker that goes away
+    timeout      the client closed the connection after it had waited for a timeout
+    closed       either side closed the connection earlier, for example to shut down
     capture_end  the connection was open when the capture ended
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
-from analysis.sql.expressions import counted, ms, rows_by, shaped, words
-from analysis.sql.latency_breakdown import GROUP_BARRIERS
-from analysis.sql.query import Tables, asking
-from dissector.tables import EXCHANGES, TIME, TableColumn
+from analysis.answers import Option, answer, select
+from analysis.columns import Column
+from analysis.sql.expressions import By, grouped, literals, ms_between, table_columns, with_columns
+from analysis.sql.latency_breakdown import group_barriers
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS: Final = (
-    TableColumn("why", pa.string(), "loss, one_sided, reset, timeout, closed or capture_end"),
-    TableColumn("requests", pa.int64(), "requests without an answer"),
-    TableColumn("connections", pa.int64(), "connections that they were on"),
-    TableColumn("longest_ms", pa.float64(), "longest wait, to the connection's last packet", "ms"),
-    TableColumn("first_time", TIME, "first of the requests"),
-    TableColumn("last_time", TIME, "last of the requests"),
-    TableColumn("first_packet", pa.int64(), "packet of the first request"),
-)
+    from analysis.sql.query import Tables
 
 TIMEOUT_MS: Final = 1000
-"""The shortest wait that is taken for a timeout: those of clients are set in seconds."""
+"""The shortest wait that counts as a timeout: clients have timeouts of seconds."""
 
 
+@answer(
+    question="Which requests were never answered, and why?",
+    place=4,
+    tables=("exchanges", "connections"),
+    options=(
+        Option(
+            "by",
+            "Group by this column: reason, any of exchanges, or broker, client, software, topic",
+        ),
+    ),
+    rows="unanswered requests",
+    columns=(
+        Column("reason", "string", "loss, one_sided, reset, timeout, closed or capture_end"),
+        Column("requests", "int64", "requests without a response"),
+        Column("connections", "int64", "connections of these requests"),
+        Column("longest_ms", "double", "longest wait, until the connection's last packet", "ms"),
+        Column("first_time", "time", "time of the first request"),
+        Column("last_time", "time", "time of the last request"),
+        Column("first_packet", "int64", "packet of the first request"),
+    ),
+    essential="requests longest_ms",
+    useful="first_packet first_time last_time",
+    lists_problems=True,
+)
 def unanswered(
-    tables: Tables, *, by: str | Sequence[str] = ("why", "api", "client_id", "broker")
+    tables: Tables, *, by: By = ("reason", "api", "client_id", "broker")
 ) -> pd.DataFrame:
-    """Requests without an answer, in groups; the largest first.
-
-    `by`: columns to group by (see `common`), also ``why``; they come first in the result. Then
-    `COLUMNS`, as far as they are not among them.
-    Raises DissectorError for a column that does not exist.
-    """
-    query = counted(
-        rows_by(EXPLAINED, (*EXCHANGES.schema.names, "why", "waited_ms"), by),
-        by,
-        "count(*) desc, min((request_time, nth))",
-        why="arg_min(why, (request_time, nth))",
-        requests="count(*)",
-        connections="count(distinct connection_id)",
-        longest_ms="max(waited_ms)",
-        first_time="min(request_time)",
-        last_time="max(request_time)",
-        first_packet="arg_min(request_packet, (request_time, nth))",
+    """Requests without a response, in groups; the largest first."""
+    columns = (*table_columns("exchanges"), "reason", "wait_ms")
+    return select(
+        tables,
+        grouped(
+            with_columns(unanswered_requests(), columns, by),
+            by,
+            "count(*) desc, min((request_time, nth))",
+            reason="arg_min(reason, (request_time, nth))",
+            requests="count(*)",
+            connections="count(distinct connection_id)",
+            longest_ms="max(wait_ms)",
+            first_time="min(request_time)",
+            last_time="max(request_time)",
+            first_packet="arg_min(request_packet, (request_time, nth))",
+        ),
     )
-    with asking(tables, ("exchanges", "connections")) as ask:
-        return shaped(ask(query), COLUMNS, by)
 
 
-EXPLAINED: Final = f"""(
-  select exchanges.*, {ms("request_end_time", "last_time")} as waited_ms,
+@cache
+def unanswered_requests() -> str:
+    """SQL: requests without a response, with the reason, and the time that the client waited."""
+    return f"""(
+  select exchanges.*, {ms_between("request_end_time", "last_time")} as wait_ms,
     case when coalesce(client_lost_bytes, 0) + coalesce(broker_lost_bytes, 0) > 0 then 'loss'
       when coalesce(broker_packets, 0) = 0 then 'one_sided'
       when closed = 'rst' then 'reset'
-      when closed = 'fin' and waited_ms >= greatest(coalesce(max_wait_ms, 0), {TIMEOUT_MS})
-        and not coalesce(api in {words(GROUP_BARRIERS)}, false) then 'timeout'
+      when closed = 'fin' and wait_ms >= greatest(coalesce(max_wait_ms, 0), {TIMEOUT_MS})
+        and not coalesce(api in {literals(group_barriers())}, false) then 'timeout'
       when closed = 'fin' then 'closed'
-      else 'capture_end' end as why
+      else 'capture_end' end as reason
   from exchanges left join connections using (connection_id) where status = 'unanswered')"""
-"""SQL: the requests without an answer, with why, and how long their client waited."""

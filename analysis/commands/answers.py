@@ -46,12 +46,16 @@ def _option(option: Option) -> Any:
     if isinstance(default, tuple):
         return click.option(
             name, option.name, multiple=True, default=default, callback=words, metavar="COLUMN",
-            help=f"{option.meaning}; may be repeated.  [default: {', '.join(default)}]",
+            help=f"{option.meaning}. May be repeated.  [default: {', '.join(default)}]",
         )  # fmt: skip
-    kind = click.IntRange(0) if isinstance(default, int) else type(default)
+    if option.choices:
+        return click.option(
+            name, option.name, type=click.Choice(option.choices), default=default,
+            show_default=True, help=f"{option.meaning}.",
+        )  # fmt: skip
     return click.option(
-        name, option.name, type=kind, default=default, show_default=True,
-        help=f"{option.meaning}.",
+        name, option.name, type=click.IntRange(0), metavar="N", default=default,
+        show_default=True, help=f"{option.meaning}.",
     )  # fmt: skip
 
 
@@ -60,7 +64,7 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     allow_pandas()
     import pyarrow as pa
 
-    from analysis.sql.expressions import no_tables
+    from analysis.sql.query import no_tables
     from dissector.errors import DissectorError
 
     ask, names = partial(answer.function, **options), answer.tables

@@ -156,7 +156,7 @@ def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[Rende
     if totals.lost_bytes:
         lossy = counted(totals.lossy, "connection")
         yield _finding(size_text(totals.lost_bytes), f"missing from the capture, in {lossy}")
-        yield from _more(command("trust"))
+        yield from _more(command("quality"))
 
 
 def _normal(summary: Summary, totals: Totals, command: Command) -> Iterator[RenderableType]:

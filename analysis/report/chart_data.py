@@ -16,7 +16,7 @@ import duckdb
 from analysis.answers.lag import STATES
 from analysis.answers.producers import TRANSACTIONS
 from analysis.sql.expressions import quantiles
-from analysis.sql.query import told
+from analysis.sql.query import fetch
 
 Rows: TypeAlias = list[dict[str, Any]]
 
@@ -264,5 +264,5 @@ def _named(column: str, table: str, counted: str, limit: int = NAMES) -> str:
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, query: str) -> Rows:
-    rows: Rows = told(connection, query).to_pylist()
+    rows: Rows = fetch(connection, query).to_pylist()
     return rows

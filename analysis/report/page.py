@@ -28,9 +28,6 @@ from analysis.report.vega import vega as vega_script
 ROWS: Final = 2000
 """Most rows of an answer on the page; the first ones are kept."""
 
-FINDINGS: Final = frozenset({"throttle", "errors", "unanswered", "versions", "trust"})
-"""Answers whose rows are problems."""
-
 FOLDER: Final = Path(__file__).parent
 
 CONFIG: Final[Mapping[str, Any]] = {
@@ -119,18 +116,18 @@ def page(
 
 def _count(section: Section) -> int:
     """The number of findings in a section."""
-    if section.answer.name == "trust":  # it has one row per kind of flaw, even if its count is 0
+    if "count" in section.rows:  # the count of a kind of problem may be 0
         return int((section.rows["count"] > 0).sum())
     return len(section.rows)
 
 
 def _is_alert(section: Section) -> bool:
-    return section.answer.name in FINDINGS and _count(section) > 0
+    return section.answer.lists_problems and _count(section) > 0
 
 
 def _tiles(totals: Mapping[str, Any], rows: Mapping[str, int]) -> list[Tile]:
     alerts = {"errors": "errors", "throttled": "throttle", "unanswered": "unanswered",
-           "undecoded": "trust", "problems": "trust"}  # fmt: skip
+           "undecoded": "quality", "problems": "quality"}  # fmt: skip
     return [
         *(Tile(name, f"{totals[name]:,}") for name in ("exchanges", "connections", "clients")),
         Tile("brokers", f"{totals['brokers']:,}"),
@@ -154,7 +151,7 @@ def _note(totals: Mapping[str, Any]) -> str:
         return f"No Kafka exchanges in the {connections} of this capture."
     if totals["undecoded"] == totals["exchanges"]:
         exchanges = counted(totals["exchanges"], "exchange")
-        return f"None of the {exchanges} could be decoded: see trust."
+        return f"None of the {exchanges} could be decoded: see quality."
     return ""
 
 

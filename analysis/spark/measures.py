@@ -24,17 +24,18 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from analysis.answers import ANSWERS
+from analysis.columns import resolved
 from analysis.frames import frame
 from analysis.spark.requirements import refuse_connect
 from analysis.sql import expressions
-from analysis.sql.latency_breakdown import waits
+from analysis.sql.latency_breakdown import PARTS, latency_parts
+from analysis.sql.query import no_tables
 from dissector.tables import TABLES, TableColumn
 
 Tables: TypeAlias = Mapping[str, DataFrame]
 Bucketed: TypeAlias = Callable[[Mapping[str, pd.DataFrame]], pd.DataFrame]
 
 _PACKED: Final = "bucket int, kind string, content binary"
-_WAITS: Final = ("behind_ms", "poll_ms", "net_ms")
 _KEY: Final = ("connection_id", "correlation_id")
 
 
@@ -55,7 +56,7 @@ def latency(tables: Tables, *, by: str | Sequence[str] = ("api",)) -> DataFrame:
     """As `analysis.latency`, but for the single slowest requests. Raises DissectorError."""
     by = _check("latency", by)
     keys = {name: f.col("connection_id") for name in ("exchanges", "batches")}
-    columns = [*TABLES["exchanges"].columns, *(TableColumn(n, pa.float64(), "") for n in _WAITS)]
+    columns = [*TABLES["exchanges"].columns, *resolved(PARTS)]
     exact = {**tables, "batches": _with_produced(tables)}
     rows = _grouped_by(_in_buckets(exact, keys, _with_waits, columns), tables, by)
     rows = rows.filter("latency_ms is not null")
@@ -68,7 +69,7 @@ def latency(tables: Tables, *, by: str | Sequence[str] = ("api",)) -> DataFrame:
     found = rows.groupBy(*by).agg(
         f.count(f.lit(1)).alias("count"),
         f.max("latency_ms").alias("max_ms"),
-        f.sum((f.col("behind_ms") + f.col("poll_ms") > 0).cast("long")).alias("waited"),
+        f.sum((f.col("queue_ms") + f.col("poll_ms") > 0).cast("long")).alias("wait_count"),
         f.max("net_ms").alias("net_max_ms"),
         f.min_by("request_packet", slowest_first).alias("slowest_packet"),
         f.coalesce(f.sum("net_ms"), f.lit(0.0)).alias("total_ms"),
@@ -99,7 +100,7 @@ def _with_produced(tables: Tables) -> DataFrame:
 
 
 def _with_waits(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    return tables["exchanges"].join(waits(tables))
+    return tables["exchanges"].join(latency_parts(tables))
 
 
 def throttle(
@@ -175,7 +176,7 @@ def groups(tables: Tables) -> DataFrame:
 def _check(answer: str, by: str | Sequence[str]) -> tuple[str, ...]:
     """The columns to group by. Raises DissectorError where rows cannot be grouped by them."""
     asked = ANSWERS[answer]
-    asked.function(expressions.no_tables(asked.tables), by=by)
+    asked.function(no_tables(asked.tables), by=by)
     return expressions.column_names(by)
 
 

@@ -1,9 +1,8 @@
-"""Columns of `exchanges` that SQL has beside those of the table.
+"""Columns of `exchanges` in SQL besides those of the table.
 
-``client`` and ``broker`` are made of the row itself. The others need more tables, and are looked up
-by the number of the row when a query uses them: a function in DuckDB stands in the view for such a
-column, and DuckDB does not call functions whose result nobody needs. So a query that uses none of
-them costs nothing more.
+``client`` and ``broker`` are computed from the row. The others need more tables. In the view, a
+user-defined function stands for such a column and looks up its values by row number. DuckDB does
+not call a function whose result is unused, so a query without these columns costs nothing more.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from analysis.sql.expressions import BROKER, CLIENT, SOFTWARE, SOFTWARE_OF_CLIENT, endpoint
-from analysis.sql.latency_breakdown import WAIT_COLUMNS, WAITED
+from analysis.columns import resolved
+from analysis.sql.expressions import BROKER, CLIENT, CLIENT_SOFTWARE, SOFTWARE, endpoint
+from analysis.sql.latency_breakdown import PART_NAMES, PARTS, exchanges_with_parts
 from analysis.sql.query import NTH
 from dissector.tables import TableColumn
 
@@ -30,7 +30,7 @@ class Lookup:
     """Columns that are looked up together."""
 
     name: str
-    """Of the function in DuckDB."""
+    """Name of the function in DuckDB."""
     columns: tuple[TableColumn, ...]
     tables: tuple[str, ...]
     """Names of the tables that the query needs."""
@@ -39,39 +39,46 @@ class Lookup:
 
     @property
     def key(self) -> str:
-        """Hidden column of `exchanges` with the number of the row."""
+        """Name of a hidden column of `exchanges`: the row number."""
         return f"{self.name}_row"
 
 
 LOOKUPS: Final = (
     Lookup(
         "kafka_software",
-        (SOFTWARE_OF_CLIENT,),
+        resolved((CLIENT_SOFTWARE,)),
         ("exchanges", "connections"),
         f"""
-        select told_software as software from exchanges left join {SOFTWARE} using (connection_id)
+        select client_software as software from exchanges left join {SOFTWARE} using (connection_id)
         order by {NTH}""",
     ),
     Lookup(
-        "kafka_waits",
-        WAIT_COLUMNS,
+        "kafka_latency_parts",
+        resolved(PARTS),
         ("exchanges", "batches"),
-        f"select {', '.join(c.name for c in WAIT_COLUMNS)} from {WAITED} order by {NTH}",
+        f"select {', '.join(PART_NAMES)} from {exchanges_with_parts()} order by {NTH}",
     ),
 )
 
-COLUMNS: Final = (CLIENT, BROKER, *(column for each in LOOKUPS for column in each.columns))
-"""What the view `exchanges` has beside the columns of the table."""
+COLUMNS: Final = (
+    *resolved((CLIENT, BROKER)),
+    *(column for lookup in LOOKUPS for column in lookup.columns),
+)
+"""Columns of the view `exchanges` besides those of the table."""
 
 PROJECTION: Final = ", ".join(
     (
         f"* exclude ({', '.join(lookup.key for lookup in LOOKUPS)})",
         f"client_ip as {CLIENT.name}",
         f"{endpoint('broker')} as {BROKER.name}",
-        *(f"{e.name}({e.key}).{c.name} as {c.name}" for e in LOOKUPS for c in e.columns),
+        *(
+            f"{lookup.name}({lookup.key}).{c.name} as {c.name}"
+            for lookup in LOOKUPS
+            for c in lookup.columns
+        ),
     )
 )
-"""SQL: from rows with the keys of `LOOKUPS` to those of the view."""
+"""SQL: the columns of the view, from rows with the keys of `LOOKUPS`."""
 
 
 def with_keys(schema: pa.Schema) -> pa.Schema:
@@ -82,7 +89,7 @@ def with_keys(schema: pa.Schema) -> pa.Schema:
 
 
 def keyed(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The batches of `exchanges`, in the schema that `with_keys` gives."""
+    """The batches of `exchanges`, in the schema of `with_keys`."""
     start = 0
     for batch in batches:
         rows = pa.array(np.arange(start, start + len(batch)))
@@ -91,12 +98,12 @@ def keyed(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.R
 
 
 def struct(lookup: Lookup) -> dict[str, Any]:
-    """The type of what a lookup gives, as DuckDB's `struct_type` takes it."""
+    """The result type of a lookup, for DuckDB's `struct_type`."""
     return {c.name: "VARCHAR" if pa.types.is_string(c.type) else "DOUBLE" for c in lookup.columns}
 
 
 def tables_used(relation: duckdb.DuckDBPyRelation) -> set[str]:
-    """Names of the tables that lookups of a query need: its plan shows which keys are scanned."""
+    """Names of the tables that the lookups of a query need; its plan names the scanned keys."""
     scanned = set(_scanned(json.loads(relation.explain(format="json"))))
     return {table for each in LOOKUPS if each.key in scanned for table in each.tables}
 

@@ -1,63 +1,33 @@
-"""What answers have in common: their shape, their groups, and who is at the ends of a connection.
+"""Builders of SQL text for answers.
 
-Exchanges can be grouped by any of their columns, and by four more that are made when asked for:
+Exchanges can be grouped by any of their columns, and by four derived columns:
 
     broker     address and port of the broker: "10.0.0.9:9092"
     client     address of the client
-    software   name and version of the client's software, as its connection tells (KIP-511)
-    topic      each topic that the exchange names: it counts once for each of them
+    software   name and version of the client's software, from ApiVersions (KIP-511)
+    topic      each topic of the exchange; an exchange counts once for each of its topics
 
-Answers are SQL over tables (see `asking`). It is put together of constants, each the SQL of some
-rows within brackets, and of the parts that are here.
+A query is put together from constants, each the SQL of a subquery in parentheses, and from the
+expressions of this module.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
-import pyarrow as pa
-
-from analysis.frames import frame
-from analysis.sql.query import Tables
+from analysis.columns import Column
 from dissector.errors import DissectorError, did_you_mean
-from dissector.tables import TABLES, Table, TableColumn
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 By: TypeAlias = str | Sequence[str]
 """A column to group by, or several."""
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
-"""Linear between the two nearest values, as NumPy, pandas and SQL's quantile_cont have them."""
+"""Interpolated linearly, as in NumPy, pandas and quantile_cont of SQL."""
 
 
-def no_rows(columns: Iterable[TableColumn]) -> pd.DataFrame:
-    """An empty frame with these columns, in the dtypes that `analysis.load` gives them."""
-    return frame(pa.schema([(column.name, column.type) for column in columns]).empty_table())
-
-
-def no_tables(names: Iterable[str]) -> Tables:
-    """The tables of a capture in which nothing is."""
-    return {name: no_rows(TABLES[name].columns) for name in names}
-
-
-def columns_of(table: Table, *names: str) -> tuple[TableColumn, ...]:
-    """Columns that a table of the dissector declares."""
-    declared = {column.name: column for column in table.columns}
-    return tuple(declared[name] for name in names)
-
-
-def shaped(rows: pd.DataFrame, columns: Iterable[TableColumn], by: By = ()) -> pd.DataFrame:
-    """The columns of `by`, and then the other declared ones in their dtypes; rows numbered anew."""
-    by = column_names(by)
-    dtypes = no_rows(column for column in columns if column.name not in by).dtypes
-    return rows.reset_index(drop=True)[[*by, *dtypes.index]].astype(dtypes.to_dict())
-
-
-def text(value: str | int | None) -> str:
+def literal(value: str | int | None) -> str:
     """A value in SQL."""
     if isinstance(value, str):
         doubled = value.replace("'", "''")
@@ -65,28 +35,32 @@ def text(value: str | int | None) -> str:
     return "null" if value is None else str(value)
 
 
-def words(given: Iterable[str]) -> str:
+def literals(values: Iterable[str]) -> str:
     """A list of texts in SQL: ``('Fetch', 'ShareFetch')``."""
-    return f"({', '.join(map(text, given))})"
+    return f"({', '.join(map(literal, values))})"
 
 
 def column_names(by: By) -> tuple[str, ...]:
-    """The columns to group by, of which one may be given as a text."""
+    """The columns to group by; `by` may be the name of one column."""
     return (by,) if isinstance(by, str) else tuple(by)
 
 
 def checked_names(by: By, columns: Iterable[str]) -> tuple[str, ...]:
-    """As `column_names`. Raises DissectorError where it is empty, or names a column twice, or one
-    that is not among `columns`."""
+    """The columns to group by.
+
+    Raises DissectorError if there are none, or one is repeated or not among `columns`.
+    """
     names, known = column_names(by), list(columns)
-    if not names or len(set(names)) < len(names):
-        raise DissectorError("name at least one column to group by, and each of them once")
+    if not names:
+        raise DissectorError("no column to group by; pass at least one")
     for name in names:
         if name not in known:
             raise DissectorError(
-                f"there is no column {name} to group by; there are: {', '.join(known)}"
+                f"no column {name} to group by; choose from: {', '.join(known)}"
                 f"{did_you_mean(name, known)}"
             )
+        if names.count(name) > 1:
+            raise DissectorError(f"column {name} is repeated; pass each column to group by once")
     return names
 
 
@@ -96,44 +70,47 @@ def quoted(columns: By) -> list[str]:
     return ['"' + each.replace('"', '""') + '"' for each in columns]
 
 
-def ms(start: str, end: str) -> str:
-    """SQL for the time from one to the other, in ms; null where either is."""
+def ms_between(start: str, end: str) -> str:
+    """SQL for the time from `start` to `end`, in ms; null if either is null."""
     return f"(epoch_ns({end}) - epoch_ns({start})) / 1e6"
 
 
-def floored(value: str) -> str:
-    """SQL for a number that is not below 0; null where it is null."""
+def not_negative(value: str) -> str:
+    """SQL for `value`, or 0 if it is negative; null if it is null."""
     return f"case when {value} < 0 then 0 else {value} end"
 
 
 def mapped(key: str, values: Mapping[str, str | int | None]) -> str:
-    """SQL for what a text stands for; null where it stands for nothing."""
-    pairs = (f"{text(each)}: {text(value)}" for each, value in values.items())
+    """SQL for the value of a text in a map; null if the map does not contain the text."""
+    pairs = (f"{literal(name)}: {literal(value)}" for name, value in values.items())
     return f"map {{{', '.join(pairs)}}}[{key}]"
 
 
 def quantiles(column: str, prefix: str = "", of: Sequence[float] = QUANTILES) -> dict[str, str]:
-    """SQL for quantiles of a column, by name: p50_ms and so on, with a prefix."""
-    every = f"quantile_cont({column}, {list(of)})"  # once for all: it holds the values
-    return {f"{prefix}p{each * 100:.0f}_ms": f"{every}[{n}]" for n, each in enumerate(of, 1)}
+    """SQL for quantiles of a column, by name: `prefix` and p50_ms, p95_ms, ..."""
+    # One aggregate for all quantiles: it holds the values.
+    aggregate = f"quantile_cont({column}, {list(of)})"
+    return {f"{prefix}p{q * 100:.0f}_ms": f"{aggregate}[{n}]" for n, q in enumerate(of, 1)}
 
 
-def counted(rows: str, by: By, order: str = "", **columns: str) -> str:
-    """A query for groups of rows: `by`, and then the other columns, each as an aggregate in SQL.
+def grouped(rows: str, by: By, order: str = "", **columns: str) -> str:
+    """A query for groups of rows: the columns of `by`, then the others, each with its aggregate.
 
-    `order`: what to order the groups by; where they are alike in that, their names tell.
+    `order`: the order of the groups; ties are in order of `by`.
     """
     key = quoted(by)
     names = column_names(by)
-    made = [f"{how} as {name}" for name, how in columns.items() if name not in names]
+    aggregates = [
+        f"{aggregate} as {name}" for name, aggregate in columns.items() if name not in names
+    ]
     ordered = f"order by {', '.join([order, *key])}" if order else ""
-    return f"select {', '.join([*key, *made])} from {rows} group by all {ordered}"
+    return f"select {', '.join([*key, *aggregates])} from {rows} group by all {ordered}"
 
 
-def first_of(column: str, table: str) -> str:
-    """SQL for a column of the exchanges, by connection_id and correlation_id, as `table` has them.
+def first_of_exchange(column: str, table: str) -> str:
+    """SQL for a column of `exchanges`, by the connection_id and correlation_id in `table`.
 
-    Where several exchanges have these, the first of them counts.
+    If several exchanges have the same ids, the first one counts.
     """
     key = "connection_id, correlation_id"
     return f"""(
@@ -141,48 +118,56 @@ def first_of(column: str, table: str) -> str:
       where ({key}) in (select ({key}) from {table}) group by all)"""
 
 
-def rows_by(rows: str, columns: Iterable[str], by: By) -> str:
-    """SQL of rows with every column of `by`; lists of text as text. May need `connections`.
+def table_columns(table: str) -> tuple[str, ...]:
+    """Names of the columns of a table of the dissector."""
+    from dissector.tables import TABLES
 
-    `rows`: SQL of rows that say who is at both ends, or its name; `columns`: what they have.
-    Raises DissectorError where `by` is empty, or names a column twice, or one that is not there.
+    return tuple(TABLES[table].schema.names)
+
+
+def with_columns(rows: str, columns: Iterable[str], by: By) -> str:
+    """SQL of rows with every column of `by`; a list of texts becomes one text.
+
+    `rows`: SQL of rows, or the name of a table, that has `columns`. The query may need the table
+    `connections`. Raises DissectorError if `by` is empty, repeats a column, or names a column that
+    the rows do not have and that cannot be derived from them.
     """
-    there = list(columns)
-    made = [name for name, (source, _) in _MADE.items() if source in there and name not in there]
-    by = checked_names(by, (*there, *made))
-    more = "".join(f", {_MADE[name][1]} as {name}" for name in by if name not in there)
+    given = list(columns)
+    derived = [n for n, (source, _) in _DERIVED.items() if source in given and n not in given]
+    by = checked_names(by, (*given, *derived))
+    added = "".join(f", {_DERIVED[name][1]} as {name}" for name in by if name not in given)
     texts = "replace (array_to_string(topics, ', ') as topics)" if "topics" in by else ""
-    told = f"left join {SOFTWARE} using (connection_id)" if "software" in by else ""
-    return f"(select * {texts}{more} from {rows} as given {told})"
+    software = f"left join {SOFTWARE} using (connection_id)" if "software" in by else ""
+    return f"(select * {texts}{added} from {rows} as given {software})"
 
 
 def endpoint(side: str) -> str:
-    """SQL for address and port of a side, client or broker, as one text; IPv6 within brackets."""
+    """SQL for address and port of the client or broker as one text; IPv6 in brackets."""
     address = f"{side}_ip"
     shown = f"case when contains({address}, ':') then '[' || {address} || ']' else {address} end"
     return f"{shown} || ':' || {side}_port"
 
 
 SOFTWARE: Final = """(
-  select connection_id, software_name || coalesce(' ' || software_version, '') as told_software
+  select connection_id, software_name || coalesce(' ' || software_version, '') as client_software
   from connections where software_name is not null)"""
-"""SQL: name and version of the client's software by connection_id, where it tells them."""
+"""SQL: name and version of the client's software by connection_id, if ApiVersions has them."""
 
-CLIENT: Final = TableColumn("client", pa.string(), "address of the client")
-BROKER: Final = TableColumn("broker", pa.string(), "address and port of the broker")
-SOFTWARE_OF_CLIENT: Final = TableColumn(
-    "software", pa.string(), "name and version of the client's software, where ApiVersions has it"
+CLIENT: Final = Column("client", "string", "address of the client")
+BROKER: Final = Column("broker", "string", "address and port of the broker")
+CLIENT_SOFTWARE: Final = Column(
+    "software", "string", "name and version of the client's software, from ApiVersions"
 )
 
-_MADE: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+_DERIVED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         "broker": ("broker_ip", endpoint("broker")),
         "client": ("client_ip", "client_ip"),
-        "software": ("connection_id", "told_software"),
+        "software": ("connection_id", "client_software"),
         "topic": (
             "topics",
             "unnest(case when len(given.topics) > 0 then given.topics else [null] end)",
         ),
     }
 )
-"""Columns that are made when asked for, each with the column that it needs, and its SQL."""
+"""Derived columns: the column that each needs, and its SQL."""

@@ -1,116 +1,123 @@
-"""How much of a latency was no work: the waiting that is by design, and the waiting for others.
+"""The parts of a latency: waiting in the queue, waiting by design (a poll), and the net latency.
 
-Three things make a request wait that say nothing of how fast its broker is:
+Three kinds of waiting are independent of the speed of the broker:
 
-- A long poll. A Fetch waits up to max_wait_ms until there is something to return. One that returns
-  no records waited all the time, also where it ends with an error. One that returns records waited
-  until the first batch of one of its partitions could be read. If the Produce of that batch is in
-  the capture, this is when its response was seen. Else it is the timestamp of the batch, which is
-  earlier by the time that the producer kept the batch, and which another clock took. A batch of a
-  transaction whose marker follows in the same response could be read when that was written.
-- The rest of a group. JoinGroup and SyncGroup are answered when the others have come (`groups`
-  tells of them); how much of that was work cannot be told.
-- What was asked before. A broker serves the requests of a connection one after the other, so that
-  one sent behind a long poll waits for its answer as well.
+- Long polls. A Fetch waits up to max_wait_ms for records. A Fetch without records waited for the
+  whole latency, also if it ended with an error. A Fetch with records waited until the first batch
+  of one of its partitions was readable. If the capture contains the Produce of that batch, this is
+  the time of its response. Otherwise it is the timestamp of the batch, which another clock took,
+  and which is earlier by the time that the producer kept the batch. A batch of a transaction whose
+  marker is in the same response became readable when the marker was written.
+- Group barriers. JoinGroup and SyncGroup are answered when all members have joined (see `groups`).
+  How much of their latency was work is unknown.
+- The queue. A broker processes the requests of a connection one after the other: a request behind a
+  long poll waits for its response, too.
 
-The latency that is left, net of these, is what the network and the broker took.
+The net latency is the rest: time on the network and in the broker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-
-from analysis.sql.expressions import words
-from analysis.sql.query import asking
-from dissector.protocol import registry
-from dissector.tables import TableColumn
+from analysis.columns import Column
+from analysis.sql.expressions import literals
 
 if TYPE_CHECKING:
     import pandas as pd
 
-GROUP_BARRIERS: Final = tuple(api.name for api in registry.all_apis() if api.is_group_barrier)
-"""Their latency ends when others act: net of wait, nothing is known of it."""
-
-WAIT_COLUMNS: Final = (
-    TableColumn("behind_ms", pa.float64(), "wait for earlier requests of the connection", "ms"),
-    TableColumn("poll_ms", pa.float64(), "wait by design: for data, or for other members", "ms"),
-    TableColumn("net_ms", pa.float64(), "latency excluding both waits", "ms"),
+PARTS: Final = (
+    Column("queue_ms", "double", "wait for earlier requests of the connection", "ms"),
+    Column("poll_ms", "double", "wait by design: for data, or for other group members", "ms"),
+    Column("net_ms", "double", "latency excluding both waits", "ms"),
 )
-"""The columns that `WAITED` has beside those of `exchanges`."""
+"""Columns of `exchanges_with_parts` besides those of `exchanges`."""
 
-WAITS: Final = tuple(column.name for column in WAIT_COLUMNS)
-"""Their names."""
-
-WAITED: Final = f"""(
-  with responses as (
-    select connection_id, correlation_id, request_time as time, response_time from exchanges
-    where api = 'Produce' and response_time is not null),
-  produced as (
-    select topic, partition, base_offset, min(epoch_ns(response_time)) as written
-    from batches join responses using (connection_id, correlation_id, time)
-    where api = 'Produce' and base_offset is not null group by all),
-  readable as (
-    select connection_id, correlation_id, time, topic, partition, base_offset,
-      coalesce(written, epoch_ns(max_timestamp)) as written,
-      -- Of a transaction: when the marker behind it was written.
-      case when is_transactional and not is_control then
-        min(case when is_control then epoch_ns(max_timestamp) end) over (
-          partition by connection_id, correlation_id, time, topic, partition, producer_id
-          order by base_offset rows between 1 following and unbounded following) end as ended
-    from batches left join produced using (topic, partition, base_offset)
-    where api in ('Fetch', 'ShareFetch')),
-  firsts as (
-    select connection_id, correlation_id, time as response_time,
-      arg_min(greatest(written, coalesce(ended, written)), (coalesce(base_offset, -1), written))
-        as written
-    from readable group by connection_id, correlation_id, time, topic, partition),
-  fetched as (
-    select connection_id, correlation_id, response_time, min(written) as written
-    from firsts group by all),
-  queued as (
-    select *, epoch_ns(request_end_time) as asked, epoch_ns(response_time) as replied,
-      -- The last response to those that were sent before.
-      max(epoch_ns(response_time)) over (
-        partition by connection_id order by request_end_time, nth
-        rows between unbounded preceding and 1 preceding) as earlier
-    from exchanges),
-  begun as (
-    select queued.* exclude (asked, replied, earlier),
-      case when asked is null or replied is null then null
-        when earlier is null then 0
-        else greatest(least(earlier, replied) - asked, 0) / 1e6 end as behind_ms,
-      latency_ms - behind_ms as own_ms,
-      coalesce((written - asked) / 1e6, 0) - behind_ms as unwritten_ms
-    from queued left join fetched on queued.connection_id = fetched.connection_id
-      and queued.correlation_id = fetched.correlation_id
-      and coalesce(queued.response_time = fetched.response_time, true)),
-  polled as (
-    select *,
-      case when own_ms is null or api in {words(GROUP_BARRIERS)} then own_ms
-        when max_wait_ms is null then 0
-        when coalesce(record_bytes, 0) = 0
-        then least(greatest(own_ms, 0), own_ms, max_wait_ms)
-        else least(greatest(unwritten_ms, 0), own_ms, max_wait_ms) end as poll_ms
-    from begun)
-  select * exclude (own_ms, unwritten_ms),
-    case when coalesce(api in {words(GROUP_BARRIERS)}, false) then null
-      else own_ms - poll_ms end as net_ms
-  from polled)"""
-"""SQL of the exchanges, each with how much of its latency was no work; needs `batches`, too.
-
-behind_ms  the broker was still at earlier requests of the connection
-poll_ms    then it waited, by design; the rest of the latency for `GROUP_BARRIERS`
-net_ms     what is left of the latency; null for `GROUP_BARRIERS`
-
-All are DOUBLE, in ms, and null where there is no latency, or no time to tell the first by.
-"""
+PART_NAMES: Final = tuple(column.name for column in PARTS)
 
 
-def waits(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """`WAITS` of each of the `exchanges`, by its index. Needs `exchanges` and `batches`."""
-    with asking(tables, ("exchanges", "batches")) as ask:
-        rows = ask(f"select {', '.join(WAITS)} from {WAITED} order by nth")
+def group_barriers() -> tuple[str, ...]:
+    """APIs whose latency ends when other members act: their net latency is unknown."""
+    from dissector.protocol import registry
+
+    return tuple(api.name for api in registry.all_apis() if api.is_group_barrier)
+
+
+@cache
+def exchanges_with_parts() -> str:
+    """SQL of the exchanges, each with the parts of its latency; needs `batches`, too.
+
+    queue_ms  the broker still processed earlier requests of the connection
+    poll_ms   then it waited by design; the rest of the latency for group barriers
+    net_ms    the rest; null for group barriers
+
+    All are DOUBLE, in ms, and null without a latency, or without a time to compute the first.
+    """
+    barriers = literals(group_barriers())
+    return f"""(
+    with responses as (
+      select connection_id, correlation_id, request_time as time, response_time from exchanges
+      where api = 'Produce' and response_time is not null),
+    produced as (
+      select topic, partition, base_offset, min(epoch_ns(response_time)) as written
+      from batches join responses using (connection_id, correlation_id, time)
+      where api = 'Produce' and base_offset is not null group by all),
+    readable as (
+      select connection_id, correlation_id, time, topic, partition, base_offset,
+        coalesce(written, epoch_ns(max_timestamp)) as written,
+        -- In a transaction: when the marker after the batch was written.
+        case when is_transactional and not is_control then
+          min(case when is_control then epoch_ns(max_timestamp) end) over (
+            partition by connection_id, correlation_id, time, topic, partition, producer_id
+            order by base_offset rows between 1 following and unbounded following) end as ended
+      from batches left join produced using (topic, partition, base_offset)
+      where api in ('Fetch', 'ShareFetch')),
+    firsts as (
+      select connection_id, correlation_id, time as response_time,
+        arg_min(greatest(written, coalesce(ended, written)), (coalesce(base_offset, -1), written))
+          as written
+      from readable group by connection_id, correlation_id, time, topic, partition),
+    fetched as (
+      select connection_id, correlation_id, response_time, min(written) as written
+      from firsts group by all),
+    queued as (
+      select *, epoch_ns(request_end_time) as sent, epoch_ns(response_time) as replied,
+        -- The last response to requests that were sent earlier.
+        max(epoch_ns(response_time)) over (
+          partition by connection_id order by request_end_time, nth
+          rows between unbounded preceding and 1 preceding) as earlier
+      from exchanges),
+    queue_times as (
+      select queued.* exclude (sent, replied, earlier),
+        case when sent is null or replied is null then null
+          when earlier is null then 0
+          else greatest(least(earlier, replied) - sent, 0) / 1e6 end as queue_ms,
+        latency_ms - queue_ms as own_ms,
+        coalesce((written - sent) / 1e6, 0) - queue_ms as unwritten_ms
+      from queued left join fetched on queued.connection_id = fetched.connection_id
+        and queued.correlation_id = fetched.correlation_id
+        and coalesce(queued.response_time = fetched.response_time, true)),
+    polled as (
+      select *,
+        case when own_ms is null or api in {barriers} then own_ms
+          when max_wait_ms is null then 0
+          when coalesce(record_bytes, 0) = 0
+          then least(greatest(own_ms, 0), own_ms, max_wait_ms)
+          else least(greatest(unwritten_ms, 0), own_ms, max_wait_ms) end as poll_ms
+      from queue_times)
+    select * exclude (own_ms, unwritten_ms),
+      case when coalesce(api in {barriers}, false) then null
+        else own_ms - poll_ms end as net_ms
+    from polled)"""
+
+
+def latency_parts(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """`PARTS` of each of the `exchanges`, with the same index. Needs `exchanges` and `batches`."""
+    from analysis.sql.query import connected, select
+
+    query = f"select {', '.join(PART_NAMES)} from {exchanges_with_parts()} order by nth"
+    with connected(tables, ("exchanges", "batches")) as connection:
+        rows = select(connection, query)
     return rows.set_axis(tables["exchanges"].index)

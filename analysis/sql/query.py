@@ -11,7 +11,7 @@ number of the row in the order of the capture.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -20,38 +20,64 @@ import numpy as np
 import pyarrow as pa
 
 from analysis.frames import frame
+from analysis.sql.expressions import By, column_names
 from dissector.errors import DissectorError
-from dissector.tables import TABLES, TIME
+from dissector.tables import TABLES, TIME, TableColumn
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Tables: TypeAlias = "Mapping[str, pd.DataFrame | pa.Table] | duckdb.DuckDBPyConnection"
-Ask: TypeAlias = Callable[[str], "pd.DataFrame"]
-"""A query in SQL to its rows, in the dtypes of `analysis.load`; sums of integers are Int64."""
-
 NTH: Final = "nth"
 """Number of a row in its table, from 0."""
 
 
 @contextmanager
-def asking(tables: Tables, names: Collection[str]) -> Iterator[Ask]:
-    """Gives what asks these tables, of which a query may name those of `names`.
+def connected(tables: Tables, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to DuckDB with the tables `names`, each with the column `NTH`.
 
-    Raises DissectorError where one of these tables, or a column of it, is missing. A query raises
-    DissectorError where there is no room for what it needs.
+    Raises DissectorError if a table or a column of it is missing.
     """
     if isinstance(tables, duckdb.DuckDBPyConnection):
-        given, views = tables, _views(tables, names)
+        views = _views(tables, names)
         if all(NTH in view.columns for view in views.values()):
-            yield lambda query: _rows(given, query)
+            yield tables
             return
         tables = {name: view.to_arrow_table() for name, view in views.items()}
     _check(tables, names)
     with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
         for name in names:
             connection.register(name, _arrow(name, tables[name]))
-        yield lambda query: _rows(connection, query)
+        yield connection
+
+
+def select(tables: Tables, query: str) -> pd.DataFrame:
+    """The rows of a query, in the dtypes of `analysis.load`; sums of integers are Int64.
+
+    `tables`: a connection of `connected`. Raises DissectorError if there is not enough memory.
+    """
+    if not isinstance(tables, duckdb.DuckDBPyConnection):
+        raise TypeError(f"tables must be a connection of connected(), not {type(tables).__name__}")
+    table = fetch(tables, query)
+    fields = [field.with_type(_type(field.type)) for field in table.schema]
+    return frame(table.cast(pa.schema(fields)))
+
+
+def no_rows(columns: Iterable[TableColumn]) -> pd.DataFrame:
+    """A DataFrame without rows, with these columns in the dtypes of `analysis.load`."""
+    return frame(pa.schema([(column.name, column.type) for column in columns]).empty_table())
+
+
+def no_tables(names: Iterable[str]) -> Tables:
+    """The tables of an empty capture."""
+    return {name: no_rows(TABLES[name].columns) for name in names}
+
+
+def shaped(rows: pd.DataFrame, columns: Iterable[TableColumn], by: By = ()) -> pd.DataFrame:
+    """The columns of `by`, then the other declared columns, in their dtypes; with a new index."""
+    by = column_names(by)
+    dtypes = no_rows(column for column in columns if column.name not in by).dtypes
+    return rows.reset_index(drop=True)[[*by, *dtypes.index]].astype(dtypes.to_dict())
 
 
 def _views(
@@ -67,10 +93,10 @@ def _views(
 
 
 def _check(tables: Mapping[str, pd.DataFrame | pa.Table], names: Collection[str]) -> None:
-    """Raises DissectorError where these are not tables, or not all tables that are needed."""
+    """Raises DissectorError if these are not tables, or a table is missing."""
     if not isinstance(tables, Mapping):
         raise DissectorError(
-            f"an answer needs the tables that analysis.load returns, not a {type(tables).__name__}"
+            f"tables must be those of analysis.load(), not a {type(tables).__name__}"
         )
     for name in names:
         if name not in tables:
@@ -79,24 +105,26 @@ def _check(tables: Mapping[str, pd.DataFrame | pa.Table], names: Collection[str]
 
 def _missing(name: str, names: Collection[str]) -> DissectorError:
     return DissectorError(
-        f"the table {name} is missing. This answer needs the tables {', '.join(names)}: "
+        f"the table {name} is missing; load all tables that this answer needs: "
         f"analysis.load(paths, tables={list(names)})"
     )
 
 
 def _arrow(name: str, rows: pd.DataFrame | pa.Table) -> pa.Table:
-    """A table for DuckDB. Raises DissectorError where its columns are not those of the schema."""
+    """A table for DuckDB. Raises DissectorError if a column is missing or has another type."""
     schema = TABLES[name].schema
     columns = rows.column_names if isinstance(rows, pa.Table) else rows.columns
     if absent := [column for column in schema.names if column not in columns]:
-        raise DissectorError(f"the table {name} has no column {absent[0]}, which answers need")
+        raise DissectorError(
+            f"the table {name} has no column {absent[0]}; pass all columns of analysis.load()"
+        )
     try:
         table = _in_schema(rows, schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise DissectorError(f"the table {name} has a column of another type: {error}") from error
-    for place, field in enumerate(schema):
-        if pa.types.is_timestamp(field.type):  # without a zone, as DuckDB has functions for them
-            table = table.set_column(place, field.name, table[place].cast(pa.timestamp("ns")))
+    for index, field in enumerate(schema):
+        if pa.types.is_timestamp(field.type):  # DuckDB has few functions for times with a zone
+            table = table.set_column(index, field.name, table[index].cast(pa.timestamp("ns")))
     return table.append_column(NTH, pa.array(np.arange(len(table))))
 
 
@@ -107,8 +135,8 @@ def _in_schema(rows: pd.DataFrame | pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pandas(rows, schema, preserve_index=False)
 
 
-def told(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
-    """What a query gives. Raises DissectorError where there is no room for what it needs."""
+def fetch(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
+    """The rows of a query. Raises DissectorError if there is not enough memory."""
     try:
         try:
             return connection.sql(query).to_arrow_table()
@@ -121,19 +149,13 @@ def told(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
 
 @contextmanager
 def _all_memory(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """What cannot be written to disk, as values of a quantile, may take what the machine has."""
+    """Lift the memory limit: some state, as of a quantile, cannot be written to disk."""
     ((limit,),) = connection.sql("select current_setting('memory_limit')").fetchall()
     connection.execute("reset memory_limit")
     try:
         yield
     finally:
         connection.execute(f"set memory_limit = '{limit}'")
-
-
-def _rows(connection: duckdb.DuckDBPyConnection, query: str) -> pd.DataFrame:
-    table = told(connection, query)
-    fields = [field.with_type(_type(field.type)) for field in table.schema]
-    return frame(table.cast(pa.schema(fields)))
 
 
 def _type(type: pa.DataType) -> pa.DataType:

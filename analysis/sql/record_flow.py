@@ -1,31 +1,31 @@
-"""Who moves records: the partitions of Produce and Fetch requests, with their client and group.
+"""Record flow: who produces and consumes each partition, and in which group.
 
-A Fetch does not name its group. A connection that speaks of groups reads for these. Most consumers
-speak with the coordinator of their group on another connection. So a connection that speaks of no
-group reads for a group if one with the same client id and address, open at the same time, names the
-group together with the partition (OffsetCommit, OffsetFetch). Where a group never names a
-partition, the same client id and address have to do. Clients of one host that share a client id and
-read the same partitions at the same time cannot be told apart.
+A Fetch does not name its group. A connection with group requests reads for those groups. But most
+consumers talk to the coordinator of their group on another connection. A connection without group
+requests therefore reads for a group if a connection with the same client id and address, open at
+the same time, names the group together with the partition (OffsetCommit, OffsetFetch). If a group
+never names a partition, the same client id and address are enough. Clients on one host that share a
+client id and read the same partitions at the same time cannot be distinguished.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from analysis.sql.expressions import SOFTWARE, mapped, words
+from analysis.sql.expressions import SOFTWARE, literals, mapped
 
 ACTIONS: Final = {"Produce": "produces", "Fetch": "consumes", "ShareFetch": "consumes"}
 REPLICATES: Final = "replicates"
-"""What a broker does with the Fetch of a follower."""
+"""The action of a follower that fetches from a leader."""
 
 MEMBERSHIP: Final = (
     "JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "OffsetCommit", "OffsetFetch",
     "ConsumerGroupHeartbeat", "StreamsGroupHeartbeat",
 )  # fmt: skip
-"""What a member asks its coordinator; others ask about groups that they are not in."""
+"""Requests of a member to its coordinator. Other group requests may come from non-members."""
 
 
-READS_FOR: Final = f"""(
+GROUPS_OF_READERS: Final = f"""(
   with spans as (
     select connection_id, client_ip, client_id, min(time) as since, max(time) as until
     from partitions join (
@@ -38,13 +38,13 @@ READS_FOR: Final = f"""(
   members as (
     select connection_id, client_ip, client_id, group_id, min(nth) as nth,
       min(request_time) as since, max(coalesce(response_time, request_time)) as until
-    from exchanges where api in {words(MEMBERSHIP)} and group_id != '' group by all),
+    from exchanges where api in {literals(MEMBERSHIP)} and group_id != '' group by all),
   named as (
     select distinct connection_id, group_id, topic, partition from partitions
-    where api in {words(MEMBERSHIP)} and group_id is not null),
+    where api in {literals(MEMBERSHIP)} and group_id is not null),
   own_topics as (
     select distinct connection_id, unnest(topics) as topic, group_id from exchanges
-    where api in {words(MEMBERSHIP)} and group_id != ''),
+    where api in {literals(MEMBERSHIP)} and group_id != ''),
   own as (
     select connection_id, topic, partition, members.group_id, nth, own_topics.topic is null as rank
     from reads join spans using (connection_id)
@@ -61,30 +61,33 @@ READS_FOR: Final = f"""(
         and reads.partition = named.partition
     where reads.connection_id not in (select connection_id from members)
       and (named.topic is not null or members.group_id not in (select group_id from named))),
-  found as (from own union all by name from near)
+  candidates as (from own union all by name from near)
   select connection_id, topic, partition, group_id, min(nth) as nth from (
-    from found
+    from candidates
     qualify rank = min(rank) over (partition by connection_id, topic, partition))
   group by all)"""
-"""SQL: the groups that connections read partitions for; needs `partitions` and `exchanges`."""
+"""SQL: the groups for which each connection reads each partition.
 
-MOVERS: Final = f"""(
-  with moves as (from partitions where api in {words(ACTIONS)} and topic is not null),
-  -- Since Fetch 15 a follower that ends its session does not name itself any more (KIP-903).
+Needs `partitions` and `exchanges`.
+"""
+
+RECORD_FLOW: Final = f"""(
+  with moves as (from partitions where api in {literals(ACTIONS)} and topic is not null),
+  -- Since Fetch 15, a follower that ends its session has no replica id (KIP-903).
   followers as (select connection_id from moves where replica_id >= 0),
   acts as (
-    select moves.*, client_ip as client, told_software as software,
+    select moves.*, client_ip as client, client_software as software,
       case when connection_id in (from followers) then '{REPLICATES}'
         else {mapped("api", ACTIONS)} end as action
     from moves left join connections using (connection_id)
       left join {SOFTWARE} using (connection_id)),
   readers as (
     select connection_id, topic, partition, string_agg(group_id, ', ' order by nth) as names
-    from {READS_FOR} group by all)
+    from {GROUPS_OF_READERS} group by all)
   select acts.*, coalesce(group_id, case when action = 'consumes' then names end) as groups
   from acts left join readers using (connection_id, topic, partition))"""
-"""SQL: rows of `partitions` of Produce, Fetch and ShareFetch, whose topic is known.
+"""SQL: rows of `partitions` of Produce, Fetch and ShareFetch with a known topic.
 
-With action, client (its address), software, and groups: names by comma, null for what no group
-reads. Needs `partitions`, `exchanges` and `connections`.
+Additional columns: action, client (its address), software, and groups: names separated by commas;
+null if no group reads the partition. Needs `partitions`, `exchanges` and `connections`.
 """

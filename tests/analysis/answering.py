@@ -12,7 +12,7 @@ import pyarrow as pa
 
 import analysis
 from analysis.frames import frame
-from analysis.sql.expressions import Tables
+from analysis.sql.query import Tables
 from dissector.tables import TABLES
 from tools.record.kafka.truth import read
 

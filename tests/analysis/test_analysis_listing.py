@@ -22,7 +22,7 @@ MUST = {
     "latency": ["api", "count", "net_p50_ms", "net_p99_ms"],
     "lag": ["group_id", "topic", "partition", "lag"],
     "throttle": ["client_id", "api", "total_ms", "longest_ms"],
-    "leadership": ["topic", "partition", "leader_before", "leader"],
+    "leadership": ["topic", "partition", "previous_leader", "leader"],
 }
 """Columns without which the question is not answered."""
 

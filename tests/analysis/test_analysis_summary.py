@@ -323,7 +323,7 @@ def test_what_is_wrong_names_the_command_that_shows_more() -> None:
         "kafka-dissector groups\n",
         "kafka-dissector show --only undecoded",
         "kafka-dissector show --only request_missing",
-        "kafka-dissector trust\n",
+        "kafka-dissector quality\n",
         "kafka-dissector export --table problems",
         "kafka-dissector network --by client_id,software\n",
         "kafka-dissector latency\n",

@@ -28,6 +28,15 @@ def test_every_answer_is_a_command(name: str, capsys: pytest.CaptureFixture[str]
         assert f"--{option.name}" in said
 
 
+def test_a_former_name_works_and_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trust", QUOTAS]) == 0
+    former = capsys.readouterr().out
+    assert main(["quality", QUOTAS]) == 0
+    assert capsys.readouterr().out == former
+    assert main(["--help"]) == 0
+    assert "trust" not in capsys.readouterr().out
+
+
 def test_help_has_the_answers_apart(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     commands, _, answers = capsys.readouterr().out.partition("Answers:")

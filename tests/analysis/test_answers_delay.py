@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import analysis
-from analysis.answers.delay import COLUMNS
+from analysis.answers import ANSWERS
 from dissector.errors import DissectorError
 from tests.analysis.answering import CAPTURES, capture, made
 from tools.record.kafka.truth import read
@@ -91,7 +91,11 @@ def test_one_record(fetches: list[dict[str, object]], expected: float | None) ->
 
 def test_nothing_at_all() -> None:
     found = analysis.delay(made())
-    assert list(found.columns) == ["topic", "partition", *(column.name for column in COLUMNS)]
+    assert list(found.columns) == [
+        "topic",
+        "partition",
+        *(column.name for column in ANSWERS["delay"].columns),
+    ]
     assert found.empty
 
 

@@ -65,7 +65,7 @@ def test_timeouts_are_those_that_librdkafka_logged() -> None:
     names = {"ApiVersion": "ApiVersions"}
     expected = Counter((client, names.get(api, api)) for client, api, _ in timed_out)
     rows = analysis.unanswered(capture("librdkafka-mock-errors"), by=["why", "client_id", "api"])
-    rows = rows[rows["why"] == "timeout"]
+    rows = rows[rows["reason"] == "timeout"]
     keys = zip(rows["client_id"], rows["api"], strict=True)
     assert dict(zip(keys, rows["requests"], strict=True)) == expected
     longest = max(float(ms) for *_, ms in timed_out)
@@ -74,13 +74,13 @@ def test_timeouts_are_those_that_librdkafka_logged() -> None:
 
 def test_what_one_side_was_left_out_of_is_not_the_brokers_silence() -> None:
     """The capture was filtered: each request that the broker logged is there, and no response."""
-    rows = analysis.unanswered(capture("kafka-4-cut-requests"), by=["why"])
-    assert rows["why"].tolist() == ["one_sided"]
+    rows = analysis.unanswered(capture("kafka-4-cut-requests"), by=["reason"])
+    assert rows["reason"].tolist() == ["one_sided"]
     assert rows["requests"].tolist() == [len(capture("kafka-4-cut-requests")["exchanges"])]
 
 
 @pytest.mark.parametrize(
-    ("ends", "row", "why"),
+    ("ends", "row", "reason"),
     [
         ({"broker_lost_bytes": 9, "closed": "rst"}, {}, "loss"),
         ({"client_lost_bytes": 9}, {}, "loss"),
@@ -93,10 +93,10 @@ def test_what_one_side_was_left_out_of_is_not_the_brokers_silence() -> None:
         ({"closed": None}, {}, "capture_end"),
     ],
 )
-def test_why_there_is_no_answer(ends: dict[str, Any], row: dict[str, Any], why: str) -> None:
+def test_why_there_is_no_answer(ends: dict[str, Any], row: dict[str, Any], reason: str) -> None:
     tables = made(
         exchanges=[exchange(status="unanswered", **row), exchange()],
         connections=[connection(**ends)],
     )
     found = analysis.unanswered(tables)
-    assert found[["why", "requests"]].to_dict("records") == [{"why": why, "requests": 1}]
+    assert found[["reason", "requests"]].to_dict("records") == [{"reason": reason, "requests": 1}]

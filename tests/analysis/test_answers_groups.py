@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import analysis
-from analysis.answers.groups import COLUMNS
+from analysis.answers import ANSWERS
 from tests.analysis.answering import CAPTURES, capture, made
 from tools.record.kafka.truth import read
 
@@ -166,5 +166,8 @@ def test_a_join_that_the_capture_does_not_see_answered() -> None:
 
 def test_no_groups_at_all() -> None:
     found = analysis.groups(made())
-    assert (len(found), list(found.columns)) == (0, [column.name for column in COLUMNS])
+    assert (len(found), list(found.columns)) == (
+        0,
+        [column.name for column in ANSWERS["groups"].columns],
+    )
     assert analysis.groups(made(memberships=[{"time": 1, "api": "JoinGroup"}])).empty

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import analysis
-from analysis.answers.lag import COLUMNS
+from analysis.answers import ANSWERS
 from dissector.errors import DissectorError
 from tests.analysis.answering import CAPTURES, capture, made
 from tests.analysis.made_rows import exchange
@@ -76,8 +76,8 @@ def test_an_aborted_one_does_not_count() -> None:
     assert found.loc["uncommitted", "committed_time"] is pd.NaT
 
 
-@pytest.mark.parametrize("told_by", ["leaders", "administrators"])
-def test_a_share_group_is_as_far_behind_as_an_administrator_is_shown(told_by: str) -> None:
+@pytest.mark.parametrize("reported_by", ["leaders", "administrators"])
+def test_a_share_group_is_as_far_behind_as_an_administrator_is_shown(reported_by: str) -> None:
     """What kafka-share-groups printed, from what leaders write, and from what the tool was told."""
     rows = read(CAPTURES / "kafka-4-group-share.truth.jsonl.zst")
     shown = pd.DataFrame([row for row in rows if row["source"] == "share-groups"])
@@ -86,7 +86,7 @@ def test_a_share_group_is_as_far_behind_as_an_administrator_is_shown(told_by: st
     partitions = tables["partitions"]
     of_tool = partitions["api"] == "DescribeShareGroupOffsets"
     of_leader = partitions["api"].str.contains("ShareGroupState")
-    tables["partitions"] = partitions[~of_tool if told_by == "leaders" else ~of_leader]
+    tables["partitions"] = partitions[~of_tool if reported_by == "leaders" else ~of_leader]
     last = analysis.lag(tables).set_index("partition").sort_index()
     assert set(last["group_id"]) == {"sharers"}
     assert last["lag"].tolist() == after["lag"].tolist()
@@ -168,7 +168,10 @@ def test_the_reads_of_a_member_do_not_hide_who_committed() -> None:
 
 def test_no_group_and_nothing_at_all() -> None:
     found = analysis.lag(made())
-    assert (len(found), list(found.columns)) == (0, [column.name for column in COLUMNS])
+    assert (len(found), list(found.columns)) == (
+        0,
+        [column.name for column in ANSWERS["lag"].columns],
+    )
     assert analysis.lag(made(), show="all").dtypes.equals(found.dtypes)
     alone = analysis.lag(capture("kafka-4-errors", NEEDS))
     assert alone["group_id"].isna().all()
@@ -176,5 +179,5 @@ def test_no_group_and_nothing_at_all() -> None:
 
 
 def test_another_way_to_show_it() -> None:
-    with pytest.raises(DissectorError, match="neither last nor all"):
+    with pytest.raises(DissectorError, match="not one of last, all"):
         analysis.lag(made(), show="first")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import analysis
-from analysis.sql.latency_breakdown import waits
+from analysis.sql.latency_breakdown import latency_parts
 from tests.analysis.answering import capture, made, told
 from tests.analysis.made_rows import START, exchange
 from tests.captures.truth import facts
@@ -22,7 +22,7 @@ MS = 1_000_000
 def beside_the_log(name: str) -> pd.DataFrame:
     """The exchanges that the broker's log has, with what it says of each, and their waits."""
     tables = capture(name)
-    rows = tables["exchanges"].join(waits(tables))
+    rows = tables["exchanges"].join(latency_parts(tables))
     log = told(name)
     log["client_port"] = log["client"].str.rpartition(":")[2].astype("int32")
     return rows.merge(
@@ -59,7 +59,7 @@ def test_a_fetch_that_waited_for_data_is_told_from_one_that_worked() -> None:
 def test_a_request_behind_a_long_poll_is_not_slow() -> None:
     """On leaving its group the Java client sent a Fetch behind one that was waiting."""
     tables = capture("kafka-4-java")
-    rows = tables["exchanges"].join(waits(tables))
+    rows = tables["exchanges"].join(latency_parts(tables))
     behind = rows[(rows["api"] == "Fetch") & (rows["in_flight"] == 2)]
     assert behind["latency_ms"].tolist() == [pytest.approx(432, abs=1)]
     log = beside_the_log("kafka-4-java").set_index("request_packet")
@@ -91,7 +91,7 @@ def at(start: float, end: float, **columns: Any) -> dict[str, Any]:
     ],
 )
 def test_what_a_wait_is(row: dict[str, Any], poll: float, net: float | None) -> None:
-    found = waits(made(exchanges=[at(0, 600, **({"api": "Fetch"} | row))])).iloc[0]
+    found = latency_parts(made(exchanges=[at(0, 600, **({"api": "Fetch"} | row))])).iloc[0]
     assert found["poll_ms"] == poll
     assert found["net_ms"] == net or (net is None and np.isnan(found["net_ms"]))
 
@@ -106,7 +106,7 @@ def test_a_fetch_with_data_waited_until_its_first_batch_was_written(
         exchanges=[at(0, 600, api="Fetch", max_wait_ms=500, record_bytes=9)],
         batches=[batch | {"max_timestamp": START + time * MS} for time in times],
     )
-    assert waits(tables)["poll_ms"].tolist() == [poll]
+    assert latency_parts(tables)["poll_ms"].tolist() == [poll]
 
 
 @pytest.mark.parametrize(("replied", "poll"), [(-50, 0), (300, 300), (900, 500)])
@@ -125,7 +125,7 @@ def test_the_response_of_a_produce_in_the_capture_says_when_its_batch_was_writte
     fetch = at(0, 600, api="Fetch", max_wait_ms=500, record_bytes=9)
     for batches in ([fetched | place, produced | place], [fetched | place]):
         tables = made(exchanges=[fetch, produce], batches=batches)
-        assert waits(tables)["poll_ms"].iloc[0] == (poll if len(batches) == 2 else 0)
+        assert latency_parts(tables)["poll_ms"].iloc[0] == (poll if len(batches) == 2 else 0)
 
 
 @pytest.mark.parametrize("is_transactional", [True, False])
@@ -143,7 +143,7 @@ def test_a_transaction_can_be_read_when_its_marker_is_written(is_transactional: 
             batch | {"base_offset": 5, "max_timestamp": START + 400 * MS, "is_control": True},
         ],
     )
-    assert waits(tables)["poll_ms"].tolist() == [400 if is_transactional else 0]
+    assert latency_parts(tables)["poll_ms"].tolist() == [400 if is_transactional else 0]
 
 
 @pytest.mark.parametrize(
@@ -159,15 +159,15 @@ def test_a_transaction_can_be_read_when_its_marker_is_written(is_transactional: 
 )
 def test_long_polls_are_not_slow(name: str, packet: int, net: float) -> None:
     tables = capture(name)
-    rows = tables["exchanges"].join(waits(tables)).set_index("request_packet")
+    rows = tables["exchanges"].join(latency_parts(tables)).set_index("request_packet")
     assert rows.loc[packet, "latency_ms"] > 240
     assert 0 <= rows.loc[packet, "net_ms"] < net
 
 
 def test_requests_of_a_connection_are_served_one_by_one() -> None:
     rows = [at(0, 100), at(10, 103), at(20, 104), at(20, 30, connection_id=1), at(200, 201)]
-    found = waits(made(exchanges=rows))
-    assert found["behind_ms"].tolist() == [0, 90, 83, 0, 0]
+    found = latency_parts(made(exchanges=rows))
+    assert found["queue_ms"].tolist() == [0, 90, 83, 0, 0]
     assert found["net_ms"].tolist() == pytest.approx([100, 3, 1, 10, 1])
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import analysis
-from analysis.answers.leadership import CLIENT_COLUMNS, COLUMNS
+from analysis.answers import ANSWERS
+from analysis.answers.leadership import CLIENT_COLUMNS
 from dissector.errors import DissectorError
 from tests.analysis.answering import CAPTURES, capture, made, told
 from tools.record.kafka.truth import read
@@ -28,11 +29,11 @@ def events(name: str, event: str) -> list[dict[str, Any]]:
 def test_leaders_move_when_their_node_is_stopped(name: str, topic: str, node: int) -> None:
     stopped = next(row["time"] for row in events(name, "stopped") if row["node"] == node)
     moves = analysis.leadership(capture(name, NEEDS)).query("topic == @topic")
-    left = moves[(moves["leader_before"] == node) & (moves["leader"] != node)]
+    left = moves[(moves["previous_leader"] == node) & (moves["leader"] != node)]
     assert len(left) > 0
     # A broker that is stopped hands its leadership over first; followers are fenced, and so learn.
     assert ((left["time"].astype("int64") - stopped) / NS).between(0, 1).any()
-    assert (left["leader_epoch"] > left["epoch_before"]).all()
+    assert (left["leader_epoch"] > left["previous_epoch"]).all()
     assert (left["errors"] > 0).any()
 
 
@@ -51,7 +52,7 @@ def test_every_request_that_brokers_refused_is_counted_once(name: str, unlogged:
 def test_a_partition_that_was_moved_under_its_clients() -> None:
     """scenarios/trouble.py moves `movable` from node 1 to node 2 under a producer and a reader."""
     move = analysis.leadership(capture("kafka-4-errors", NEEDS)).query("topic == 'movable'").iloc[0]
-    assert (move["leader_before"], move["leader"], move["told_by"]) == (1, 2, "broker")
+    assert (move["previous_leader"], move["leader"], move["reported_by"]) == (1, 2, "broker")
     assert (move["leader_epoch"], move["error"]) == (1, "NOT_LEADER_OR_FOLLOWER")
     assert move["clients"] == 2  # the client, and the follower that was the leader
 
@@ -122,11 +123,14 @@ def test_clients_that_connect_again() -> None:
 
 
 def test_nothing_at_all() -> None:
-    for show, columns in (("moves", COLUMNS), ("clients", CLIENT_COLUMNS)):
+    for show, columns in (
+        ("moves", ANSWERS["leadership"].declared_columns),
+        ("clients", CLIENT_COLUMNS),
+    ):
         found = analysis.leadership(made(), show=show)
         assert list(found.columns) == [column.name for column in columns]
         assert found.dtypes.equals(
             analysis.leadership(capture("kafka-4-errors", NEEDS), show=show).dtypes
         )
-    with pytest.raises(DissectorError, match="neither moves nor clients"):
+    with pytest.raises(DissectorError, match="not one of moves, clients"):
         analysis.leadership(made(), show="all")

@@ -37,14 +37,14 @@ def test_no_more_rows_are_fetched_than_are_answered(
     answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched: list[int] = []
-    told = sql_query.told
+    fetch = sql_query.fetch
 
     def spy(*given: object) -> pa.Table:
-        table = told(*given)
+        table = fetch(*given)
         fetched.append(len(table))
         return table
 
-    monkeypatch.setattr(sql_query, "told", spy)
+    monkeypatch.setattr(sql_query, "fetch", spy)
     rows = answer.function(capture("kafka-4-transactions", answer.tables))
     assert fetched
     if answer.name == "groups":  # what members did to rebalance, step by step
@@ -107,7 +107,7 @@ def test_what_cannot_be_written_to_disk_takes_more_memory_for_a_while() -> None:
         with pytest.raises(duckdb.OutOfMemoryException):
             connection.sql(query.format(2_000_001)).fetchall()
         for _ in range(2):
-            assert sql_query.told(connection, query.format(2_000_001))["middle"].to_pylist() == [
+            assert sql_query.fetch(connection, query.format(2_000_001))["middle"].to_pylist() == [
                 1e6
             ]
             with pytest.raises(duckdb.OutOfMemoryException):

@@ -101,7 +101,7 @@ def test_a_response_that_the_broker_held_asks_nothing_of_the_client() -> None:
 
 def test_a_column_that_is_not_there_is_named() -> None:
     with pytest.raises(
-        DissectorError, match=r"no column nonsense to group by; there are: .*broker"
+        DissectorError, match=r"no column nonsense to group by; choose from: .*broker"
     ):
         analysis.throttle(made(), by=["nonsense"])
 

@@ -66,7 +66,7 @@ def test_only_undecoded_exchanges(made: Make, tmp_path: Path) -> None:
     made(exchanges=[UNDECODED, UNDECODED | {"correlation_id": 8}], connections=[connection])
     text = report(tmp_path / "x.html", "x.pcap").read_text()
     assert "None of the 2 exchanges could be decoded" in text
-    flaws = {row[0]: row[1] for row in data(text)["tables"]["trust"]["rows"]}
+    flaws = {row[0]: row[1] for row in data(text)["tables"]["quality"]["rows"]}
     assert flaws["exchanges not decoded"] == 2
 
 

@@ -17,7 +17,7 @@ import pytest
 import analysis
 import dissector
 from analysis.answers import ANSWERS
-from analysis.sql.latency_breakdown import waits
+from analysis.sql.latency_breakdown import latency_parts
 from analysis.sql.session import Session
 from analysis.sql.views import CaptureTables, schema
 from dissector.capture import Capture
@@ -58,7 +58,7 @@ def test_every_table_is_a_view_that_holds_its_rows() -> None:
 
 def test_exchanges_have_the_columns_that_answers_are_made_of() -> None:
     tables = analysis.load(CAPTURE)
-    expected = waits(tables)
+    expected = latency_parts(tables)
     with Session(CaptureTables(CAPTURE)) as session:
         found = rows(session, f"select {', '.join(expected)} from exchanges")
         assert [tuple(map(_rounded, row)) for row in found] == [

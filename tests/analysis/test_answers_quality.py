@@ -10,18 +10,18 @@ from analysis.answers import ANSWERS
 from tests.analysis.answering import capture, made
 from tests.analysis.made_rows import connection, exchange
 
-TABLES = ANSWERS["trust"].tables
+TABLES = ANSWERS["quality"].tables
 
 
 def flaws(name: str) -> pd.DataFrame:
-    return analysis.trust(capture(name, TABLES)).set_index("flaw")
+    return analysis.quality(capture(name, TABLES)).set_index("flaw")
 
 
 @pytest.mark.parametrize("name", ["kafka-4-cut", "kafka-4-java"])
 def test_a_whole_capture_has_no_flaw(name: str) -> None:
     found = flaws(name)
     assert found["count"].sum() == 0
-    assert (found["of"] > 0).all()
+    assert (found["total"] > 0).all()
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ def test_what_was_done_to_a_capture_is_told(name: str, flaw: str) -> None:
 
 def test_each_request_of_a_one_sided_capture_may_have_been_answered() -> None:
     found = flaws("kafka-4-cut-requests").loc["requests whose answer may not be in the capture"]
-    assert found["count"] == found["of"] == 437  # as many as the ledger says the broker logged
+    assert found["count"] == found["total"] == 437  # as many as the ledger says the broker logged
 
 
 def test_responses_without_requests_are_counted() -> None:
     found = flaws("kafka-4-cut-responses").loc["responses without their request"]
-    assert found["count"] == found["of"] == 437
+    assert found["count"] == found["total"] == 437
 
 
 def test_made_flaws_are_counted() -> None:
@@ -63,7 +63,7 @@ def test_made_flaws_are_counted() -> None:
         batches=[{"crc_ok": False, "bytes": 70, "topic": "t", "partition": 3}, {"crc_ok": True}],
         problems=[{"stage": "packets", "kind": "unknown_link", "bytes": 5, "detail": "what"}],
     )
-    found = analysis.trust(tables).set_index("flaw")
+    found = analysis.quality(tables).set_index("flaw")
     expected = {
         "connections of no known protocol": (1, 3, 1200, "most with port 443"),
         "connections with holes": (1, 1, 10, "most in connection 0"),
@@ -82,5 +82,5 @@ def test_problems_count_the_packets_they_stand_for() -> None:
         {"stage": "packets", "kind": "unknown_link", "detail": "30 packets are", "count": count}
         for count in (30, 12)
     ]
-    found = analysis.trust(made(problems=rows)).set_index("flaw")
+    found = analysis.quality(made(problems=rows)).set_index("flaw")
     assert found.loc["problem: packets unknown_link", "count"] == 42

@@ -1,0 +1,123 @@
+"""Quality of the capture: how much of it could be read, and what other answers cannot know.
+
+Each row is a kind of flaw, with its count and the total it is counted among, so that complete parts
+are listed, too. Lost bytes and packets truncated by a snapshot length remove messages from all
+other answers; a connection with one side only has no latencies; encrypted connections, and versions
+newer than the definitions, are only counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from analysis.answers import answer, select
+from analysis.answers.unanswered import unanswered_requests
+from analysis.columns import Column
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.sql.query import Tables
+
+
+@answer(
+    question="How much of this capture could be read, and what is missing?",
+    place=15,
+    tables=("connections", "exchanges", "batches", "problems"),
+    rows="flaws",
+    columns=(
+        Column("flaw", "string", "kind of flaw"),
+        Column("count", "int64", "connections, exchanges or batches with this flaw"),
+        Column("total", "int64", "all connections, exchanges or batches; null for other problems"),
+        Column("bytes", "int64", "bytes affected, if known", "bytes"),
+        Column("detail", "string", "the worst or first case"),
+    ),
+    essential="flaw count total detail",
+    useful="bytes",
+    lists_problems=True,
+    former_names=("trust",),
+)
+def quality(tables: Tables) -> pd.DataFrame:
+    """A row for each kind of flaw, also without any; then the kinds of problems.
+
+    A capture without connections has only problems.
+    """
+    import pandas as pd
+
+    flaws = [select(tables, flaw) for flaw in _flaws()]
+    problems = select(tables, _PROBLEMS)
+    if not flaws[0]["total"].iloc[0]:
+        return problems
+    return pd.concat([*flaws, problems], ignore_index=True)
+
+
+def _flaw(name: str, rows: str, condition: str, detail: str = "null", bytes: str = "null") -> str:
+    """A query for one row: the number of rows with a flaw; `detail` and `bytes` describe these."""
+    return f"""
+      with checked as (select *, coalesce({condition}, false) as is_flawed from {rows}),
+      flawed as (from checked where is_flawed)
+      select '{name}' as flaw, count(*) filter (is_flawed) as count, count(*) as total,
+        (select {bytes} from flawed limit 1)::bigint as bytes,
+        (select {detail} from flawed limit 1) as detail
+      from checked"""
+
+
+def _most_frequent(value: str) -> str:
+    """SQL: the three most frequent values, separated by commas."""
+    return f"""
+      (select string_agg(value, ', ' order by place) from (
+        select {value} as value, row_number() over (order by count(*) desc, min(nth)) as place
+        from flawed group by value) where place <= 3)"""
+
+
+_CONNECTIONS: Final = """(
+  select *, coalesce(client_bytes, 0) + coalesce(broker_bytes, 0) as size,
+    coalesce(client_lost_bytes, 0) + coalesce(broker_lost_bytes, 0) as lost
+  from connections)"""
+_KAFKA: Final = f"(from {_CONNECTIONS} where protocol = 'kafka')"
+
+
+def _flaws() -> tuple[str, ...]:
+    requests = f"""(
+      select nth, reason from exchanges left join {unanswered_requests()} as unanswered using (nth)
+      where exchanges.status != 'request_missing')"""
+    return (
+        _flaw(
+            "connections of no known protocol", _CONNECTIONS, "protocol = 'unknown' and size > 0",
+            "'most with port ' || mode(broker_port)", "coalesce(sum(size), 0)",
+        ),
+        _flaw(
+            "connections encrypted", _CONNECTIONS, "protocol = 'tls'",
+            "'a key log decrypts them'", "coalesce(sum(size), 0)",
+        ),
+        _flaw("connections begun before the capture", _KAFKA, "not opened"),
+        _flaw(
+            "connections with one side only", _KAFKA, "client_packets = 0 or broker_packets = 0",
+            "'their latencies are unknown'",
+        ),
+        _flaw(
+            "connections with holes", _KAFKA, "lost > 0",
+            "'most in connection ' || arg_min(connection_id, (-lost, nth))",
+            "coalesce(sum(lost), 0)",
+        ),
+        _flaw(
+            "exchanges not decoded", "exchanges", "status = 'undecoded'",
+            _most_frequent("coalesce(api || ' ' || api_version, 'an unknown API')"),
+        ),
+        _flaw("responses without their request", "exchanges", "status = 'request_missing'"),
+        _flaw(
+            "requests whose response may be missing from the capture", requests,
+            "reason in ('loss', 'one_sided', 'capture_end')", _most_frequent("reason"),
+        ),
+        _flaw(
+            "batches with a wrong checksum", "batches", "not crc_ok",
+            "'first in ' || arg_min(topic || '-' || partition, nth)", "coalesce(sum(bytes), 0)",
+        ),
+    )  # fmt: skip
+
+
+_PROBLEMS: Final = """
+  select 'problem: ' || stage || ' ' || kind as flaw,
+    sum(coalesce(problems.count, 1))::bigint as count, null::bigint as total,
+    coalesce(sum(bytes), 0) as bytes, arg_min(detail, nth) as detail
+  from problems group by stage, kind order by 2 desc, min(nth)"""

@@ -1,0 +1,35 @@
+"""Every answer as a function. Written by tools.generate_docs."""
+
+from analysis.answers.audit import audit
+from analysis.answers.batching import batching
+from analysis.answers.delay import delay
+from analysis.answers.errors import errors
+from analysis.answers.groups import groups
+from analysis.answers.lag import lag
+from analysis.answers.latency import latency
+from analysis.answers.leadership import leadership
+from analysis.answers.network import network
+from analysis.answers.producers import producers
+from analysis.answers.quality import quality
+from analysis.answers.throttle import throttle
+from analysis.answers.topology import topology
+from analysis.answers.unanswered import unanswered
+from analysis.answers.versions import versions
+
+__all__ = [
+    "audit",
+    "batching",
+    "delay",
+    "errors",
+    "groups",
+    "lag",
+    "latency",
+    "leadership",
+    "network",
+    "producers",
+    "quality",
+    "throttle",
+    "topology",
+    "unanswered",
+    "versions",
+]
