@@ -30,7 +30,7 @@ from kio.static.constants import EntityType
 import dissector
 from bench.report import table
 from dissector.exchanges.correlator import REQUEST_ROLES, RESPONSE_ROLES
-from dissector.exchanges.decoded_fields import Messages, flat, gather
+from dissector.exchanges.decoded_fields import Messages, decode_fields, flat
 from dissector.protocol.notation import Direction
 
 CAPTURES = Path(__file__).parents[1] / "captures"
@@ -140,7 +140,7 @@ def together(messages: Sequence[Sample]) -> None:
         some = [sample for sample in messages if sample.direction is direction]
         space, borders = flat([sample.frame for sample in some])
         body = np.array([sample.body for sample in some], np.int64)
-        found = gather(
+        found = decode_fields(
             Messages(
                 direction,
                 np.array([sample.api_key for sample in some], np.int64),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -30,7 +31,8 @@ from dissector.pipeline import (
     known_tables,
 )
 from dissector.streams.streaming import DEFAULT_MEMORY
-from dissector.tables.log_segments import is_segment, lies_beside_segments
+from dissector.tables.finalizer import NamedBatch
+from dissector.tables.log_segments import is_segment, is_segment_companion
 
 if TYPE_CHECKING:
     from dissector.exchanges.exchange import Exchange
@@ -114,11 +116,11 @@ def _open_pipeline(paths: Sequence[str], *, jobs: int, memory: int, **options: A
 def captures_and_segments(
     paths: Sequence[str | os.PathLike[str]],
 ) -> tuple[list[str], list[str]]:
-    """The files that paths mean: captures, and log segments. Files beside segments are neither."""
+    """The files of paths: captures, and log segments. Files next to segments are skipped."""
     files = find(paths, also=is_segment)
     segments = [path for path in files if is_segment(path)]
     others = set(files).difference(segments)
-    return [p for p in files if p in others and not lies_beside_segments(p)], segments
+    return [p for p in files if p in others and not is_segment_companion(p)], segments
 
 
 class Capture:
@@ -158,7 +160,7 @@ class Capture:
         Raises DissectorError for a table that does not exist.
         """
         wanted = known_tables(tables)
-        return self._read(wanted, lambda pipeline: pipeline.stream(wanted))
+        return self._read(wanted, lambda pipeline: _not_empty(pipeline.stream(wanted)))
 
     def exchanges(
         self, *, api: Names | None = None, client_id: Names | None = None
@@ -250,6 +252,14 @@ class Capture:
     def _check_open(self) -> None:
         if self._is_closed:
             raise CaptureError(f"the capture is closed: {', '.join(self.paths)}")
+
+
+def _not_empty(rows: Generator[NamedBatch]) -> Generator[NamedBatch]:
+    """The batches that have rows."""
+    with closing(rows):
+        for table, batch in rows:
+            if len(batch):
+                yield table, batch
 
 
 def _is_missing(path: str) -> bool:

@@ -1,8 +1,8 @@
-"""Reading: from a source of packets to frames, a stretch at a time.
+"""Reads a source of packets and produces frames, batch by batch.
 
-A stretch is what one block of packets brings to the conversation, or the end of the capture: the
-frames of each TLS connection's records, in as many parts as it takes, and last those that were not
-encrypted. With them go what is known of connections by then, and what could not be read.
+A batch contains the frames of one block of packets, or those that become complete at the end of the
+capture: first the frames of each decrypted TLS connection, then the others. It also contains the
+state of connections at that time, and the problems of the block.
 """
 
 from __future__ import annotations
@@ -25,48 +25,49 @@ from dissector.streams import Streams
 from dissector.streams.frames import FrameBlock
 from dissector.streams.table import OPEN
 from dissector.tls import KeyLog
-from dissector.tls.keylog_source import KeyFiles
+from dissector.tls.keylog_source import KeyLogSource
 
 Broker: TypeAlias = tuple[int, int, int]
-"""Where one listens: high and low as in `PacketBlock`, and port."""
+"""Address of a broker: high and low as in `PacketBlock`, and port."""
 
-AHEAD: Final = 3
-"""Stretches that reading may be ahead of what is done with them, where several processes share the
-work. What one stretch tells of brokers serves that many later, with one process too: so the rows
-are the same."""
+BROKER_FEEDBACK_DELAY: Final = 3
+"""Number of batches after which the brokers in responses are used to recognise streams. Several
+processes read this many batches ahead. One process waits as long, so that the rows are the same."""
 
 
 @dataclass(slots=True)
-class Stretch:
-    """What was read in one go."""
+class FrameBatch:
+    """The frames of one block of packets."""
 
     frames: deque[FrameBlock]
-    """To be taken out one by one, so that nothing keeps their bytes; of all but the last one, more
-    frames of the same time follow."""
+    """Removed one by one, so that their memory is free early. All have the same time."""
     now: int
     """ns since 1970: the latest time that was read."""
     ended: NDArray[np.bool_]
-    """Whether each connection has seen its end."""
+    """Whether the end of each connection was seen."""
     is_last: bool = False
     problems: list[Problem] = field(default_factory=list)
-    """But for those of `frames`."""
+    """Problems apart from those of `frames`."""
     packets: int = 0
     """Packets of any kind."""
     bytes_read: int = 0
 
 
-class Reading:
+class FrameReader:
     """Reads a source, from packets to frames."""
 
     def __init__(
         self, source: PacketSource | None, *, ports: Collection[int],
         keylog: str | os.PathLike[str] | None, memory: int, named: Collection[int] = (),
     ) -> None:  # fmt: skip
-        """`memory`, `named`: see `Streams`. Raises CaptureError where the key log cannot be read,
-        and DissectorError where there is one, but not the package `cryptography`."""
+        """`memory`, `named`: see `Streams`.
+
+        Raises CaptureError if the key log cannot be read, and DissectorError if the package
+        `cryptography` is missing.
+        """
         self.source = source
         self._keys = KeyLog(grows=keylog is not None)
-        self._key_files = KeyFiles(getattr(source, "secrets", []), keylog)
+        self._keylog_source = KeyLogSource(getattr(source, "secrets", []), keylog)
         self.streams = Streams(
             ports=ports,
             newest={key: registry.versions(key)[-1] for key in registry.apis()},
@@ -77,64 +78,65 @@ class Reading:
             named=named,
             refusal=refusal,
         )
-        self._told: deque[Iterable[Broker]] = deque()
+        self._delayed_brokers: deque[Iterable[Broker]] = deque()
         self._now = 0
 
     @property
     def captures(self) -> list[str]:
-        """Names of the files; an index into it tells where a packet was."""
+        """Names of the files, by index of the packets' file."""
         return self.source.names if self.source else []
 
-    def tell(self, brokers: Iterable[Broker]) -> None:
-        """The brokers that a stretch named, `AHEAD` stretches before they count."""
-        self._told.append(brokers)
-        if len(self._told) >= AHEAD:
-            self.learn(self._told.popleft())
+    def learn_brokers_later(self, brokers: Iterable[Broker]) -> None:
+        """Learn the brokers in the responses of a batch, after `BROKER_FEEDBACK_DELAY` batches."""
+        self._delayed_brokers.append(brokers)
+        if len(self._delayed_brokers) >= BROKER_FEEDBACK_DELAY:
+            self.learn_brokers(self._delayed_brokers.popleft())
 
-    def learn(self, brokers: Iterable[Broker]) -> None:
-        """Addresses where brokers listen, from the next stretch on."""
+    def learn_brokers(self, brokers: Iterable[Broker]) -> None:
+        """Learn the addresses of brokers, for the next batch and later ones."""
         for broker in brokers:
             self.streams.learn_broker(*broker)
 
-    def stretches(self, *, goes_on: bool = False) -> Iterator[Stretch]:
-        """All of the source, which is closed at the end.
+    def batches(self, *, goes_on: bool = False) -> Iterator[FrameBatch]:
+        """All batches of the source, which is closed at the end.
 
-        `goes_on`: it will have more when this is called again, so that nothing ends here.
+        `goes_on`: the source will have more packets when this is called again, so that no stream
+        ends here.
         """
         if self.source is None:
             return
         try:
             while (block := self.source.read(self.streams.reserve)) is not None:
-                stretch = self._stretch(block)
-                del block  # so that the memory of its bytes serves the next one
-                yield stretch
+                batch = self._batch(block)
+                del block  # so that the memory of its bytes is free for the next one
+                yield batch
             if goes_on:
                 return
             frames = self.streams.finish()
-            problems = self._key_files.problems()
-            yield Stretch(self._parts(frames), self._now, self._ended(), True, problems)
+            problems = self._keylog_source.problems()
+            yield FrameBatch(self._with_decrypted(frames), self._now, self._ended(), True, problems)
         finally:
             self.source.close()
 
-    def _stretch(self, block: PacketBlock) -> Stretch:
+    def _batch(self, block: PacketBlock) -> FrameBatch:
         self._now = max(self._now, block.latest or self._now)
-        for text in self._key_files.new():
+        for text in self._keylog_source.read_new():
             self._keys.add(text)
         frames = self.streams.feed(block)
         ended = self._ended()
-        ended[self.streams.held] = False  # a message of which a part is held may yet come
-        return Stretch(
-            self._parts(frames), self._now, ended, False, block.problems,
+        ended[self.streams.held] = False  # the rest of a message may still arrive
+        return FrameBatch(
+            self._with_decrypted(frames), self._now, ended, False, block.problems,
             block.packets_seen, block.bytes_read,
         )  # fmt: skip
 
-    def _parts(self, frames: FrameBlock) -> deque[FrameBlock]:
+    def _with_decrypted(self, frames: FrameBlock) -> deque[FrameBlock]:
         decrypted, self.streams.decrypted = self.streams.decrypted, []
         return deque([*decrypted, frames])
 
     @property
     def open_connections(self) -> int:
-        """Connections that were seen, and not their end."""
+        """Number of connections whose end was not seen."""
         return int((~self._ended()[self.streams.connections.in_use]).sum())
 
     def _ended(self) -> NDArray[np.bool_]:

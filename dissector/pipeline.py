@@ -1,11 +1,10 @@
-"""One pass over a capture: all stages in a row, from packets to the rows of tables.
+"""The one driver of a capture, from packets to the rows of tables.
 
-`Pipeline` is the driver of every kind of capture: files (`capture.Capture`), interfaces
-(`analysis.live`) and the tasks of Spark (`analysis.spark`). It goes on stretch by stretch:
-`Reading` makes frames of packets, `Telling` makes rows of frames. Rows come out while packets go
-in, except for those that wait in a `Spool` for the name of a topic. Modules that only some tables
-or captures need are imported when they are needed: the start takes as long as reading a hundred
-thousand messages.
+All captures use it: files (`capture.Capture`), interfaces (`analysis.live`) and the tasks of Spark
+(`analysis.spark`). `FrameReader` makes frames from packets, `TableBuilder` makes rows from frames,
+and `Finalizer` completes rows with what only the whole capture knows. Rows are returned while
+packets are read. Modules that only some tables or captures need are imported on demand: the start
+takes as long as reading a hundred thousand messages.
 """
 
 from __future__ import annotations
@@ -22,38 +21,34 @@ import pyarrow as pa
 from dissector.errors import DissectorError, did_you_mean
 from dissector.exchanges.correlator import REQUEST_WAIT
 from dissector.exchanges.topic_names import TopicNames
-from dissector.frame_reader import Reading
+from dissector.frame_reader import FrameReader
 from dissector.packets.block import Int64, PacketSource
-from dissector.problems import Problem
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.streaming import DEFAULT_MEMORY
-from dissector.tables.builder import Rows, Telling
+from dissector.tables.builder import TableBuilder, TableRows
 from dissector.tables.connections import Connections
+from dissector.tables.finalizer import Finalizer, NamedBatch, with_topic_names
 from dissector.tables.log_segments import segment_rows
 from dissector.tables.problems import problem_rows
 from dissector.tables.schema import TABLES
-from dissector.tables.topic_name_buffer import Spool
-from dissector.tables.topics import Topics
 
 if TYPE_CHECKING:
     from dissector.exchanges.exchange import Exchange
 
 DEFAULT_PORTS = (9092,)
 MEMORY_SHARE = 8
-"""An eighth of the memory is for a block of packets, and as much for requests that wait, and for
-responses. Streams take a quarter (see `streams.streaming`); the remaining memory is for rows.
+"""A block of packets gets an eighth of the memory, and so do pending requests and pending
+responses. Streams get a quarter (see `streams.streaming`). The remaining memory is for rows.
 """
 CONNECTION_ROWS = 1 << 15
-"""Rows of `connections` in a batch, so that a million connections are not held in memory twice."""
-NamedBatch: TypeAlias = tuple[str, pa.RecordBatch]
-"""Name of a table, and rows of it."""
+"""Rows of `connections` in a batch, so that a million connections are not in memory twice."""
 Progress: TypeAlias = Callable[[int, int | None], None]
-"""Called with the bytes read so far, and with all there are where that is known."""
+"""Called with the bytes read so far, and with the total, or None if it is unknown."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """How much was read so far."""
+    """Amount of input that was read so far."""
 
     packets: int = 0
     """Packets of any kind."""
@@ -62,9 +57,9 @@ class Counts:
 
 
 class Pipeline:
-    """Reads a source of packets once: call one of the methods that give rows, once.
+    """Reads a source of packets once: call one of the methods that return rows, once.
 
-    `part` is the exception: it may be called again as long as the source goes on.
+    Only `raw_rows` may be called again, as long as the source goes on.
     """
 
     def __init__(
@@ -83,119 +78,102 @@ class Pipeline:
         memory: int = DEFAULT_MEMORY,
         progress: Progress | None = None,
     ) -> None:
-        """`brokers`: where brokers are known to listen: high, low and port as in `PacketBlock`.
+        """`brokers`: known addresses of brokers: high, low and port as in `PacketBlock`.
 
         `request_wait`: ns after which a request is unanswered; see `exchanges.correlator`.
-        `forget_after`: ns after which a connection that is over is forgotten, its row being given
-        out; see `Streams.over`. None: at the end, so that memory grows with the connections.
-        `jobs`: processors to use where `source` has files and nothing is forgotten.
+        `forget_after`: ns after which an ended connection is forgotten and its row returned; see
+        `Streams.over`. None: at the end, so that memory grows with the number of connections.
+        `jobs`: processes to use if `source` has files and no connection is forgotten.
         """
         self._jobs = jobs
         self._segments = segments
         self._total = _total(source, segments)
-        self._reading = Reading(
+        self._reader = FrameReader(
             source, ports=DEFAULT_PORTS if ports is None else ports, named=ports or (),
             keylog=keylog, memory=memory,
         )  # fmt: skip
-        self._reading.learn(brokers)
-        streams = self._reading.streams
+        self._reader.learn_brokers(brokers)
+        streams = self._reader.streams
         self._connections = Connections(streams.connections, streams.tls)
         self.names = TopicNames()
-        """Names of topics by id, as far as they were told."""
-        self._hold = hold
+        """Topic names by id, learned so far."""
+        self._finalizer = Finalizer(self.names, hold=hold, show_secrets=show_secrets)
         self._request_wait = request_wait
         self._memory = memory
         self._forget_after = forget_after
         self._trips = RoundTrips()
-        self._telling: Telling | None = None
-        self._show_secrets = show_secrets
-        self._progress = progress or _unseen
+        self._builder: TableBuilder | None = None
+        self._progress = progress or _ignored
         self._has_ended = False
         self.counts = Counts()
 
     def close(self) -> None:
-        """Close the input of a pipeline that is not read."""
+        """Close the input of a pipeline that was not read."""
         self._has_ended = True
-        if self._reading.source is not None:
-            self._reading.source.close()
+        if self._reader.source is not None:
+            self._reader.source.close()
 
     @property
     def packets(self) -> int:
-        """Packets of any kind that were read so far."""
+        """Number of packets of any kind that were read so far."""
         return self.counts.packets
 
     def tables(self, tables: Collection[str] | None = None) -> dict[str, pa.Table]:
-        """As `stream`, but each table as a whole."""
+        """As `stream`, but whole tables by name."""
         wanted = known_tables(tables)
         return collected(self.stream(wanted), wanted)
 
     def stream(self, tables: Collection[str] | None = None) -> Generator[NamedBatch]:
-        """As `Capture.stream`."""
+        """The rows of all wanted tables: of each block of frames, of connections, of log segments.
+
+        Batches may be empty. If `problems` is wanted, a batch of it ends each block.
+        """
         wanted = known_tables(tables)
-        spools = {name: Spool(self.names) for name in wanted}
-        for name, batch in self.unsettled(wanted):
-            if not len(batch):
-                continue
-            for each in spools[name].put(batch) if self._hold else (batch,):
-                yield from self._told(name, each, wanted)
-        for name, spool in spools.items():
-            for each in spool.drain():
-                yield from self._told(name, each, wanted)
+        for table, batch in self._all_rows(wanted):
+            for complete in self._finalizer.add(table, batch):
+                if complete[0] in wanted:
+                    yield complete
+        for complete in self._finalizer.finish():
+            if complete[0] in wanted:
+                yield complete
 
-    def _told(
-        self, name: str, batch: pa.RecordBatch, wanted: Collection[str]
-    ) -> Iterator[NamedBatch]:
-        """A batch as it goes out: topics have their names now, so Kafka's own records can tell."""
-        problems: list[Problem] = []
-        if name == "records":
-            from dissector.tables import internal_topics
-
-            batch, problems = internal_topics.tell(batch, show_secrets=self._show_secrets)
-        yield name, batch
-        if problems and "problems" in wanted:
-            yield "problems", problem_rows(problems)
+    def _all_rows(self, wanted: Collection[str]) -> Iterator[NamedBatch]:
+        """The rows of the packets, then of the log segments."""
+        yield from self.raw_rows(wanted)
+        for path in self._segments:
+            yield from segment_rows(path, wanted, self._read)
 
     def exchanges(
-        self, selected: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows
+        self, select: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows
     ) -> Generator[Exchange]:
-        """Every exchange of the rows that `selected` returns, with the bytes of its messages."""
+        """The exchanges in the rows that `select` returns, with the bytes of their messages."""
         from dissector.exchanges.exchange import as_exchanges
 
-        for each in self._rows(["exchanges"], keep_frames=True):
-            batch = selected(each.batch)
+        for rows in self._packet_rows(["exchanges"], keep_frames=True):
+            batch = with_topic_names(select(rows.batch), self.names)
             yield from as_exchanges(batch, self._connections.mechanisms, self.names.names)
 
     @property
     def first_packets(self) -> tuple[Int64, Int64, Int64]:
-        """Of each connection that is not forgotten: its connection_id, and of its first packet the
-        file, as index into the source's names, and the number; shape (connections,)."""
-        table = self._reading.streams.connections
+        """The first packet of each connection that is not forgotten; shape (connections,).
+
+        Returns connection_id, file (index into the names of the source) and packet number.
+        """
+        table = self._reader.streams.connections
         rows = table.in_use
-        self._reading.streams.restore(rows)
+        self._reader.streams.restore(rows)
         return table.number[rows], table.capture[rows].astype(np.int64), table.packet[rows]
 
-    def unsettled(self, wanted: Collection[str]) -> Iterator[NamedBatch]:
-        """The rows of each turn, then of the connections, then of the segments.
+    def raw_rows(self, wanted: Collection[str], *, goes_on: bool = False) -> Iterator[NamedBatch]:
+        """The rows of the packets before they are finalized, for a caller that joins several parts.
 
-        For whoever settles later what only the whole capture tells: a topic may still be an id that
-        `names` knows by the end, and Kafka's own records have not been read.
-        """
-        topics = Topics()
-        for table, batch in self.part(wanted):
-            yield table, topics.news(batch) if table == "topics" else batch
-        for path in self._segments:
-            yield from segment_rows(path, wanted, self._read)
-
-    def part(self, wanted: Collection[str], *, goes_on: bool = False) -> Iterator[NamedBatch]:
-        """As `unsettled`, for whoever puts the rows of several parts of a capture together.
-
-        Topics come as often as they are told: see `topics.told`. `goes_on`: the source will have
-        more, and this is called again for it with the same tables, so that nothing ends here.
-        Between two calls, a capture that is open may be pickled, if its source may.
+        `topics` has all reported states: see `topics.topic_states`. `goes_on`: the source will have
+        more packets and this is called again with the same tables, so that nothing ends here.
+        Between two calls, the pipeline may be pickled if its source may.
         """
         if "connections" in wanted:
-            self._reading.streams.round_trips = self._trips
-        for table, batch, _ in self._rows(wanted, goes_on=goes_on):
+            self._reader.streams.round_trips = self._trips
+        for table, batch, _ in self._packet_rows(wanted, goes_on=goes_on):
             yield table, self._numbered(batch)
         if "connections" in wanted and not goes_on:
             for batch in self._connection_rows():
@@ -203,7 +181,7 @@ class Pipeline:
 
     def _connection_rows(self) -> Iterator[pa.RecordBatch]:
         """The rows of all connections, in batches."""
-        streams = self._reading.streams
+        streams = self._reader.streams
         rows = streams.connections.in_use
         for begin in range(0, max(len(rows), 1), CONNECTION_ROWS):
             batch_rows = rows[begin : begin + CONNECTION_ROWS]
@@ -212,69 +190,69 @@ class Pipeline:
             streams.park()
 
     def learn_brokers(self, brokers: Collection[tuple[int, int, int]]) -> None:
-        """Where brokers are known to listen, from here on."""
-        self._reading.learn(brokers)
+        """Learn addresses of brokers, for the packets that follow."""
+        self._reader.learn_brokers(brokers)
 
-    def _rows(
+    def _packet_rows(
         self, wanted: Collection[str], *, goes_on: bool = False, keep_frames: bool = False
-    ) -> Iterator[Rows]:
-        """The rows of all stretches. Raises DissectorError where they were all read before."""
+    ) -> Iterator[TableRows]:
+        """The rows of all packets. Raises DissectorError if the input was read before."""
         if self._has_ended:
-            raise DissectorError("this input was read already, and can be read only once")
+            raise DissectorError("this input was already read and can be read only once")
         self._has_ended = not goes_on
-        telling = self._telling = self._telling or Telling(
-            wanted, self.names, self._connections, self._reading.captures,
+        builder = self._builder = self._builder or TableBuilder(
+            wanted, self.names, self._connections, self._reader.captures,
             request_wait=self._request_wait, keep_frames=keep_frames,
             memory=self._memory // MEMORY_SHARE,
         )  # fmt: skip
-        if self._jobs > 1 and not keep_frames:  # frames are not sent from process to process
+        if self._jobs > 1 and not keep_frames:  # frames are not sent between processes
             from dissector import parallel
 
-            if memory := parallel.shared(self._reading, self._jobs):
-                yield from parallel.rows(self._reading, telling, memory, self._count)
-                self._trips = self._reading.streams.round_trips or self._trips
+            if memory := parallel.shared(self._reader, self._jobs):
+                yield from parallel.rows(self._reader, builder, memory, self._count)
+                self._trips = self._reader.streams.round_trips or self._trips
                 return
-        for stretch in self._reading.stretches(goes_on=goes_on):
-            self._count(stretch.packets, stretch.bytes_read)
-            yield from telling.rows(stretch)
-            self._reading.tell(telling.brokers)
+        for frames in self._reader.batches(goes_on=goes_on):
+            self._count(frames.packets, frames.bytes_read)
+            yield from builder.rows(frames)
+            self._reader.learn_brokers_later(builder.brokers)
             if self._forget_after is None:
-                self._reading.streams.park()
+                self._reader.streams.park()
             else:
-                yield from self._forgotten(telling, wanted, stretch.now, self._forget_after)
+                yield from self._forgotten(builder, wanted, frames.now, self._forget_after)
 
     def _forgotten(
-        self, telling: Telling, wanted: Collection[str], now: int, wait: int
-    ) -> Iterator[Rows]:
-        """The rows of the connections that are forgotten now."""
-        streams = self._reading.streams
-        over = streams.over(now, wait)
-        over = over[~np.isin(over, telling.busy)]
-        if len(over):
-            if "problems" in wanted and (problems := streams.not_kafka(over)):
-                yield Rows("problems", problem_rows(problems))
+        self, builder: TableBuilder, wanted: Collection[str], now: int, wait: int
+    ) -> Iterator[TableRows]:
+        """Forget connections that ended long ago; return their rows."""
+        streams = self._reader.streams
+        ended = streams.over(now, wait)
+        ended = ended[~np.isin(ended, builder.pending_connections)]
+        if len(ended):
+            if "problems" in wanted and (problems := streams.not_kafka(ended)):
+                yield TableRows("problems", problem_rows(problems))
             if streams.round_trips is not None:  # the table is wanted
-                yield Rows("connections", self._connections.rows(self._trips, over))
-            telling.forget(over)
-            streams.forget(over)
+                yield TableRows("connections", self._connections.rows(self._trips, ended))
+            builder.forget(ended)
+            streams.forget(ended)
 
     def _numbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with numbers of connections, where a row served several."""
+        """The batch with connection numbers, which differ from rows if a row was used again."""
         if self._forget_after is None or "connection_id" not in batch.schema.names:
             return batch
-        at = batch.schema.get_field_index("connection_id")
-        numbers = pa.array(self._connections.numbers).take(batch.column(at))
-        return batch.set_column(at, batch.schema.field(at), numbers)
+        index = batch.schema.get_field_index("connection_id")
+        numbers = pa.array(self._connections.numbers).take(batch.column(index))
+        return batch.set_column(index, batch.schema.field(index), numbers)
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for a response now."""
-        return self._telling.in_flight if self._telling else 0
+        """Number of requests that wait for a response."""
+        return self._builder.in_flight if self._builder else 0
 
     @property
     def open_connections(self) -> int:
-        """Connections that were seen, and not their end."""
-        return self._reading.open_connections
+        """Number of connections whose end was not seen."""
+        return self._reader.open_connections
 
     def _count(self, packets: int, size: int) -> None:
         self.counts.packets += packets
@@ -286,19 +264,19 @@ class Pipeline:
 
 
 def _total(source: PacketSource | None, segments: Sequence[str]) -> int | None:
-    """Bytes of all input; None where it cannot be known."""
+    """Bytes of all input; None if unknown."""
     size = sum(Path(path).stat().st_size for path in segments)
     if source is None:
         return size
     return None if source.total_bytes is None else source.total_bytes + size
 
 
-def _unseen(read: int, total: int | None) -> None:
-    """Progress that nobody looks at."""
+def _ignored(read: int, total: int | None) -> None:
+    """Progress without a callback."""
 
 
 def known_tables(tables: str | Collection[str] | None) -> list[str]:
-    """Names of the tables that are wanted; None: all that are not opt-in.
+    """Names of the wanted tables; None: all that are not opt-in.
 
     Raises DissectorError for a table that does not exist.
     """
@@ -308,14 +286,13 @@ def known_tables(tables: str | Collection[str] | None) -> list[str]:
     for name in names:
         if name not in TABLES:
             raise DissectorError(
-                f"no table is called {name}: there are {', '.join(TABLES)}"
-                f"{did_you_mean(name, TABLES)}"
+                f"no table {name}; tables: {', '.join(TABLES)}{did_you_mean(name, TABLES)}"
             )
     return names
 
 
 def collected(rows: Iterable[NamedBatch], wanted: Collection[str]) -> dict[str, pa.Table]:
-    """Rows as whole tables."""
+    """The rows as whole tables."""
     batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in wanted}
     for name, batch in rows:
         batches[name].append(batch)

@@ -59,7 +59,7 @@ class Session:
         with ExitStack() as stack:
             for watcher in self._watchers:
                 stack.callback(watcher.close)
-            for name, rows in self._capture.unsettled(tables):
+            for name, rows in self._capture.stream(tables):
                 if len(rows):
                     for watcher in self._watchers:
                         if name in watcher.tables:

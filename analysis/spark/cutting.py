@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from analysis.spark import packets
 from analysis.spark.packets import Claims, chosen
-from dissector.exchanges.correlator import Conversation, Side
+from dissector.exchanges.correlator import Correlator
+from dissector.exchanges.decoded_messages import DecodedMessages
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64, PacketBlock
 from dissector.protocol import registry
@@ -56,7 +57,7 @@ class Cutter:
         self._streams = Streams(ports=ports, newest=newest, evidence=evidence)
         for broker in brokers:
             self._streams.learn_broker(*broker)
-        self._conversation = Conversation(TopicNames(), tables=())
+        self._conversation = Correlator(TopicNames(), tables=())
         self._pairs = np.zeros(0, np.int64)
         self._before = packets_before
         self._now = 0
@@ -97,21 +98,21 @@ class Cutter:
         found: NDArray[np.bool_] = np.isin(pair, self._pairs)[code]
         return found
 
-    def _claims(self, side: Side, message: Int64) -> Claims:
-        heads, told = side.heads[message], side.messages
+    def _claims(self, side: DecodedMessages, message: Int64) -> Claims:
+        heads, told = side.headers[message], side.messages
         pair = packets.connections_of(self._streams.connections, heads.connection)
         kind = _kind(told.direction, told.api_key[message], told.version[message])
         number = heads.packet + self._before
         return Claims(pair, _hashed(kind, heads.correlation_id, heads.bytes, number))
 
 
-def _bodies(side: Side) -> Iterator[tuple[Int64, ByteView, Int64, Int64]]:
+def _bodies(side: DecodedMessages) -> Iterator[tuple[Int64, ByteView, Int64, Int64]]:
     """The records of each batch: message, space, and address of the first byte and behind the last.
 
     Of messages that are whole and understood.
     """
-    sure = side.known & side.facts.good & side.heads.whole
-    for group, column in side.facts.columns("records"):
+    sure = side.known & side.fields.good & side.headers.whole
+    for group, column in side.fields.columns("records"):
         assert column.length is not None
         batches = read_batches(group.space, column.at, column.length, verify=False)
         message = group.message(column)[batches.field]

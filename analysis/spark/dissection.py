@@ -37,8 +37,7 @@ from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.pipeline import Pipeline
 from dissector.streams.limits import SECOND
-from dissector.tables import internal_topics
-from dissector.tables.topic_name_buffer import TOPIC_COLUMNS
+from dissector.tables.finalizer import finalize_rows
 
 CONNECTIONS, NAMES = "connections of a task", "names of a task"
 DOUBT = "what was cut may not be what it seemed"
@@ -141,7 +140,7 @@ class Share:
         goes_on = passage is not None and not passage.ends
         wanted, found = frozenset(task.request.tables), [np.zeros(0, np.int64)]
         more = ["exchanges"] if task.is_cut else []
-        for name, rows in self._pipeline.part(wanted.union(more), goes_on=goes_on):
+        for name, rows in self._pipeline.raw_rows(wanted.union(more), goes_on=goes_on):
             self._learn_identities()
             if self._source.claims and name == "exchanges":
                 found.append(cutting.found(rows))
@@ -189,10 +188,10 @@ def of_apis(apis: Collection[str], rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def _names(names: TopicNames) -> pa.RecordBatch:
     """Names by id, and ids that stand in rows in the place of a name."""
-    lacking = pa.nulls(len(names.missing), pa.string())
+    lacking = pa.nulls(len(names.unresolved), pa.string())
     return pa.RecordBatch.from_pydict(
         {
-            "id": pa.array([*names.names, *names.missing], pa.string()),
+            "id": pa.array([*names.names, *names.unresolved], pa.string()),
             "name": pa.concat_arrays([pa.array([*names.names.values()], pa.string()), lacking]),
         }
     )
@@ -240,7 +239,7 @@ def knowledge(parcels: Iterable[tuple[str, bytes]], before: Knowledge = NOTHING)
         elif kind == NAMES:
             for key, name in zip(found["id"].to_pylist(), found["name"].to_pylist(), strict=True):
                 if name is None:
-                    names.missing.add(key)
+                    names.unresolved.add(key)
                 else:
                     names.names[key] = name
     key = np.concatenate(keys)
@@ -262,18 +261,16 @@ def settle(
 
 
 def _settled(task: Task, table: str, known: Knowledge, rows: pa.RecordBatch) -> pa.RecordBatch:
-    for index, name in enumerate(rows.schema.names):
+    index = rows.schema.get_field_index("connection_id")
+    if index >= 0:
         column = rows.column(index)
-        if name in TOPIC_COLUMNS:
-            column = known.names.complete(column)
-        elif name == "connection_id":
-            identities = column.fill_null(-1).to_numpy()
-            place = np.searchsorted(known.connections, identities)
-            ids = np.append(known.ids, -1)[place]
-            column = pa.array(ids, mask=column.is_null().to_numpy(zero_copy_only=False))
-        rows = rows.set_column(index, name, column)
+        identities = column.fill_null(-1).to_numpy()
+        place = np.searchsorted(known.connections, identities)
+        ids = np.append(known.ids, -1)[place]
+        column = pa.array(ids, mask=column.is_null().to_numpy(zero_copy_only=False))
+        rows = rows.set_column(index, "connection_id", column)
+    rows, _ = finalize_rows(table, rows, known.names, show_secrets=task.request.show_secrets)
     if table == "records":
-        rows, _ = internal_topics.tell(rows, show_secrets=task.request.show_secrets)
         for name in () if task.request.values else ("key", "value", "headers"):
             index = rows.schema.get_field_index(name)
             rows = rows.set_column(index, name, pa.nulls(len(rows), rows.schema.types[index]))

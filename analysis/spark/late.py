@@ -22,7 +22,7 @@ from analysis.spark.dissection import SPARK_PARCEL, parcel, unpack
 from analysis.spark.plan import mapped
 from analysis.spark.session import local
 from dissector.packets.block import Int64
-from dissector.tables.topic_name_buffer import TOPIC_COLUMNS
+from dissector.tables.finalizer import TOPIC_COLUMNS
 
 FOLDER: Final = "late"
 _TIMES: Final = ("time", "request_time", "response_time")

@@ -50,7 +50,7 @@ from dissector.pipeline import DEFAULT_PORTS
 from dissector.problems import Problem
 from dissector.tables.log_segments import segment_rows
 from dissector.tables.problems import problem_rows
-from dissector.tls.keylog_source import KeyFiles
+from dissector.tls.keylog_source import KeyLogSource
 
 SHARE_BYTES: Final = 128 << 20
 """Bytes of capture, about, that are worth a share of their own."""
@@ -167,7 +167,7 @@ def inputs(paths: Sequence[str]) -> tuple[list[str], list[str]]:
 def keylog(request: Request) -> Iterator[bytes]:
     """The text of the key log. Raises CaptureError, or DissectorError where it is of no use."""
     if request.keylog is not None:
-        yield from KeyFiles([], request.keylog).new()
+        yield from KeyLogSource([], request.keylog).read_new()
 
 
 def parallelism(spark: SparkSession) -> int:

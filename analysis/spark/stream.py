@@ -149,7 +149,7 @@ def _run(
         state.known = dissection.knowledge(told, state.known)
         name = request.tables[0]
         names = state.known.names
-        lacking = () if end["ended"] else names.missing - names.names.keys()
+        lacking = () if end["ended"] else names.unresolved - names.names.keys()
         since = places.latest - request.watermark * SECOND
         parcels = parcels.filter(parcels.kind == name)
         parcels = late.due(spark, parcels, lacking, since, before, after)

@@ -1,10 +1,13 @@
-"""From frames to exchanges.
+"""Exchanges: requests joined with their responses.
 
-heads        what the headers say, before any body is read
-matching     which response answers which request; how many wait
-sasl         tokens that have no header
-facts        what bodies say, by role, over all APIs
-topic_names  names of topics that messages name by id
-describe     what a request says, kept in columns until its response comes
-dialogue     all of it, block by block
+ordering          sort order by several columns
+message_headers   the headers of frames, as arrays
+decoded_fields    fields of message bodies, by role, over all APIs
+decoded_messages  headers and fields of the messages of one direction
+matching          pairs of requests and responses; requests in flight
+sasl              SASL tokens, which have no header
+topic_names       names of topics that messages refer to by id
+request_table     requests as columns, kept until their responses arrive
+correlator        all of these, block by block
+exchange          one exchange as an object
 """

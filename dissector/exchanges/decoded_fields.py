@@ -1,12 +1,11 @@
-"""Facts: what the tables want to know of message bodies, by role, over all layouts of a block.
+"""The fields of message bodies that tables need, by role, over all layouts of a block.
 
-The messages of one direction are grouped by API and version, each group is walked once, and the
-columns of all groups are put together by the role of their field: a throttle time is a throttle
-time, wherever an API keeps it. Nothing here knows an API by its number; what a field means is said
-on the definition pages.
+The messages of one direction are grouped by API and version. Each group is decoded once, and the
+columns of all groups are joined by the role of their field: a throttle time is a throttle time in
+every API. No API is known by its number here; the definition pages give each field its role.
 
-Messages lie in several spaces (in one packet, in pieces, kept from an earlier block), so a message
-is a triple of the index of its space, its start and its end.
+The bytes of messages are in several byte spaces: contiguous, in several pieces, or kept from an
+earlier block. A message is therefore the index of its space, its start and its end.
 """
 
 from __future__ import annotations
@@ -52,28 +51,28 @@ class Messages:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """The messages of one layout in one space, walked."""
+class LayoutGroup:
+    """The messages of one layout in one byte space, decoded."""
 
     space: ByteView
     messages: Int64
-    """Index of each message of the group among all of the block."""
+    """Index of each message of the group among all messages of the block."""
     walked: DecodedColumns
 
     def uuid(self, column: FieldColumn) -> pa.Array:
-        """Each value of a column of uuids, 16 bytes; null where zero."""
-        every = np.ones(len(column.at), np.bool_)
-        return uuids([self.space], np.zeros(len(column.at), np.int64), column.at, every)
+        """The values of a column of uuids, 16 bytes each; null for zero."""
+        known = np.ones(len(column.at), np.bool_)
+        return uuids([self.space], np.zeros(len(column.at), np.int64), column.at, known)
 
     def message(self, column: FieldColumn) -> Int64:
-        """Index among all messages of the block, of each value."""
+        """The index of the message of each value, among all messages of the block."""
         return self.messages[column.message]
 
-    def beside(self, column: FieldColumn, role: str) -> tuple[FieldColumn, Int64] | None:
-        """The nearest field of a role around each value of `column`.
+    def sibling(self, column: FieldColumn, role: str) -> tuple[FieldColumn, Int64] | None:
+        """The nearest field with a role, for each value of `column`.
 
-        That is, in the same array element or in one that encloses it. Returns its column and for
-        each value of `column` the index of its value there, -1 where there is none.
+        The field is in the same array element, or in one that encloses it. Returns its column and,
+        for each value of `column`, the index of the value there; -1 if there is none.
         """
         best: tuple[FieldColumn, Int64] | None = None
         for candidate in self.walked.by_role(role):
@@ -86,18 +85,18 @@ class Group:
             best = candidate, index[rows]
         return best
 
-    def numbers_beside(self, column: FieldColumn, role: str, select: Int64) -> pa.Array:
-        """The nearest number of a role for the selected values; null where there is none."""
-        found = self.beside(column, role)
+    def sibling_numbers(self, column: FieldColumn, role: str, select: Int64) -> pa.Array:
+        """The nearest number with a role for each selected value; null if there is none."""
+        found = self.sibling(column, role)
         if found is None or found[0].values is None:
             return pa.nulls(len(select), pa.int64())
         index = found[1][select]
         value = found[0].values[np.maximum(index, 0)].astype(np.int64)
         return pa.array(value, mask=index < 0)
 
-    def texts_beside(self, column: FieldColumn, role: str, select: Int64) -> pa.Array:
-        """The nearest text of a role for the selected values; null where there is none."""
-        found = self.beside(column, role)
+    def sibling_texts(self, column: FieldColumn, role: str, select: Int64) -> pa.Array:
+        """The nearest text with a role for each selected value; null if there is none."""
+        found = self.sibling(column, role)
         if found is None:
             return pa.nulls(len(select), pa.string())
         other, index = found[0], found[1][select]
@@ -105,16 +104,16 @@ class Group:
         length = np.where(index < 0, -1, other.length[index])
         return texts([self.space], np.zeros(len(index), np.int64), other.at[index], length)
 
-    def uuids_beside(self, column: FieldColumn, role: str, select: Int64) -> pa.Array:
-        """The nearest uuid of a role for the selected values, 16 bytes; null where none or zero."""
-        found = self.beside(column, role)
+    def sibling_uuids(self, column: FieldColumn, role: str, select: Int64) -> pa.Array:
+        """The nearest uuid with a role for each selected value, 16 bytes; null if none or zero."""
+        found = self.sibling(column, role)
         if found is None:
             return pa.nulls(len(select), pa.binary())
         other, index = found[0], found[1][select]
         return uuids([self.space], np.zeros(len(index), np.int64), other.at[index], index >= 0)
 
-    def lists_within(self, column: FieldColumn, role: str) -> pa.Array:
-        """For each value of `column`, the numbers of an array of that role in the same element."""
+    def nested_lists(self, column: FieldColumn, role: str) -> pa.Array:
+        """For each value of `column`, the numbers of an array with a role in the same element."""
         counts = np.zeros(len(column.level.owner), np.int64)
         numbers = np.zeros(0, np.int64)
         for other in self.walked.by_role(role):
@@ -129,7 +128,7 @@ class Group:
         return lists.take(pa.array(column.row))
 
     def paths(self, column: FieldColumn, select: Int64) -> pa.Array:
-        """Where each selected value stands, as ``topics[2].partitions[0].error_code``."""
+        """The path of each selected value, such as ``topics[2].partitions[0].error_code``."""
         ordinals: dict[tuple[str, ...], Int64] = {}
         level: Level | None = column.level
         rows = column.row[select]
@@ -150,39 +149,39 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """All groups of one direction in a block."""
+class DecodedFields:
+    """The decoded fields of the messages of one direction in a block."""
 
     messages: Messages
     good: Bools
     """Shape (n,): the body has all fields of its definition; see `protocol.surplus`."""
     surplus: Int64
-    """Shape (n,): bytes behind the last field of each good message; 0 for the others."""
-    groups: list[Group] = field(default_factory=list)
+    """Shape (n,): bytes after the last field of each good message; 0 for the others."""
+    groups: list[LayoutGroup] = field(default_factory=list)
 
-    def columns(self, role: str) -> Iterator[tuple[Group, FieldColumn]]:
-        """Every column of a role, with its group."""
+    def columns(self, role: str) -> Iterator[tuple[LayoutGroup, FieldColumn]]:
+        """All columns with a role, each with its group."""
         for group in self.groups:
             for column in group.walked.by_role(role):
                 yield group, column
 
     def numbers(self, role: str) -> tuple[Int64, Bools]:
-        """The first number of a role in each message, and whether there is one; shapes (n,)."""
+        """The first number with a role in each message, and whether it exists; shapes (n,)."""
         value = np.zeros(len(self.messages), np.int64)
         known = np.zeros(len(self.messages), np.bool_)
         for group, column in self.columns(role):
             assert column.values is not None
             message = group.message(column)
-            value[message[::-1]] = column.values[::-1]  # the first is put last
+            value[message[::-1]] = column.values[::-1]  # the first value is assigned last
             known[message] = True
         return value, known
 
-    def every_text(
+    def all_texts(
         self, role: str, wanted: Bools | None = None
     ) -> tuple[Int64, Int64, pa.DictionaryArray]:
-        """Every text of a role: its message, its address, and the text; shapes (values,).
+        """All texts with a role: message, address and text of each; shapes (values,).
 
-        `wanted`: the messages that are asked for (None: all).
+        `wanted`: the messages to read (None: all).
         """
         message, at, length = (
             [np.zeros(0, np.int64)],
@@ -196,39 +195,42 @@ class Facts:
             message.append(group.message(column))
             at.append(column.at)
             length.append(column.length)
-        who, where = np.concatenate(message), np.concatenate(at)
-        space = self.messages.space[who]
-        return who, where, texts(self.messages.spaces, space, where, np.concatenate(length))
+        owner, address = np.concatenate(message), np.concatenate(at)
+        space = self.messages.space[owner]
+        text = texts(self.messages.spaces, space, address, np.concatenate(length))
+        return owner, address, text
 
     def texts(self, role: str) -> pa.Array:
-        """The first text of a role in each message; null where there is none. Shape (n,)."""
-        message, _, found = self.every_text(role)
-        every = pc.fill_null(found.indices, -1).to_numpy()
+        """The first text with a role in each message; null if there is none. Shape (n,)."""
+        message, _, text = self.all_texts(role)
+        index = pc.fill_null(text.indices, -1).to_numpy()
         code = np.full(len(self.messages), -1, np.int32)
         begin = 0
         for _, column in self.columns(role):
             end = begin + len(column.at)
-            code[message[begin:end][::-1]] = every[begin:end][::-1]  # the first is put last
+            code[message[begin:end][::-1]] = index[begin:end][
+                ::-1
+            ]  # the first value is assigned last
             begin = end
-        return pa.DictionaryArray.from_arrays(pa.array(code, mask=code < 0), found.dictionary)
+        return pa.DictionaryArray.from_arrays(pa.array(code, mask=code < 0), text.dictionary)
 
     def count(self, role: str) -> Int64:
-        """How many values of a role each message has; shape (n,)."""
+        """The number of values with a role in each message; shape (n,)."""
         total = np.zeros(len(self.messages), np.int64)
         for group, column in self.columns(role):
             total += np.bincount(group.message(column), minlength=len(total))
         return total
 
 
-def gather(messages: Messages, roles: frozenset[str], whole: Bools) -> Facts:
-    """Walk all messages, group by group, and keep the fields that have one of `roles`.
+def decode_fields(messages: Messages, roles: frozenset[str], whole: Bools) -> DecodedFields:
+    """Decode all messages, group by group, and keep the fields that have one of `roles`.
 
-    `whole`: messages of which no byte is missing; of the others, what is there is kept. Messages
-    whose API or version the definitions do not know are not good, and in no group.
+    `whole`: messages without missing bytes. Of the others, the captured fields are kept. Messages
+    whose API or version is not in the definitions are not good, and in no group.
     """
     good = np.zeros(len(messages), np.bool_)
     surplus = np.zeros(len(messages), np.int64)
-    facts = Facts(messages, good, surplus)
+    fields = DecodedFields(messages, good, surplus)
     kind = (messages.api_key << 24) | (messages.version << 8) | messages.space
     order = ordered(kind)
     borders = np.flatnonzero(np.diff(kind[order])) + 1
@@ -246,27 +248,27 @@ def gather(messages: Messages, roles: frozenset[str], whole: Bools) -> Facts:
         )
         good[members] = walked.good
         surplus[members] = walked.surplus
-        facts.groups.append(Group(space, members.astype(np.int64), walked))
-    return facts
+        fields.groups.append(LayoutGroup(space, members.astype(np.int64), walked))
+    return fields
 
 
 def texts(spaces: Sequence[ByteView], space: Int64, at: Int64, length: Int64) -> pa.Array:
-    """UTF-8 text of n ranges, each in one of `spaces`; null where the length is -1.
+    """UTF-8 text of n ranges, each in one of `spaces`; null if the length is -1.
 
-    A dictionary array, so that each distinct text is made once. Bytes that are not UTF-8 shown
-    as ``\\xNN``.
+    The result is a dictionary array, so that each distinct text is made once. Bytes that are not
+    UTF-8 are shown as ``\\xNN``.
     """
     codes = np.zeros(len(at), np.int32)
     number: dict[bytes, int] = {}
     size = np.maximum(length, 0)
-    for index, one in enumerate(spaces):
-        mine = space == index
-        if not mine.any():
+    for index, each in enumerate(spaces):
+        is_here = space == index
+        if not is_here.any():
             continue
-        members = slice(None) if mine.all() else np.flatnonzero(mine)
-        code, found = _words(one, at[members], size[members])
-        known = [number.setdefault(word, len(number)) for word in found]
-        codes[members] = np.array(known, np.int32)[code]
+        members = slice(None) if is_here.all() else np.flatnonzero(is_here)
+        code, distinct = _words(each, at[members], size[members])
+        numbers = [number.setdefault(word, len(number)) for word in distinct]
+        codes[members] = np.array(numbers, np.int32)[code]
     words = [word.decode("utf-8", "backslashreplace") for word in number]
     return pa.DictionaryArray.from_arrays(
         pa.array(codes, mask=length < 0), pa.array(words, pa.string())
@@ -274,13 +276,13 @@ def texts(spaces: Sequence[ByteView], space: Int64, at: Int64, length: Int64) ->
 
 
 def _words(space: ByteView, at: Int64, length: Int64) -> tuple[NDArray[np.int32], list[bytes]]:
-    """A code for the bytes of each of n ranges, and what each code stands for."""
+    """A code for the bytes of each of n ranges, and the bytes of each code."""
     if not kernel.COMPILED:
         words = _binary(space, at, length).to_pylist()  # Python's hash has a key, Arrow's has none
-        distinct = list(dict.fromkeys(words))
-        code_of = dict(zip(distinct, range(len(distinct)), strict=True))
+        distinct_pairs = list(dict.fromkeys(words))
+        code_of = dict(zip(distinct_pairs, range(len(distinct_pairs)), strict=True))
         codes = np.fromiter(map(code_of.__getitem__, words), np.int32, len(words))
-        return codes, distinct
+        return codes, distinct_pairs
     if isinstance(space, ContiguousBytes):
         data = space.data
     else:
@@ -294,7 +296,7 @@ def _words(space: ByteView, at: Int64, length: Int64) -> tuple[NDArray[np.int32]
 
 
 def uuids(spaces: Sequence[ByteView], space: Int64, at: Int64, known: Bools) -> pa.Array:
-    """16 bytes each; null where not known, or zero, which is Kafka's way to say none."""
+    """16 bytes each; null if not known, or zero, which is Kafka's null."""
     binary = _binaries(spaces, space, at, np.where(known, 16, 0))
     return pc.if_else(pc.is_in(binary, pa.array([b"", bytes(16)])), None, binary)
 
@@ -323,11 +325,11 @@ def _binary(space: ByteView, at: Int64, length: Int64) -> pa.Array:
     )
 
 
-def distinct(one: pa.Array, other: pa.Array) -> list[tuple[Any, Any]]:
-    """The pairs of values that occur side by side, each once; None for null."""
+def distinct_pairs(left: pa.Array, right: pa.Array) -> list[tuple[Any, Any]]:
+    """The distinct pairs of values in the same row; None for null."""
     codes = []
     words = []
-    for column in (one, other):
+    for column in (left, right):
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         codes.append(pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy() + 1)
         words.append([None, *encoded.dictionary.to_pylist()])
@@ -338,7 +340,7 @@ def distinct(one: pa.Array, other: pa.Array) -> list[tuple[Any, Any]]:
 
 
 def flat(parts: Sequence[bytes]) -> tuple[ContiguousBytes, Int64]:
-    """A space over copies of `parts`, one after the other, and the n + 1 borders between them."""
+    """A byte space of copies of `parts`, one after the other, and their n + 1 borders."""
     borders = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=borders[1:])
     return ContiguousBytes.of(b"".join(parts)), borders

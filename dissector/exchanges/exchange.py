@@ -1,7 +1,7 @@
-"""One exchange as an object: a row of the `exchanges` table, with the bytes of its messages.
+"""One exchange as an object: a row of the table `exchanges`, with the bytes of its messages.
 
-Nothing is redacted here: frames, bodies and explanations are what was on the wire. Whoever prints
-them asks `secrets` what of it not to print.
+Nothing is redacted here: frames, bodies and explanations are the captured bytes. `secrets` decides
+which fields must not be printed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dissector.protocol.message import (
 )
 from dissector.protocol.notation import Direction
 
-Side: TypeAlias = Literal["request", "response"]
+DirectionName: TypeAlias = Literal["request", "response"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -69,23 +69,23 @@ class Exchange:
     member_id: str | None
     transactional_id: str | None
     request_frame: bytes | None
-    """The request without its 4-byte size, as far as it is in the capture."""
+    """The captured bytes of the request, without its 4-byte size."""
     response_frame: bytes | None
     sasl_mechanism: str | None = None
-    """Of the connection, as its SaslHandshake told; not a column."""
+    """SASL mechanism of the connection, from SaslHandshake; not a column."""
     topic_names: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-    """Names of topics by id, all that the capture told so far; not a column."""
+    """Topic names by id, learned so far; not a column."""
 
     @property
     def request(self) -> Message | None:
-        """The request, decoded; None where there is none. Raises DecodeError, UnknownVersion."""
+        """The decoded request; None if there is none. Raises DecodeError, UnknownVersion."""
         if self.request_frame is None or self.api_key is None:
             return None
         return decode_request(self.request_frame)
 
     @property
     def response(self) -> Message | None:
-        """The response, decoded; None where it, or its request, is not there. Raises as above."""
+        """The decoded response; None if it or its request is missing. Raises as `request`."""
         if self.response_frame is None or self.api_key is None or self.api_version is None:
             return None
         return decode_response(self.response_frame, self.api_key, self.api_version)
@@ -98,16 +98,16 @@ class Exchange:
             for name, size in (("request", self.request_bytes), ("response", self.response_bytes))
             if size is not None
         ]
-        facts = [
+        parts = [
             f"correlation_id={self.correlation_id}",
             f"client_id={self.client_id!r}",
             f"{self.status}{latency}",
             *sizes,
         ]
-        return f"<Exchange {self.api or self.api_key}{version}: {', '.join(facts)}>"
+        return f"<Exchange {self.api or self.api_key}{version}: {', '.join(parts)}>"
 
-    def explain(self, direction: Direction | Side) -> Explanation | None:
-        """Every field of one message, with offsets; None where the message or its API is unknown.
+    def explain(self, direction: Direction | DirectionName) -> Explanation | None:
+        """All fields of one message, with offsets; None if the message or its API is unknown.
 
         `direction`: "request" or "response", or a `Direction`.
         """
@@ -120,8 +120,8 @@ class Exchange:
             return None
         return explain_response(self.response_frame, self.api_key, self.api_version)
 
-    def unfold(self, direction: Direction | Side) -> Explanation | None:
-        """The same, with what the bytes of a field contain: see `embedded`."""
+    def unfold(self, direction: Direction | DirectionName) -> Explanation | None:
+        """As `explain`, with the structures inside fields of bytes: see `embedded`."""
         direction = _direction(direction)
         known = MessageContext(self.sasl_mechanism, self.request_frame, self.topic_names)
         if self.api == SASL_TOKEN:
@@ -148,9 +148,9 @@ def as_exchanges(
     mechanisms: Mapping[int, str] = MappingProxyType({}),
     topic_names: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Exchange]:
-    """The rows of a batch that has the columns of an `Exchange`.
+    """The rows of a batch with the columns of an `Exchange`.
 
-    `mechanisms`: SASL mechanism by connection_id. `topic_names`: name of each topic by id.
+    `mechanisms`: SASL mechanism by connection_id. `topic_names`: topic names by id.
     """
     columns = []
     for each in fields(Exchange):

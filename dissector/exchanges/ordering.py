@@ -1,4 +1,4 @@
-"""Ordering: by several columns at once, such as time and connection."""
+"""Sort order by several columns, such as time and connection."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dissector.packets.block import Int64
 
 
 def ordered(*columns: NDArray[np.integer]) -> Int64:
-    """The order of n rows by the first column, then the next; those that are alike stay in theirs.
+    """The stable order of n rows by the first column, then the next.
 
-    All of them and the row make one number, where it fits: to sort numbers is several times as fast
-    as to sort what they stand for.
+    If all columns and the row number fit into 63 bits, they are sorted as one number, which is
+    several times as fast.
     """
     rows = np.arange(len(columns[0]))
     if not len(rows):

@@ -1,10 +1,9 @@
 """SASL tokens without headers.
 
-A SaslHandshake v0 is followed by tokens of its mechanism, framed by their size and nothing else,
-until the client sends a frame that is a Kafka request (KIP-43; from v1 on they travel in
-SaslAuthenticate, KIP-152). Each token of the client has one of the broker as its answer, so tokens
-are paired by their order. Few connections do this, and each for a few frames, so they are looked at
-one by one.
+After SaslHandshake v0, client and broker exchange tokens of its mechanism. Each is framed by its
+size and has no header. They end when the client sends a Kafka request (KIP-43; since v1 tokens
+are in SaslAuthenticate, KIP-152). Each client token has one broker token as its response, so tokens
+are paired by their order. Few connections have tokens, and few each: Python takes a step per token.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dissector.packets.block import Int64
 SASL_HANDSHAKE = 17
 
 SASL_TOKEN = "SaslToken"
-"""What stands for the API of a token that has no header."""
+"""The `api` of a token without header."""
 
 
 @dataclass(slots=True)
@@ -31,13 +30,13 @@ class _Tokens:
 
 
 class SaslTokens:
-    """Finds the tokens among the frames of all connections, and gives them keys to match by."""
+    """Finds the tokens among the frames of all connections, and assigns their keys."""
 
     def __init__(self) -> None:
         self._by_connection: dict[int, _Tokens] = {}
 
     def forget(self, connections: Int64) -> None:
-        """Let go of these connections."""
+        """Drop the state of these connections."""
         for each in connections.tolist():
             self._by_connection.pop(each, None)
 
@@ -50,45 +49,45 @@ class SaslTokens:
         """
         opens = known & (api_key == SASL_HANDSHAKE) & (version == 0)
         suspects = np.isin(connection, list({*self._by_connection, *connection[opens].tolist()}))
-        found, keys = [], []
+        indices, keys = [], []
         for index in np.flatnonzero(suspects).tolist():
-            who = int(connection[index])
-            tokens = self._by_connection.get(who)
+            row = int(connection[index])
+            tokens = self._by_connection.get(row)
             if opens[index]:
-                self._by_connection[who] = _Tokens()
+                self._by_connection[row] = _Tokens()
             elif tokens is not None and tokens.active:
                 tokens.active = not known[index]
                 if tokens.active:
-                    found.append(index)
-                    keys.append(_key(who, tokens.sent))
+                    indices.append(index)
+                    keys.append(_key(row, tokens.sent))
                     tokens.sent += 1
-        return np.array(found, np.int64), np.array(keys, np.int64)
+        return np.array(indices, np.int64), np.array(keys, np.int64)
 
     def responses(
         self, connection: Int64, key: Int64, size: Int64, request_keys: Int64
     ) -> tuple[Int64, Int64]:
-        """Indices of the broker frames that are tokens, and the keys of what they answer.
+        """Indices of the broker frames that are tokens, and the keys of their requests.
 
-        `key` and `size` (bytes, without the length) of each broker frame; `request_keys`: what is
-        waiting for a response. A frame that has the correlation id of a waiting request answers it.
+        `key` and `size` (bytes, without the length) of each broker frame; `request_keys`: keys of
+        the pending requests. A frame with the correlation id of a pending request responds to it.
         """
         suspects = np.isin(connection, list(self._by_connection))
-        waiting = set(request_keys.tolist()) if suspects.any() else set()
-        found, keys = [], []
+        pending = set(request_keys.tolist()) if suspects.any() else set()
+        indices, keys = [], []
         for index in np.flatnonzero(suspects).tolist():
-            who = int(connection[index])
-            tokens = self._by_connection.get(who)
+            row = int(connection[index])
+            tokens = self._by_connection.get(row)
             if tokens is None:
                 continue
-            if size[index] >= 4 and int(key[index]) in waiting:
-                waiting.discard(int(key[index]))
+            if size[index] >= 4 and int(key[index]) in pending:
+                pending.discard(int(key[index]))
             elif tokens.answered < tokens.sent:
-                found.append(index)
-                keys.append(_key(who, tokens.answered))
+                indices.append(index)
+                keys.append(_key(row, tokens.answered))
                 tokens.answered += 1
             if not tokens.active and tokens.answered == tokens.sent:
-                del self._by_connection[who]
-        return np.array(found, np.int64), np.array(keys, np.int64)
+                del self._by_connection[row]
+        return np.array(indices, np.int64), np.array(keys, np.int64)
 
 
 def _key(connection: int, ordinal: int) -> int:

@@ -25,14 +25,14 @@ from functools import partial
 from multiprocessing import Pipe
 from typing import Final
 
-from dissector.frame_reader import AHEAD, Reading
+from dissector.frame_reader import BROKER_FEEDBACK_DELAY, FrameReader
 from dissector.packets.block import PacketSource
 from dissector.packets.files import FileSource
 from dissector.parallel import stages
 from dissector.parallel.crew import Crew, can_fork
 from dissector.parallel.memory import Region, Slot, mapped
 from dissector.parallel.merging import Inbox, merged
-from dissector.tables.builder import Rows, Telling
+from dissector.tables.builder import TableBuilder, TableRows
 
 LEAST_BYTES: Final = 256 << 20
 """Bytes of input below which one process is always used. To start the others, and to map the shared
@@ -62,15 +62,18 @@ def helps(source: PacketSource | None) -> bool:
     return source.total_bytes is not None and source.total_bytes >= LEAST_BYTES
 
 
-def shared(reading: Reading, jobs: int) -> Shared | None:
+def shared(reader: FrameReader, jobs: int) -> Shared | None:
     """Memory for that many processors; None where it is not to be had, or of no use."""
-    source = reading.source
+    source = reader.source
     if not isinstance(source, FileSource):
         return None
     data = source.block_bytes + (1 << 20)
     try:
         return Shared(
-            [Slot(mapped(FRONT + 2 * data + ARRAYS), FRONT, data) for _ in range(AHEAD)],
+            [
+                Slot(mapped(FRONT + 2 * data + ARRAYS), FRONT, data)
+                for _ in range(BROKER_FEEDBACK_DELAY)
+            ],
             [(Region(mapped(BOX)), Region(mapped(BOX))) for _ in range(max(jobs - 1, 1))],
         )
     except OSError:
@@ -78,18 +81,18 @@ def shared(reading: Reading, jobs: int) -> Shared | None:
 
 
 def rows(
-    reading: Reading, telling: Telling, memory: Shared,
+    reader: FrameReader, builder: TableBuilder, memory: Shared,
     progress: Callable[[int, int], None],
-) -> Iterator[Rows]:  # fmt: skip
+) -> Iterator[TableRows]:  # fmt: skip
     """The rows of all stretches.
 
-    `progress` is called with the packets and bytes of each stretch. At the end `reading` and
-    `telling` know of connections and topics what they would have learned themselves. Raises
+    `progress` is called with the packets and bytes of each stretch. At the end `reader` and
+    `builder` know of connections and topics what they would have learned themselves. Raises
     DissectorError where a process ends before its work is done.
     """
-    source, table = reading.source, reading.streams.connections
+    source, table = reader.source, reader.streams.connections
     assert isinstance(source, FileSource)
-    slots, names, tellers = memory.slots, telling.names, len(memory.boxes)
+    slots, names, tellers = memory.slots, builder.names, len(memory.boxes)
     to_framer, to_parent = Pipe(duplex=False), Pipe(duplex=False)
     frames = [Pipe(duplex=False) for _ in range(tellers)]
     releases = [Pipe(duplex=False) for _ in range(tellers)]
@@ -101,7 +104,7 @@ def rows(
         )
         crew.start(
             partial(
-                stages.frame, reading, source, slots, to_framer[0], [w for _, w in frames],
+                stages.frame, reader, source, slots, to_framer[0], [w for _, w in frames],
                 to_parent[1],
             ),
             "finds messages",
@@ -110,7 +113,7 @@ def rows(
             outbox = stages.Outbox(memory.boxes[index], told[index][1], names)
             crew.start(
                 partial(
-                    stages.tell, telling, table, (index, tellers), slots, frames[index][0], outbox,
+                    stages.tell, builder, table, (index, tellers), slots, frames[index][0], outbox,
                     releases[index][1],
                 ),
                 "reads messages",
@@ -125,12 +128,12 @@ def rows(
             note: stages.Note = pickle.loads(crew.receive(to_parent[0]))
             progress(note.packets, note.bytes_read)
             for problems in note.problems:
-                yield from merged(inboxes, problems, names)
+                yield from merged(inboxes, problems)
             is_last = note.is_last
         for inbox in inboxes:
             inbox.advance()
-            telling.connections.add(inbox.head)
+            builder.connections.add(inbox.head)
         known: stages.Known = pickle.loads(crew.receive(to_parent[0]))
     for name, column in known.connections.items():
         setattr(table, name, column)
-    reading.streams.learn(known.tls, known.round_trips)
+    reader.streams.learn(known.tls, known.round_trips)

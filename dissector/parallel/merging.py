@@ -1,6 +1,6 @@
 """Merging: the rows of several tellers, as one would have told them.
 
-Each teller tells the rows of its connections in the order that `telling` describes. Of a table that
+Each teller tells the rows of its connections in the order that `builder` describes. Of a table that
 comes in one batch a turn, all rows are put together and sorted; of `records`, which come in many,
 those are taken that nothing can precede any more, so that a batch of each teller is held at a time.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,11 @@ from dissector.parallel.crew import Crew
 from dissector.parallel.memory import Region
 from dissector.parallel.stages import Learned
 from dissector.problems import Problem
-from dissector.tables.builder import IN_TURN, Rank, Rows
+from dissector.tables.builder import TABLE_ORDER, TableRows
 from dissector.tables.problems import problem_rows
-from dissector.tables.topic_name_buffer import TOPIC_COLUMNS
+
+if TYPE_CHECKING:
+    from dissector.tables.record_batches import Rank
 
 
 class Inbox:
@@ -54,16 +56,20 @@ class Inbox:
         self.head, learned = box.unpack(self._crew.receive(self._channel), copy=self._alone)
         if learned:
             self._names.names.update(learned.names)
-            self._names.missing.update(learned.missing)
+            self._names.unresolved.update(learned.unresolved)
 
     @property
     def place(self) -> tuple[int, Rank] | None:
         """Where the rows at hand stand in their turn; None where there are none any more."""
         head = self.head
-        return (IN_TURN.index(head.table), head.rank or ()) if isinstance(head, Rows) else None
+        return (
+            (TABLE_ORDER.index(head.table), head.rank or ())
+            if isinstance(head, TableRows)
+            else None
+        )
 
 
-def merged(inboxes: Sequence[Inbox], problems: list[Problem], names: TopicNames) -> Iterator[Rows]:
+def merged(inboxes: Sequence[Inbox], problems: list[Problem]) -> Iterator[TableRows]:
     """The rows of one turn. `problems`: what could not be read before it came to be told."""
     for inbox in inboxes:
         inbox.advance()  # what it has learned by now
@@ -75,30 +81,30 @@ def merged(inboxes: Sequence[Inbox], problems: list[Problem], names: TopicNames)
         for table, batch, rank in _alone(chosen[0]) if len(inboxes) == 1 else _joined(chosen):
             if table == "problems":
                 batch = pa.concat_batches([problem_rows(problems), batch])
-            yield Rows(table, _named(batch, names), rank)
+            yield TableRows(table, batch, rank)
 
 
-def _alone(inbox: Inbox) -> Iterator[Rows]:
+def _alone(inbox: Inbox) -> Iterator[TableRows]:
     """The batch at hand of the only teller."""
     yield inbox.head
     inbox.advance()
 
 
-def _joined(inboxes: Sequence[Inbox]) -> Iterator[Rows]:
+def _joined(inboxes: Sequence[Inbox]) -> Iterator[TableRows]:
     """The batches at hand, and those behind them that have the same place."""
     return _runs(inboxes) if inboxes[0].head.rank else iter([_together(inboxes)])
 
 
-def _together(inboxes: Sequence[Inbox]) -> Rows:
+def _together(inboxes: Sequence[Inbox]) -> TableRows:
     """The batches at hand as one, in order."""
     table = inboxes[0].head.table
     batch = _sorted(table, [inbox.head.batch for inbox in inboxes])
     for inbox in inboxes:
         inbox.advance()
-    return Rows(table, batch)
+    return TableRows(table, batch)
 
 
-def _runs(inboxes: Sequence[Inbox]) -> Iterator[Rows]:
+def _runs(inboxes: Sequence[Inbox]) -> Iterator[TableRows]:
     """The batches of one rank, which come in order of connection, as one row of batches."""
     first = inboxes[0].head
     place = inboxes[0].place
@@ -110,7 +116,7 @@ def _runs(inboxes: Sequence[Inbox]) -> Iterator[Rows]:
             until = int(np.searchsorted(_connections(batch), last, side="right"))
             parts.append(batch.slice(0, until))
             rest[inbox] = batch.slice(until)
-        yield Rows(first.table, _sorted(first.table, parts), first.rank)
+        yield TableRows(first.table, _sorted(first.table, parts), first.rank)
         del parts, batch
         for inbox in [inbox for inbox, batch in rest.items() if not len(batch)]:
             del rest[inbox]
@@ -139,12 +145,3 @@ def _connections(batch: pa.RecordBatch) -> Int64:
 def _ints(column: pa.Array) -> Int64:
     values: Int64 = pc.fill_null(column.cast(pa.int64()), -1).to_numpy()
     return values
-
-
-def _named(batch: pa.RecordBatch, names: TopicNames) -> pa.RecordBatch:
-    """With the names of topics that others have learned."""
-    for name in TOPIC_COLUMNS:
-        index = batch.schema.get_field_index(name)
-        if index >= 0:
-            batch = batch.set_column(index, batch.schema.field(index), names.complete(batch[name]))
-    return batch

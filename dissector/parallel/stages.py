@@ -1,9 +1,9 @@
 """What the processes do: one reads packets, one makes frames of them, some tell rows of frames.
 
 Blocks go round a ring of slots. The reader fills a slot when all tellers have released the block
-that was in it before, and hands on what they have learned of brokers; so reading is at most `AHEAD`
-blocks ahead of the telling. A teller puts rows into one of its boxes when the parent has taken what
-was in it before.
+that was in it before, and hands on what they have learned of brokers; so reading is at most
+`BROKER_FEEDBACK_DELAY` blocks ahead. A teller puts rows into one of its boxes when the parent has
+taken what was in it before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from dissector.exchanges.topic_names import TopicNames
-from dissector.frame_reader import Broker, Reading, Stretch
+from dissector.frame_reader import Broker, FrameBatch, FrameReader
 from dissector.packets.block import Bytes, Int64, PacketBlock
 from dissector.packets.files import FileSource
 from dissector.parallel.memory import Region, Slot
@@ -26,8 +26,7 @@ from dissector.problems import Problem
 from dissector.streams.frames import FrameBlock
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.table import Bools, ConnectionTable
-from dissector.tables.builder import Telling
-from dissector.tls import TlsFacts
+from dissector.tables.builder import TableBuilder
 
 _FIXED: Final = ("high", "low", "port")
 """Columns of the connection table that do not change, of those that tellers need."""
@@ -57,7 +56,7 @@ class Learned:
     """What a teller has learned of topics since it last said so."""
 
     names: Mapping[str, str]
-    missing: Collection[str]
+    unresolved: Collection[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +114,12 @@ def _moved(block: PacketBlock, slot: Slot) -> PacketBlock:
 class _Blocks:
     """The `PacketSource` of the process that makes frames: what the reader sends."""
 
-    def __init__(self, reading: Reading, source: FileSource, slots: Sequence[Slot],
+    def __init__(self, reader: FrameReader, source: FileSource, slots: Sequence[Slot],
                  channel: Connection) -> None:  # fmt: skip
         self.names = source.names
         self.total_bytes = source.total_bytes
         self._secrets = source.secrets
-        self._reading = reading
+        self._reading = reader
         self._slots = slots
         self._channel = channel
         self._turn = 0
@@ -131,7 +130,7 @@ class _Blocks:
         self._turn += 1
         block: PacketBlock | None
         block, brokers, secrets = self.slot.region.unpack(self._channel.recv_bytes())
-        self._reading.learn(brokers)
+        self._reading.learn_brokers(brokers)
         self._secrets += secrets
         return None if block is None else self._with_room(block, reserve)
 
@@ -150,19 +149,19 @@ class _Blocks:
 
 
 def frame(
-    reading: Reading, source: FileSource, slots: Sequence[Slot], blocks: Connection,
+    reader: FrameReader, source: FileSource, slots: Sequence[Slot], blocks: Connection,
     tellers: Sequence[Connection], out: Connection,
 ) -> None:  # fmt: skip
     """Make frames of blocks: for all tellers, who choose among them; and tell the parent."""
-    incoming = reading.source = _Blocks(reading, source, slots, blocks)
-    table, known = reading.streams.connections, 0
-    for stretch in reading.stretches():
-        problems = [part.problems for part in stretch.frames]
-        problems[-1] = [*stretch.problems, *problems[-1]]
-        out.send(Note(problems, stretch.packets, stretch.bytes_read, stretch.is_last))
+    incoming = reader.source = _Blocks(reader, source, slots, blocks)
+    table, known = reader.streams.connections, 0
+    for frame_batch in reader.batches():
+        problems = [part.problems for part in frame_batch.frames]
+        problems[-1] = [*frame_batch.problems, *problems[-1]]
+        out.send(Note(problems, frame_batch.packets, frame_batch.bytes_read, frame_batch.is_last))
         frames = _Frames(
-            [replace(part, problems=[]) for part in stretch.frames],
-            stretch.now, stretch.ended, stretch.is_last, known,
+            [replace(part, problems=[]) for part in frame_batch.frames],
+            frame_batch.now, frame_batch.ended, frame_batch.is_last, known,
             {name: getattr(table, name)[known : table.count] for name in _FIXED},
             table.client[: table.count],
         )  # fmt: skip
@@ -170,10 +169,10 @@ def frame(
         message = incoming.slot.region.pack(frames)
         for teller in tellers:
             teller.send_bytes(message)
-        stretch.frames.clear()
+        frame_batch.frames.clear()
         del frames
     columns = {each.name: getattr(table, each.name) for each in fields(ConnectionTable)}
-    out.send(Known(columns, dict(reading.streams.tls), reading.streams.round_trips))
+    out.send(Known(columns, dict(reader.streams.tls), reader.streams.round_trips))
 
 
 # Telling
@@ -201,14 +200,14 @@ class Outbox:
     def _learned(self) -> Learned | None:
         known, missing = self._told
         names = self._names
-        if known == len(names.names) and len(missing) == len(names.missing):
+        if known == len(names.names) and len(missing) == len(names.unresolved):
             return None
-        self._told = len(names.names), set(names.missing)
-        return Learned(dict(islice(names.names.items(), known, None)), names.missing - missing)
+        self._told = len(names.names), set(names.unresolved)
+        return Learned(dict(islice(names.names.items(), known, None)), names.unresolved - missing)
 
 
 def tell(
-    telling: Telling, table: ConnectionTable, share: tuple[int, int], slots: Sequence[Slot],
+    builder: TableBuilder, table: ConnectionTable, share: tuple[int, int], slots: Sequence[Slot],
     frames: Connection, out: Outbox, release: Connection,
 ) -> None:  # fmt: skip
     """Tell rows of the connections of one share: its index, and how many there are."""
@@ -220,18 +219,18 @@ def tell(
             getattr(table, name)[given.known : table.count] = values
         table.client[: table.count] = given.client
         parts = deque(_chosen(part, *share) for part in given.parts)
-        stretch = Stretch(parts, given.now, given.ended, given.is_last)
+        frame_batch = FrameBatch(parts, given.now, given.ended, given.is_last)
         is_last = given.is_last
         del given, parts
-        for message, problems in telling.turns(stretch):
+        for message, problems in builder.correlate(frame_batch):
             out.send(None)
-            for rows in telling.rows_of(message, problems):
+            for rows in builder.block_rows(message, problems):
                 out.send(rows)
             out.send(None)
             del message
-        release.send(telling.brokers)
+        release.send(builder.brokers)
         if is_last:
-            out.send(telling.connections.heard)
+            out.send(builder.connections.stats)
             return
 
 

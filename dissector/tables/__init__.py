@@ -8,7 +8,7 @@ exchanges, errors, topics, connections, problems
 pending             rows that wait until their exchange is complete
 partitions, memberships, transactions, records
                     tables whose rows wait; `records` also makes `batches`
-topic_name_buffer   rows that wait for the name of a topic
+
 internal_topics     records that Kafka writes for itself, decoded
 log_segments        rows from a broker's log segments
 builder             makes the rows of all tables

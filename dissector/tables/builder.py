@@ -1,22 +1,27 @@
-"""Telling: from frames to rows, a stretch at a time.
+"""Builds the rows of all tables from frames.
 
-Connections do not concern each other here, but for what the whole capture settles: names of topics
-by their ids, the brokers that messages name, and which tellings of a topic are news. So frames may
-be shared out by connection among several processes, and the rows of all be put together again, in
-an order that does not depend on how many there are: by time and connection, which every table has;
-only `records` go by the rank of their group, and then by connection.
+Connections are independent from here on, except for three things that need the whole capture: topic
+names by id, broker addresses in responses, and which rows of `topics` are changes. So several
+processes can share the connections. Their rows are merged in an order that does not depend on the
+number of processes: by time and connection, which all tables have. `records` are in the order of
+their rank, and then of the connection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from dissector.exchanges.correlator import REQUEST_WAIT, WAITING_BYTES, Conversation, Turn
+from dissector.exchanges.correlator import (
+    PENDING_BYTES,
+    REQUEST_WAIT,
+    CorrelatedBlock,
+    Correlator,
+)
 from dissector.exchanges.topic_names import TopicNames
-from dissector.frame_reader import Broker, Stretch
+from dissector.frame_reader import Broker, FrameBatch
 from dissector.packets.block import Int64
 from dissector.problems import Problem
 from dissector.tables import errors, exchanges, topics
@@ -24,65 +29,65 @@ from dissector.tables.connections import Connections
 from dissector.tables.problems import decode_problems, problem_rows
 
 if TYPE_CHECKING:
-    from dissector.tables.records import BatchRows, RecordRows
+    from dissector.tables.batches import BatchRows
+    from dissector.tables.record_batches import Rank
+    from dissector.tables.records import RecordRows
 
-Rank: TypeAlias = tuple[int | tuple[str, ...], ...]
-"""Where a batch stands among those of its table and turn."""
-
-IN_TURN = (
+TABLE_ORDER = (
     "exchanges", "errors", "topics", "partitions", "memberships", "transactions", "batches",
     "decompressed_batches", "records", "problems",
 )  # fmt: skip
-"""The tables that turns have rows of, in the order in which they come."""
+"""The tables that blocks have rows of, in the order in which they are built."""
 
-CARRIED = frozenset({"batches", "decompressed_batches", "records"})
-"""Those that are made of what messages carry."""
+RECORD_TABLES = frozenset({"batches", "decompressed_batches", "records"})
+"""Tables that are built from record batches."""
 
 
-class Rows(NamedTuple):
-    """Rows of one table that one turn brought."""
+class TableRows(NamedTuple):
+    """Rows of one table from one block."""
 
     table: str
     batch: pa.RecordBatch
-    """In the schema of the table; of `topics`, see `topics.told`."""
+    """In the schema of the table; for `topics`, see `topics.topic_states`."""
     rank: Rank | None = None
-    """None where they are all rows of the turn."""
+    """None if these are all rows of the block."""
 
 
-class Telling:
-    """Makes rows of frames."""
+class TableBuilder:
+    """Correlates frames and builds rows of the wanted tables."""
 
     def __init__(
         self, wanted: Collection[str], names: TopicNames, connections: Connections,
         captures: Sequence[str], *, request_wait: int = REQUEST_WAIT, keep_frames: bool = False,
-        memory: int = WAITING_BYTES,
+        memory: int = PENDING_BYTES,
     ) -> None:  # fmt: skip
-        """`wanted`: the tables to be filled. The options: see `Conversation`."""
+        """`wanted`: tables to build. Options: see `Correlator`."""
         self._wanted = frozenset(wanted)
         self.names = names
         self.connections = connections
         self._captures = captures
-        self._conversation = Conversation(
+        self._correlator = Correlator(
             names, tables=wanted, request_wait=request_wait, keep_frames=keep_frames,
             memory=memory,
         )  # fmt: skip
-        self._after_a_wait: dict[str, Callable[[Turn], pa.RecordBatch]] = {}
+        self._pending_tables: dict[str, Callable[[CorrelatedBlock], pa.RecordBatch]] = {}
         if "partitions" in wanted:
             from dissector.tables.partitions import PartitionRows
 
-            self._after_a_wait["partitions"] = PartitionRows(names).rows
+            self._pending_tables["partitions"] = PartitionRows(names).rows
         if "memberships" in wanted:
             from dissector.tables.memberships import MembershipRows
 
-            self._after_a_wait["memberships"] = MembershipRows().rows
+            self._pending_tables["memberships"] = MembershipRows().rows
         if "transactions" in wanted:
             from dissector.tables.transactions import TransactionRows
 
-            self._after_a_wait["transactions"] = TransactionRows().rows
+            self._pending_tables["transactions"] = TransactionRows().rows
         self._batches: dict[str, BatchRows] = {}
         self._records: RecordRows | None = None
-        if self._wanted & CARRIED:
-            from dissector.tables.records import BatchRows, RecordRows
+        if self._wanted & RECORD_TABLES:
+            from dissector.tables.batches import BatchRows
+            from dissector.tables.records import RecordRows
 
             self._batches = {
                 "batches": BatchRows(names),
@@ -90,90 +95,94 @@ class Telling:
             }
             self._records = RecordRows(names, memory)
         self.brokers: list[Broker] = []
-        """Those that the stretch named."""
+        """Brokers in the responses of the latest batch of frames."""
 
     @property
-    def busy(self) -> Int64:
-        """Connections of which a message waits for another."""
-        return self._conversation.busy
+    def pending_connections(self) -> Int64:
+        """Connections with a request or response that is not matched yet."""
+        return self._correlator.pending_connections
 
     def forget(self, connections: Int64) -> None:
-        """Let go of these connections, none of which is `busy`."""
-        self._conversation.forget(connections)
+        """Drop the state of these connections, none of which is in `pending_connections`."""
+        self._correlator.forget(connections)
         self.connections.forget(connections)
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for a response."""
-        return self._conversation.in_flight
+        """Number of requests that wait for a response."""
+        return self._correlator.in_flight
 
-    def turns(self, stretch: Stretch) -> Iterator[tuple[Turn, list[Problem]]]:
-        """A turn for each part of a stretch, and what could not be read of it so far."""
+    def correlate(self, batch: FrameBatch) -> Iterator[tuple[CorrelatedBlock, list[Problem]]]:
+        """The correlated blocks of a batch of frames, and the problems so far of each."""
         self.brokers = []
-        while stretch.frames:
-            frames = stretch.frames.popleft()
-            more = len(stretch.frames) > 0
-            last = stretch.is_last and not more
-            turn = self._conversation.feed(
-                frames, stretch.now, stretch.ended & (not more), last=last
-            )
-            for side in (turn.request, turn.response):
-                self.names.learn(side.facts)
-            self.brokers += self.connections.learn(turn)
-            problems = frames.problems if more else [*stretch.problems, *frames.problems]
-            if turn.crowded:
-                problems = [*problems, _crowded(turn.crowded, stretch.now)]
-            del frames  # so that the memory of their bytes serves the next block
-            yield turn, problems
-            del turn
+        while batch.frames:
+            frames = batch.frames.popleft()
+            is_last_block = not batch.frames
+            last = batch.is_last and is_last_block
+            block = self._correlator.feed(frames, batch.now, batch.ended & is_last_block, last=last)
+            for messages in (block.request, block.response):
+                self.names.learn(messages.fields)
+            self.brokers += self.connections.learn(block)
+            problems = [*batch.problems, *frames.problems] if is_last_block else frames.problems
+            if block.evicted:
+                problems = [*problems, _eviction_problem(block.evicted, batch.now)]
+            del frames  # so that the memory of their bytes is free for the next block
+            yield block, problems
+            del block
 
-    def rows(self, stretch: Stretch) -> Iterator[Rows]:
-        """The rows of a stretch, as `IN_TURN` says, for each of its turns."""
-        for turn, problems in self.turns(stretch):
-            yield from self.rows_of(turn, problems)
-            del turn
+    def rows(self, batch: FrameBatch) -> Iterator[TableRows]:
+        """The rows of a batch of frames: for each block, the tables in `TABLE_ORDER`."""
+        for block, problems in self.correlate(batch):
+            yield from self.block_rows(block, problems)
+            del block
 
-    def rows_of(self, turn: Turn, problems: list[Problem]) -> Iterator[Rows]:
-        """The rows of one of these turns, with what could not be read of it so far."""
-        if turn.is_empty:
+    def block_rows(self, block: CorrelatedBlock, problems: list[Problem]) -> Iterator[TableRows]:
+        """The rows of one block. `problems`: its problems so far."""
+        if block.is_empty:
             if self._records is not None:
                 self._records.skip()
             if "problems" in self._wanted:
-                yield Rows("problems", problem_rows(problems))
+                yield TableRows("problems", problem_rows(problems))
             return
         names, wanted = self.names, self._wanted
         if "exchanges" in wanted:
-            batch = exchanges.exchanges(turn, names, self.connections, self._captures)
-            yield Rows("exchanges", batch)
+            rows = exchanges.exchanges(block, names, self.connections, self._captures)
+            yield TableRows("exchanges", rows)
         if "errors" in wanted:
-            yield Rows("errors", errors.errors(turn, names, self.connections))
+            yield TableRows("errors", errors.errors(block, names, self.connections))
         if "topics" in wanted:
-            yield Rows("topics", topics.told(turn))
-        for name, waiting in self._after_a_wait.items():
-            if name in wanted:
-                yield Rows(name, waiting(turn))
-        more: list[Problem] = []
-        if wanted & CARRIED:
-            yield from self._carried(turn, more)
+            yield TableRows("topics", topics.topic_states(block))
+        for name, build in self._pending_tables.items():
+            yield TableRows(name, build(block))
+        message_problems: list[Problem] = []
+        if wanted & RECORD_TABLES:
+            yield from self._record_tables(block, message_problems)
         if "problems" in wanted:
-            more += decode_problems(turn, self._captures)
-            more.sort(key=lambda problem: -1 if (row := problem.connection_id) is None else row)
-            yield Rows("problems", problem_rows([*problems, *more]))
+            message_problems += decode_problems(block, self._captures)
+            message_problems.sort(key=_connection)
+            yield TableRows("problems", problem_rows([*problems, *message_problems]))
 
-    def _carried(self, turn: Turn, problems: list[Problem]) -> Iterator[Rows]:
-        """Rows of what messages carry; what of it could not be read goes to `problems`."""
-        from dissector.tables import records
+    def _record_tables(
+        self, block: CorrelatedBlock, problems: list[Problem]
+    ) -> Iterator[TableRows]:
+        """The rows of the tables of record batches. Problems are appended to `problems`."""
+        from dissector.tables.record_batches import batch_problems, carried_batches
 
-        found = records.carried(turn)
-        problems += records.batch_problems(found)
+        columns = carried_batches(block)
+        problems += batch_problems(columns)
         for name, batches in self._batches.items():
             if name in self._wanted:
-                yield Rows(name, batches.rows(turn, found))
+                yield TableRows(name, batches.rows(block, columns))
         if self._records is not None and "records" in self._wanted:
-            for batch, rank in self._records.rows(turn, found, problems):
-                yield Rows("records", batch, rank)
+            for rows, rank in self._records.rows(block, columns, problems):
+                yield TableRows("records", rows, rank)
 
 
-def _crowded(count: int, now: int) -> Problem:
-    detail = f"memory did not suffice to wait any longer for what {count} messages wait for"
-    return Problem("conversation", "memory", detail, time=now)
+def _connection(problem: Problem) -> int:
+    return -1 if problem.connection_id is None else problem.connection_id
+
+
+def _eviction_problem(count: int, now: int) -> Problem:
+    are = "request or response is" if count == 1 else "requests and responses are"
+    detail = f"memory limit reached: {count} {are} no longer kept for matching"
+    return Problem("exchanges", "memory", detail, time=now)

@@ -1,7 +1,7 @@
-"""Connections: what the stages learned of each, as text and as rows.
+"""Rows of the table `connections`, and the addresses that all tables have.
 
-Streams know addresses as numbers, and which end is the client; the conversation knows who spoke.
-Here both come together, for the columns that every table has, and for the `connections` table.
+Streams know addresses as numbers, and which end is the client. Messages show the client software,
+the SASL mechanism and the addresses of brokers. Both are combined here.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.exchanges.correlator import Turn
-from dissector.exchanges.decoded_fields import distinct
+from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.decoded_fields import distinct_pairs
 from dissector.packets.block import Int64, UInt64
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.table import NEVER, OTHER, TLS, ConnectionTable
-from dissector.tables.arrow import batch, spread
+from dissector.tables.arrow import take_words, to_batch
 from dissector.tables.schema import CONNECTIONS
 from dissector.tls import TlsFacts
 
@@ -33,142 +33,142 @@ _OCTETS = pa.array([str(octet) for octet in range(256)])
 CLOSED = pa.array([None, "fin", "rst"])
 
 
-class Heard(NamedTuple):
-    """What the conversation tells of connections."""
+class MessageStats(NamedTuple):
+    """What messages show about connections."""
 
     requests: Int64
-    """How many, by row of the connection."""
+    """Number of requests, by row of the connection."""
     responses: Int64
-    said: Mapping[str, Mapping[int, str]]
-    """What clients say of themselves, by role and row."""
+    client_info: Mapping[str, Mapping[int, str]]
+    """Software and SASL mechanism of clients, by role and row."""
 
 
 class Connections:
-    """The connection table, with what the conversation adds."""
+    """The connection table of the streams, with the information from messages."""
 
     def __init__(
         self, table: ConnectionTable, tls: Mapping[int, TlsFacts] = MappingProxyType({})
     ) -> None:
-        """`tls`: what TLS handshakes told, by connection; it grows."""
+        """`tls`: facts from TLS handshakes, by connection; it grows."""
         self._table = table
         self._tls = tls
         self._requests = np.zeros(0, np.int64)
         self._responses = np.zeros(0, np.int64)
-        self._said: dict[str, dict[int, str]] = {
+        self._client_info: dict[str, dict[int, str]] = {
             "software_name": {}, "software_version": {}, "sasl_mechanism": {},
         }  # fmt: skip
 
-    def learn(self, turn: Turn) -> Iterator[tuple[int, int, int]]:
-        """Count messages, note what clients say of themselves; give the brokers that are named.
+    def learn(self, block: CorrelatedBlock) -> Iterator[tuple[int, int, int]]:
+        """Count messages, learn about clients, and return the brokers in responses.
 
-        Of each broker that a response names by address: high, low and port, as in `PacketBlock`.
+        Of each broker with an IP address: high, low and port, as in `PacketBlock`.
         """
-        self._requests = _added(self._requests, turn.request.heads.connection)
-        self._responses = _added(self._responses, turn.response.heads.connection)
-        self._responses = _added(self._responses, turn.orphans.connection)
-        for role, said in self._said.items():
-            for group, column in turn.request.facts.columns(role):
-                speaker = turn.request.heads.connection[group.message(column)].tolist()
-                every = np.arange(len(column.row), dtype=np.int64)
-                said |= zip(
-                    speaker, group.texts_beside(column, role, every).to_pylist(), strict=True
+        self._requests = _added(self._requests, block.request.headers.connection)
+        self._responses = _added(self._responses, block.response.headers.connection)
+        self._responses = _added(self._responses, block.unmatched_responses.connection)
+        for role, info in self._client_info.items():
+            for group, column in block.request.fields.columns(role):
+                connection = block.request.headers.connection[group.message(column)].tolist()
+                index = np.arange(len(column.row), dtype=np.int64)
+                info |= zip(
+                    connection, group.sibling_texts(column, role, index).to_pylist(), strict=True
                 )
-        return self._brokers(turn)
+        return self._brokers(block)
 
     @property
-    def heard(self) -> Heard:
-        """All that was learned."""
-        return Heard(self._requests, self._responses, self._said)
+    def stats(self) -> MessageStats:
+        """The information from messages."""
+        return MessageStats(self._requests, self._responses, self._client_info)
 
-    def add(self, heard: Heard) -> None:
-        """Take what was learned elsewhere, of other connections."""
-        self._requests = _sum(self._requests, heard.requests)
-        self._responses = _sum(self._responses, heard.responses)
-        for role, said in heard.said.items():
-            self._said[role] |= said
+    def add(self, stats: MessageStats) -> None:
+        """Add the information of another process, about other connections."""
+        self._requests = _sum(self._requests, stats.requests)
+        self._responses = _sum(self._responses, stats.responses)
+        for role, info in stats.client_info.items():
+            self._client_info[role] |= info
 
     @property
     def mechanisms(self) -> Mapping[int, str]:
-        """SASL mechanism of each connection that named one, by connection_id."""
-        return self._said["sasl_mechanism"]
+        """SASL mechanism by connection_id, from SaslHandshake."""
+        return self._client_info["sasl_mechanism"]
 
     def columns(self, connection: Int64) -> dict[str, pa.Array]:
         """client_ip, client_port, broker_ip, broker_port of each of n connections."""
         table = self._table
-        speaks = np.zeros(table.count, np.bool_)
-        speaks[connection] = True
-        rows, index = np.flatnonzero(speaks), (np.cumsum(speaks) - 1)[connection]
+        is_used = np.zeros(table.count, np.bool_)
+        is_used[connection] = True
+        rows, index = np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[connection]
         client = np.where(table.client[rows] < 0, 0, table.client[rows]).astype(np.int64)
-        found = {}
+        columns = {}
         for name, end in (("client", client), ("broker", 1 - client)):
-            words = _texts(table.high[rows, end], table.low[rows, end])
-            found[f"{name}_ip"] = spread(words, index)
-            found[f"{name}_port"] = pa.array(table.port[rows, end].astype(np.int32)[index])
-        return found
+            texts = _texts(table.high[rows, end], table.low[rows, end])
+            columns[f"{name}_ip"] = take_words(texts, index)
+            columns[f"{name}_port"] = pa.array(table.port[rows, end].astype(np.int32)[index])
+        return columns
 
     def forget(self, rows: Int64) -> None:
-        """Let go of these connections."""
+        """Drop the information about these connections."""
         for counts in (self._requests, self._responses):
             counts[rows[rows < len(counts)]] = 0
-        for said in self._said.values():
+        for info in self._client_info.values():
             for row in rows.tolist():
-                said.pop(row, None)
+                info.pop(row, None)
 
     @property
     def numbers(self) -> Int64:
-        """Number of the connection of each row."""
+        """Connection number of each row."""
         return self._table.number[: self._table.count]
 
-    def rows(self, trips: RoundTrips, every: Int64) -> pa.RecordBatch:
-        """Rows of the `connections` table: of these connections."""
+    def rows(self, trips: RoundTrips, rows: Int64) -> pa.RecordBatch:
+        """Rows of the table `connections` for these rows of the streams' table."""
         table = self._table
-        client = np.where(table.client[every] < 0, 0, table.client[every]).astype(np.int64)
-        rtt = table.handshake[every]
+        client = np.where(table.client[rows] < 0, 0, table.client[rows]).astype(np.int64)
+        rtt = table.handshake[rows]
         columns = {
-            "connection_id": every,
-            **self.columns(every),
-            "first_time": table.first_time[every],
-            "last_time": table.last_time[every],
-            "protocol": PROTOCOLS.take(pa.array(table.protocol[every])),
-            "opened": table.opened[every],
-            "closed": CLOSED.take(pa.array(table.closed[every])),
+            "connection_id": rows,
+            **self.columns(rows),
+            "first_time": table.first_time[rows],
+            "last_time": table.last_time[rows],
+            "protocol": PROTOCOLS.take(pa.array(table.protocol[rows])),
+            "opened": table.opened[rows],
+            "closed": CLOSED.take(pa.array(table.closed[rows])),
             "handshake_rtt_ms": pa.array(rtt / 1e6, mask=rtt == NEVER),
-            "requests": _of(self._requests, every),
-            "responses": _of(self._responses, every),
+            "requests": _counts_of(self._requests, rows),
+            "responses": _counts_of(self._responses, rows),
         }
-        # Streams are followed until they are known not to be Kafka: what was counted by then
-        # depends on how much of the capture was read at once, and says nothing.
-        left = np.isin(table.protocol[every], (OTHER, TLS))
+        # A stream is followed until it is known not to be Kafka. The counts until then depend on
+        # the size of the blocks, so they are left out.
+        is_ignored = np.isin(table.protocol[rows], (OTHER, TLS))
         for name, end in (("client", client), ("broker", 1 - client)):
-            for what, counts in (("packets", table.packets), ("bytes", table.bytes)):
-                columns[f"{name}_{what}"] = counts[every, end]
-            for what, counts in (
+            for metric, counts in (("packets", table.packets), ("bytes", table.bytes)):
+                columns[f"{name}_{metric}"] = counts[rows, end]
+            for metric, counts in (
                 ("retransmitted", table.retransmitted), ("out_of_order", table.out_of_order),
                 ("lost_bytes", table.lost),
             ):  # fmt: skip
-                columns[f"{name}_{what}"] = pa.array(counts[every, end], mask=left)
-        index = np.arange(len(every))
-        zero_windows, round_trip = trips.zero_windows(every), trips.medians(every)
+                columns[f"{name}_{metric}"] = pa.array(counts[rows, end], mask=is_ignored)
+        index = np.arange(len(rows))
+        zero_windows, round_trip = trips.zero_windows(rows), trips.medians(rows)
         for name, end in (("client", client), ("broker", 1 - client)):
             columns[f"{name}_zero_windows"] = zero_windows[index, end]
             columns[f"{name}_rtt_ms"] = pa.array(round_trip[index, end], from_pandas=True)
-        facts = [self._tls.get(row, _NO_TLS) for row in every.tolist()] if self._tls else []
+        fields = [self._tls.get(row, _NO_TLS) for row in rows.tolist()] if self._tls else []
         for name in ("version", "cipher", "sni", "alpn", "subject"):
-            texts = [getattr(each, name) for each in facts] or [None] * len(every)
+            texts = [getattr(each, name) for each in fields] or [None] * len(rows)
             columns[f"tls_{name}"] = pa.array(texts, pa.string())
-        for role, said in self._said.items():
-            texts = [said.get(row) for row in every.tolist()] if said else [None] * len(every)
+        for role, info in self._client_info.items():
+            texts = [info.get(row) for row in rows.tolist()] if info else [None] * len(rows)
             columns[role] = pa.array(texts, pa.string())
-        return batch(CONNECTIONS, columns)
+        return to_batch(CONNECTIONS, columns)
 
-    def _brokers(self, turn: Turn) -> Iterator[tuple[int, int, int]]:
-        for group, column in turn.response.facts.columns("port"):
-            hosts = group.texts_beside(column, "host", np.arange(len(column.row)))
-            for host, port in distinct(hosts, pa.array(column.values)):
+    def _brokers(self, block: CorrelatedBlock) -> Iterator[tuple[int, int, int]]:
+        for group, column in block.response.fields.columns("port"):
+            hosts = group.sibling_texts(column, "host", np.arange(len(column.row)))
+            for host, port in distinct_pairs(hosts, pa.array(column.values)):
                 try:
                     address = ipaddress.ip_address((host or "").strip("[]"))
                 except ValueError:
-                    continue  # a name: which address it had is not in the capture
+                    continue  # a host name; its address is unknown
                 number = int(address)
                 if address.version == 4:
                     number |= MAPPED
@@ -177,34 +177,35 @@ class Connections:
 
 def _texts(high: UInt64, low: UInt64) -> pa.Array:
     """Addresses as text; shape (n,)."""
-    is_plain = (high == 0) & (low >> np.uint64(32) == 0xFFFF)
-    numbers = np.where(is_plain, low, 0).astype(">u4").view(np.uint8).reshape(-1, 4)
+    is_ipv4 = (high == 0) & (low >> np.uint64(32) == 0xFFFF)
+    numbers = np.where(is_ipv4, low, 0).astype(">u4").view(np.uint8).reshape(-1, 4)
     octets = [_OCTETS.take(pa.array(np.ascontiguousarray(each))) for each in numbers.T]
     texts = pc.binary_join_element_wise(*octets, ".")
-    if is_plain.all():
+    if is_ipv4.all():
         return texts
-    other = np.flatnonzero(~is_plain)
-    both = zip(high[other].tolist(), low[other].tolist(), strict=True)
-    long = [str(ipaddress.IPv6Address(high << 64 | low)) for high, low in both]
-    return pc.replace_with_mask(texts, pa.array(~is_plain), pa.array(long, pa.string()))
+    index = np.flatnonzero(~is_ipv4)
+    halves = zip(high[index].tolist(), low[index].tolist(), strict=True)
+    ipv6 = [str(ipaddress.IPv6Address(high << 64 | low)) for high, low in halves]
+    return pc.replace_with_mask(texts, pa.array(~is_ipv4), pa.array(ipv6, pa.string()))
 
 
 def _added(counts: Int64, connection: Int64) -> Int64:
-    more = np.bincount(connection, minlength=len(counts))
-    more[: len(counts)] += counts
-    return more.astype(np.int64)
+    """The counts plus the number of occurrences of each connection."""
+    total = np.bincount(connection, minlength=len(counts))
+    total[: len(counts)] += counts
+    return total.astype(np.int64)
 
 
-def _of(counts: Int64, connection: Int64) -> Int64:
-    """The counts of these connections; 0 for those beyond the last one that has a count."""
-    found = np.zeros(len(connection), np.int64)
-    known = connection < len(counts)
-    found[known] = counts[connection[known]]
-    return found
+def _counts_of(counts: Int64, connection: Int64) -> Int64:
+    """The counts of these connections; 0 for those without a count."""
+    chosen = np.zeros(len(connection), np.int64)
+    is_counted = connection < len(counts)
+    chosen[is_counted] = counts[connection[is_counted]]
+    return chosen
 
 
-def _sum(one: Int64, other: Int64) -> Int64:
-    total = np.zeros(max(len(one), len(other)), np.int64)
-    for counts in (one, other):
+def _sum(left: Int64, right: Int64) -> Int64:
+    total = np.zeros(max(len(left), len(right)), np.int64)
+    for counts in (left, right):
         total[: len(counts)] += counts
     return total

@@ -43,69 +43,73 @@ from dissector.protocol.structures import (
 from dissector.secrets import REDACTED, SECRET_ROLES, redact
 from dissector.tables.schema import RECORDS
 
-_READ: Final = ("topic", "key", "value", "record_kind")
-_PLACE: Final = ("time", "connection_id", "topic", "partition", "offset", "value")
+_INPUT_COLUMNS: Final = ("topic", "key", "value", "record_kind")
+_PROBLEM_COLUMNS: Final = ("time", "connection_id", "topic", "partition", "offset", "value")
 _TOPICS: Final = pa.array(sorted(RECORD_TOPICS))
-_SECRET_FRONTS: Final = (b"\x01\x04\x00", b"\x01\x0b\x00")
+_SECRET_PREFIXES: Final = (b"\x01\x04\x00", b"\x01\x0b\x00")
 """First bytes of a ConfigRecord and of a UserScramCredentialRecord."""
 
 
-def tell(
+def decode_internal_records(
     rows: pa.RecordBatch, *, show_secrets: bool = False
 ) -> tuple[pa.RecordBatch, list[Problem]]:
-    """Rows of `records` with `record_kind` and `decoded` where Kafka wrote the record for itself.
+    """Rows of `records` with `record_kind` and `decoded` for internal topics, and problems.
 
-    Also says which of those records could not be read.
+    A problem is a record of an internal topic that was not decoded.
     """
-    which = _internal(rows)
-    some = rows.select(_READ).take(which)
-    found = [
-        told(*record, show_secrets=show_secrets)
-        for record in zip(*(column.to_pylist() for column in some.columns), strict=True)
+    index = _internal(rows)
+    internal = rows.select(_INPUT_COLUMNS).take(index)
+    decoded = [
+        decode_internal_record(*record, show_secrets=show_secrets)
+        for record in zip(*(column.to_pylist() for column in internal.columns), strict=True)
     ]
     columns = {name: rows.column(name) for name in rows.schema.names}
-    if found:
-        columns["record_kind"] = _spread([each.kind for each in found], which, len(rows))
-        columns["decoded"] = _spread([each.decoded for each in found], which, len(rows))
-    hidden = np.zeros(len(rows), np.bool_)
-    hidden[which.to_numpy()] = [each.has_secret for each in found]
-    hidden[_secrets_of_no_topic(rows)] = True
-    if hidden.any() and not show_secrets:
+    if decoded:
+        columns["record_kind"] = _scatter([each.kind for each in decoded], index, len(rows))
+        columns["decoded"] = _scatter([each.decoded for each in decoded], index, len(rows))
+    is_secret_row = np.zeros(len(rows), np.bool_)
+    is_secret_row[index.to_numpy()] = [each.has_secret for each in decoded]
+    is_secret_row[_secrets_without_topic(rows)] = True
+    if is_secret_row.any() and not show_secrets:
         value = columns["value"]
         redacted = pa.scalar(REDACTED.encode(), value.type)
-        columns["value"] = pc.if_else(pc.and_(pa.array(hidden), value.is_valid()), redacted, value)
+        columns["value"] = pc.if_else(
+            pc.and_(pa.array(is_secret_row), value.is_valid()), redacted, value
+        )
     problems = [
         _problem(rows, row, each.error)
-        for row, each in zip(which.to_pylist(), found, strict=True)
+        for row, each in zip(index.to_pylist(), decoded, strict=True)
         if each.error
     ]
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=RECORDS.schema), problems
 
 
 def _internal(rows: pa.RecordBatch) -> pa.Array:
-    """Which rows are records of Kafka's own."""
+    """Indices of control records and records of internal topics."""
     control = rows.column("record_kind").is_valid()
     return pc.indices_nonzero(pc.or_(pc.is_in(rows.column("topic"), _TOPICS), control))
 
 
-def _spread(values: list[str | None], which: pa.Array, count: int) -> pa.Array:
-    """A column of so many rows that has the values in the rows `which`."""
-    index = np.full(count, -1)
-    index[which.to_numpy()] = np.arange(len(values))
-    return pa.array(values, pa.string()).take(pa.array(index, mask=index < 0))
+def _scatter(values: list[str | None], index: pa.Array, count: int) -> pa.Array:
+    """A column of `count` rows, with the values in the rows `index`; null elsewhere."""
+    source = np.full(count, -1)
+    source[index.to_numpy()] = np.arange(len(values))
+    return pa.array(values, pa.string()).take(pa.array(source, mask=source < 0))
 
 
-def _secrets_of_no_topic(rows: pa.RecordBatch) -> list[int]:
+def _secrets_without_topic(rows: pa.RecordBatch) -> list[int]:
     topic, value = rows.column("topic"), rows.column("value")
     if not topic.null_count:
         return []
-    like = pc.or_(*(pc.starts_with(value, front) for front in _SECRET_FRONTS))
-    some = pc.indices_nonzero(pc.and_(topic.is_null(), pc.fill_null(like, False)))
-    return [row for row in some.to_pylist() if is_secret(value[row].as_py())]
+    has_prefix = pc.or_(*(pc.starts_with(value, prefix) for prefix in _SECRET_PREFIXES))
+    candidates = pc.indices_nonzero(pc.and_(topic.is_null(), pc.fill_null(has_prefix, False)))
+    return [row for row in candidates.to_pylist() if is_secret(value[row].as_py())]
 
 
 def _problem(rows: pa.RecordBatch, row: int, error: DecodeError) -> Problem:
-    time, connection, topic, partition, offset, value = (rows.column(each)[row] for each in _PLACE)
+    time, connection, topic, partition, offset, value = (
+        rows.column(each)[row] for each in _PROBLEM_COLUMNS
+    )
     return Problem(
         stage="records",
         kind="undecoded_record",
@@ -117,48 +121,56 @@ def _problem(rows: pa.RecordBatch, row: int, error: DecodeError) -> Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What one record says."""
+class InternalRecord:
+    """A decoded record."""
 
     kind: str | None
-    """commit, abort, … of a control record, else Kafka's name: OffsetCommit, TopicRecord."""
+    """commit, abort, … of a control record; else Kafka's name: OffsetCommit, TopicRecord."""
     decoded: str | None = None
-    """None where it cannot be read."""
+    """JSON; None if the record was not decoded."""
     has_secret: bool = False
-    """Its value is, or may be, a secret."""
+    """The value is, or may be, a secret."""
     error: DecodeError | None = None
 
 
-def told(
+def decode_internal_record(
     topic: str,
     key: bytes | None,
     value: bytes | None,
     control: str | None = None,
     *,
     show_secrets: bool = False,
-) -> Told:
-    """A record of one of `RECORD_TOPICS`; or of any topic where `control` is its kind."""
+) -> InternalRecord:
+    """Decode a record of one of `RECORD_TOPICS`, or a control record of any topic.
+
+    `control`: kind of a control record.
+    """
     try:
         if control is not None:
-            return Told(control, _control_json(key or b"", value or b""))
+            return InternalRecord(control, _control_json(key or b"", value or b""))
         read = decode_record(topic, key, value)
     except DecodeError as error:
-        return Told(control, None, topic == METADATA_TOPIC, error)
-    body, has_secret = _opened(read, topic, show_secrets)
-    return Told(read.name, _json(read.version, body), has_secret)
+        return InternalRecord(control, None, topic == METADATA_TOPIC, error)
+    body, has_secret = _decoded_body(read, topic, show_secrets)
+    return InternalRecord(read.name, _json(read.version, body), has_secret)
 
 
 def is_secret(value: bytes) -> bool:
-    """Whether a value reads as a record of `__cluster_metadata` that has a secret."""
+    """Whether a value can be decoded as a record of `__cluster_metadata` with a secret."""
     try:
         read = decode_metadata_record(METADATA_PAGES[METADATA_TOPIC], value)
     except DecodeError:
         return False
-    return _opened(read, METADATA_TOPIC, False)[1]
+    return _decoded_body(read, METADATA_TOPIC, False)[1]
 
 
-def _opened(read: DecodedStructure, topic: str, show_secrets: bool) -> tuple[dict[str, Any], bool]:
-    """The body of a record, what it holds unfolded, secrets redacted; whether it has any."""
+def _decoded_body(
+    read: DecodedStructure, topic: str, show_secrets: bool
+) -> tuple[dict[str, Any], bool]:
+    """The body of a record, with nested structures decoded and secrets redacted.
+
+    Also returns whether it has a secret.
+    """
     if topic not in COORDINATOR_PAGES:
         return _unfolded(read.name, read.version, read.body, show_secrets)
     key, value = read.body["key"], read.body["value"]
@@ -179,17 +191,17 @@ def _unfolded(
 
 @cache
 def _fields(name: str, version: int) -> tuple[tuple[Field, ...], bool, bool]:
-    """The fields of a structure; whether any may be a secret, or hold another structure."""
+    """The fields of a structure; whether any may be a secret, or contain another structure."""
 
     def roles(fields: tuple[Field, ...]) -> set[str]:
         return {role for each in fields for role in (*each.roles, *roles(each.fields))}
 
     fields = structure_layout(name, version).fields
-    found = roles(fields)
-    return fields, not found.isdisjoint(SECRET_ROLES), not found.isdisjoint(EMBEDDED_ROLES)
+    decoded = roles(fields)
+    return fields, not decoded.isdisjoint(SECRET_ROLES), not decoded.isdisjoint(EMBEDDED_ROLES)
 
 
-@lru_cache(1024)  # the markers of a transaction mostly say the same as those of the one before
+@lru_cache(1024)  # most transaction markers are equal to the previous one
 def _control_json(key: bytes, value: bytes) -> str:
     read = decode_control_record(key, value)
     return _json(read.version, read.body)
@@ -205,15 +217,15 @@ _ENCODER: Final = json.JSONEncoder(
 
 def _json(version: int | None, body: dict[str, Any]) -> str:
     """The record as one line of JSON, bytes as base64."""
-    said = {"version": version, **body}
+    record = {"version": version, **body}
     try:
-        return _ENCODER.encode(said)
+        return _ENCODER.encode(record)
     except ValueError:
-        return _ENCODER.encode(_finite(said))
+        return _ENCODER.encode(_finite(record))
 
 
 def _finite(value: Any) -> Any:
-    """The value with null for what is no number, which JSON does not know."""
+    """The value with null for NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
         return {name: _finite(each) for name, each in value.items()}
     if isinstance(value, list):

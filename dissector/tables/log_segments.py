@@ -1,13 +1,13 @@
-"""Log segments as inputs: which files are some, and their rows of `batches` and `records`.
+"""Rows of `batches` and `records` from a broker's log segments.
 
-A broker keeps each partition in a folder TOPIC-PARTITION, in files that are named after the first
-offset in them, `00000000000000000042.log`; a KRaft snapshot, `….checkpoint`, is of the same format
-(KIP-630). What a segment is, its first batch says: a header that can be one, and a checksum that
-holds; a file whose first batch is damaged is known by its name. Indexes, snapshots of producers
-and checkpoints of leader epochs, which lie beside segments, are none, and are passed over.
+A broker keeps each partition in a folder TOPIC-PARTITION. The files in it have the name of their
+first offset, such as `00000000000000000042.log`. A KRaft snapshot, `….checkpoint`, has the same
+format (KIP-630). A file is a segment if it starts with a valid batch header and a valid checksum; a
+file whose first batch is damaged is recognised by its name. Indexes, producer snapshots and leader
+epoch checkpoints are not segments.
 
-Topic and partition are what the folder's name says, where it is such a name. There is no message
-around a batch: the columns that tell of one are null.
+Topic and partition come from the folder's name. Batches in segments are not inside a message: the
+columns of messages are null.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from dissector.records.batch_headers import FRONT, OVERHEAD
 from dissector.records.batch_reader import read_batches
 from dissector.records.log_segment import SegmentBlock, read_segment
 from dissector.streams.byteview import ContiguousBytes
-from dissector.tables.arrow import batch as as_table
+from dissector.tables.arrow import to_batch
 from dissector.tables.problems import problem_rows
 from dissector.tables.schema import BATCHES, RECORDS
 
 _NAME: Final = re.compile(r"\d{20}(?:\.log|-\d{10}\.checkpoint)")
-_BESIDE: Final = re.compile(
+_COMPANION: Final = re.compile(
     r"\d{20}\.(?:index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition\.metadata"
 )
 _FOLDER: Final = re.compile(
     r"(?P<topic>[\w.-]+)-(?P<partition>\d{1,9})(?:\.[0-9a-f]{32}-(?:delete|future|stray))?",
     re.ASCII,
 )
-"""A folder gets a suffix when its partition is deleted, moved, or not the broker's any more."""
+"""The folder of a partition that is deleted, moved or stray has a suffix."""
 
 
 def is_segment(path: str) -> bool:
@@ -55,26 +55,26 @@ def is_segment(path: str) -> bool:
             if log_segment.is_segment(head):
                 size = int.from_bytes(head[8:12]) + OVERHEAD
                 first = head + source.read(size - FRONT)
-                if len(first) == size and _holds(first):
+                if len(first) == size and _has_valid_batch(first):
                     return True
     except OSError:
         return False
     return _NAME.fullmatch(file.name) is not None
 
 
-def _holds(first: bytes) -> bool:
-    """Whether these bytes are a batch with the right checksum."""
+def _has_valid_batch(first: bytes) -> bool:
+    """Whether these bytes are a batch with a valid checksum."""
     batches = read_batches(ContiguousBytes.of(first), np.array([0]), np.array([len(first)]))
     return len(batches) == 1 and bool(batches.crc_ok[0] == 1)
 
 
-def lies_beside_segments(path: str) -> bool:
-    """Whether the file is one of those that a broker keeps beside its segments, by its name."""
-    return _BESIDE.fullmatch(Path(path).name) is not None
+def is_segment_companion(path: str) -> bool:
+    """Whether a file has the name of a broker's file next to segments, such as an index."""
+    return _COMPANION.fullmatch(Path(path).name) is not None
 
 
-def place(path: str) -> tuple[str | None, int | None]:
-    """Topic and partition, by the name of the folder; None where it is no such name."""
+def topic_partition(path: str) -> tuple[str | None, int | None]:
+    """Topic and partition from the name of the folder; None if it is not a partition's folder."""
     found = _FOLDER.fullmatch(Path(os.path.abspath(path)).parent.name)  # noqa: PTH100
     return (found["topic"], int(found["partition"])) if found else (None, None)
 
@@ -84,41 +84,42 @@ def segment_rows(
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Rows of the tables of batches, of `records` and of `problems`, block by block.
 
-    `progress` is told how many bytes were read.
+    `progress` is called with the number of bytes read.
     """
     from dissector.records.record_reader import read_records
-    from dissector.tables.records import header_columns, rows_of, size_column
+    from dissector.tables.batches import header_columns, size_column
+    from dissector.tables.records import record_rows
 
-    topic, partition = place(path)
-    at = 0
+    topic, partition = topic_partition(path)
+    bytes_read = 0
     try:
         for block in read_segment(path):
-            near = _near(topic, partition, len(block.batches))
-            columns = {name: near[name] for name in near.column_names}
+            shared = _shared_columns(topic, partition, len(block.batches))
+            columns = {name: shared[name] for name in shared.column_names}
             columns |= header_columns(block.batches)
             if "batches" in wanted:
-                yield "batches", as_table(BATCHES, columns)
+                yield "batches", to_batch(BATCHES, columns)
             if "decompressed_batches" in wanted:
                 columns |= size_column(block.space, block.batches)
-                yield "decompressed_batches", as_table(BATCHES, columns)
-            problems = [_placed(path, block, None, each) for _, each in block.batches.problems]
+                yield "decompressed_batches", to_batch(BATCHES, columns)
+            problems = [_with_offset(path, block, None, each) for _, each in block.batches.problems]
             if "records" in wanted:
                 for part in read_records(block.space, block.batches):
-                    problems += [_placed(path, block, *each) for each in part.problems]
-                    yield "records", rows_of(part, block.batches, _of_records(near))[0]
+                    problems += [_with_offset(path, block, *each) for each in part.problems]
+                    yield "records", record_rows(part, block.batches, _record_columns(shared))[0]
             if "problems" in wanted:
                 yield "problems", problem_rows(problems)
             read = block.position + block.space.size
-            progress(read - at)
-            at = read
+            progress(read - bytes_read)
+            bytes_read = read
     except CaptureError as error:
         problem = Problem("records", "unreadable_file", str(error), capture=path)
         if "problems" in wanted:
             yield "problems", problem_rows([problem])
 
 
-def _near(topic: str | None, partition: int | None, count: int) -> pa.Table:
-    """What is known beside the headers of n batches; the other columns of `batches` are null."""
+def _shared_columns(topic: str | None, partition: int | None, count: int) -> pa.Table:
+    """The columns of `batches` for n batches, null except for topic and partition."""
     table = pa.table({column.name: pa.nulls(count, column.type) for column in BATCHES.columns})
     for name, value in (("topic", topic), ("partition", partition)):
         column = pa.repeat(pa.scalar(value, BATCHES.schema.field(name).type), count)
@@ -126,12 +127,12 @@ def _near(topic: str | None, partition: int | None, count: int) -> pa.Table:
     return table
 
 
-def _of_records(near: pa.Table) -> pa.Table:
-    told = set(near.column_names) & set(RECORDS.schema.names)
-    return near.select(sorted(told))
+def _record_columns(shared: pa.Table) -> pa.Table:
+    names = set(shared.column_names) & set(RECORDS.schema.names)
+    return shared.select(sorted(names))
 
 
-def _placed(path: str, block: SegmentBlock, index: int | None, problem: Problem) -> Problem:
-    """A problem of a block, or of its batch of that index, with its place in the file."""
+def _with_offset(path: str, block: SegmentBlock, index: int | None, problem: Problem) -> Problem:
+    """A problem of a block, or of one of its batches, with file and offset."""
     start = block.position + (0 if index is None else int(block.batches.address[index]))
     return replace(problem, capture=path, offset=start + (problem.offset or 0))

@@ -1,7 +1,7 @@
-"""Rows of the table `memberships`: how members of groups join, stay and leave.
+"""Rows of the table `memberships`: how members join, stay in and leave groups.
 
-A classic group has a protocol of four APIs, and generations. Groups of the newer kinds (KIP-848,
-KIP-932, KIP-1071) have a heartbeat for everything, and each member an epoch: 0 joins, -1 leaves.
+A classic group has four APIs, and generations. Groups of the newer types (KIP-848, KIP-932,
+KIP-1071) have one heartbeat API, and each member has an epoch: 0 joins, -1 leaves.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.exchanges.correlator import Turn
-from dissector.exchanges.decoded_fields import Facts
+from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.decoded_fields import DecodedFields
 from dissector.protocol import registry
-from dissector.tables.arrow import batch, by_code, ints, plain
-from dissector.tables.pending import Waiting, asked_ids, context, first_errors
+from dissector.tables.arrow import int_column, map_codes, to_batch, without_dictionary
+from dissector.tables.pending import PendingRows, exchange_columns, first_errors, request_ids
 from dissector.tables.schema import MEMBERSHIPS
 from dissector.tables.shared_columns import IN_ORDER, error_names
 
@@ -32,7 +32,7 @@ GROUP_TYPES = MappingProxyType(
         "StreamsGroupHeartbeat": "streams",
     }
 )
-"""The type of group that each API belongs to."""
+"""The type of group of each API."""
 
 _KEYS = [key for key, name in registry.apis().items() if name in GROUP_TYPES]
 
@@ -41,81 +41,81 @@ class MembershipRows:
     """Rows of `memberships`."""
 
     def __init__(self) -> None:
-        self._waiting = Waiting()
+        self._pending = PendingRows()
 
-    def rows(self, turn: Turn) -> pa.RecordBatch:
-        """The exchanges with coordinators that have ended with this turn."""
-        asked = self._waiting.ended(turn, _asked(turn))
-        around = context(turn, ints(asked, "request"))
-        row, response = around["row"], around["response"]
-        request = turn.requests.take(pa.array(row))
-        told = _told(turn).take(pa.array(response, mask=response < 0))
-        group_type = by_code(around["api"], GROUP_TYPES.get, pa.string())
-        none = pc.and_(pc.equal(group_type, "classic"), pc.less(told["generation"], 0))
-        named = plain(request["member_id"])
-        member = pc.if_else(pc.equal(named, ""), None, named)
+    def rows(self, block: CorrelatedBlock) -> pa.RecordBatch:
+        """The exchanges with group coordinators that ended in this block."""
+        requests = self._pending.completed(block, _request_columns(block))
+        exchange = exchange_columns(block, int_column(requests, "request"))
+        row, response = exchange["row"], exchange["response"]
+        header = block.requests.take(pa.array(row))
+        responses = _response_columns(block).take(pa.array(response, mask=response < 0))
+        group_type = map_codes(exchange["api"], GROUP_TYPES.get, pa.string())
+        is_unset = pc.and_(pc.equal(group_type, "classic"), pc.less(responses["generation"], 0))
+        member_id = without_dictionary(header["member_id"])
+        member = pc.if_else(pc.equal(member_id, ""), None, member_id)
         columns: dict[str, Any] = {
-            **{name: asked[name] for name in asked.column_names},
-            **around,
-            "group_id": plain(request["group_id"]),
+            **{name: requests[name] for name in requests.column_names},
+            **exchange,
+            "group_id": without_dictionary(header["group_id"]),
             "group_type": group_type,
-            "member_id": pc.coalesce(told["member_id"], member),
-            "generation": pc.if_else(none, None, told["generation"]),
-            "protocol": pc.coalesce(told["protocol"], asked["protocol"]),
-            "leader": told["leader"],
-            "member_count": pc.coalesce(told["member_count"], asked["member_count"]),
-            "error_code": told["error_code"],
-            "error": error_names(told["error_code"]),
+            "member_id": pc.coalesce(responses["member_id"], member),
+            "generation": pc.if_else(is_unset, None, responses["generation"]),
+            "protocol": pc.coalesce(responses["protocol"], requests["protocol"]),
+            "leader": responses["leader"],
+            "member_count": pc.coalesce(responses["member_count"], requests["member_count"]),
+            "error_code": responses["error_code"],
+            "error": error_names(responses["error_code"]),
         }
-        found = batch(MEMBERSHIPS, columns)
-        return found.take(pc.sort_indices(found, sort_keys=IN_ORDER))
+        rows = to_batch(MEMBERSHIPS, columns)
+        return rows.take(pc.sort_indices(rows, sort_keys=IN_ORDER))
 
 
-def _asked(turn: Turn) -> pa.Table:
-    """What the turn's own requests say."""
-    facts = turn.request.facts
-    mine = np.isin(facts.messages.api_key, _KEYS) & facts.good
+def _request_columns(block: CorrelatedBlock) -> pa.Table:
+    """The columns of the new requests of the block."""
+    fields = block.request.fields
+    is_member_api = np.isin(fields.messages.api_key, _KEYS) & fields.good
     table = pa.table(
         {
-            "request": asked_ids(turn),
-            "request_generation": _numbers(facts, "generation"),
-            "group_instance_id": _texts(facts, "group_instance_id"),
-            "protocol": _texts(facts, "group_protocol"),
-            "member_count": _count(facts, "group_member"),
-            "reason": _texts(facts, "group_reason"),
-            "session_timeout_ms": _numbers(facts, "session_timeout_ms"),
-            "rebalance_timeout_ms": _numbers(facts, "rebalance_timeout_ms"),
+            "request": request_ids(block),
+            "request_generation": _numbers(fields, "generation"),
+            "group_instance_id": _texts(fields, "group_instance_id"),
+            "protocol": _texts(fields, "group_protocol"),
+            "member_count": _count(fields, "group_member"),
+            "reason": _texts(fields, "group_reason"),
+            "session_timeout_ms": _numbers(fields, "session_timeout_ms"),
+            "rebalance_timeout_ms": _numbers(fields, "rebalance_timeout_ms"),
         }
     )
-    return table.filter(pa.array(mine))
+    return table.filter(pa.array(is_member_api))
 
 
-def _told(turn: Turn) -> pa.Table:
-    """What the responses say; a row for each."""
-    facts = turn.response.facts
+def _response_columns(block: CorrelatedBlock) -> pa.Table:
+    """The columns of the responses; a row for each."""
+    fields = block.response.fields
     return pa.table(
         {
-            "generation": _numbers(facts, "generation"),
-            "member_id": _texts(facts, "member_id"),
-            "protocol": _texts(facts, "group_protocol"),
-            "leader": _texts(facts, "group_leader"),
-            "member_count": _count(facts, "group_member"),
-            "error_code": first_errors(turn),
+            "generation": _numbers(fields, "generation"),
+            "member_id": _texts(fields, "member_id"),
+            "protocol": _texts(fields, "group_protocol"),
+            "leader": _texts(fields, "group_leader"),
+            "member_count": _count(fields, "group_member"),
+            "error_code": first_errors(block),
         }
     )
 
 
-def _numbers(facts: Facts, role: str) -> pa.Array:
-    value, known = facts.numbers(role)
+def _numbers(fields: DecodedFields, role: str) -> pa.Array:
+    value, known = fields.numbers(role)
     return pa.array(value, mask=~known)
 
 
-def _texts(facts: Facts, role: str) -> pa.Array:
-    """An empty text is none: so an answer with an error has it."""
-    text = facts.texts(role).cast(pa.string())
+def _texts(fields: DecodedFields, role: str) -> pa.Array:
+    """The texts; null if empty, as in a response with an error."""
+    text = fields.texts(role).cast(pa.string())
     return pc.if_else(pc.equal(text, ""), None, text)
 
 
-def _count(facts: Facts, role: str) -> pa.Array:
-    count = facts.count(role)
+def _count(fields: DecodedFields, role: str) -> pa.Array:
+    count = fields.count(role)
     return pa.array(count, mask=count == 0)

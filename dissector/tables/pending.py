@@ -1,8 +1,8 @@
-"""Rows that begin with a request and end with its response, wherever in the capture that is.
+"""Rows that start with a request and are completed by its response, possibly in a later block.
 
-A table that tells of requests and responses together takes what a request says when it is read,
-keeps that (a few columns, not the message), and gives it out when the exchange has come to its end.
-Rows name their exchange by `request`: the running number that `describe` gives to each request.
+Tables that combine requests and responses keep a few columns of each request, not the message,
+until the exchange ends. Rows refer to their exchange by `request`, the running number that
+`request_table` assigns.
 """
 
 from __future__ import annotations
@@ -14,67 +14,72 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.exchanges.correlator import Turn
+from dissector.exchanges.correlator import CorrelatedBlock
 from dissector.packets.block import Int64
-from dissector.tables.arrow import ints, plain
+from dissector.tables.arrow import int_column, without_dictionary
 from dissector.tables.errors import sorted_codes
 from dissector.tables.shared_columns import api_of
 
 
-class Waiting:
-    """The rows of one table whose exchange has not ended; they have a column `request`."""
+class PendingRows:
+    """The rows of one table whose exchange has not ended. They have a column `request`."""
 
     def __init__(self) -> None:
         self._rows: pa.Table | None = None
 
-    def ended(self, turn: Turn, rows: pa.Table) -> pa.Table:
-        """Take the rows of this turn's requests; give all whose exchange has ended."""
+    def completed(self, block: CorrelatedBlock, rows: pa.Table) -> pa.Table:
+        """Add the rows of the requests of this block; return those whose exchange has ended."""
         if self._rows is not None and len(self._rows):
             rows = pa.concat_tables([self._rows, rows])
-        over = np.concatenate([turn.answered, turn.silent, turn.unanswered])
-        has_ended = pc.is_in(rows["request"], pa.array(ints(turn.requests, "id")[over]))
+        has_ended = pc.is_in(rows["request"], pa.array(completed_ids(block)))
         self._rows = rows.filter(pc.invert(has_ended))
         return rows.filter(has_ended).combine_chunks()
 
 
-def asked_ids(turn: Turn) -> Int64:
-    """Running number of each request of the turn's own; shape (requests,)."""
-    return ints(turn.requests, "id")[turn.new :]
+def completed_ids(block: CorrelatedBlock) -> Int64:
+    """Running number of each request whose exchange ended in the block."""
+    return int_column(block.requests, "id")[block.completed]
 
 
-def answered_ids(turn: Turn) -> Int64:
+def request_ids(block: CorrelatedBlock) -> Int64:
+    """Running number of each new request of the block; shape (requests,)."""
+    return int_column(block.requests, "id")[block.first_new :]
+
+
+def response_request_ids(block: CorrelatedBlock) -> Int64:
     """Running number of the request of each response; shape (responses,)."""
-    return ints(turn.requests, "id")[turn.answered]
+    return int_column(block.requests, "id")[block.answered]
 
 
-def first_errors(turn: Turn) -> pa.Array:
-    """First error code of each response that is not 0; null where it could not be read."""
-    message, code = sorted_codes(turn.response.facts)
+def first_errors(block: CorrelatedBlock) -> pa.Array:
+    """The first error code other than 0 of each response; null if it was not decoded."""
+    message, code = sorted_codes(block.response.fields)
     first, index = np.unique(message, return_index=True)
-    found = np.zeros(len(turn.answered), np.int64)
-    found[first] = code[index]
-    return pa.array(found, mask=~turn.response.facts.good)
+    error_code = np.zeros(len(block.answered), np.int64)
+    error_code[first] = code[index]
+    return pa.array(error_code, mask=~block.response.fields.good)
 
 
-def context(turn: Turn, request: Int64) -> Mapping[str, Any]:
-    """What every such table tells of an exchange: columns by name, for the numbers of requests.
+def exchange_columns(block: CorrelatedBlock, request: Int64) -> Mapping[str, Any]:
+    """The columns that all these tables have, for requests with these running numbers.
 
-    Also `row`, the row of `Turn.requests`, and `response`, the index of the response, -1 for none.
+    Also `row`, the row of `CorrelatedBlock.requests`, and `response`, the index of the response, -1
+    if there is none.
     """
-    row = np.searchsorted(ints(turn.requests, "id"), request)
-    response = np.full(len(turn.requests), -1)
-    response[turn.answered] = np.arange(len(turn.answered))
-    answer = response[row]
-    asked = turn.requests.take(pa.array(row))
-    time = pa.array(turn.response.heads.time)
+    row = np.searchsorted(int_column(block.requests, "id"), request)
+    response = np.full(len(block.requests), -1)
+    response[block.answered] = np.arange(len(block.answered))
+    row_response = response[row]
+    requests = block.requests.take(pa.array(row))
+    time = pa.array(block.response.headers.time)
     return {
         "row": row,
-        "response": answer,
-        "connection_id": asked["connection"],
-        "correlation_id": asked["correlation_id"],
-        "time": asked["time"],
-        "response_time": time.take(pa.array(answer, mask=answer < 0)),
-        "api": api_of(asked),
-        "api_version": asked["version"],
-        "client_id": plain(asked["client_id"]),
+        "response": row_response,
+        "connection_id": requests["connection"],
+        "correlation_id": requests["correlation_id"],
+        "time": requests["time"],
+        "response_time": time.take(pa.array(row_response, mask=row_response < 0)),
+        "api": api_of(requests),
+        "api_version": requests["version"],
+        "client_id": without_dictionary(requests["client_id"]),
     }

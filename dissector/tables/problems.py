@@ -1,7 +1,7 @@
-"""Faults: messages that the definitions do not know, or do not fit, as problems.
+"""Rows of the table `problems`, and the problems of messages that were not decoded.
 
-The column walker only reports that a message does not fit its layout. The explaining walker reads
-those few messages again, and names the field and the offset of the first difference. Messages with
+The column decoder reports only that a message does not match its layout. The tree decoder reads
+these few messages again, and names the field and the offset of the first difference. Messages with
 surplus bytes are decoded, and reported too.
 """
 
@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from dissector.errors import DecodeError, TooManyElements, UnknownVersion
-from dissector.exchanges.correlator import Side, Turn
+from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.decoded_messages import DecodedMessages
 from dissector.problems import Problem
 from dissector.protocol import registry
 from dissector.protocol.message import explain_request, explain_response
@@ -21,70 +22,74 @@ from dissector.protocol.notation import Direction
 from dissector.tables.schema import PROBLEMS
 
 
-def decode_problems(turn: Turn, captures: Sequence[str]) -> list[Problem]:
-    """A problem for each message of this turn that could not be decoded, or has surplus bytes."""
+def decode_problems(block: CorrelatedBlock, captures: Sequence[str]) -> list[Problem]:
+    """A problem for each message of the block that was not decoded, or has surplus bytes."""
     return [
         problem
-        for side in (turn.request, turn.response)
-        for problem in _side_problems(side, captures)
+        for messages in (block.request, block.response)
+        for problem in _message_problems(messages, captures)
     ]
 
 
-def _side_problems(side: Side, captures: Sequence[str]) -> Iterator[Problem]:
-    heads, decoded, surplus = side.heads, side.decoded, side.surplus
+def _message_problems(
+    decoded_messages: DecodedMessages, captures: Sequence[str]
+) -> Iterator[Problem]:
+    headers = decoded_messages.headers
+    decoded, surplus = decoded_messages.decoded, decoded_messages.surplus
     for index in np.flatnonzero(~decoded | (surplus > 0)).tolist():
-        size = int(heads.bytes[index])
+        size = int(headers.bytes[index])
         if decoded[index]:
-            kind, concerned = "surplus_bytes", int(surplus[index])
-            offset = size - 4 - concerned
-            follow = "byte follows" if concerned == 1 else "bytes follow"
-            detail = f"{_name(side, index)}: {concerned} {follow} the last field"
+            kind, affected = "surplus_bytes", int(surplus[index])
+            offset = size - 4 - affected
+            follow = "byte follows" if affected == 1 else "bytes follow"
+            detail = f"{_name(decoded_messages, index)}: {affected} {follow} the last field"
         else:
-            kind, fault = _fault(side, index)
-            detail, offset, concerned = str(fault), fault.offset, size
+            kind, error = _decode_error(decoded_messages, index)
+            detail, offset, affected = str(error), error.offset, size
         yield Problem(
             stage="protocol",
             kind=kind,
             detail=detail,
-            time=int(heads.time[index]),
-            capture=captures[int(heads.capture[index])],
-            packet=int(heads.packet[index]),
-            connection_id=int(heads.connection[index]),
+            time=int(headers.time[index]),
+            capture=captures[int(headers.capture[index])],
+            packet=int(headers.packet[index]),
+            connection_id=int(headers.connection[index]),
             offset=offset,
-            bytes=concerned,
+            bytes=affected,
         )
 
 
-def _name(side: Side, index: int) -> str:
+def _name(decoded_messages: DecodedMessages, index: int) -> str:
     """API, version and direction of a message."""
-    messages = side.messages
+    messages = decoded_messages.messages
     api_key, version = int(messages.api_key[index]), int(messages.version[index])
     name = registry.api_name(api_key) or f"API {api_key}"
     return f"{name} v{version} {messages.direction.name.lower()}"
 
 
-def _fault(side: Side, index: int) -> tuple[str, DecodeError]:
-    messages, frame = side.messages, side.frame(index)
+def _decode_error(decoded_messages: DecodedMessages, index: int) -> tuple[str, DecodeError]:
+    """Problem kind of a message that was not decoded, and the error."""
+    messages, frame = decoded_messages.messages, decoded_messages.frame(index)
     api_key, version = int(messages.api_key[index]), int(messages.version[index])
     if messages.direction == Direction.REQUEST:
         explanation = explain_request(frame)
     else:
         explanation = explain_response(frame, api_key, version)
-    fault = explanation.error
-    if fault is None:  # the header alone contradicts itself
-        fault = DecodeError("the header does not fit its message", offset=0)
-    if isinstance(fault, UnknownVersion):
-        return "unknown_version", fault
-    what = f"{_name(side, index)}: {fault.detail}"
-    kind = "too_many_elements" if isinstance(fault, TooManyElements) else "malformed"
-    return kind, DecodeError(what, offset=fault.offset, path=fault.path)
+    error = explanation.error
+    if error is None:  # only the header is invalid
+        error = DecodeError("the header does not match the message", offset=0)
+    if isinstance(error, UnknownVersion):
+        return "unknown_version", error
+    detail = f"{_name(decoded_messages, index)}: {error.detail}"
+    kind = "too_many_elements" if isinstance(error, TooManyElements) else "malformed"
+    return kind, DecodeError(detail, offset=error.offset, path=error.path)
 
 
-def problem_rows(found: Sequence[Problem]) -> pa.RecordBatch:
+def problem_rows(problems: Sequence[Problem]) -> pa.RecordBatch:
     """A row for each problem."""
     return pa.RecordBatch.from_arrays(
         [
-            pa.array([getattr(each, column.name) for each in found], column.type)
+            pa.array([getattr(each, column.name) for each in problems], column.type)
             for column in PROBLEMS.columns
         ],
         schema=PROBLEMS.schema,

@@ -10,25 +10,26 @@ import pyarrow.compute as pc
 from dissector.exchanges.sasl import SASL_TOKEN
 from dissector.packets.block import Int64
 from dissector.protocol import registry
-from dissector.tables.arrow import Picked, by_code
+from dissector.tables.arrow import SelectedRows, map_codes
 
 IN_ORDER = [("time", "ascending"), ("connection_id", "ascending")]
-"""How Arrow is told to sort rows."""
+"""Sort keys of the rows of most tables."""
 
 
 class Endpoints(Protocol):
-    """Gives the ends of connections as text."""
+    """Gives the addresses of connections."""
 
     def columns(self, connection: Int64) -> dict[str, pa.Array]:
-        """client_ip, client_port, broker_ip, broker_port of each of n connections."""
+        """client_ip, client_port, broker_ip and broker_port of each of n connections."""
 
 
-def api_of(request: Picked | pa.Table) -> pa.Array:
-    """Name of each request's API; null where no API has that key, or the request is missing."""
-    name = by_code(request["api_key"], registry.api_name, pa.string())
+def api_of(request: SelectedRows | pa.Table) -> pa.Array:
+    """API name of each request; null if no API has its key, or the request is missing."""
+    name = map_codes(request["api_key"], registry.api_name, pa.string())
     is_token = request["is_token"]
     return pc.if_else(is_token, SASL_TOKEN, name) if pc.any(is_token).as_py() else name
 
 
 def error_names(code: pa.ChunkedArray) -> pa.ChunkedArray:
-    return by_code(code, registry.error_name, pa.string())
+    """Kafka's name of each error code."""
+    return map_codes(code, registry.error_name, pa.string())

@@ -1,4 +1,4 @@
-"""Key logs as they are read: a file, which may grow, and what the captures themselves carry."""
+"""TLS secrets from a key log file, which may grow, and from the captures themselves."""
 
 from __future__ import annotations
 
@@ -13,39 +13,38 @@ from dissector.tls import has_cryptography
 NEEDED = "decrypting TLS needs the package cryptography: pip install 'kafka-dissector[tls]'"
 
 
-class KeyFiles:
-    """The secrets that captures carry, a list that grows, and those of a key log file."""
+class KeyLogSource:
+    """Reads new secrets: those in captures, a list that grows, and those of a key log file."""
 
-    def __init__(self, carried: Sequence[bytes], path: str | os.PathLike[str] | None) -> None:
-        """Raises CaptureError where the file cannot be read, and DissectorError where a package is
-        missing for its use."""
-        self._carried = carried
-        self._taken = 0
+    def __init__(self, embedded: Sequence[bytes], path: str | os.PathLike[str] | None) -> None:
+        """Raises CaptureError for an unreadable file, DissectorError for a missing package."""
+        self._embedded = embedded
+        self._used = 0
         self._path = Path(path) if path is not None else None
         self._offset = 0
         self._can_decrypt = has_cryptography()
         if self._path is not None:
             if not self._can_decrypt:
                 raise DissectorError(NEEDED)
-            self._more(self._path, 0)
+            self._read(self._path, 0)
 
-    def new(self) -> Iterator[bytes]:
-        """What came since this was asked last."""
-        carried = self._carried[self._taken :]
-        self._taken += len(carried)
+    def read_new(self) -> Iterator[bytes]:
+        """The secrets since the previous call."""
+        embedded = self._embedded[self._used :]
+        self._used += len(embedded)
         if self._can_decrypt:
-            yield from (text + b"\n" for text in carried)
+            yield from (text + b"\n" for text in embedded)
         if self._path is not None:
-            yield self._more(self._path)
+            yield self._read(self._path)
 
     def problems(self) -> list[Problem]:
-        """Why the secrets of the captures are of no use, where it is so."""
-        if self._can_decrypt or not self._carried:
+        """A problem if the captures have secrets and a package is missing."""
+        if self._can_decrypt or not self._embedded:
             return []
         return [Problem("tls", "tls_unsupported", f"the capture has TLS secrets, but {NEEDED}")]
 
-    def _more(self, path: Path, size: int = -1) -> bytes:
-        """The next `size` bytes of the file, or all that are there."""
+    def _read(self, path: Path, size: int = -1) -> bytes:
+        """The next `size` bytes of the file, or all of them."""
         try:
             with path.open("rb") as file:
                 file.seek(self._offset)

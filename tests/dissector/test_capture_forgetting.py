@@ -22,7 +22,7 @@ TABLES = ("exchanges", "errors", "connections", "partitions", "memberships", "pr
 def rows(capture: Pipeline) -> dict[str, Counter[Any]]:
     """All rows, by table, without their order."""
     found: dict[str, Counter[Any]] = {name: Counter() for name in TABLES}
-    for name, batch in capture.unsettled(TABLES):
+    for name, batch in capture.stream(TABLES):
         columns = [column.to_pylist() for column in batch.columns]
         found[name].update(map(repr, zip(*columns, strict=True)))
     return found

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import dissector
-from dissector.exchanges.correlator import Conversation
+from dissector.exchanges.correlator import Correlator
 from dissector.exchanges.topic_names import TopicNames
 from tests.dissector.streams import rewriting
 
@@ -36,12 +36,12 @@ def test_requests_that_are_given_up_are_there_and_unanswered(
 ):
     whole, kinds = told(unanswered)
     assert "memory" not in kinds
-    made = Conversation.__init__
+    made = Correlator.__init__
 
-    def sparing(self: Conversation, names: TopicNames, **options: object) -> None:
+    def sparing(self: Correlator, names: TopicNames, **options: object) -> None:
         made(self, names, **(options | {"memory": 20_000}))  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Conversation, "__init__", sparing)
+    monkeypatch.setattr(Correlator, "__init__", sparing)
     spared, kinds = told(unanswered)
     assert kinds.count("memory") == 1
     assert sorted(map(str, spared)) == sorted(map(str, whole))

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dissector.exchanges.correlator import RESPONSE_WAIT, SILENT_WAIT, Conversation
+from dissector.exchanges.correlator import NO_REPLY_WAIT, RESPONSE_WAIT, Correlator
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.tables import exchanges
+from dissector.tables.finalizer import with_topic_names
 from dissector.tables.problems import decode_problems
 from tests.dissector.exchanges.exchange_frames import (
     MS,
@@ -38,7 +39,7 @@ class Talk:
 
     def __init__(self) -> None:
         self.names = TopicNames()
-        self.conversation = Conversation(self.names)
+        self.conversation = Correlator(self.names)
         self.problems: list[Any] = []
         self.streams: dict[tuple[int, bool], Stream] = {}
 
@@ -49,9 +50,10 @@ class Talk:
         turn = self.conversation.feed(
             block(*said, streams=self.streams), now, np.full(count, ended), last=last
         )
-        self.names.learn(turn.response.facts)
+        self.names.learn(turn.response.fields)
         self.problems += decode_problems(turn, ["file"])
-        return exchanges.exchanges(turn, self.names, Ends(), ["file"]).to_pylist()
+        rows = exchanges.exchanges(turn, self.names, Ends(), ["file"])
+        return with_topic_names(rows, self.names).to_pylist()
 
 
 def heartbeat(correlation: int, group: str = "g") -> bytes:
@@ -101,7 +103,7 @@ def test_acks_0_needs_no_answer() -> None:
         asks(produce(1, acks=0), 1), asks(produce(2, acks=1), 2),
         answers(response(2, b"\0\0\0\0"), 3),
     )  # fmt: skip
-    (silent,) = talk.tell(now=SILENT_WAIT // MS + 10)
+    (silent,) = talk.tell(now=NO_REPLY_WAIT // MS + 10)
     assert (silent["status"], silent["acks"]) == ("no_reply_expected", 0)
     assert (answered["status"], answered["acks"], answered["in_flight"]) == ("answered", 1, 1)
 
@@ -330,10 +332,10 @@ def test_a_topic_whose_name_is_not_told_yet() -> None:
     (row,) = talk.tell(asks(fetch_by_id(1), 1), answers(response(1, nothing), 2))
     assert row["topics"] == ["AQIDBAUGBwgJCgsMDQ4PEA"]
     waiting = pa.array([row["topics"]], pa.list_(pa.string()))
-    assert talk.names.lacks(waiting)
+    assert talk.names.has_unresolved(waiting)
     asked = request(METADATA, 12, 2, b"\0\0\0\0", flexible=True)
     talk.tell(asks(asked, 3), answers(response(2, metadata_v12()), 4))
-    assert talk.names.complete(waiting).to_pylist() == [["orders"]]
+    assert talk.names.replace_ids(waiting).to_pylist() == [["orders"]]
 
 
 def test_times_that_cannot_be() -> None:

@@ -19,11 +19,15 @@ def late() -> TopicNames:
 
 
 def test_a_late_name_takes_the_place_of_its_id() -> None:
-    assert late().complete(pa.array(["other", TEXT, None])).to_pylist() == ["other", "orders", None]
+    assert late().replace_ids(pa.array(["other", TEXT, None])).to_pylist() == [
+        "other",
+        "orders",
+        None,
+    ]
 
 
 def test_a_list_has_a_late_name_once() -> None:
     lists = pa.array([["orders", TEXT, "other"], None, [], [TEXT, None, "orders"], ["other"]])
-    assert late().complete(lists).to_pylist() == [
+    assert late().replace_ids(lists).to_pylist() == [
         ["orders", "other"], None, [], ["orders", None], ["other"]
     ]  # fmt: skip

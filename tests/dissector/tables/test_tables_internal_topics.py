@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dissector.protocol.structures import RECORD_TOPICS
 from dissector.tables import RECORDS
-from dissector.tables.internal_topics import tell
+from dissector.tables.internal_topics import decode_internal_records
 
 REDACTED = b"[redacted]"
 OFFSETS = "__consumer_offsets"
@@ -50,15 +50,15 @@ def row(topic: str | None, key: bytes | None, value: bytes | None, **more: Any) 
     return dict.fromkeys(RECORDS.schema.names) | known | {"headers": []} | more
 
 
-def told(*rows: dict[str, Any], **options: Any) -> tuple[list[dict[str, Any]], list[Any]]:
+def decoded(*rows: dict[str, Any], **options: Any) -> tuple[list[dict[str, Any]], list[Any]]:
     batch = pa.RecordBatch.from_pylist(list(rows), RECORDS.schema)
-    found, problems = tell(batch, **options)
+    found, problems = decode_internal_records(batch, **options)
     assert found.schema == RECORDS.schema
     return found.to_pylist(), problems
 
 
 def test_an_offset_commit() -> None:
-    (found,), problems = told(row(OFFSETS, COMMIT_KEY, COMMIT_VALUE))
+    (found,), problems = decoded(row(OFFSETS, COMMIT_KEY, COMMIT_VALUE))
     assert found["record_kind"] == "OffsetCommit"
     assert json.loads(found["decoded"]) == {
         "version": 3,
@@ -69,7 +69,7 @@ def test_an_offset_commit() -> None:
 
 
 def test_a_record_that_deletes() -> None:
-    (found,), problems = told(row(OFFSETS, COMMIT_KEY, None))
+    (found,), problems = decoded(row(OFFSETS, COMMIT_KEY, None))
     assert found["record_kind"] == "OffsetCommit"
     said = json.loads(found["decoded"])
     assert (said["version"], said["value"]) == (None, None)
@@ -81,7 +81,7 @@ def test_what_a_member_asked_for_is_unfolded_and_other_bytes_are_base64() -> Non
     member = text("m1") + text("c") + text("/h") + struct.pack(">i", 9)
     member += struct.pack(">i", len(subscription)) + subscription + struct.pack(">i", 3) + b"\1\2\3"
     value = b"\0\0" + text("consumer") + struct.pack(">i", 1) + text("range") + text("m1")
-    (found,), _ = told(row(OFFSETS, b"\0\2" + text("g"), value + struct.pack(">i", 1) + member))
+    (found,), _ = decoded(row(OFFSETS, b"\0\2" + text("g"), value + struct.pack(">i", 1) + member))
     (said,) = json.loads(found["decoded"])["value"]["members"]
     assert said["subscription"] == {
         "structure": "ConsumerProtocolSubscription", "version": 0, "topics": ["orders"],
@@ -91,7 +91,7 @@ def test_what_a_member_asked_for_is_unfolded_and_other_bytes_are_base64() -> Non
 
 
 def test_control_records_of_any_topic() -> None:
-    (found,), problems = told(row("ledger", MARKER_KEY, MARKER_VALUE, record_kind="commit"))
+    (found,), problems = decoded(row("ledger", MARKER_KEY, MARKER_VALUE, record_kind="commit"))
     assert found["record_kind"] == "commit"
     assert json.loads(found["decoded"]) == {"version": 0, "coordinator_epoch": 6}
     assert problems == []
@@ -100,14 +100,14 @@ def test_control_records_of_any_topic() -> None:
 def test_other_records_are_left_alone() -> None:
     rows = [row("orders", COMMIT_KEY, CREDENTIAL), row("__mine", None, None)]
     batch = pa.RecordBatch.from_pylist(rows, RECORDS.schema)
-    found, problems = tell(batch)
+    found, problems = decode_internal_records(batch)
     assert found.equals(batch)
     assert problems == []
 
 
 def test_rows_keep_their_order_among_others() -> None:
     commit = row(OFFSETS, COMMIT_KEY, COMMIT_VALUE)
-    found, _ = told(row("orders", b"k", b"v"), commit, row("orders", None, None))
+    found, _ = decoded(row("orders", b"k", b"v"), commit, row("orders", None, None))
     assert [each["record_kind"] for each in found] == [None, "OffsetCommit", None]
     assert [each["value"] for each in found] == [b"v", COMMIT_VALUE, None]
 
@@ -131,7 +131,7 @@ def test_rows_keep_their_order_among_others() -> None:
 )
 def test_damage_is_a_problem(topic: str, key: bytes, value: bytes, why: str) -> None:
     good = row(OFFSETS, COMMIT_KEY, COMMIT_VALUE)
-    (bad, other), (problem,) = told(row(topic, key, value), good)
+    (bad, other), (problem,) = decoded(row(topic, key, value), good)
     assert (bad["record_kind"], bad["decoded"]) == (None, None)
     assert other["decoded"] is not None
     assert (problem.stage, problem.kind) == ("records", "undecoded_record")
@@ -142,14 +142,14 @@ def test_damage_is_a_problem(topic: str, key: bytes, value: bytes, why: str) -> 
 
 
 def test_a_control_record_without_a_value() -> None:
-    (found,), (problem,) = told(row("ledger", MARKER_KEY, None, record_kind="commit"))
+    (found,), (problem,) = decoded(row("ledger", MARKER_KEY, None, record_kind="commit"))
     assert (found["record_kind"], found["decoded"]) == ("commit", None)
     assert problem.kind == "undecoded_record"
 
 
 @given(st.sampled_from(sorted(RECORD_TOPICS)), st.binary(max_size=40), st.binary(max_size=60))
 def test_any_bytes(topic: str, key: bytes, value: bytes) -> None:
-    (found,), problems = told(row(topic, key, value))
+    (found,), problems = decoded(row(topic, key, value))
     assert (found["decoded"] is None) == (len(problems) == 1)
     if found["decoded"] is not None:
         json.loads(found["decoded"], parse_constant=lambda name: pytest.fail(name))
@@ -159,13 +159,13 @@ def test_any_bytes(topic: str, key: bytes, value: bytes) -> None:
 
 
 def test_a_credential_is_redacted_as_a_whole_and_in_its_fields() -> None:
-    (found,), _ = told(row(METADATA, None, CREDENTIAL))
+    (found,), _ = decoded(row(METADATA, None, CREDENTIAL))
     assert found["value"] == REDACTED
     assert json.loads(found["decoded"]) == {
         "version": 0, "name": "alice", "mechanism": 1, "salt": "[redacted]",
         "stored_key": "[redacted]", "server_key": "[redacted]", "iterations": 4096,
     }  # fmt: skip
-    (found,), _ = told(row(METADATA, None, CREDENTIAL), show_secrets=True)
+    (found,), _ = decoded(row(METADATA, None, CREDENTIAL), show_secrets=True)
     assert found["value"] == CREDENTIAL
     assert json.loads(found["decoded"])["salt"] == "c29tZS1zYWx0"
 
@@ -183,26 +183,26 @@ def test_a_credential_is_redacted_as_a_whole_and_in_its_fields() -> None:
 )
 def test_configurations(name: bytes, is_open: bool) -> None:
     value = config(name, b"12345678")
-    (found,), _ = told(row(METADATA, None, value))
+    (found,), _ = decoded(row(METADATA, None, value))
     assert found["value"] == (value if is_open else REDACTED)
     assert json.loads(found["decoded"])["value"] == ("12345678" if is_open else "[redacted]")
 
 
 def test_what_cannot_be_read_may_be_a_secret() -> None:
-    (found,), _ = told(row(METADATA, None, CREDENTIAL[:-1]))
+    (found,), _ = decoded(row(METADATA, None, CREDENTIAL[:-1]))
     assert found["value"] == REDACTED
-    (found,), _ = told(row(METADATA, None, CREDENTIAL[:-1]), show_secrets=True)
+    (found,), _ = decoded(row(METADATA, None, CREDENTIAL[:-1]), show_secrets=True)
     assert found["value"] == CREDENTIAL[:-1]
 
 
 def test_where_no_topic_is_known_only_secrets_are_hidden() -> None:
     rows = [row(None, None, each) for each in (CREDENTIAL, b"\1\x0b\0 and so on", b"", None)]
     rows += [row(None, None, config(b"retention.ms", b"1")), row(None, None, config(b"x", b"1"))]
-    found, problems = told(*rows)
+    found, problems = decoded(*rows)
     assert [each["value"] == REDACTED for each in found] == [True, *[False] * 4, True]
     assert {each["decoded"] for each in found} == {None}
     assert problems == []
-    assert told(*rows, show_secrets=True)[0] == rows_as_read(rows)
+    assert decoded(*rows, show_secrets=True)[0] == rows_as_read(rows)
 
 
 def rows_as_read(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

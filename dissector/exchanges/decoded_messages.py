@@ -1,0 +1,46 @@
+"""The messages of one direction: headers, decoded fields, and the bytes of each frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dissector.exchanges.decoded_fields import DecodedFields, Messages
+from dissector.exchanges.message_headers import MessageHeaders
+from dissector.packets.block import Int64
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedMessages:
+    """n messages of one direction; arrays of shape (n,)."""
+
+    headers: MessageHeaders
+    messages: Messages
+    fields: DecodedFields
+    known: NDArray[np.bool_]
+    """The header is complete, and the definitions contain the API and version."""
+    is_token: NDArray[np.bool_]
+    """A SASL token, which has no header."""
+
+    @property
+    def decoded(self) -> NDArray[np.bool_]:
+        """The bytes follow the definition; of an incomplete message, those that are captured."""
+        return self.is_token | (self.known & (self.fields.good | ~self.headers.whole))
+
+    @property
+    def surplus(self) -> Int64:
+        """Bytes after the last field of each message; 0 if the capture has none of them."""
+        headers, surplus = self.headers, self.fields.surplus
+        missing = headers.bytes - 4 - (headers.end - headers.start)
+        return np.where(surplus > 0, surplus + missing, 0)
+
+    def frame(self, index: int) -> bytes:
+        """The captured bytes of a message, header included."""
+        return self.frame_of(self.headers, index)
+
+    def frame_of(self, headers: MessageHeaders, index: int) -> bytes:
+        """The captured bytes of a message with any headers of the same block."""
+        start, end = int(headers.start[index]), int(headers.end[index])
+        return self.messages.spaces[int(headers.space[index])].bytes(start, end - start)

@@ -1,0 +1,156 @@
+"""Rows of the tables `batches` and `decompressed_batches`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.topic_names import TopicNames, uuid_text
+from dissector.records.batch_headers import CODECS, TIMESTAMP_TYPES, Batches
+from dissector.records.record_reader import decompressed_sizes
+from dissector.streams.byteview import ByteView
+from dissector.tables.arrow import (
+    empty_batch,
+    int_column,
+    map_codes,
+    milliseconds,
+    to_batch,
+)
+from dissector.tables.pending import completed_ids, response_request_ids
+from dissector.tables.record_batches import (
+    CarriedBatches,
+    assigned_offsets,
+    message_columns,
+    offset_columns,
+)
+from dissector.tables.schema import BATCHES
+from dissector.tables.shared_columns import IN_ORDER
+
+
+class BatchRows:
+    """Rows of `batches`, or of `decompressed_batches`."""
+
+    def __init__(self, names: TopicNames, *, decompress: bool = False) -> None:
+        self._names = names
+        self._decompress = decompress
+        self._pending: pa.Table | None = None
+
+    def rows(self, block: CorrelatedBlock, columns: Sequence[CarriedBatches]) -> pa.RecordBatch:
+        """The rows that are complete with this block. `columns`: its record batches."""
+        tables = [self._columns(block, each) for each in columns if len(each.batches)]
+        if self._pending is not None:
+            tables.insert(0, self._pending)
+        if not tables:
+            return empty_batch(BATCHES)
+        table = pa.concat_tables(tables).combine_chunks()
+        completed = pc.is_in(table["request"], pa.array(completed_ids(block)))
+        is_pending = pc.and_(table["produced"], pc.invert(completed))
+        self._pending = table.filter(is_pending)
+        done = table.filter(pc.invert(is_pending)).sort_by(IN_ORDER).combine_chunks()
+        rows = {name: done[name] for name in done.column_names}
+        rows["error_code"] = pc.coalesce(done["error_code"], _partition_errors(block, done))
+        produced = done["produced"]
+        first = pc.add(assigned_offsets(block, done), done["position"])
+        last = pc.subtract(pc.add(first, done["offsets"]), 1)
+        rows["base_offset"] = pc.if_else(produced, first, done["base_offset"])
+        rows["last_offset"] = pc.if_else(produced, last, done["last_offset"])
+        return to_batch(BATCHES, rows)
+
+    def _columns(self, block: CorrelatedBlock, carried: CarriedBatches) -> pa.Table:
+        """The columns of `batches`, with `produced`, and `request`, the id of the request."""
+        batches = carried.batches
+        columns = message_columns(block, carried, self._names) | header_columns(batches)
+        if self._decompress:
+            columns |= size_column(carried.group.space, batches)
+        is_produced = carried.messages is block.request
+        count = len(batches)
+        return pa.table(
+            {
+                **columns,
+                "request": block.requests["id"].take(pa.array(carried.row[carried.message])),
+                "produced": pa.array(np.full(count, is_produced)),
+                **offset_columns(batches),
+                "error_code": pa.nulls(count, pa.int64())
+                if is_produced
+                else carried.group.sibling_numbers(carried.column, "error_code", batches.field),
+            }
+        )
+
+
+def header_columns(batches: Batches) -> dict[str, Any]:
+    """Columns of `batches` from the batch headers."""
+    return {
+        "base_offset": pa.array(batches.base_offset, mask=batches.base_offset < 0),
+        "last_offset": pa.array(batches.last_offset, mask=batches.last_offset < 0),
+        "record_count": pa.array(batches.record_count, mask=batches.record_count < 0),
+        "magic": batches.magic,
+        "codec": _names_of(CODECS, batches.codec),
+        "timestamp_type": _names_of(TIMESTAMP_TYPES, batches.timestamp_type),
+        "base_timestamp": milliseconds(batches.base_timestamp),
+        "max_timestamp": milliseconds(batches.max_timestamp),
+        "leader_epoch": pa.array(batches.leader_epoch, mask=batches.leader_epoch < 0),
+        "producer_id": pa.array(batches.producer_id, mask=batches.producer_id < 0),
+        "producer_epoch": pa.array(batches.producer_epoch, mask=batches.producer_epoch < 0),
+        "base_sequence": pa.array(batches.base_sequence, mask=batches.base_sequence < 0),
+        "is_transactional": batches.is_transactional,
+        "is_control": batches.is_control,
+        "bytes": batches.size,
+        "uncompressed_bytes": pa.array(batches.size, mask=(batches.codec != 0) | batches.truncated),
+        "crc_ok": pa.array(batches.crc_ok == 1, mask=batches.crc_ok < 0),
+        "truncated": batches.truncated,
+    }
+
+
+def size_column(space: ByteView, batches: Batches) -> dict[str, Any]:
+    """The column `uncompressed_bytes` of `decompressed_batches`."""
+    sizes = decompressed_sizes(space, batches)
+    return {"uncompressed_bytes": pa.array(sizes, mask=sizes < 0)}
+
+
+def _partition_errors(block: CorrelatedBlock, done: pa.Table) -> pa.Array:
+    """The error code for the partition of each batch; null without a decoded response."""
+    codes = _error_codes(block)
+    code = np.zeros(len(done), np.int64)
+    request = int_column(done, "request")
+    failed = np.flatnonzero(np.isin(request, [key[0] for key in codes]))
+    if len(failed):
+        rows = done.take(pa.array(failed))
+        topics = pc.coalesce(rows["topic_id"], rows["topic"]).to_pylist()
+        partitions = rows["partition"].to_pylist()
+        keys = zip(request[failed].tolist(), topics, partitions, strict=True)
+        code[failed] = [codes.get(key, 0) for key in keys]
+    decoded = response_request_ids(block)[block.response.fields.good]
+    return pa.array(code, mask=~np.isin(request, decoded))
+
+
+def _error_codes(block: CorrelatedBlock) -> dict[tuple[int, str, int], int]:
+    """Error codes other than 0, by id of the request, topic (or its id) and partition."""
+    codes: dict[tuple[int, str, int], int] = {}
+    ids = response_request_ids(block)
+    for group, column in block.response.fields.columns("error_code"):
+        assert column.values is not None
+        select = np.flatnonzero(column.values)
+        topic_id = map_codes(
+            group.sibling_uuids(column, "topic_id", select), uuid_text, pa.string()
+        )
+        topic = group.sibling_texts(column, "topic", select).cast(pa.string())
+        keys = zip(
+            ids[group.message(column)[select]].tolist(),
+            pc.coalesce(topic_id, topic).to_pylist(),
+            group.sibling_numbers(column, "partition", select).to_pylist(),
+            strict=True,
+        )
+        codes.update(zip(keys, column.values[select].tolist(), strict=True))
+    return codes
+
+
+def _names_of(words: Sequence[str], index: NDArray[np.integer]) -> pa.Array:
+    """The word at each index; null if there is none."""
+    is_missing = (index < 0) | (index >= len(words))
+    return pa.array(words).take(pa.array(np.where(is_missing, 0, index), mask=is_missing))

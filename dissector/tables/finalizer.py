@@ -1,0 +1,112 @@
+"""Completes rows with what only the whole capture knows.
+
+- A row may contain the id of a topic whose name comes later in the capture. From the first such row
+  on, the rows of its table are kept in a temporary file, in order, until the end. So memory does
+  not grow while they wait.
+- `topics` has a row only if a partition is new or has changed.
+- Records of internal topics are decoded once the names of their topics are known.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from typing import IO, Any, TypeAlias
+
+import pyarrow as pa
+
+from dissector.exchanges.topic_names import TopicNames
+from dissector.problems import Problem
+from dissector.tables.problems import problem_rows
+from dissector.tables.topics import TopicChanges
+
+NamedBatch: TypeAlias = tuple[str, pa.RecordBatch]
+"""Name of a table, and rows of it."""
+
+TOPIC_COLUMNS = ("topic", "topics")
+
+
+class Finalizer:
+    """Receives the rows of all tables of a capture, and returns them complete."""
+
+    def __init__(self, names: TopicNames, *, hold: bool = True, show_secrets: bool = False) -> None:
+        """`names`: topic names, which grow. `hold`: let rows wait for unknown names."""
+        self._names = names
+        self._hold = hold
+        self._show_secrets = show_secrets
+        self._topics = TopicChanges()
+        self._buffers: dict[str, _Buffer] = {}
+
+    def add(self, table: str, rows: pa.RecordBatch) -> Iterator[NamedBatch]:
+        """Add rows; return those of this table that are complete, and problems in them."""
+        if table == "topics":
+            rows = self._topics.changes(rows)
+        buffer = self._buffers.get(table)
+        if self._hold and buffer is None and has_unresolved_topics(rows, self._names):
+            buffer = self._buffers[table] = _Buffer(rows.schema)
+        if buffer is None:
+            yield from self._complete(table, rows)
+        else:
+            buffer.write(rows)
+
+    def finish(self) -> Iterator[NamedBatch]:
+        """Return the rows that waited, with the names that are known now."""
+        for table, buffer in self._buffers.items():
+            for rows in buffer.read():
+                yield from self._complete(table, rows)
+        self._buffers.clear()
+
+    def _complete(self, table: str, rows: pa.RecordBatch) -> Iterator[NamedBatch]:
+        rows, problems = finalize_rows(table, rows, self._names, show_secrets=self._show_secrets)
+        yield table, rows
+        if problems:
+            yield "problems", problem_rows(problems)
+
+
+def finalize_rows(
+    table: str, rows: pa.RecordBatch, names: TopicNames, *, show_secrets: bool
+) -> tuple[pa.RecordBatch, list[Problem]]:
+    """The rows with topic names in place of ids, and with internal topics decoded."""
+    rows = with_topic_names(rows, names)
+    if table != "records":
+        return rows, []
+    from dissector.tables.internal_topics import decode_internal_records
+
+    return decode_internal_records(rows, show_secrets=show_secrets)
+
+
+def with_topic_names(rows: pa.RecordBatch, names: TopicNames) -> pa.RecordBatch:
+    """The rows with the known names in place of topic ids."""
+    for index, column in _topic_columns(rows).items():
+        rows = rows.set_column(index, rows.schema.field(index), names.replace_ids(column))
+    return rows
+
+
+def has_unresolved_topics(rows: pa.RecordBatch, names: TopicNames) -> bool:
+    """Whether a row contains a topic id whose name is unknown."""
+    return any(names.has_unresolved(column) for column in _topic_columns(rows).values())
+
+
+def _topic_columns(rows: pa.RecordBatch) -> dict[int, pa.Array]:
+    indices = [rows.schema.get_field_index(name) for name in TOPIC_COLUMNS]
+    return {index: rows.column(index) for index in indices if index >= 0}
+
+
+class _Buffer:
+    """Rows of one table in a temporary file."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._file: IO[bytes] = tempfile.TemporaryFile(  # noqa: SIM115
+            prefix="kafka-dissector-"
+        )
+        self._writer: Any = pa.ipc.new_stream(self._file, schema)
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._writer.write_batch(rows)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """All rows; the file is deleted afterwards."""
+        self._writer.close()
+        self._file.seek(0)
+        with self._file, pa.ipc.open_stream(self._file) as rows:
+            yield from rows

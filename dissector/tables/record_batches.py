@@ -1,0 +1,190 @@
+"""Record batches in messages: in Produce requests, and in the responses of Fetch and ShareFetch.
+
+They are in the fields that a definition page gives the role `records`. Batch headers are read for
+the table `batches`. Records are read only for the table `records`, since they must be decompressed.
+The offsets of produced batches are in the response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.decoded_fields import LayoutGroup
+from dissector.exchanges.decoded_messages import DecodedMessages
+from dissector.exchanges.topic_names import TopicNames, uuid_text
+from dissector.packets.block import Int64
+from dissector.problems import Problem
+from dissector.protocol.field_columns import FieldColumn
+from dissector.records.batch_headers import Batches, take
+from dissector.records.batch_reader import read_batches
+from dissector.tables.arrow import as_array, map_codes, without_dictionary
+from dissector.tables.pending import response_request_ids
+from dissector.tables.shared_columns import api_of
+
+PRODUCE = 0
+
+
+Rank: TypeAlias = tuple[int | tuple[str, ...], ...]
+"""Position of rows among those of their table and block."""
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedBatches:
+    """The batches in one column of `records` fields."""
+
+    messages: DecodedMessages
+    row: Int64
+    """Row of `CorrelatedBlock.requests` of each of the messages."""
+    group: LayoutGroup
+    column: FieldColumn
+    batches: Batches
+    """Sorted by connection."""
+
+    @property
+    def rank(self) -> Rank:
+        """Position among all columns of a block."""
+        messages, first = self.messages.messages, self.group.messages[0]
+        kind = (messages.api_key[first], messages.version[first], messages.space[first])
+        return messages.direction, *map(int, kind), self.column.path
+
+    @property
+    def message(self) -> Int64:
+        """Index of the message that contains each batch."""
+        return self.group.message(self.column)[self.batches.field]
+
+
+def carried_batches(block: CorrelatedBlock) -> list[CarriedBatches]:
+    """All batches of a block, by rank: produced ones, then fetched ones."""
+    columns = []
+    new = block.first_new + np.arange(len(block.request.headers))
+    for messages, row in ((block.request, new), (block.response, block.answered)):
+        for group, column in messages.fields.columns("records"):
+            assert column.length is not None
+            batches = read_batches(group.space, column.at, column.length)
+            connection = messages.headers.connection[group.message(column)]
+            batches = _sorted(batches, connection)
+            columns.append(CarriedBatches(messages, row, group, column, batches))
+    return sorted(columns, key=lambda each: each.rank)
+
+
+def _sorted(batches: Batches, connection: Int64) -> Batches:
+    """The batches sorted by connection. `connection`: of each field."""
+    connections = connection[batches.field]
+    if (connections[1:] >= connections[:-1]).all():
+        return batches
+    by_connection = take(batches, np.argsort(connections, kind="stable"))
+    return replace(by_connection, cut_headers=batches.cut_headers, problems=batches.problems)
+
+
+def batch_problems(columns: Sequence[CarriedBatches]) -> list[Problem]:
+    """The bytes in `records` fields that were not decoded as batches."""
+    return [
+        with_location(problem, each, int(each.group.message(each.column)[field]))
+        for each in columns
+        for field, problem in each.batches.problems
+    ]
+
+
+def with_location(problem: Problem, carried: CarriedBatches, message: int) -> Problem:
+    """The problem with time, packet and connection of a message."""
+    headers = carried.messages.headers
+    return replace(
+        problem,
+        time=int(headers.time[message]),
+        packet=int(headers.packet[message]),
+        connection_id=int(headers.connection[message]),
+    )
+
+
+def message_columns(
+    block: CorrelatedBlock, carried: CarriedBatches, names: TopicNames
+) -> dict[str, Any]:
+    """Columns of `batches` from the message that contains each batch."""
+    field, message = carried.batches.field, carried.message
+    request = block.requests.take(pa.array(carried.row[message]))
+    topic_id = carried.group.sibling_uuids(carried.column, "topic_id", field)
+    topic = carried.group.sibling_texts(carried.column, "topic", field).cast(pa.string())
+    return {
+        "connection_id": request["connection"],
+        "correlation_id": request["correlation_id"],
+        "time": carried.messages.headers.time[message],
+        "api": api_of(request),
+        "client_id": without_dictionary(request["client_id"]),
+        "topic": pc.coalesce(topic, names.resolve(topic_id).cast(pa.string())),
+        "topic_id": map_codes(topic_id, uuid_text, pa.string()),
+        "partition": carried.group.sibling_numbers(carried.column, "partition", field),
+    }
+
+
+def offset_columns(batches: Batches) -> dict[str, pa.Array]:
+    """`position`: number of offsets of the batches before each one in its field; `offsets`: number
+    of its own offsets. Null if a compressed message set does not contain the number."""
+    is_newest = batches.magic == 2
+    count = np.where(is_newest, batches.last_offset - batches.base_offset + 1, batches.record_count)
+    is_unknown = count < 0
+    count = np.where(is_unknown, 0, count)
+    same_field = np.append(False, batches.field[1:] == batches.field[:-1])[: len(count)]
+    first = np.maximum.accumulate(np.where(same_field, 0, np.arange(len(count))))
+
+    def before(values: Int64) -> Int64:
+        """The sum over the batches before each one in its field."""
+        total = np.cumsum(values) - values
+        sums: Int64 = total - total[first]
+        return sums
+
+    return {
+        "position": pa.array(before(count), mask=before(is_unknown.astype(np.int64)) > 0),
+        "offsets": pa.array(count, mask=is_unknown),
+    }
+
+
+def assigned_offsets(block: CorrelatedBlock, batches: pa.Table) -> pa.Array:
+    """The offset of the first record of each batch's partition, from the response; null without.
+
+    `batches`: columns `request`, `topic`, `topic_id` and `partition`.
+    """
+    parts = []
+    for group, column in block.response.fields.columns("offset"):
+        if block.response.messages.api_key[group.messages[0]] != PRODUCE:
+            continue
+        index = np.arange(len(column.row), dtype=np.int64)
+        offset = _values(column)
+        failed = pc.not_equal(group.sibling_numbers(column, "error_code", index), 0)
+        topic_id = map_codes(group.sibling_uuids(column, "topic_id", index), uuid_text, pa.string())
+        topic = group.sibling_texts(column, "topic", index).cast(pa.string())
+        parts.append(
+            pa.table(
+                {
+                    "request": response_request_ids(block)[group.message(column)],
+                    "key": pc.coalesce(topic_id, topic),
+                    "partition": group.sibling_numbers(column, "partition", index),
+                    "offset": pc.if_else(failed, None, pa.array(offset, mask=offset < 0)),
+                }
+            )
+        )
+    if not parts:
+        return pa.nulls(len(batches), pa.int64())
+    keys = ["request", "key", "partition"]
+    assigned = pa.concat_tables(parts).group_by(keys).aggregate([("offset", "min")])
+    wanted = pa.table(
+        {
+            "request": batches["request"],
+            "key": pc.coalesce(batches["topic_id"], batches["topic"]),
+            "partition": batches["partition"],
+            "row": np.arange(len(batches)),
+        }
+    )
+    joined = wanted.join(assigned, keys).sort_by("row")
+    return as_array(joined["offset_min"])
+
+
+def _values(column: FieldColumn) -> Int64:
+    assert column.values is not None
+    return column.values.astype(np.int64)
