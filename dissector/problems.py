@@ -14,7 +14,7 @@ class Problem:
     """One thing that could not be read. None where not known."""
 
     stage: str
-    """packets, streams, tls, frames, conversation, protocol, records."""
+    """packets, streams, tls, frames, exchanges, protocol, records."""
     kind: str
     """A short fixed name, such as ``truncated_file`` or ``lost_bytes``; what people group by."""
     detail: str

@@ -27,6 +27,7 @@ from dissector.streams.frames import FrameBlock
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.table import Bools, ConnectionTable
 from dissector.tables.builder import TableBuilder
+from dissector.tls import TlsFacts
 
 _FIXED: Final = ("high", "low", "port")
 """Columns of the connection table that do not change, of those that tellers need."""

@@ -86,6 +86,6 @@ def test_memory_does_not_grow_with_the_connections() -> None:
     assert Counter(found["exchanges"]["status"].to_pylist()) == Counter(
         {status: days * count for status, count in statuses.items()}
     )
-    table = capture._reading.streams.connections
+    table = capture._reader.streams.connections
     assert table.known == days * len(once["connections"])
     assert table.count <= 2 * len(once["connections"])

@@ -166,7 +166,7 @@ def test_exchanges_of_an_api_or_a_client() -> None:
 
 def test_a_table_that_does_not_exist() -> None:
     for ask in (Capture.tables, Capture.stream):
-        with pytest.raises(DissectorError, match=r"called exchange: .*Did you mean exchanges\?$"):
+        with pytest.raises(DissectorError, match=r"no table exchange; .*Did you mean exchanges\?$"):
             ask(open_capture(CAPTURE), "exchange")
 
 

@@ -226,9 +226,9 @@ def test_a_folder_gives_its_segments_and_nothing_else(brokers: Path) -> None:
     parts = [read(brokers / "kafka-3" / partition / SEGMENT) for partition in PARTITIONS]
     assert len(whole["records"]) == sum(len(part["records"]) for part in parts)
     assert whole["problems"] == []
-    sibling = list((brokers / "kafka-3").glob("*/*index"))
-    assert sibling
-    assert not any(map(is_segment, map(str, sibling)))
+    companions = list((brokers / "kafka-3").glob("*/*index"))
+    assert companions
+    assert not any(map(is_segment, map(str, companions)))
 
 
 def test_all_files_of_a_partition_by_name(brokers: Path) -> None:
@@ -296,7 +296,7 @@ def test_what_a_crash_left_of_the_last_batch(brokers: Path, tmp_path: Path) -> N
     assert [row["offset"] for row in tables["records"]] == list(range(80))
 
 
-def test_zeros_are_one_problem_with_its_topic_partition(brokers: Path, tmp_path: Path) -> None:
+def test_zeros_are_one_problem_with_its_offset(brokers: Path, tmp_path: Path) -> None:
     whole = (brokers / "kafka-3" / "orders-0" / SEGMENT).read_bytes()
     path = tmp_path / "orders-0" / SEGMENT
     path.parent.mkdir()
