@@ -96,7 +96,7 @@ class _Unfolding:
             return None
         candidate, read = found
         # What this one turned out to be of, those within it are of, too.
-        self.beside.tell(event.path, "protocol_type", candidate.protocol_type)
+        self.beside.set(event.path, "protocol_type", candidate.protocol_type)
         events = versioned_structure(read.name, value).explain(value).events
         return Contents(f"{read.name} version {read.version}", events)
 

@@ -1,20 +1,18 @@
-"""The column walker: all messages of one layout at once, their fields as columns.
+"""Decodes all messages of one layout at once: a column per field.
 
-It is handed the bodies of n messages of one API, version and direction, and goes through the layout
-once. A position for each message moves along: past a field of fixed width by an addition, past a
-string by a gather of lengths, past an array by a step for each index over the messages that still
-have an element there. The fields whose roles were asked for are kept, the others stepped over.
+The input is the bodies of n messages of one API, version and direction. The decoder goes through
+the layout once, with one position per message: a field of fixed width adds its width, a string adds
+its length, an array takes one step per index over the messages that still have an element there.
+Fields with a requested role are kept, all others are skipped.
 
-Nothing is raised, whatever the bytes are. A position only ever grows, every gather is clipped to
-the end of its body, and whatever cannot be right (a negative length, a count of more elements than
-there are bytes) adds `POISON`. So one comparison at the end finds the messages that are not what
-their layout says: those whose position lies behind the end of their body, or so far before it that
-their surplus is not accepted (see `surplus`). They are left out of all columns, and the explaining
-walker names the field that is wrong. Of messages that are known to be cut, the fields outside
-arrays that are there are kept. Arrays are not, because their elements may be cut.
+Damaged bytes raise nothing. A position only grows, every read is clipped to the end of its body,
+and an impossible value (a negative length, more elements than bytes) adds `POISON` to the position.
+So one comparison at the end finds the messages that do not fit their layout: their position is
+beyond the end of the body, or so far before it that the surplus is not accepted (see `surplus`).
+No column contains them; `explain` names the wrong field. Of messages known to be cut, the fields
+outside arrays that are present are kept. Arrays are not, because their elements may be cut.
 
-Messages that lie in one row of bytes are walked by a compiled loop instead, where it is there: see
-`compiled`.
+If the compiled loop is available and the bytes are contiguous, `decoder_program` does the work.
 """
 
 from __future__ import annotations
@@ -36,47 +34,44 @@ from dissector.protocol.surplus import LIMITS, PART
 from dissector.streams.byteview import ByteView, ContiguousBytes
 
 POISON = 1 << 40
-"""Added to the position of a message that cannot be right: farther than any body reaches."""
+"""Added to the position of a message with an impossible value: beyond the end of any body."""
 
 GUESS_AFTER = 8
-"""Elements an array must still have for its elements to be tried all at once."""
-
+"""Elements that an array must still have before the decoder tries them all at once."""
 
 AT_ONCE = 1 << 20
-"""Elements that are tried at once, of all messages together."""
+"""Elements tried at once, over all messages."""
 
 
 def decode_columns(
     layout: Layout, space: ByteView, start: Int64, end: Int64, roles: frozenset[str],
     cut: NDArray[np.bool_] | None = None,
 ) -> DecodedColumns:  # fmt: skip
-    """Walk the bodies [start, end) of n messages of one layout; keep the fields that have `roles`.
+    """Decode the bodies [start, end) of n messages of one layout; keep the fields with `roles`.
 
-    Columns are in the order of the layout's fields; the compiled walker gives the same ones.
+    Columns are in the order of the layout's fields; the compiled loop returns the same columns.
     `start` and `end`: int64 addresses in `space`, shape (n,); the header is not part of a body.
-    `cut`: messages of which only the beginning is there, up to `end`.
+    `cut`: messages of which only the beginning is present, up to `end`.
     """
     if kernel.COMPILED and isinstance(space, ContiguousBytes):
-        none = np.zeros(len(start), np.bool_)
-        return decode_columns_compiled(
-            layout, space, start, end, roles, none if cut is None else cut
-        )
-    walker = _ColumnDecoder(layout.flexible, space, roles, (start, end))
+        cut = np.zeros(len(start), np.bool_) if cut is None else cut
+        return decode_columns_compiled(layout, space, start, end, roles, cut)
+    decoder = _ColumnDecoder(layout.flexible, space, roles, (start, end))
     messages = np.arange(len(start), dtype=np.int64)
     root = _LevelRows((), None)
     root.add(messages, messages)
-    position = walker.struct(layout.fields, root, messages, start, end)
+    position = decoder.struct(layout.fields, root, messages, start, end)
     surplus, limit = end - position, LIMITS[layout.direction]
     good = (surplus >= 0) & (surplus <= np.maximum(limit, (position - start) // PART))
-    there = np.full(len(end), -1) if cut is None else np.where(cut, end, -1)
+    cut_end = np.full(len(end), -1) if cut is None else np.where(cut, end, -1)
     places = _places(layout)
-    columns = sorted(walker.finish(good, there), key=lambda column: places[column.path])
+    columns = sorted(decoder.finish(good, cut_end), key=lambda column: places[column.path])
     return DecodedColumns(good, np.where(good, surplus, 0), columns)
 
 
 @cache
 def _places(layout: Definition) -> dict[tuple[str, ...], int]:
-    """Where each field stands among all of its layout."""
+    """The rank of each field in wire order, by path."""
 
     def paths(fields: tuple[Field, ...], above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         for each in fields:
@@ -87,7 +82,7 @@ def _places(layout: Definition) -> dict[tuple[str, ...], int]:
 
 
 def _in_order(column: FieldColumn) -> FieldColumn:
-    """A column of several steps, its values message by message, in each as on the wire."""
+    """A column built in several steps, sorted by message and, in each, by position."""
     message = column.message
     step, way = np.diff(message), np.diff(column.at)
     if ((step > 0) | ((step == 0) & (way > 0))).all():
@@ -96,16 +91,14 @@ def _in_order(column: FieldColumn) -> FieldColumn:
 
 
 def skip_tags(space: ByteView, at: Int64, end: Int64) -> Int64:
-    """The addresses behind the tagged sections, such as a header's, that begin at `at`."""
-    nobody = np.arange(len(at), dtype=np.int64)
-    return _ColumnDecoder(True, space, frozenset()).struct(
-        (), _LevelRows((), None), nobody, at, end
-    )
+    """The addresses after the tagged sections, such as a header's, that begin at `at`."""
+    rows = np.arange(len(at), dtype=np.int64)
+    return _ColumnDecoder(True, space, frozenset()).struct((), _LevelRows((), None), rows, at, end)
 
 
 @dataclass(slots=True)
 class _LevelRows:
-    """A level while it is walked: lists of chunks, one for each step."""
+    """A level under construction: lists of chunks, one per step."""
 
     path: tuple[str, ...]
     parent: _LevelRows | None
@@ -114,7 +107,7 @@ class _LevelRows:
     ordinals: list[Int64] = field(default_factory=list)
 
     def add(self, owner: Int64, ordinal: Int64) -> Int64:
-        """Append elements; their rows."""
+        """Append elements; returns their rows."""
         rows = np.arange(self.count, self.count + len(owner), dtype=np.int64)
         self.count += len(owner)
         self.owners.append(owner)
@@ -124,7 +117,7 @@ class _LevelRows:
 
 @dataclass(slots=True)
 class _PendingColumn:
-    """A column while it is walked."""
+    """A column under construction."""
 
     of: Field
     rows: _LevelRows
@@ -134,7 +127,7 @@ class _PendingColumn:
 
 
 class _ElementBudget:
-    """How many elements the arrays of each message may still have."""
+    """The number of array elements that each message may still have."""
 
     def __init__(self, start: Int64, end: Int64) -> None:
         self._order = np.argsort(start)
@@ -142,17 +135,18 @@ class _ElementBudget:
         self._left = np.clip((end - start) // ELEMENT_BYTES, MIN_LIMIT, MAX_LIMIT)
 
     def beyond(self, at: Int64, count: Int64, *, rehearsing: bool) -> NDArray[np.bool_]:
-        """Which of these arrays, with their first elements at `at`, are of a message that has more
-        elements than it may have. A rehearsal counts nothing, and refuses what is too large for it.
+        """Mask of the arrays whose message exceeds its limit. `at`: address of their first element.
+
+        A rehearsal counts nothing, and refuses arrays that are too large for it.
         """
         message = self._order[np.searchsorted(self._start, at, side="right") - 1]
-        found: NDArray[np.bool_]
+        exceeded: NDArray[np.bool_]
         if rehearsing:
-            found = (count > self._left[message]) | (np.cumsum(count) > AT_ONCE)
+            exceeded = (count > self._left[message]) | (np.cumsum(count) > AT_ONCE)
         else:
             np.subtract.at(self._left, message, count)
-            found = self._left[message] < 0
-        return found
+            exceeded = self._left[message] < 0
+        return exceeded
 
 
 class _ColumnDecoder:
@@ -160,7 +154,7 @@ class _ColumnDecoder:
         self, flexible: bool, space: ByteView, roles: frozenset[str],
         bodies: tuple[Int64, Int64] | None = None,
     ) -> None:  # fmt: skip
-        """`bodies`: where each message begins and ends; None where there are no arrays."""
+        """`bodies`: begin and end of each message; None where the layout has no arrays."""
         self.budget = None if bodies is None else _ElementBudget(*bodies)
         self.flexible = flexible
         self.space = space
@@ -173,8 +167,8 @@ class _ColumnDecoder:
         self, fields: tuple[Field, ...], rows: _LevelRows, row: Int64, at: Int64, end: Int64,
         prefix: tuple[str, ...] = (),
     ) -> Int64:  # fmt: skip
-        """Walk the fields of a struct for each of k rows; the positions behind it, shape (k,)."""
-        ahead = 0  # bytes of fixed width since `at`: one addition for a run of them
+        """Decode a struct for each of k rows; returns the positions after it, shape (k,)."""
+        ahead = 0  # bytes of fixed width since `at`: one addition per run of fixed fields
         tagged = []
         for each in fields:
             if each.tag is not None:
@@ -201,7 +195,7 @@ class _ColumnDecoder:
         end: Int64,
         prefix: tuple[str, ...],
     ) -> Int64:
-        """Walk one field of any type."""
+        """Decode one field of any type."""
         if each.is_array:
             return self._array(each, rows, row, at, end, prefix)
         if each.type == "struct":
@@ -215,10 +209,10 @@ class _ColumnDecoder:
             self._keep(each, rows, row, at, length, prefix)
         return at + np.maximum(length, 0)
 
-    def finish(self, good: NDArray[np.bool_], there: Int64) -> list[FieldColumn]:
-        """The columns of the good messages, and what is there of the cut ones.
+    def finish(self, good: NDArray[np.bool_], cut_end: Int64) -> list[FieldColumn]:
+        """The columns of the good messages, with the present fields of the cut ones.
 
-        `there`: address behind the last byte of each cut message; -1 for others.
+        `cut_end`: address after the last byte of each cut message; -1 for complete messages.
         """
         levels: dict[tuple[str, ...], Level] = {}
         columns = []
@@ -231,7 +225,7 @@ class _ColumnDecoder:
                 keep = good[message]
                 if level.parent is None:
                     width = WIDTHS.get(kept.of.type, value)
-                    keep |= (at < there[message]) & (at + width <= there[message])
+                    keep |= (at < cut_end[message]) & (at + width <= cut_end[message])
                 row, at, value = row[keep], at[keep], value[keep]
             number = kept.of.type in DTYPES
             column = FieldColumn(
@@ -274,23 +268,23 @@ class _ColumnDecoder:
         kept.value.append(value)
 
     def _unsigned_varint(self, at: Int64, end: Int64) -> tuple[Int64, Int64]:
-        """The unsigned varint (KIP-482, at most five bytes) at each position, and what follows."""
+        """The unsigned varint (KIP-482) at each position, and the position after it."""
         byte = self.space.u8(np.minimum(at, end))
         value = (byte & 0x7F).astype(np.int64)
         at = at + 1
-        more = np.flatnonzero(byte & 0x80)
+        continued = np.flatnonzero(byte & 0x80)
         for shift in (7, 14, 21, 28):
-            if not len(more):
+            if not len(continued):
                 return value, at
-            byte = self.space.u8(np.minimum(at[more], end[more]))
-            value[more] |= (byte & 0x7F).astype(np.int64) << shift
-            at[more] += 1
-            more = more[(byte & 0x80) != 0]
-        at[more] += POISON
+            byte = self.space.u8(np.minimum(at[continued], end[continued]))
+            value[continued] |= (byte & 0x7F).astype(np.int64) << shift
+            at[continued] += 1
+            continued = continued[(byte & 0x80) != 0]
+        at[continued] += POISON
         return value, at
 
     def _length(self, at: Int64, end: Int64, nullable: bool, *, short: bool) -> tuple[Int64, Int64]:
-        """A length or count (-1: null) at each position, never more than the bytes that follow."""
+        """A length or count (-1: null) at each position, at most the number of bytes after it."""
         length: Int64
         if self.flexible:
             length, at = self._unsigned_varint(at, end)
@@ -323,34 +317,38 @@ class _ColumnDecoder:
         else:  # KIP-893
             marker, at = self._unsigned_varint(at, end)
         at = at + ((marker != null) & (marker != 1)) * POISON
-        here = np.flatnonzero((marker == 1) & (at <= end))
-        if len(here):
-            at[here] = self.struct(each.fields, rows, row[here], at[here], end[here], path)
+        present = np.flatnonzero((marker == 1) & (at <= end))
+        if len(present):
+            at[present] = self.struct(
+                each.fields, rows, row[present], at[present], end[present], path
+            )
         return at
 
     def _tagged_section(
         self, tagged: list[Field], rows: _LevelRows, row: Int64, at: Int64, end: Int64,
         prefix: tuple[str, ...],
     ) -> Int64:  # fmt: skip
-        """Tagged fields (KIP-482): known ones must fill their size, others are skipped."""
+        """Tagged fields (KIP-482): known ones must fill their size, unknown ones are skipped."""
         left, at = self._unsigned_varint(at, end)
         known = {each.tag: each for each in tagged}
-        some = np.flatnonzero((left > 0) & (at <= end))
-        while len(some):
-            tag, here = self._unsigned_varint(at[some], end[some])
-            size, here = self._unsigned_varint(here, end[some])
-            here += (size > end[some] - here) * POISON
-            behind = here + size
+        pending = np.flatnonzero((left > 0) & (at <= end))
+        while len(pending):
+            tag, cursor = self._unsigned_varint(at[pending], end[pending])
+            size, cursor = self._unsigned_varint(cursor, end[pending])
+            cursor += (size > end[pending] - cursor) * POISON
+            behind = cursor + size
             for number in np.unique(tag):
                 each = known.get(int(number))
                 if each is None:
                     continue
-                mine = np.flatnonzero((tag == number) & (here <= end[some]))
-                stop = self.value(each, rows, row[some[mine]], here[mine], behind[mine], prefix)
-                behind[mine] += (stop != behind[mine]) * POISON
-            at[some] = behind
-            left[some] -= 1
-            some = some[(left[some] > 0) & (behind <= end[some])]
+                matching = np.flatnonzero((tag == number) & (cursor <= end[pending]))
+                stop = self.value(
+                    each, rows, row[pending[matching]], cursor[matching], behind[matching], prefix
+                )
+                behind[matching] += (stop != behind[matching]) * POISON
+            at[pending] = behind
+            left[pending] -= 1
+            pending = pending[(left[pending] > 0) & (behind <= end[pending])]
         at += (left > 0) * POISON
         return at
 
@@ -368,9 +366,9 @@ class _ColumnDecoder:
         if not count.any():
             return at
         if self.budget is not None:
-            crowded = self.budget.beyond(at, count, rehearsing=self.rehearsing)
-            if crowded.any():
-                at, count = at + crowded * POISON, np.where(crowded, 0, count)
+            exceeded = self.budget.beyond(at, count, rehearsing=self.rehearsing)
+            if exceeded.any():
+                at, count = at + exceeded * POISON, np.where(exceeded, 0, count)
         path = (*prefix, each.name)
         inside = self._level(path, rows)
         stride = self._stride(each)
@@ -387,7 +385,7 @@ class _ColumnDecoder:
         return self._element_by_element(each, inside, row, at, end, count, path)
 
     def _stride(self, each: Field) -> int:
-        """Bytes of an element where all have the same, supposing no tagged fields; else 0."""
+        """Bytes of an element without tagged fields if its width is fixed; otherwise 0."""
         if each.type != "struct":
             return WIDTHS.get(each.type, 0)
         widths = [
@@ -398,7 +396,7 @@ class _ColumnDecoder:
         return sum(widths) + self.flexible if all(widths) else 0
 
     def _no_tags(self, each: Field, at: Int64, count: Int64, stride: int) -> bool:
-        """Whether the tagged section of every element, its last byte, is empty."""
+        """Whether the tagged sections, the last byte of each element, are all empty."""
         if not self.flexible or each.type != "struct":
             return True
         first = np.repeat(at - stride * (np.cumsum(count) - count), count)
@@ -409,16 +407,16 @@ class _ColumnDecoder:
         self, each: Field, inside: _LevelRows, row: Int64, at: Int64, end: Int64, index: Int64,
         count: Int64, size: Int64, path: tuple[str, ...],
     ) -> Int64:  # fmt: skip
-        """Walk `count` elements for each of k rows, from `index` on, supposing `size` bytes each.
+        """Decode `count` elements for each of k rows, from `index` on, assuming `size` bytes each.
 
-        An element may use all that is left of its body, so that one that is longer is seen as such.
-        Returns the position behind each element, in order of row and index.
+        An element may extend to the end of its body, so that a longer element is detected.
+        Returns the position after each element, in order of row and index.
         """
         owner = np.repeat(np.arange(len(count)), count)
         ordinal = np.arange(len(owner), dtype=np.int64) - (np.cumsum(count) - count)[owner]
-        here = at[owner] + (ordinal * size[owner]).astype(np.int64)
+        begin = at[owner] + (ordinal * size[owner]).astype(np.int64)
         rows = ordinal if self.rehearsing else inside.add(row[owner], index[owner] + ordinal)
-        return self._element(each, inside, rows, here, end[owner], path)
+        return self._element(each, inside, rows, begin, end[owner], path)
 
     def _element(
         self,
@@ -429,7 +427,7 @@ class _ColumnDecoder:
         end: Int64,
         path: tuple[str, ...],
     ) -> Int64:
-        """Walk one element for each row of the array's level."""
+        """Decode one element for each row of the array's level."""
         if each.type == "struct":
             return self.struct(each.fields, inside, row, at, end, path)
         plain = Field(path[-1], each.type, roles=each.roles)
@@ -439,7 +437,7 @@ class _ColumnDecoder:
         self, each: Field, inside: _LevelRows, row: Int64, at: Int64, end: Int64, count: Int64,
         path: tuple[str, ...],
     ) -> Int64:  # fmt: skip
-        """A step per index over the rows that still have an element; long arrays in strides."""
+        """One step per index over the rows that still have an element; long arrays in strides."""
         at = at.copy()
         index = np.zeros(len(count), np.int64)
         live = np.flatnonzero(count > 0)
@@ -450,12 +448,12 @@ class _ColumnDecoder:
             after: Int64 = self._element(each, inside, rows, before, end[live], path)
             at[live] = after
             index[live] += 1
-            more = (index[live] < count[live]) & (after <= end[live])
-            live, size = live[more], (after - before)[more]
+            continues = (index[live] < count[live]) & (after <= end[live])
+            live, size = live[continues], (after - before)[continues]
             wait -= 1
             if wait <= 0 and len(live) and int((count[live] - index[live]).max()) >= GUESS_AFTER:
                 left = count[live] - index[live]
-                taken = self._same_again(
+                taken = self._take_equal_elements(
                     each, inside, row[live], at[live], end[live], index[live], left, size, path
                 )
                 at[live] += taken * size
@@ -466,14 +464,14 @@ class _ColumnDecoder:
         at += (index < count) * POISON
         return at
 
-    def _same_again(
+    def _take_equal_elements(
         self, each: Field, inside: _LevelRows, row: Int64, at: Int64, end: Int64, index: Int64,
         left: Int64, size: Int64, path: tuple[str, ...],
     ) -> Int64:  # fmt: skip
-        """Suppose that the next elements are as long as the last one; walk all that truly are.
+        """Assume that the next elements are as long as the last one; decode those that really are.
 
-        A rehearsal walks them without keeping anything; then each row takes its elements up to the
-        first that ended elsewhere. Returns how many each row took, shape (k,).
+        A rehearsal decodes them without keeping values. Then each row takes its elements up to the
+        first one of another length. Returns the number of elements taken per row, shape (k,).
         """
         fit = np.minimum(left, (end - at) // np.maximum(size, 1))
         fit = np.minimum(fit, max(AT_ONCE // len(fit), GUESS_AFTER))

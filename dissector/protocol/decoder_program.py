@@ -1,21 +1,21 @@
-"""The column walker, compiled: the same columns of messages that lie in one row of bytes.
+"""The column decoder as a compiled loop: the same columns, for messages in contiguous bytes.
 
-A layout becomes a program for `kernel.loops.walk_bodies`: a node for each field, the body's struct
-first, and the fields of a struct side by side behind it. A node is a row of numbers:
+A layout becomes a program for `kernel.loops.walk_bodies`: a node per field. The body's struct comes
+first; the fields of a struct follow it side by side. A node is a row of numbers:
 
-    kind        0 of fixed width, 1 string, 2 bytes or records, 3 struct, 4 array, whose element is
+    kind        0 fixed width, 1 string, 2 bytes or records, 3 struct, 4 array, whose element is
                 the node at `first`
     width       bytes of a fixed one
-    is_signed   whether they are a signed number
-    nullable    whether it may be null
-    tag         number of a tagged field, else -1
-    column      which of the columns that are asked for it is, else -1
-    inside      the level whose rows it belongs to, -1 for the messages
-    level       of an array: the level that its elements are; -1 where none of them is asked for
-    first, count    where its fields are, and how many
+    is_signed   whether the number is signed
+    nullable    whether the value may be null
+    tag         number of a tagged field, otherwise -1
+    column      index of the requested column, otherwise -1
+    inside      the level of the rows that have the field; -1 for the messages
+    level       of an array: the level of its elements; -1 if none of their fields is requested
+    first, count    first node of the struct's fields, and their number
 
-A message is walked from its first byte to its last, where NumPy's walker goes from field to field
-of all messages. So rows of a level are in the order of the messages.
+The loop decodes one message from its first byte to its last, so rows of a level are in the order of
+the messages. The NumPy decoder goes field by field over all messages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ UNSIGNED = ("bool", "uint16", "uint32")
 
 @dataclass(frozen=True, slots=True)
 class _ProgramColumn:
-    """A column that is asked for."""
+    """A requested column."""
 
     of: Field
     path: tuple[str, ...]
@@ -54,26 +54,26 @@ class _Program:
     """Shape (nodes, 10)."""
     columns: list[_ProgramColumn]
     levels: list[tuple[tuple[str, ...], int]]
-    """Path and parent of each level but that of the messages, which is -1."""
+    """Path and parent of each level, except the level of the messages, which is -1."""
 
 
 def decode_columns_compiled(
     layout: Layout, space: ContiguousBytes, start: Int64, end: Int64, roles: frozenset[str],
     cut: NDArray[np.bool_],
 ) -> DecodedColumns:  # fmt: skip
-    """As `columns.walk`, for messages in one row."""
+    """As `column_decoder.decode_columns`, for messages in contiguous bytes."""
     program = _program(layout, roles)
     behind = np.empty(len(start), np.int64)
-    # As many as messages are enough but for what arrays hold several of.
+    # One value per message is enough room, except where arrays have several elements.
     room = np.empty((3 * len(program.columns) + 2 * len(program.levels), len(start)), np.int64)
-    found = kernel.loops.walk_bodies(
+    results = kernel.loops.walk_bodies(
         space.data[: space.size], program.nodes, len(program.columns), len(program.levels),
         layout.flexible, LIMITS[layout.direction], PART, np.ascontiguousarray(start),
         np.ascontiguousarray(end), cut, behind, room,
     )  # fmt: skip
     parts = [
         row[:each] if isinstance(each, int) else np.frombuffer(each, np.int64)
-        for row, each in zip(room, found, strict=True)
+        for row, each in zip(room, results, strict=True)
     ]
     messages = np.arange(len(start), dtype=np.int64)
     levels = {-1: Level((), None, messages, messages, messages)}
@@ -117,7 +117,7 @@ class _Builder:
     def struct(
         self, fields: tuple[Field, ...], owner: int, path: tuple[str, ...], level: int
     ) -> None:
-        """Put the fields of a struct behind everything, and theirs behind them."""
+        """Append the nodes of a struct's fields, then the nodes of their fields."""
         parts = [[*part] for _, part in groupby(fields, self._is_skipped)]
         runs = [
             run for part in parts for run in ([part] if self._is_skipped(part[0]) else zip(part))
@@ -159,11 +159,11 @@ class _Builder:
             self.struct(each.fields, place, path, level)
 
     def _is_skipped(self, each: Field) -> bool:
-        """Whether it is of fixed width, and nobody asks for it."""
+        """Whether the field has a fixed width and is not requested."""
         is_fixed = not each.is_array and each.type in WIDTHS and each.tag is None
         return is_fixed and self.roles.isdisjoint(each.roles)
 
     def _keeps(self, each: Field) -> bool:
-        """Whether the field, or one inside it, is asked for."""
+        """Whether the field, or a field inside it, is requested."""
         wanted = each.type != "struct" and not self.roles.isdisjoint(each.roles)
         return wanted or any(map(self._keeps, each.fields))

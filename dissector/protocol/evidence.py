@@ -1,9 +1,9 @@
-"""Evidence: whether bytes can be a request, in bits, even where only its first bytes are there.
+"""Scores, in bits, whether bytes are a request, also if only their beginning is available.
 
-One walk over header and body serves every API. It stops at what no client sends: a length or count
-that the announced size cannot hold, text that is not UTF-8, a boolean other than 0 and 1, a value
-outside its limits. Bytes behind a body that was read speak neither for nor against a request, since
-brokers ignore them; but less speaks for it than where the body fills the announced size.
+One pass over header and body serves all APIs. It stops at a value that no client sends: a length or
+count that does not fit the announced size, text that is not UTF-8, a boolean other than 0 and 1, a
+value outside its limits. Surplus bytes after the body are no evidence against a request, since
+brokers ignore them; but a body that fills the announced size scores higher.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from dissector.protocol.message import client_id, request_header
 from dissector.protocol.wire import Prefix, Reader, scalar
 
 IMPOSSIBLE: Final = -128
-"""Bits: these bytes do not begin a request."""
+"""Bits: the bytes are not the beginning of a request."""
 UNKNOWN: Final = -24
-"""The definitions do not have the API or version, so that the body cannot be checked."""
+"""The API or version has no definition, so the body cannot be checked."""
 COMPLETE: Final = 16
 """The body ends where the announced size ends."""
 NO_TEXT: Final = -8
-"""A part of a request contains no text: small numbers and zeros are common."""
+"""An incomplete request without text: small numbers and zeros are common in any data."""
 SURPLUS: Final = 4
-"""The body was read, and at most as many bytes follow as were read."""
+"""Bytes follow the body, at most as many as it has."""
 MOSTLY_SURPLUS: Final = -12
-"""The body was read, and more bytes follow than were read. The end of a body that is not a request
-lies anywhere. A broker would accept such a request, so that other evidence can make up for it."""
+"""More bytes follow the body than it has. In data that is not a request, a body ends anywhere. A
+broker would accept such a request, so further evidence can outweigh this."""
 MOST_TEXT: Final = 16
-"""One bit for each printable character, up to this. Small numbers read as control characters."""
+"""Upper limit of one bit per printable character. Small numbers are control characters."""
 
 _ALLOWED: Final = {"acks": (-1, 0, 1)}
 """Values of a role that Kafka accepts."""
@@ -37,41 +37,41 @@ _PRODUCE: Final = "Produce"
 
 
 def evidence(data: bytes, size: int) -> int:
-    """Bits for a request of `size` bytes which begins with `data`, its header not counted.
+    """Bits for a request of `size` bytes that begins with `data`; the header does not count.
 
-    A request whose version is known has more of them than one whose version is not.
+    A known version scores higher than an unknown one.
     """
-    walk = _RequestReader(Prefix(data, size))
+    reader = _RequestReader(Prefix(data, size))
     try:
-        walk.request()
+        reader.request()
     except UnknownVersion:
-        return min(UNKNOWN + 2 * walk.text, 0)
+        return min(UNKNOWN + 2 * reader.text, 0)
     except (TooManyElements, IndexError):
-        return walk.text or NO_TEXT
+        return reader.text or NO_TEXT
     except DecodeError:
         return IMPOSSIBLE
     if len(data) < size:
-        return walk.text or NO_TEXT
-    if walk.at == size:
-        return walk.text + COMPLETE
-    if 2 * walk.at >= size:
-        return walk.text + SURPLUS
-    return (walk.text or NO_TEXT) + MOSTLY_SURPLUS
+        return reader.text or NO_TEXT
+    if reader.at == size:
+        return reader.text + COMPLETE
+    if 2 * reader.at >= size:
+        return reader.text + SURPLUS
+    return (reader.text or NO_TEXT) + MOSTLY_SURPLUS
 
 
 class _RequestReader(BodyReader):
-    """Raises DecodeError at what no client sends, and IndexError where the bytes end."""
+    """Raises DecodeError at a value that no client sends, and IndexError where the bytes end."""
 
     _api = ""
     _text = 0
 
     @property
     def text(self) -> int:
-        """Bits for the text that was read."""
+        """Bits for the text so far."""
         return min(self._text, MOST_TEXT)
 
     def request(self) -> None:
-        """Read header and body. Raises UnknownVersion behind the client id."""
+        """Read header and body. Raises UnknownVersion after the client id."""
         try:
             layout = request_header(self)
         except UnknownVersion:

@@ -1,13 +1,12 @@
-"""The explaining walker: of every byte of one message, what it belongs to.
+"""Decodes one message into a list of events: which field each byte belongs to.
 
-It goes through a definition and the bytes together, and leaves an event for each field, element and
-struct. It serves `show`, and whoever needs to know where a message is wrong: the events up to there
-are good, and the error names the field.
+There is an event per field, element and struct. `show` prints them. They also locate errors: the
+events before the error are valid, and the error names the field.
 
-A tagged field that the version does not know is an event of its own, as bytes. A tag that comes
-twice, or out of order, is read as it comes; its content must fill its size exactly.
+A tagged field that the version does not know is an event with its bytes. Tags that repeat, or are
+out of order, are read as they come. The content of a tagged field must fill its size exactly.
 
-Depth is that of the definition, never of the data, and no step is taken without a byte read.
+Recursion follows the definition, never the data, and every step reads at least one byte.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ TAGS: Final = "_tagged_fields"
 class Explained:
     """One field, element or struct of a message.
 
-    A value's bytes include its length; those of a tagged field its tag and size; those of an array
-    its count and all elements. So the events right below one follow each other without a gap, and
-    the last ends where it ends.
+    The bytes of a value include its length; those of a tagged field, its tag and size; those of an
+    array, its count and all elements. So the child events of an event follow each other without a
+    gap, and the last child ends where its parent ends.
     """
 
     path: str
@@ -39,62 +38,62 @@ class Explained:
     name: str
     """Last part of the path: ``error_code``; ``[2]`` for an element."""
     type: str
-    """As in the pages: ``int32``, ``{}``, ``[]``, ``[int32]``; ``tags`` counts a tagged section."""
+    """As on the pages: ``int32``, ``{}``, ``[]``, ``[int32]``; ``tags`` is a tagged section."""
     value: Any
-    """None where null. Of an array how many elements it has, of a struct how many fields."""
+    """None for null. For an array, the number of elements; for a struct, of fields."""
     offset: int
-    """Of its first byte, in what was handed in."""
+    """Of its first byte, in the input."""
     length: int
-    """Bytes that it takes; on the way to an error, those up to the error."""
+    """Number of bytes; if there is an error inside, up to the error."""
     depth: int
     roles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a message says, field by field, as far as it can be read."""
+    """The fields of a message, up to the first error."""
 
     events: list[Explained] = field(default_factory=list)
-    """In wire order, an array or struct before what is in it."""
+    """In wire order; an array or struct comes before its content."""
     error: DecodeError | None = None
-    """What is wrong behind the last event, with its path and offset; None where nothing is."""
+    """The error after the last event, with path and offset; None if there is none."""
     end: int = 0
-    """Offset behind the last byte that was read."""
+    """Offset after the last byte that was read."""
     surplus: int = 0
-    """Bytes behind the last field; see `dissector.protocol.surplus`."""
+    """Bytes after the last field; see `dissector.protocol.surplus`."""
 
 
 def explain(layout: Definition, data: bytes, start: int = 0, end: int | None = None) -> Explanation:
-    """Every field of the bytes from `start` to `end`, which hold nothing else. Never raises."""
-    walk = BodyReader(data if end is None else data[:end], start)
+    """All fields of the bytes from `start` to `end`, which must fill them. Never raises."""
+    reader = BodyReader(data if end is None else data[:end], start)
 
     def body() -> None:
-        walk.fields(layout.fields, layout.flexible)
-        walk.finish()
+        reader.fields(layout.fields, layout.flexible)
+        reader.finish()
 
-    return walk.explanation(body)
+    return reader.explanation(body)
 
 
 class EnclosingFields:
-    """What stands beside a field, or beside a struct that holds it, by role."""
+    """Values of fields next to a field, or next to the structs around it, by role."""
 
     def __init__(self, events: Iterable[Explained] = ()) -> None:
         self._values: dict[tuple[str, str], Any] = {}
         self.add(events)
 
     def add(self, events: Iterable[Explained]) -> None:
-        """Take the values of fields."""
+        """Add the values of fields."""
         for event in events:
             for role in event.roles:
-                self.tell(_parent(event.path), role, event.value)
+                self.set(_parent(event.path), role, event.value)
 
-    def tell(self, parent: str, role: str, value: Any) -> None:
-        """Note a value in the struct of that path; null tells nothing."""
+    def set(self, parent: str, role: str, value: Any) -> None:
+        """Set the value of a role in the struct at path `parent`; null is ignored."""
         if value is not None:
             self._values[parent, role] = value
 
     def of(self, path: str, role: str) -> Any:
-        """The value of the field of that role that stands nearest; None where there is none."""
+        """The value of the nearest field with this role; None if no enclosing struct has one."""
         while path:
             path = _parent(path)
             if (path, role) in self._values:
@@ -107,19 +106,19 @@ def _parent(path: str) -> str:
 
 
 class BodyReader:
-    """A walk over bytes that several definitions may share: a header, then its body.
+    """Reads bytes by one definition after another, such as a header and then a body.
 
-    `events` grows, `at` moves on. The methods raise DecodeError, with path and offset.
+    Each read appends to `events` and advances `at`. Methods raise DecodeError with path and offset.
     """
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data = data
         self.at = at
         self.events: list[Explained] = []
-        self._elements = 0  # that the arrays of a body may still have
+        self._elements = 0  # number that the arrays of a body may still have
 
     def explanation(self, steps: Callable[[], None]) -> Explanation:
-        """What the steps, which are calls of this walk's methods, come to."""
+        """Run `steps`, which calls methods of this reader; returns their result."""
         try:
             steps()
         except DecodeError as error:
@@ -129,7 +128,7 @@ class BodyReader:
     def fields(
         self, fields: Sequence[Field], flexible: bool, prefix: str = "", depth: int = 0
     ) -> None:
-        """The fields of a body or a struct, and its tagged section where it has one."""
+        """Read the fields of a body or struct, and its tagged section if it has one."""
         if depth == 0:
             self._elements = most_elements(len(self.data) - self.at)
         for item in fields:
@@ -140,7 +139,7 @@ class BodyReader:
             self.tags(tagged, prefix, depth)
 
     def tags(self, known: Mapping[int, Field], prefix: str = "", depth: int = 0) -> None:
-        """A tagged section: its count, then for each a tag, a size and that many bytes."""
+        """Read a tagged section: a count, then for each field its tag, size and content."""
         start, path = self.at, prefix + TAGS
         number = self._read(unsigned_varint, path)
         self._event(path, TAGS, "tags", number, start, depth)
@@ -163,7 +162,7 @@ class BodyReader:
 
     @property
     def left(self) -> int:
-        """Number of bytes that were not read yet."""
+        """Number of unread bytes."""
         return len(self.data) - self.at
 
     def finish(self) -> None:
@@ -203,7 +202,7 @@ class BodyReader:
         number = self._read(count(flexible, item.nullable), path)
         self._elements -= number or 0
         if self._elements < 0:
-            detail = f"more elements than are decoded of a message, {number} of them"
+            detail = f"too many elements to decode: an array announces {number}"
             raise TooManyElements(detail, offset=start, path=path)
         form = "[]" if item.type == "struct" else f"[{item.type}]"
         slot = len(self.events)
@@ -229,17 +228,19 @@ class BodyReader:
             value = self._read(self.scalar(item.type, flexible, nullable), path)
             self._event(path, name, item.type, value, start, depth, item.roles)
             return
-        here = not nullable or self._read(present(item.tag is not None), path)
+        is_present = not nullable or self._read(present(item.tag is not None), path)
         slot = len(self.events)
-        self._event(path, name, "{}", len(item.fields) if here else None, start, depth, item.roles)
-        if here:
+        self._event(
+            path, name, "{}", len(item.fields) if is_present else None, start, depth, item.roles
+        )
+        if is_present:
             try:
                 self.fields(item.fields, flexible, path + ".", depth + 1)
             finally:
                 self._close(slot)
 
     def _close(self, slot: int) -> None:
-        """Give an array or struct its length, now that what is in it has been read."""
+        """Set the length of an array or struct once its content has been read."""
         e = self.events[slot]
         self.events[slot] = Explained(
             e.path, e.name, e.type, e.value, e.offset, self.at - e.offset, e.depth, e.roles

@@ -1,8 +1,8 @@
-"""What a column walker finds: the fields that were asked for, as columns of many messages.
+"""The result of the column decoders: the requested fields of many messages, a column per field.
 
-Elements of arrays are rows of a `Level`; level 0 holds the messages. A column names the row of each
-of its values, so that optional fields cost nothing, and the address, which orders what one message
-has several of.
+Array elements are rows of a `Level`; level 0 has the messages. A column stores the row of each of
+its values, so that an absent optional field takes no memory. It also stores the address of each
+value, which gives the order of several values in one message.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ DTYPES = {
     "bool": "u1", "int8": "i1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4",
     "int64": "i8", "float64": "f8",
 }  # fmt: skip
-"""NumPy's name of each numeric type; a uuid has none, and is kept as a range of bytes."""
+"""NumPy dtype of each numeric type. A uuid has none: it is kept as a range of bytes."""
 
 
 @dataclass(slots=True)
 class Level:
-    """The elements of one array, over all messages; without a parent, the messages themselves.
+    """The elements of one array over all messages; without a parent, the messages themselves.
 
-    Arrays of shape (rows,). Rows stand in the order in which they were walked, which is not the
-    order on the wire where messages have several.
+    Arrays of shape (rows,). Rows are in the order of decoding. It differs from the order on the
+    wire where messages have several elements.
     """
 
     path: tuple[str, ...]
@@ -50,9 +50,9 @@ class Level:
 
 @dataclass(slots=True)
 class FieldColumn:
-    """One field of the layout that was asked for, with a value for each row that has it.
+    """One requested field of the layout, with a value for each row that has it.
 
-    Values stand in the order of their messages, those of a message in the order on the wire.
+    Values are in the order of their messages, and in wire order within a message.
     """
 
     field: Field
@@ -62,7 +62,7 @@ class FieldColumn:
     row: Int64
     """Row of `level` of each value."""
     at: Int64
-    """Address of the value: of the first content byte for strings, bytes, records and uuids."""
+    """Address of the value; for strings, bytes, records and uuids, of the first content byte."""
     values: NDArray[np.generic] | None
     """The numbers; None for strings, bytes, records and uuids."""
     length: Int64 | None
@@ -74,7 +74,7 @@ class FieldColumn:
         return self.level.message[self.row]
 
     def rows_in(self, target: Level) -> Int64 | None:
-        """Row of `target` that encloses each value; None where it does not enclose them."""
+        """Row of `target` that contains each value; None if `target` is not an enclosing level."""
         level, row = self.level, self.row
         while level is not target:
             if level.parent is None:
@@ -83,7 +83,7 @@ class FieldColumn:
         return row
 
     def only(self, wanted: NDArray[np.bool_] | Int64) -> FieldColumn:
-        """The column with some of its values, by a mask, or by their indices in any order."""
+        """The column with the values that `wanted`, a mask or indices in any order, selects."""
         return replace(
             self,
             row=self.row[wanted],
@@ -95,15 +95,15 @@ class FieldColumn:
 
 @dataclass(frozen=True, slots=True)
 class DecodedColumns:
-    """The result of one walk: arrays of shape (n,), and the columns of the good messages.
+    """The result for n messages: arrays of shape (n,), and the columns of the good messages.
 
-    Of cut messages, columns of level 0 have what is there.
+    Columns of level 0 also have the present fields of cut messages.
     """
 
     good: NDArray[np.bool_]
-    """Messages that have all fields of their layout, and no more surplus than is accepted."""
+    """Messages that have all fields of their layout, and an accepted number of surplus bytes."""
     surplus: Int64
-    """Bytes behind the last field of each good message; 0 for the others."""
+    """Bytes after the last field of each good message; 0 for all other messages."""
     columns: list[FieldColumn]
 
     def by_role(self, role: str) -> Iterator[FieldColumn]:

@@ -1,18 +1,18 @@
-"""Whole frames: header and body, as one `Message` or as an explanation.
+"""Whole frames, header and body, as a `Message` or an explanation.
 
-A frame is what follows the 4-byte size. A request tells its API and version; a response tells
-neither, and whoever has the request says what they are.
+A frame is the bytes after the 4-byte size. A request contains its API and version. A response does
+not: the caller passes those of the request.
 
-Request header 0 is API key, version and correlation id; 1 adds the client id, which stays plain in
-flexible versions because a broker must be able to read it whatever the version (KIP-482); 2 adds a
-tagged section. Response header 0 is the correlation id, 1 adds a tagged section. Which of them a
-version has is said on the API's page.
+Request header 0 is API key, version and correlation id. Header 1 adds the client id, which is not
+compact even in flexible versions: a broker must be able to read it in any version (KIP-482). Header
+2 adds a tagged section. Response header 0 is the correlation id; header 1 adds a tagged
+section. The API's page states which header a version has.
 
-One response is not of the version that was asked for: a broker that does not know the version of an
-ApiVersions request answers in version 0, with error 35, so that a client can read it (KIP-511). The
-two are told apart by their length, which a version 0 body determines to the byte.
+One response is not in the requested version: a broker that does not know the version of an
+ApiVersions request responds in version 0 with error 35, so that the client can read it (KIP-511).
+The length distinguishes them, because it is fixed for a version 0 body.
 
-Bytes behind the last field are no error: see `dissector.protocol.surplus`.
+Bytes after the last field are no error: see `dissector.protocol.surplus`.
 """
 
 from __future__ import annotations
@@ -52,129 +52,131 @@ class Message:
     api: str
     """Name of the API."""
     api_version: int
-    """The version in which the body is written."""
+    """The version of the body."""
     correlation_id: int
     client_id: str | None
-    """None in a response, and where the client gave none."""
+    """None in a response, and if the client sent none."""
     body: dict[str, Any]
     """Field names as in Kafka's protocol guide; see `decode`."""
     surplus: bytes = b""
-    """Bytes behind the last field, which brokers and clients ignore."""
+    """Bytes after the last field, which brokers and clients ignore."""
 
 
 def decode_request(frame: Buffer) -> Message:
-    """A request. Raises UnknownVersion, or DecodeError with path and offset."""
+    """Decode a request. Raises UnknownVersion, or DecodeError with path and offset."""
     data = bytes(frame)
-    walk = BodyReader(data)
-    found = request_header(walk)
-    return _message(found, walk, data)
+    reader = BodyReader(data)
+    body_layout = request_header(reader)
+    return _message(body_layout, reader, data)
 
 
 def decode_response(frame: Buffer, api_key: int, api_version: int) -> Message:
-    """The response to a request of that API and version.
+    """Decode the response to a request with this API and version.
 
     Raises UnknownVersion, or DecodeError with path and offset.
     """
     data = bytes(frame)
-    walk = BodyReader(data)
-    found = response_header(walk, api_key, api_version)
-    return _message(found, walk, data)
+    reader = BodyReader(data)
+    body_layout = response_header(reader, api_key, api_version)
+    return _message(body_layout, reader, data)
 
 
 def explain_request(frame: Buffer) -> Explanation:
-    """Every field of a request, the header's first, as ``header.client_id``. Never raises."""
-    walk = BodyReader(bytes(frame))
-    return walk.explanation(lambda: _body(walk, request_header(walk)))
+    """All fields of a request, starting with the header's: ``header.client_id``. Never raises."""
+    reader = BodyReader(bytes(frame))
+    return reader.explanation(lambda: _body(reader, request_header(reader)))
 
 
 def explain_response(frame: Buffer, api_key: int, api_version: int) -> Explanation:
-    """Every field of a response, the header's first. Never raises."""
-    walk = BodyReader(bytes(frame))
-    return walk.explanation(lambda: _body(walk, response_header(walk, api_key, api_version)))
+    """All fields of a response, starting with the header's. Never raises."""
+    reader = BodyReader(bytes(frame))
+    return reader.explanation(lambda: _body(reader, response_header(reader, api_key, api_version)))
 
 
 def refusal(frame: Buffer) -> str:
-    """Why bytes are not taken for a request, in words."""
+    """The reason why bytes are not accepted as a request."""
     explanation = explain_request(frame)
     if explanation.error is None:
-        return "it reads as a request, but too little is evidence that it is one"
+        return "it can be decoded as a request, but there is too little evidence that it is one"
     api_key, version = (event.value for event in explanation.events[:2])
     name = api_name(api_key) or f"API {api_key}"
-    return f"read as {name} v{version} request, {explanation.error}"
+    return f"decoded as a {name} v{version} request: {explanation.error}"
 
 
 def is_fallback(frame: Buffer) -> bool:
-    """Whether an ApiVersions response is in version 0 because its broker knew no better (KIP-511).
+    """Whether an ApiVersions response is in version 0 because of KIP-511.
 
-    Error 35, and exactly as long as a version 0 body with that many APIs: correlation id, error
-    code, count, then six bytes each.
+    It has error 35, and exactly the length of a version 0 body with its number of APIs: correlation
+    id, error code, count, and six bytes per API.
     """
     count = int.from_bytes(frame[6:10], "big", signed=True)
     error_code = int.from_bytes(frame[4:6], "big", signed=True)
     return error_code == UNSUPPORTED_VERSION and len(frame) == 10 + 6 * count
 
 
-def request_header(walk: BodyReader) -> Layout:
-    """Read the header of a request; the layout of its body."""
-    walk.fields(_REQUEST_HEADER, False, _PREFIX)
-    api_key, api_version = walk.events[0].value, walk.events[1].value
-    found = layout(api_key, Direction.REQUEST, api_version)
-    if found.header_version >= 1:
-        client_id(walk)
-    if found.header_version >= 2:
-        walk.tags({}, _PREFIX)
-    return found
+def request_header(reader: BodyReader) -> Layout:
+    """Read the header of a request; returns the layout of its body."""
+    reader.fields(_REQUEST_HEADER, False, _PREFIX)
+    api_key, api_version = reader.events[0].value, reader.events[1].value
+    body_layout = layout(api_key, Direction.REQUEST, api_version)
+    if body_layout.header_version >= 1:
+        client_id(reader)
+    if body_layout.header_version >= 2:
+        reader.tags({}, _PREFIX)
+    return body_layout
 
 
-def client_id(walk: BodyReader) -> None:
-    """Read the client id, which stands at the same place in every version that has one."""
-    walk.fields((_CLIENT_ID,), False, _PREFIX)
+def client_id(reader: BodyReader) -> None:
+    """Read the client id, whose position does not depend on the version."""
+    reader.fields((_CLIENT_ID,), False, _PREFIX)
 
 
-def response_header(walk: BodyReader, api_key: int, api_version: int) -> Layout:
-    """Read the header of a response; the layout of its body."""
-    if api_key == API_VERSIONS and is_fallback(walk.data):
+def response_header(reader: BodyReader, api_key: int, api_version: int) -> Layout:
+    """Read the header of a response; returns the layout of its body."""
+    if api_key == API_VERSIONS and is_fallback(reader.data):
         api_version = 0
-    found = layout(api_key, Direction.RESPONSE, api_version)
-    walk.fields(_RESPONSE_HEADER, False, _PREFIX)
-    if found.header_version >= 1:
-        walk.tags({}, _PREFIX)
-    return found
+    body_layout = layout(api_key, Direction.RESPONSE, api_version)
+    reader.fields(_RESPONSE_HEADER, False, _PREFIX)
+    if body_layout.header_version >= 1:
+        reader.tags({}, _PREFIX)
+    return body_layout
 
 
 def body_end(data: bytes, size: int, request: tuple[int, int] | None = None) -> int:
-    """Where the body of a message of `size` bytes ends, which begins with `data`.
+    """Offset of the end of the body in a message of `size` bytes that begins with `data`.
 
-    `request`: of a response, the API key and version of its request. Returns `size` where more
-    bytes are needed to know. Raises UnknownVersion, or DecodeError where no message begins so.
+    `request`: for a response, API key and version of its request. Returns `size` if the end cannot
+    be known without further bytes. Raises UnknownVersion, or DecodeError if it is not a message.
     """
-    walk = BodyReader(Prefix(data, size))
+    reader = BodyReader(Prefix(data, size))
     try:
-        found = request_header(walk) if request is None else response_header(walk, *request)
-        walk.fields(found.fields, found.flexible)
+        body_layout = (
+            request_header(reader) if request is None else response_header(reader, *request)
+        )
+        reader.fields(body_layout.fields, body_layout.flexible)
     except (IndexError, TooManyElements):
         return size
-    return walk.at
+    return reader.at
 
 
-def _body(walk: BodyReader, found: Layout) -> None:
-    start = walk.at
-    walk.fields(found.fields, found.flexible)
-    if not is_accepted(found.direction, walk.at - start, walk.left):
-        walk.finish()
+def _body(reader: BodyReader, body_layout: Layout) -> None:
+    start = reader.at
+    reader.fields(body_layout.fields, body_layout.flexible)
+    if not is_accepted(body_layout.direction, reader.at - start, reader.left):
+        reader.finish()
 
 
-def _message(found: Layout, walk: BodyReader, data: bytes) -> Message:
-    header = {event.name: event.value for event in walk.events}
-    start = walk.at
-    body, end = decode_fields(found, data, start)
-    if not is_accepted(found.direction, end - start, len(data) - end):
-        body = decode(found, data, start)  # which raises the error
+def _message(body_layout: Layout, reader: BodyReader, data: bytes) -> Message:
+    header = {event.name: event.value for event in reader.events}
+    start = reader.at
+    body, end = decode_fields(body_layout, data, start)
+    if not is_accepted(body_layout.direction, end - start, len(data) - end):
+        body = decode(body_layout, data, start)  # which raises the error
     return Message(
-        found.direction,
-        found.api_key,
-        found.api,
-        found.version,
+        body_layout.direction,
+        body_layout.api_key,
+        body_layout.api,
+        body_layout.version,
         header["correlation_id"],
         header.get("client_id"),
         body,

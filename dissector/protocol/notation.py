@@ -1,7 +1,7 @@
-"""The notation of the protocol: a page of text per API, parsed into a tree of fields.
+"""The notation of the definition pages, and the classes of a parsed page.
 
-A page has one section for each direction; a line is a field, indentation makes the fields of a
-struct:
+An API has a page of text. A page has a section for each direction. A line is a field; indentation
+marks the fields of a struct:
 
     api 0 Produce   versions 0-13   flexible 9+
     client throttles 6+
@@ -21,41 +21,41 @@ struct:
     response
       ...
 
-The header line gives the API's key, its name, its versions, and the versions that are flexible, or
-``none``. A section follows Kafka's rule for headers (request 1, response 0, one more in a flexible
-version) unless its line says otherwise: ``response   header 0``, or for some versions only,
-``request   header 0   0``.
+The header line has the API's key, its name, its versions, and its flexible versions or ``none``.
+A section follows Kafka's rule for headers (request 1, response 0, plus one in a flexible version)
+unless its line states a header: ``response   header 0``, or for some versions only, ``request
+header 0   0``.
 
-Between the header line and the request stand facts about the API, each of them once at most:
+Facts about the API may follow the header line, each at most once:
 
 - ``client throttles 6+``: in these versions the broker sends a throttled response at once, and the
-  client itself waits for the throttle time; in versions before them, the broker held the response
-  back (KIP-219). Default: all versions.
-- ``removed 0-2 in 4.0: cannot produce``: versions that a release of Kafka removed, that release,
+  client waits for the throttle time. In earlier versions the broker held the response back
+  (KIP-219). Default: all versions.
+- ``removed 0-2 in 4.0: cannot produce``: versions that a release of Kafka removed, the release,
   and the effect on clients that know no newer version.
 - ``long poll``: a request waits at the broker until there is data, up to ``@max_wait_ms``.
 - ``group barrier``: a request waits at the broker for the other members of its group.
 
-A field line has columns: name, type, versions, tag, roles. They are told apart by what they are,
-not by where they stand; aligning them is for the reader.
+A field line has the columns name, type, versions, tag and roles. Their form identifies them;
+alignment is for readers.
 
-- type: bool, int8, int16, uint16, int32, uint32, int64, float64, uuid, string, bytes, records;
-  ``{}`` a struct; ``[]`` an array of structs; ``[int32]`` an array of anything else. ``?``
+- Type: bool, int8, int16, uint16, int32, uint32, int64, float64, uuid, string, bytes, records;
+  ``{}`` a struct; ``[]`` an array of structs; ``[int32]`` an array of another type. ``?`` means
   nullable, ``?3+`` nullable in these versions only.
-- versions: ``3``, ``3+``, ``0-2``; none: all those of what it stands in. A field whose type or
-  order depends on the version stands on two lines, with versions apart.
-- ``tag 0``: a tagged field, with its number (KIP-482). It follows the others on the wire.
-- ``@topic``: roles; `roles` has what each means.
-- ``#`` to the end of the line: a comment.
+- Versions: ``3``, ``3+``, ``0-2``. Default: all versions of the enclosing struct or section. A
+  field whose type or position depends on the version has two lines with disjoint versions.
+- ``tag 0``: a tagged field with its number (KIP-482). Tagged fields come last on the wire.
+- ``@topic``: roles; `roles` describes them.
+- ``#`` starts a comment, up to the end of the line.
 
-What is encoded compactly, and where tagged sections stand, follows from ``flexible``.
+``flexible`` determines which lengths are compact and where tagged sections are.
 
-Structures that travel inside messages and records have pages too, several to a page: a header line
-``structure OffsetCommitValue   versions 0-4   flexible 4+``, and the fields below it. One that is
-told by a number has ``type 3``, or ``type 0-1``, at the end of that line.
+Structures inside messages and records have pages too, several per page: a header line ``structure
+OffsetCommitValue   versions 0-4   flexible 4+``, and the fields below it. If a number selects the
+structure, the header line ends with ``type 3`` or ``type 0-1``.
 
-`Layout` is one version of one direction: the fields that it has, in wire order, everything that
-depends on the version decided. It is all that the walkers read.
+`Layout` is one version of one direction: its fields in wire order. Nothing in it depends on the
+version any more. The decoders read layouts only.
 """
 
 from __future__ import annotations
@@ -78,24 +78,24 @@ class Field:
     """One field of one version."""
 
     name: str
-    """snake_case, as in Kafka's protocol guide."""
+    """In snake_case, as in Kafka's protocol guide."""
     type: str
-    """``struct``, or one of the types of the notation."""
+    """``struct``, or a type of the notation."""
     is_array: bool = False
-    """An array of `type`."""
+    """Whether the field is an array of `type`."""
     nullable: bool = False
-    """The array where it is one, else the value, may be null."""
+    """Whether the array, or the value of a field without array, may be null."""
     tag: int | None = None
-    """Number of a tagged field; None where the field is not tagged."""
+    """Number of a tagged field; None for an untagged field."""
     roles: tuple[str, ...] = ()
-    """What the tables make of it, without the @."""
+    """Roles, without the @."""
     fields: tuple[Field, ...] = ()
-    """Of a struct or an array of structs: in wire order, tagged ones last, by tag."""
+    """Of a struct or an array of structs: in wire order, tagged fields last, by tag."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """One version of one direction of one API: what both walkers read."""
+    """One version of one direction of an API: what the decoders read."""
 
     api_key: int
     api: str
@@ -107,13 +107,13 @@ class Layout:
     fields: tuple[Field, ...]
 
     def __hash__(self) -> int:
-        # What names it is enough, and hashing the tree at every look-up is not free.
+        # Key, direction and version identify a layout; hashing all fields would be slow.
         return hash((self.api_key, self.direction, self.version))
 
 
 @dataclass(frozen=True, slots=True)
 class StructureLayout:
-    """One version of a structure that travels inside a message or a record."""
+    """One version of a structure inside a message or record."""
 
     name: str
     version: int
@@ -125,7 +125,7 @@ class StructureLayout:
 
 
 class Definition(Hashable, Protocol):
-    """What a walker needs of a `Layout` or a `StructureLayout`."""
+    """What decoders need of a `Layout` or a `StructureLayout`."""
 
     @property
     def flexible(self) -> bool:
@@ -133,19 +133,19 @@ class Definition(Hashable, Protocol):
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """In wire order, tagged ones last."""
+        """In wire order, tagged fields last."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldLine:
-    """One line of a page: a field in all the versions that the line is for."""
+    """One line of a page: a field in the versions of the line."""
 
     name: str
     type: str
     is_array: bool
     versions: range
     nullable: range
-    """Versions in which it may be null."""
+    """Versions in which the field may be null."""
     tag: int | None
     roles: tuple[str, ...]
     lines: tuple[FieldLine, ...]
@@ -158,7 +158,7 @@ class PageSection:
     name: str
     lines: tuple[FieldLine, ...]
     header: int | None = None
-    """Header version where Kafka's rule does not hold."""
+    """Header version, if it differs from Kafka's rule."""
     header_versions: range = range(0)
     """Versions in which `header` replaces the rule."""
 
@@ -220,13 +220,13 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What is known of one structure."""
+    """All versions of a structure."""
 
     name: str
     versions: range
     flexible: range
     types: range
-    """Numbers that tell it from others of its page; empty where it has none."""
+    """Numbers that select the structure among those of its page; empty if it has none."""
     lines: tuple[FieldLine, ...]
 
     def layout(self, version: int) -> StructureLayout:
@@ -236,8 +236,8 @@ class Structure:
 
 
 def _fields(lines: Sequence[FieldLine], version: int) -> tuple[Field, ...]:
-    here = [line for line in lines if version in line.versions]
-    here.sort(key=lambda line: -1 if line.tag is None else line.tag)
+    present = [line for line in lines if version in line.versions]
+    present.sort(key=lambda line: -1 if line.tag is None else line.tag)
     return tuple(
         Field(
             line.name,
@@ -248,5 +248,5 @@ def _fields(lines: Sequence[FieldLine], version: int) -> tuple[Field, ...]:
             line.roles,
             _fields(line.lines, version),
         )
-        for line in here
+        for line in present
     )

@@ -1,8 +1,7 @@
-"""The parser of the notation, which `notation` describes.
+"""Parses pages in the notation, which `notation` describes.
 
-A page is read from top to bottom, a line at a time; indentation is the only thing that spans lines.
-Whatever does not follow the notation, or could not be on the wire, raises DefinitionError with the
-page and the line: a page is right as a whole, or not used.
+The parser reads a page from top to bottom, line by line; only indentation connects lines. Anything
+that violates the notation, or is impossible on the wire, raises DefinitionError with page and line.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ _NULLABLE: Final = frozenset({"string", "bytes", "records", "struct"})
 
 
 def parse_page(text: str, name: str) -> Page:
-    """The page of one API. `name` is for errors. Raises DefinitionError."""
+    """Parse the page of an API. `name` is used in errors. Raises DefinitionError."""
     return _Parser(text, name).page()
 
 
 def parse_structures(text: str, name: str) -> tuple[Structure, ...]:
-    """All structures of a page. `name` is for errors. Raises DefinitionError."""
+    """Parse the structures of a page. `name` is used in errors. Raises DefinitionError."""
     return _Parser(text, name).structures()
 
 
 def parse_api(text: str, name: str) -> Api:
-    """An API from its page, whose fields are not parsed. Raises DefinitionError."""
+    """Parse a page up to its fields. `name` is used in errors. Raises DefinitionError."""
     return _Parser(text.partition("\nrequest")[0], name).api()
 
 
@@ -50,7 +49,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class _Parser:
-    """Reads one page from top to bottom; `at` is the line that comes next."""
+    """Reads one page from top to bottom; `at` is the index of the next line."""
 
     def __init__(self, text: str, name: str) -> None:
         self.name = name
@@ -68,12 +67,12 @@ class _Parser:
             spaces = len(body) - len(body.lstrip(" "))
             line = _Line(number, spaces // 2, body.split())
             if spaces % 2 or body[spaces] == "\t":
-                raise self._error("indentation is two spaces a level", line)
+                raise self._error("expected two spaces of indentation per level", line)
             lines.append(line)
         return lines
 
     def _error(self, detail: str, line: _Line | None = None) -> DefinitionError:
-        """What is wrong, in `line` or in the line that comes next."""
+        """An error in `line`; default: in the next line."""
         if line is None and self.lines:
             line = self.lines[min(self.at, len(self.lines) - 1)]
         return DefinitionError(detail, page=self.name, line=line.number if line else 1)
@@ -88,14 +87,14 @@ class _Parser:
         request = self._section("request", api.versions)
         response = self._section("response", api.versions)
         if self._next():
-            raise self._error("nothing follows the response")
+            raise self._error("unexpected line after the response")
         return Page(api, (request, response))
 
     def structures(self) -> tuple[Structure, ...]:
-        found = []
+        structures = []
         while self._next():
-            found.append(self._structure())
-        return tuple(found)
+            structures.append(self._structure())
+        return tuple(structures)
 
     def api(self) -> Api:
         """The header line of an API, and the facts below it."""
@@ -107,7 +106,7 @@ class _Parser:
                 facts.update(self._facts())
                 return Api(int(key), api, self.versions, self.flexible, **facts)
             case _:
-                raise self._error("a page begins: api KEY NAME versions A-B flexible A+")
+                raise self._error("expected: api KEY NAME versions A-B flexible A+")
 
     def _facts(self) -> Iterator[tuple[str, Any]]:
         """The lines between the header line and the request, as attributes of `Api`."""
@@ -135,26 +134,26 @@ class _Parser:
     def _structure(self) -> Structure:
         line = self._next()
         match line.words if line and line.depth == 0 else []:
-            case ["structure", name, "versions", versions, "flexible", flexible, *rest]:
-                types = self._types(rest)
+            case ["structure", name, "versions", versions, "flexible", flexible, *tokens]:
+                types = self._types(tokens)
                 self._header(versions, flexible)
                 lines = self._fields(1, self.versions)
                 return Structure(name, self.versions, self.flexible, types, lines)
             case _:
-                raise self._error("a structure begins: structure NAME versions A-B flexible A+")
+                raise self._error("expected: structure NAME versions A-B flexible A+")
 
     def _types(self, words: list[str]) -> range:
         if not words:
             return range(0)
         match = _VERSIONS.fullmatch(words[-1])
         if words[0] != "type" or len(words) != 2 or not match or match[3]:
-            raise self._error("after the flexible versions: type A or type A-B")
+            raise self._error("expected type A or type A-B after the flexible versions")
         return range(int(match[1]), int(match[2] or match[1]) + 1)
 
     def _header(self, versions: str, flexible: str) -> None:
         match = _VERSIONS.fullmatch(versions)
         if not match or match[3]:
-            raise self._error(f"versions {versions}: a header has A or A-B")
+            raise self._error(f"versions {versions}: expected A or A-B in a header line")
         newest = int(match[2] or match[1])
         self.versions = self._versions(versions, range(newest + 1))
         self.flexible = range(0)
@@ -165,96 +164,99 @@ class _Parser:
     def _section(self, name: str, versions: range) -> PageSection:
         line = self._next()
         if line is None or line.depth or line.words[0] != name:
-            raise self._error(f"here stands the section {name}")
+            raise self._error(f"expected the section {name}")
         header, where = None, versions
         match line.words[1:]:
             case []:
                 where = range(0)
-            case ["header", number, *rest] if number.isdecimal() and len(rest) < 2:
+            case ["header", number, *tokens] if number.isdecimal() and len(tokens) < 2:
                 header = int(number)
-                if rest:
-                    where = self._versions(rest[0], versions)
+                if tokens:
+                    where = self._versions(tokens[0], versions)
             case _:
-                raise self._error(f"after {name}: nothing, or header NUMBER and its versions")
+                raise self._error(
+                    f"expected nothing, or header NUMBER and its versions, after {name}"
+                )
         self.at += 1
         return PageSection(name, self._fields(1, versions), header, where)
 
     def _versions(self, word: str, within: range) -> range:
-        """``3``, ``3+`` or ``0-2`` as a range, all of it inside `within`."""
+        """``3``, ``3+`` or ``0-2`` as a range, which must be inside `within`."""
         match = _VERSIONS.fullmatch(word)
         if not match:
-            raise self._error(f"{word}: versions are A, A+ or A-B")
+            raise self._error(f"{word}: expected versions A, A+ or A-B")
         first = int(match[1])
         last = within[-1] if match[3] else int(match[2] or first)
         if not within[0] <= first <= last <= within[-1]:
-            raise self._error(f"versions {word} are not all among {within[0]}-{within[-1]}")
+            raise self._error(f"versions {word} are not inside {within[0]}-{within[-1]}")
         return range(first, last + 1)
 
     # field lines
 
     def _fields(self, depth: int, within: range) -> tuple[FieldLine, ...]:
-        """The lines of one level, and all that is below them."""
-        found: list[FieldLine] = []
+        """The lines of one level, with the lines below them."""
+        lines: list[FieldLine] = []
         while (line := self._next()) and line.depth >= depth:
             if line.depth > depth:
-                raise self._error("indented without a struct above it")
+                raise self._error("indented without a struct above")
             field = self._field(line, within)
-            for other in found:
-                if _share(field.versions, other.versions) and (
-                    field.name == other.name or (field.tag is not None and field.tag == other.tag)
+            for earlier in lines:
+                if _overlap(field.versions, earlier.versions) and (
+                    field.name == earlier.name
+                    or (field.tag is not None and field.tag == earlier.tag)
                 ):
                     raise self._error(
-                        f"{field.name}: its name or tag is taken in these versions", line
+                        f"{field.name}: another field has this name or tag in these versions", line
                     )
-            found.append(field)
-        return tuple(found)
+            lines.append(field)
+        return tuple(lines)
 
     def _field(self, line: _Line, within: range) -> FieldLine:
         if len(line.words) < 2:
-            raise self._error("a field has a name and a type")
-        name, form, *rest = line.words
+            raise self._error("expected a name and a type")
+        name, form, *tokens = line.words
         if not _NAME.fullmatch(name):
-            raise self._error(f"{name}: names are snake_case")
+            raise self._error(f"{name}: names must be snake_case")
         versions = within
-        if rest and rest[0][0].isdecimal():
-            versions = self._versions(rest.pop(0), within)
+        if tokens and tokens[0][0].isdecimal():
+            versions = self._versions(tokens.pop(0), within)
         kind, is_array, nullable = self._type(form, versions)
         tag = None
-        if rest and rest[0] == "tag":
-            if len(rest) < 2 or not rest[1].isdecimal():
-                raise self._error("tag has a number")
-            tag, rest = int(rest[1]), rest[2:]
+        if tokens and tokens[0] == "tag":
+            if len(tokens) < 2 or not tokens[1].isdecimal():
+                raise self._error("expected a number after tag")
+            tag, tokens = int(tokens[1]), tokens[2:]
             if not all(version in self.flexible for version in versions):
-                raise self._error("only flexible versions have tagged fields")
-        for role in rest:
+                raise self._error("only flexible versions can have tagged fields")
+        for role in tokens:
             if not role.startswith("@"):
-                raise self._error(f"{role}: after the type come versions, tag and @roles")
+                raise self._error(f"{role}: expected versions, tag and @roles after the type")
             if role[1:] not in ROLES:
-                raise self._error(f"{role}: no such role")
+                raise self._error(f"unknown role {role}")
         self.at += 1
         lines = self._fields(line.depth + 1, versions) if kind == "struct" else ()
         if kind == "struct" and not lines:
             raise self._error(f"{name}: a struct without fields", line)
-        roles = tuple(role[1:] for role in rest)
+        roles = tuple(role[1:] for role in tokens)
         return FieldLine(name, kind, is_array, versions, nullable, tag, roles, lines)
 
     def _type(self, form: str, versions: range) -> tuple[str, bool, range]:
-        """Type, whether an array of it, and the versions in which it may be null."""
+        """The type, whether it is an array, and the versions in which it is nullable."""
         match = _TYPE.fullmatch(form)
         if not match:
-            raise self._error(f"{form}: no such type")
+            raise self._error(f"unknown type {form}")
         base = match[1]
         is_array = base[0] == "["
         kind = "struct" if base in ("[]", "{}") else base.strip("[]")
         if kind not in _FIXED | _NULLABLE or base.strip("[]") == "struct":
-            raise self._error(f"{form}: no such type")
+            raise self._error(f"unknown type {form}")
         if not match[2]:
             return kind, is_array, range(0)
         if not is_array and kind not in _NULLABLE:
-            raise self._error(f"{form}: {kind} has no null")
+            raise self._error(f"{form}: {kind} cannot be null")
         nullable = self._versions(match[3], versions) if match[3] else versions
         return kind, is_array, nullable
 
 
-def _share(one: range, other: range) -> bool:
-    return bool(one and other and one[0] <= other[-1] and other[0] <= one[-1])
+def _overlap(first: range, second: range) -> bool:
+    return bool(first and second and first[0] <= second[-1] and second[0] <= first[-1])

@@ -1,8 +1,8 @@
-"""The catalog: every API, version, structure and error code, found by its number or name.
+"""Looks up APIs, versions, structures and error codes by number or name.
 
 Pages are package data, read through importlib.resources so that they are found inside a zip file
-too. Which APIs there are is told by the names of the files; a page is read and parsed when somebody
-asks for it, and kept. Nothing here knows the wire.
+too. File names list the APIs. A page is read and parsed on first use, and cached. Nothing here
+depends on the wire format.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ErrorCode:
     code: int
     name: str
     retriable: bool
-    """Whether the same request may succeed when it is sent again."""
+    """Whether the same request may succeed if it is sent again."""
 
 
 def _definitions() -> Traversable:
@@ -57,14 +57,14 @@ def _pages() -> Mapping[int, tuple[str, Traversable]]:
 
 @cache
 def apis() -> Mapping[int, str]:
-    """The name of every API, by key, in order of key."""
+    """Names of all APIs by key, in order of key."""
     return MappingProxyType(
         {key: name.partition("_")[2][: -len(".txt")] for key, (name, _) in _pages().items()}
     )
 
 
 def api_name(api_key: int) -> str | None:
-    """The API's name; None where no API has this key."""
+    """The name of an API; None for an unknown key."""
     return apis().get(api_key)
 
 
@@ -77,22 +77,22 @@ def api(api_key: int) -> Api:
 
 @cache
 def all_apis() -> tuple[Api, ...]:
-    """Every API without its fields, in order of key."""
+    """All APIs without their fields, in order of key."""
     return tuple(api(key) for key in apis())
 
 
 def versions(api_key: int) -> range:
-    """The versions of an API, both directions. Raises UnknownVersion for an unknown key."""
+    """The versions of an API, in both directions. Raises UnknownVersion for an unknown key."""
     return api(api_key).versions
 
 
 @cache
 def layout(api_key: int, direction: Direction, version: int) -> Layout:
-    """One version of one direction. Raises UnknownVersion, which names the newest that is known."""
+    """One version of one direction. Raises UnknownVersion, which names the newest version."""
     known = versions(api_key)
     if version not in known:
         raise UnknownVersion(
-            f"{apis()[api_key]} has no version {version} here: the newest known is {known[-1]}",
+            f"unknown version {version} of {apis()[api_key]}: the newest known is {known[-1]}",
             offset=2,
             path="header.api_version",
         )
@@ -104,7 +104,9 @@ def _page(api_key: int) -> Page:
     name, text = _text(api_key)
     page = parse_page(text, name)
     if (page.api.key, page.api.name) != (api_key, apis()[api_key]):
-        raise DefinitionError("the file is named after another API", page=name, line=1)
+        raise DefinitionError(
+            "the name of the file does not match the API on the page", page=name, line=1
+        )
     return page
 
 
@@ -112,7 +114,7 @@ def _text(api_key: int) -> tuple[str, str]:
     if api_key not in _pages():
         newest = max(_pages())
         raise UnknownVersion(
-            f"no API has key {api_key} here: the newest known is {newest}",
+            f"unknown API key {api_key}: the largest known is {newest}",
             offset=0,
             path="header.api_key",
         )
@@ -128,24 +130,24 @@ def structures(page: str) -> Mapping[str, Structure]:
 
 
 def structure(name: str) -> Structure:
-    """The structure of that name, of whatever page."""
+    """The structure with this name, on any page."""
     return all_structures()[name]
 
 
 @cache
 def structure_layout(name: str, version: int) -> StructureLayout:
-    """One version of a structure. Raises UnknownVersion, which names the newest that is known."""
+    """One version of a structure. Raises UnknownVersion, which names the newest version."""
     known = structure(name).versions
     if version not in known:
         raise UnknownVersion(
-            f"{name} has no version {version} here: the newest known is {known[-1]}", offset=0
+            f"unknown version {version} of {name}: the newest known is {known[-1]}", offset=0
         )
     return structure(name).layout(version)
 
 
 @cache
 def all_structures() -> Mapping[str, Structure]:
-    """Every structure of every page, by name."""
+    """The structures of all pages, by name."""
     pages = sorted(file.name for file in (_definitions() / "structures").iterdir())
     return {
         name: found
@@ -156,7 +158,7 @@ def all_structures() -> Mapping[str, Structure]:
 
 @cache
 def error_codes() -> Mapping[int, ErrorCode]:
-    """Every error code, by number."""
+    """All error codes, by number."""
     page = "errors.txt"
     codes = {}
     text = _definitions().joinpath(page).read_text(encoding="utf-8")
@@ -165,7 +167,9 @@ def error_codes() -> Mapping[int, ErrorCode]:
         if not words:
             continue
         if len(words) not in (2, 3) or not _CODE.fullmatch(words[0]) or words[2:] not in _FLAGS:
-            raise DefinitionError("a line is: CODE NAME retriable", page=page, line=number)
+            raise DefinitionError(
+                "expected CODE NAME, or CODE NAME retriable", page=page, line=number
+            )
         code = int(words[0])
         codes[code] = ErrorCode(code, words[1], len(words) == 3)
     return MappingProxyType(codes)
@@ -173,18 +177,18 @@ def error_codes() -> Mapping[int, ErrorCode]:
 
 @cache
 def open_configs() -> frozenset[str]:
-    """Names of the configurations whose values Kafka takes for no secret."""
+    """Names of configurations whose values Kafka does not treat as secret."""
     text = _definitions().joinpath("configs.txt").read_text(encoding="utf-8")
     return frozenset(line for line in text.splitlines() if line and not line.startswith("#"))
 
 
 def error_name(code: int) -> str | None:
-    """The error's name, NONE for 0; None where no error has this code."""
+    """The name of an error code, NONE for 0; None for an unknown code."""
     error = error_codes().get(code)
     return error.name if error else None
 
 
 def is_retriable(code: int) -> bool | None:
-    """Whether sending the request again may help; None where no error has this code."""
+    """Whether sending the request again may succeed; None for an unknown code."""
     error = error_codes().get(code)
     return error.retriable if error else None

@@ -1,18 +1,18 @@
-"""Kafka's own structures: what travels as bytes inside messages and records.
+"""Structures of Kafka that travel as bytes inside messages and records.
 
-They are written down in the same notation, and read by the same walkers. What differs is how the
-bytes tell what they are:
+They have pages in the same notation, and the same decoders read them. The bytes identify the
+structure in one of these ways:
 
-- a version comes first, an int16, in consumer and Connect protocols, principals and the values of
-  most records; where the structure's first field is itself `version`, that field is it;
-- the key of a record of a coordinator (`__consumer_offsets`, `__transaction_state`,
-  `__share_group_state`) begins with an int16 type, which says what key and value are;
-- a record of `__cluster_metadata` or `__remote_log_metadata` begins with three unsigned varints:
-  the version of this framing, the type, its version;
-- the key of a control record has a type, which says what the value is.
+- Consumer and Connect protocols, principals and most record values begin with an int16 version. If
+  the structure's first field is `version`, that field is the version.
+- The key of a coordinator's record (`__consumer_offsets`, `__transaction_state`,
+  `__share_group_state`) begins with an int16 type, which selects the structures of key and value.
+- A record of `__cluster_metadata` or `__remote_log_metadata` begins with three unsigned varints:
+  the framing version, the type and its version.
+- The key of a control record has a type, which selects the structure of the value.
 
-A type or version that is not known raises UnknownVersion, bytes that are not what they say
-DecodeError: what to do with bytes that cannot be read is for the caller to say.
+An unknown type or version raises UnknownVersion; bytes that do not fit raise DecodeError. Callers
+decide what to do with unreadable bytes.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ COORDINATOR_PAGES: Final = {
     "__transaction_state": "transaction_state",
     "__share_group_state": "share_group_state",
 }
-"""Page of each topic whose records have a key that tells the type."""
+"""Page of each topic whose record keys contain the type."""
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
-"""Its id is the same in every cluster, and no message tells its name beside it."""
+"""The id of the metadata topic in every cluster. No message contains its name."""
 
 METADATA_PAGES: Final = {
     METADATA_TOPIC: "cluster_metadata",
     "__remote_log_metadata": "remote_log_metadata",
 }
-"""Page of each topic whose records have a value that tells type and version."""
+"""Page of each topic whose record values contain type and version."""
 
 RECORD_TOPICS: Final = frozenset({*COORDINATOR_PAGES, *METADATA_PAGES})
-"""Topics whose records `decode_record` reads."""
+"""Topics whose records `decode_record` decodes."""
 
 CONTROL_RECORDS: Final = "control_records"
 STREAMS_ASSIGNOR: Final = "stream"
-"""Name of the assignor of Kafka Streams: its user data are Streams' own."""
+"""Assignor of Kafka Streams, whose user data have structures of Kafka Streams."""
 
 _FRAMING: Final = 1
 _int16 = scalar("int16", False, False)
@@ -59,46 +59,46 @@ _int16 = scalar("int16", False, False)
 
 @dataclass(frozen=True, slots=True)
 class DecodedStructure:
-    """A structure that was read."""
+    """A decoded structure."""
 
     name: str
-    """As in the pages: ``ConsumerProtocolSubscription``."""
+    """As on the page: ``ConsumerProtocolSubscription``."""
     version: int | None
-    """None of a coordinator's record that has no value."""
+    """None for a coordinator's record without a value."""
     body: dict[str, Any]
-    """As `decode` gives it."""
+    """As `tree_decoder.decode` returns it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StructureBytes:
-    """A structure within bytes that tell what it is."""
+    """A structure inside bytes: which one, and where."""
 
     name: str
     version: int
     start: int
-    """Where its fields begin."""
+    """Offset of its first field."""
 
     def decode(self, data: bytes) -> dict[str, Any]:
-        """Its fields. Raises DecodeError."""
+        """Decode its fields. Raises DecodeError."""
         return decode_structure(self.name, self.version, data, self.start)
 
     def explain(self, data: bytes) -> Explanation:
-        """Every field of it."""
+        """Explain its fields."""
         return explain(structure_layout(self.name, self.version), data, self.start)
 
 
 def decode_structure(name: str, version: int, data: bytes, start: int = 0) -> dict[str, Any]:
-    """The bytes from `start` to the end as one version of a structure."""
+    """Decode the bytes from `start` to the end as one version of a structure."""
     return decode(structure_layout(name, version), data, start)
 
 
 def decode_versioned(name: str, data: bytes) -> DecodedStructure:
-    """A structure that tells its version first, or in its first field."""
+    """Decode a structure that begins with its version, or has it in its first field."""
     return _decoded(versioned_structure(name, data), data)
 
 
 def versioned_structure(name: str, data: bytes) -> StructureBytes:
-    """Where the fields of such a structure are."""
+    """Version and position of such a structure."""
     first = structure(name).lines[0]
     inside = first.name == "version"
     version, end = scalar(first.type if inside else "int16", False, False)(data, 0)
@@ -106,9 +106,9 @@ def versioned_structure(name: str, data: bytes) -> StructureBytes:
 
 
 def decode_record(topic: str, key: bytes | None, value: bytes | None) -> DecodedStructure:
-    """A record of one of `RECORD_TOPICS`, which is no control record.
+    """Decode a record of one of `RECORD_TOPICS` that is not a control record.
 
-    A coordinator's record is named without Key or Value, and its body has `key` and `value`.
+    The name of a coordinator's record has no suffix Key or Value; its body has `key` and `value`.
     """
     if topic in METADATA_PAGES:
         if value is None:
@@ -127,7 +127,7 @@ def decode_record(topic: str, key: bytes | None, value: bytes | None) -> Decoded
 def coordinator_structures(
     page: str, key: bytes, value: bytes | None
 ) -> tuple[StructureBytes, StructureBytes | None]:
-    """Where the structures of key and value are in a record of one of `COORDINATOR_PAGES`."""
+    """The structures of key and value in a record of one of `COORDINATOR_PAGES`."""
     kind, at = _int16(key, 0)
     of_key, of_value = _of_type(page, kind)
     return (
@@ -137,28 +137,28 @@ def coordinator_structures(
 
 
 def decode_metadata_record(page: str, value: bytes) -> DecodedStructure:
-    """The value of a record of one of `METADATA_PAGES`, or of a KRaft snapshot."""
+    """Decode the value of a record of `METADATA_PAGES`, or of a KRaft snapshot."""
     return _decoded(metadata_structure(page, value), value)
 
 
 def metadata_structure(page: str, value: bytes) -> StructureBytes:
-    """Where the structure of such a value is."""
+    """The structure in such a value."""
     framing, at = unsigned_varint(value, 0)
     if framing != _FRAMING:
-        raise UnknownVersion(f"{page} has no framing version {framing} here", offset=0)
+        raise UnknownVersion(f"unknown framing version {framing} in {page}", offset=0)
     kind, at = unsigned_varint(value, at)
     version, at = unsigned_varint(value, at)
     return StructureBytes(_of_type(page, kind)[0].name, version, at)
 
 
 def decode_control_record(key: bytes, value: bytes) -> DecodedStructure:
-    """A record of a control batch: a transaction's marker, or one of KRaft's."""
+    """Decode a record of a control batch: a transaction marker, or a record of KRaft."""
     return _decoded(control_structure(key, value), value)
 
 
 def control_structure(key: bytes, value: bytes) -> StructureBytes:
-    """Where the structure of such a record's value is."""
-    _, at = _int16(key, 0)  # the key's version, which nothing depends on
+    """The structure in the value of such a record."""
+    _, at = _int16(key, 0)  # the version of the key has no effect
     kind, _ = _int16(key, at)
     return versioned_structure(_of_type(CONTROL_RECORDS, kind)[0].name, value)
 
@@ -169,11 +169,11 @@ def _decoded(part: StructureBytes, data: bytes) -> DecodedStructure:
 
 @cache
 def _of_type(page: str, kind: int) -> Sequence[Structure]:
-    """The structures of a page that a type tells, in the page's order: key before value."""
-    found = [each for each in structures(page).values() if kind in each.types]
-    if not found:
-        raise UnknownVersion(f"no type {kind} is known in {page}", offset=0)
-    return found
+    """The structures of a page with this type, in the page's order: key before value."""
+    matches = [each for each in structures(page).values() if kind in each.types]
+    if not matches:
+        raise UnknownVersion(f"unknown type {kind} in {page}", offset=0)
+    return matches
 
 
 def unfold_structures(
@@ -182,13 +182,13 @@ def unfold_structures(
     protocol_type: str | None = None,
     protocol_name: str | None = None,
 ) -> dict[str, Any]:
-    """A body, with the structures that it holds as bytes in the place of those bytes.
+    """A body in which structures, as dicts, replace the bytes that contain them.
 
-    `fields` are those of the body's layout. A structure is a dict of `structure` (its name),
-    `version` and its own fields. Bytes that are none, or cannot be read, stay.
+    `fields`: the fields of the body's layout. A dict has `structure` (the name), `version` and the
+    structure's fields. Bytes that are not a structure, or cannot be decoded, stay as they are.
 
-    Which protocol a group speaks is told beside the bytes, or farther out, in most versions; where
-    it is not, those that are known are tried, and the bytes must fit one to the last.
+    In most versions, a field next to the bytes or around them names the protocol of the group.
+    Otherwise the known protocols are tried; the bytes must fit one of them completely.
     """
     for item in fields:
         value = body.get(item.name)
@@ -211,10 +211,10 @@ def _unfold_value(
         return unfold_structures(item.fields, value, protocol_type, protocol_name)
     if not isinstance(value, bytes) or not value:
         return value
-    found = recognise(item.roles, value, protocol_type, protocol_name)
-    if found is None:
+    matches = recognise(item.roles, value, protocol_type, protocol_name)
+    if matches is None:
         return value
-    candidate, read = found
+    candidate, read = matches
     inner = structure_layout(read.name, read.version or 0).fields
     body = unfold_structures(inner, read.body, candidate.protocol_type, protocol_name)
     return {"structure": read.name, "version": read.version, **body}
@@ -226,7 +226,7 @@ def recognise(
     protocol_type: str | None = None,
     protocol_name: str | None = None,
 ) -> tuple[Candidate, DecodedStructure] | None:
-    """The structure that bytes of a field with these roles hold; None where it is none of them."""
+    """The structure in the bytes of a field with these roles; None if none fits."""
     for role in roles:
         for candidate in _EMBEDDED.get(role, ()):
             if candidate.fits(protocol_type, protocol_name):
@@ -239,14 +239,14 @@ def recognise(
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A structure that bytes of a role may be, in groups of a protocol."""
+    """A structure that the bytes of a role may contain, in groups of a protocol."""
 
     name: str
     protocol_type: str | None = None
     protocol_name: str | None = None
 
     def fits(self, protocol_type: str | None, protocol_name: str | None) -> bool:
-        """Whether nothing that is known speaks against it."""
+        """Whether the protocol, as far as it is known, allows this structure."""
         return (self.protocol_type in (None, protocol_type) or protocol_type is None) and (
             self.protocol_name in (None, protocol_name) or protocol_name is None
         )
@@ -267,4 +267,4 @@ _EMBEDDED: Final[Mapping[str, Sequence[Candidate]]] = {
 }
 
 EMBEDDED_ROLES: Final = frozenset(_EMBEDDED)
-"""Roles of fields that may hold a structure."""
+"""Roles of fields that may contain a structure."""

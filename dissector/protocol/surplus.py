@@ -1,16 +1,16 @@
-"""Surplus: the bytes behind the last field of a message.
+"""Surplus: the bytes after the last field of a message.
 
-Brokers and clients of Kafka read the fields that a version has, and ignore the bytes behind them.
-Clients in use depend on that: librdkafka 0.9 to 1.3 sends ApiVersions v0 with 4 bytes too many, and
-librdkafka 2 sends Metadata v9 to v13 of all topics with 3. So surplus bytes are no error. They are
-reported: as a problem `surplus_bytes`, and as `Message.surplus`.
+Brokers and clients of Kafka read the fields of a version and ignore the bytes after them. Clients
+depend on that: librdkafka 0.9 to 1.3 sends ApiVersions v0 with 4 surplus bytes, and librdkafka 2
+sends Metadata v9 to v13 for all topics with 3. So surplus bytes are no error. They are reported: as
+a problem `surplus_bytes`, and as `Message.surplus`.
 
-A request states its API and version, so any number of surplus bytes is accepted. A response is read
-as its request states. If the two do not belong together, or the broker answered in another version,
-a layout with few fields fits nearly all bytes and leaves some of them over: librdkafka's mock
-cluster answers ApiVersions v3 in a form of its own, which reads as 8 bytes of v3 and 5 more, with a
-throttle time of 20 minutes. So the surplus of a response is limited: to `FEW` bytes, or to a part
-of what its fields take. A larger one is an error.
+A request contains its API and version, so any number of surplus bytes is accepted. A response is
+decoded by the version of its request. If the two do not belong together, or the broker responded in
+another version, a layout with few fields fits almost any bytes and leaves a surplus: librdkafka's
+mock cluster answers ApiVersions v3 in its own form, which decodes as 8 bytes of v3 and a surplus of
+5, with a throttle time of 20 minutes. So the surplus of a response is limited to `FEW` bytes, or to
+a fraction of the size of its fields. A larger surplus is an error.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Final
 from dissector.protocol.notation import Direction
 
 FEW: Final = 4
-"""The largest surplus that was seen in any message. Responses had 1 byte."""
+"""The largest surplus observed in a message. Responses had at most 1 byte."""
 PART: Final = 4
-"""The surplus of a response may take one byte for this many that its fields take."""
+"""A response may have one surplus byte per this number of bytes in its fields."""
 
 LIMITS: Final = {Direction.REQUEST: 1 << 40, Direction.RESPONSE: FEW}
-"""Surplus bytes that are accepted whatever the size of the fields. A frame has at most 2^31."""
+"""Surplus bytes accepted for any size of the fields. A frame has at most 2^31 bytes."""
 
 
 def is_accepted(direction: Direction, read: int, surplus: int) -> bool:
-    """Whether a message may have `surplus` bytes behind the `read` bytes of its body's fields."""
+    """Whether a message may have `surplus` bytes after the `read` bytes of its fields."""
     return surplus <= max(LIMITS[direction], read // PART)

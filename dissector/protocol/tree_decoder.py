@@ -1,12 +1,12 @@
-"""Bodies as nested dicts.
+"""Decodes one body into nested dicts.
 
-A definition becomes a reader once, made of smaller readers; reading a body then takes no look at
-the definition. A reader knows positions only: where it fails, `explain` reads the bytes again and
-says in which field.
+A definition is compiled once into a reader, which consists of smaller readers; decoding a body then
+does not look at the definition. A reader knows positions, not paths: if it fails, `explain` decodes
+the bytes again to find the field.
 
-In a body: field names as in Kafka's protocol guide; a field that the version does not have, a
-tagged field that is not on the wire, and one that the version does not know are not there; a uuid
-is Kafka's 22-character text; null is None.
+The dict has the field names of Kafka's protocol guide. Absent are fields that the version does not
+have, tagged fields that are not on the wire, and tagged fields that the version does not know. A
+uuid is Kafka's text of 22 characters; null is None.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dissector.protocol.wire import Reader, count, numbers, present, scalar, uns
 
 
 def decode(layout: Definition, data: bytes, start: int = 0) -> dict[str, Any]:
-    """The bytes from `start` to the end. Raises DecodeError, with path and offset."""
+    """Decode the bytes from `start` to the end. Raises DecodeError with path and offset."""
     body, end = decode_fields(layout, data, start)
     if end < len(data):
         fault = DecodeError(f"{len(data) - end} bytes are left over", offset=end)
@@ -31,7 +31,7 @@ def decode(layout: Definition, data: bytes, start: int = 0) -> dict[str, Any]:
 
 
 def decode_fields(layout: Definition, data: bytes, start: int = 0) -> tuple[dict[str, Any], int]:
-    """The fields from `start` on, and the offset behind them. Raises DecodeError, as above."""
+    """The fields from `start` on, and the offset after them. Raises DecodeError as `decode`."""
     try:
         return _reader(layout)(data, start)
     except DecodeError as error:
@@ -63,7 +63,7 @@ def _struct(fields: tuple[Field, ...], flexible: bool) -> Reader:
 def _tags(
     body: dict[str, Any], known: Mapping[int, tuple[str, Reader]], data: bytes, at: int
 ) -> int:
-    """Read a tagged section into `body`; the position behind it."""
+    """Read a tagged section into `body`; returns the position after it."""
     number, at = unsigned_varint(data, at)
     for _ in range(number):
         tag, at = unsigned_varint(data, at)
@@ -96,8 +96,8 @@ def _value(item: Field, flexible: bool, nullable: bool) -> Reader:
 
 def _nullable(value: Reader, mark: Reader) -> Reader:
     def read(data: bytes, at: int) -> tuple[Any, int]:
-        here, at = mark(data, at)
-        return value(data, at) if here else (None, at)
+        is_present, at = mark(data, at)
+        return value(data, at) if is_present else (None, at)
 
     return read
 

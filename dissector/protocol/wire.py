@@ -1,13 +1,13 @@
-"""How single values lie on the wire.
+"""Encodings of single values.
 
-A reader takes the bytes and a position, and gives the value and the position behind it. Numbers are
-big-endian. What has a length comes in two encodings: plain, with an int16 or int32 where -1 is
-null, and compact (KIP-482), with an unsigned varint of the length + 1 where 0 is null.
+A reader takes the bytes and a position, and returns the value and the position after it. Numbers
+are big-endian. Values with a length have two encodings: plain, with an int16 or int32 length, where
+-1 is null; and compact (KIP-482), with an unsigned varint of length + 1, where 0 is null.
 
-Any byte but 0 is true, as in Kafka. Text that is not UTF-8 keeps its bytes as ``\\xNN``, so that
-the rest of the message can be read. Everything else that cannot be raises DecodeError, with the
-offset and no path: a value that does not end inside the bytes, a null where there is none.
-Nothing is allocated for a length or a count that the bytes left cannot hold.
+Any byte but 0 is true, as in Kafka. Bytes of text that are not UTF-8 become ``\\xNN``, so that the
+rest of the message can be decoded. All other invalid input raises DecodeError with the offset and
+no path: a value beyond the end of the bytes, a null in a field that is not nullable. Memory is
+allocated only for lengths and counts that the remaining bytes can hold.
 """
 
 from __future__ import annotations
@@ -21,25 +21,24 @@ from typing import Any, Final, TypeAlias
 from dissector.errors import DecodeError
 
 Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
-"""(bytes, position) -> (value, position behind it)."""
+"""(bytes, position) -> (value, position after it)."""
 
 
 class Unfinished(IndexError):
-    """A value lies behind the bytes of a `Prefix`. Indexing raises an IndexError there, too."""
+    """A value lies after the bytes of a `Prefix`. Indexing raises IndexError there too."""
 
 
 class Prefix(bytes):
     """The first bytes of a message. `len` is the length of the whole message.
 
-    A reader that is given a prefix checks lengths and counts against the whole message. Where it
-    needs a number that is not there, it raises `Unfinished` or another IndexError. A text that is
-    there in part is read as far as it is there.
+    Readers check lengths and counts against the whole message. If they need a number that is not
+    available, they raise `Unfinished` or another IndexError. Incomplete text is read up to its end.
     """
 
     _size: int
 
     def __new__(cls, data: bytes, size: int) -> Prefix:
-        """The message has `size` bytes, of which `data` are there."""
+        """The message has `size` bytes, of which `data` are available."""
         prefix = super().__new__(cls, data)
         prefix._size = size
         return prefix
@@ -94,7 +93,7 @@ def _uuid(data: bytes, at: int) -> tuple[str, int]:
 
 
 def unsigned_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Seven bits a byte, the lowest first; at most five bytes."""
+    """Seven bits per byte, lowest first; at most five bytes."""
     if at < len(data) and data[at] < 0x80:  # most are one byte
         return data[at], at + 1
     value = 0
@@ -131,7 +130,7 @@ def _sized(length: Reader, value: Callable[[bytes], Any], nullable: bool) -> Rea
 
 
 def _negative(size: int) -> str:
-    return "null where there is no null" if size == -1 else f"a length of {size}"
+    return "null in a field that is not nullable" if size == -1 else f"a length of {size}"
 
 
 def _text(data: bytes) -> str:
@@ -139,7 +138,7 @@ def _text(data: bytes) -> str:
 
 
 def _utf8(data: bytes) -> str:
-    """Text that may end inside a character, since the rest of it may not be in a `Prefix`."""
+    """Text that may end inside a character, since a `Prefix` may end there."""
     try:
         return utf_8_decode(data, "strict", False)[0]
     except UnicodeDecodeError as error:
@@ -171,10 +170,9 @@ def scalar(type: str, flexible: bool, nullable: bool) -> Reader:
 
 
 def count(flexible: bool, nullable: bool) -> Reader:
-    """The reader of an array's count; None where the array is null.
+    """The reader of an array's count; None if the array is null.
 
-    Every element takes a byte or more, so a count above the bytes left is an error before the
-    first of them.
+    An element takes at least a byte, so a count above the number of remaining bytes is an error.
     """
     length = _compact if flexible else _int32
 
@@ -194,7 +192,7 @@ def count(flexible: bool, nullable: bool) -> Reader:
 
 
 def numbers(type: str, number: Reader) -> Reader | None:
-    """The reader of a whole array of numbers, given that of its count; None for other types."""
+    """The reader of an array of numbers, given the reader of its count; None for other types."""
     if type not in _NUMBERS:
         return None
     format = _NUMBERS[type][1]
@@ -213,9 +211,9 @@ def numbers(type: str, number: Reader) -> Reader | None:
 
 
 def present(tagged: bool) -> Reader:
-    """The reader of what says whether a struct that may be null is there.
+    """The reader of the marker of a nullable struct: whether the struct is present.
 
-    An int8, 1 or -1 where it is null; in a tagged field an unsigned varint, 1 or 0 (KIP-893).
+    An int8, 1 or -1 for null; in a tagged field an unsigned varint, 1 or 0 for null (KIP-893).
     """
     read_mark = unsigned_varint if tagged else _FIXED["int8"]
     null = 0 if tagged else -1
@@ -223,7 +221,8 @@ def present(tagged: bool) -> Reader:
     def read(data: bytes, at: int) -> tuple[bool, int]:
         mark, end = read_mark(data, at)
         if mark not in (1, null):
-            raise DecodeError(f"{mark} where a struct is 1, or {null} for null", offset=at)
+            detail = f"invalid nullable-struct marker {mark}: expected 1 (present) or {null} (null)"
+            raise DecodeError(detail, offset=at)
         return mark == 1, end
 
     return read

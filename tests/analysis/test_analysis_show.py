@@ -92,7 +92,7 @@ def test_a_version_that_is_not_known_gives_its_header_and_its_bytes() -> None:
     )  # fmt: skip
     assert lines[0] == "Metadata version 99, undecoded after 2.000 ms"
     assert "       2  header.api_version     99" in lines
-    assert any("Metadata has no version 99" in line for line in lines)
+    assert any("unknown version 99 of Metadata" in line for line in lines)
 
 
 UNKNOWN = {"an API": (1234, 0), "an API of today": (95, 1), "a version": (3, 99)}

@@ -207,8 +207,8 @@ def test_an_envelope() -> None:
     ("inside", "name", "why"),
     [
         (request(3, 0, struct.pack(">i", 9)), "Metadata version 0 request", "9 elements"),
-        (request(3, 99, b"what follows"), "Metadata version 99 request", "no version 99"),
-        (request(999, 0, b"what follows"), "API 999 version 0 request", "no API has key 999"),
+        (request(3, 99, b"what follows"), "Metadata version 99 request", "unknown version 99"),
+        (request(999, 0, b"what follows"), "API 999 version 0 request", "unknown API key 999"),
         (b"\0", "API -1 version -1 request", "2 bytes are needed"),
     ],
 )

@@ -387,17 +387,17 @@ def test_principal() -> None:
 
 
 def test_types_and_versions_from_the_future() -> None:
-    with pytest.raises(UnknownVersion, match="no type 99 is known in consumer_offsets"):
+    with pytest.raises(UnknownVersion, match="unknown type 99 in consumer_offsets"):
         decode_record("__consumer_offsets", b"\x00\x63\x00\x01g", b"")
-    with pytest.raises(UnknownVersion, match=r"OffsetCommitValue has no version 9 .* is 4"):
+    with pytest.raises(UnknownVersion, match=r"unknown version 9 of OffsetCommitValue: .* is 4"):
         decode_record(
             "__consumer_offsets", b"\x00\x01\x00\x01g\x00\x01a\x00\x00\x00\x01", b"\0\x09"
         )
-    with pytest.raises(UnknownVersion, match="no framing version 2"):
+    with pytest.raises(UnknownVersion, match="unknown framing version 2"):
         decode_record("__cluster_metadata", None, b"\x02\x02\x00")
-    with pytest.raises(UnknownVersion, match="no type 63 is known in cluster_metadata"):
+    with pytest.raises(UnknownVersion, match="unknown type 63 in cluster_metadata"):
         decode_record("__cluster_metadata", None, b"\x01\x3f\x00")
-    with pytest.raises(UnknownVersion, match="no type 7 is known in control_records"):
+    with pytest.raises(UnknownVersion, match="unknown type 7 in control_records"):
         decode_control_record(b"\x00\x00\x00\x07", b"\x00\x00")
 
 
