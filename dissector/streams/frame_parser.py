@@ -1,16 +1,16 @@
-"""Walking: the frames of a block's streams.
+"""FrameParser: the frames of a block's streams.
 
-A frame is what its size says, as long as no byte is missing and every size and header of the chain
-is possible, whatever the frame contains. Where something is wrong, `resync` searches:
+While no byte is missing and all sizes and headers are possible, the chain of sizes is the truth,
+whatever the frames contain. `resync` searches if
 
 - a size is impossible, or its bytes are missing;
 - a header is impossible, or a message is smaller than its header;
-- the last message of the chain is incomplete, and nothing shows that a message begins there;
-- the body of an incomplete message ends before its size does, or cannot be read;
+- the last message of the chain is incomplete, and no evidence shows that a message begins there;
+- the body of an incomplete message ends before its size, or is invalid;
 - the stream ends inside a message whose body does not confirm its size.
 
-Requests come first, then responses: a response without known boundary is recognised by the
-correlation ids that its client uses.
+Requests are parsed first, then responses: the correlation ids of a client's requests identify
+responses without a known boundary.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dissector.streams.frames import FrameBlock
 from dissector.streams.header_evidence import RESERVED, YES, HeaderScorer
 from dissector.streams.limits import RESYNCS, SEEK_BYTES, WAITING_BYTES
 from dissector.streams.resync import Node, Search, weighed_segments
-from dissector.streams.segments import last_of_each, running_maximum
+from dissector.streams.segments import POSITION_LIMIT, last_of_each, running_maximum
 from dissector.streams.sequence import numbers
 from dissector.streams.state import ALIGNED, BROKEN, FOUND, HEAD_LOST, States
 from dissector.streams.table import (
@@ -42,19 +42,19 @@ from dissector.streams.table import (
     StreamTable,
 )
 
-DOUBTS = 64
-"""Doubtful places of a stream that are looked into in one walk. Tokens of SASL are such places."""
-BACK = 64
+MAX_DOUBTFUL = 64
+"""Most doubtful places of a stream that one walk examines. SASL tokens are such places."""
+MAX_BACKTRACK = 64
 """Messages before a doubtful place among which the wrong size is searched."""
 FIRST_CHECK = 64
-"""Bytes of an incomplete message with which its body is read first; then each time that half as
-many have come again. Requests inside it should be found before their responses come."""
+"""Bytes of an incomplete message at which its body is first checked; then each time that it has
+grown by half. Requests inside it should be found before their responses arrive."""
 _HEADERS = 4, 8
-"""Bytes of the smallest header of a response and of a request: correlation id; API and version."""
+"""Bytes of the smallest header of a response: correlation id; and of a request: API, version."""
 
 
 class FrameParser:
-    """The walk through one block. `stream_ids`: the stream of each local number."""
+    """Parses one block. `stream_ids`: the stream of each slot."""
 
     def __init__(
         self, chains: FrameChains, stream_ids: Int64, table: ConnectionTable, streams: StreamTable,
@@ -72,69 +72,69 @@ class FrameParser:
         self._bodies = bodies
         self._block_problems = block_problems
         self._chain_frames: list[ChainFrames] = []
-        self._noted_count = 0
+        self._recorded_count = 0
         self._searches: dict[int, Search] = {}
         self._finished = np.zeros(len(stream), np.bool_)
         self._peer_waits = np.zeros(len(stream), np.bool_)
         scorer.begin_block(stream)
 
     def run(self, finished: Bools, goes_on: Bools, peer_waits: Bools) -> FrameBlock:
-        """Find all frames. `finished`: streams in which nothing more comes. `goes_on`: those of
-        which the frame at their boundary is whole, as far as its size is right. `peer_waits`:
-        those whose other end sent bytes that cannot be read yet."""
+        """Find all frames. By stream, `finished`: it has ended. `goes_on`: the frame at its
+        boundary is complete, or needs a check. `peer_waits`: the opposite stream has bytes that
+        cannot be read yet."""
         self._finished, self._peer_waits = finished, peer_waits
         self._lose_missing_heads()
         self._detector.decide(self._chains, self._stream, finished)
         index = np.flatnonzero(goes_on)
-        of_clients = self._of_clients(index)
-        self._parse(index[of_clients], of_clients=True)
-        self._note_ids()
+        may_be_client = self._may_be_client(index)
+        self._parse(index[may_be_client], of_clients=True)
+        self._record_ids()
         self._stop_waiting_for_heads(finished, peer_waits)
-        # Where neither side was known, what was found may have told.
-        self._parse(index[~(of_clients & self._of_clients(index))], of_clients=False)
+        # Requests that were found may show that the sender of another stream is the broker.
+        self._parse(index[~(may_be_client & self._may_be_client(index))], of_clients=False)
         self._open_incomplete()
         self._finish_streams(np.flatnonzero(finished))
         return self._frames()
 
-    def _of_clients(self, index: Int64) -> Bools:
-        """Streams that a client sends, or may send."""
+    def _may_be_client(self, index: Int64) -> Bools:
+        """Whether a client sends, or may send, each stream."""
         client = self._table.client[self._stream[index] >> 1]
-        is_client: Bools = (client < 0) | (client == self._stream[index] & 1)
-        return is_client
+        may_be_client: Bools = (client < 0) | (client == self._stream[index] & 1)
+        return may_be_client
 
     def _parse(self, index: Int64, *, of_clients: bool) -> None:
-        """FrameParser these streams, until all are at their end or at a loss."""
+        """Parse these streams, until each is at its end or has no boundary."""
         for _ in range(RESYNCS):
-            # Responses of a connection that was just decided come when its requests are known.
-            index = index[self._of_clients(index) == of_clients]
+            # If the connection was just decided, its responses wait for all of its requests.
+            index = index[self._may_be_client(index) == of_clients]
             if not len(index):
                 break
             index = self._parse_once(index)
 
     def _parse_once(self, index: Int64) -> Int64:
-        """Search where no boundary is known, walk from there; the streams to be walked again."""
+        """Search for missing boundaries, and walk the chains. Returns the streams to walk again."""
         streams, chains = self._streams, self._chains
         stream = self._stream[index]
         lost = streams.flat("state")[stream] == SEARCHING
         if lost.any():
-            self._note_ids()
-            self._search_entries(index[lost])
+            self._record_ids()
+            self._find_boundaries(index[lost])
         index = index[streams.is_framed(stream)]
         stream = self._stream[index]
         begin = chains.address_of(index, streams.flat("boundary")[stream])
-        found, at, ended, behind = chains.walk(index, begin)
-        kept = np.ones(len(found.start), np.bool_)
-        again = []
-        for each, places in self._find_doubts(index, found, begin, at, ended).items():
-            low, high = np.searchsorted(found.start, [begin[each], chains.end[index[each]]])
-            drop, at[each], goes_on = self._resolve_doubts(
-                int(index[each]), found.start[low:high], places, int(at[each]), int(ended[each])
+        frames, at, ended, behind = chains.walk(index, begin)
+        kept = np.ones(len(frames.start), np.bool_)
+        resumed = []
+        for each, places in self._find_doubtful(index, frames, begin, at, ended).items():
+            low, high = np.searchsorted(frames.start, [begin[each], chains.end[index[each]]])
+            drop, at[each], goes_on = self._resolve(
+                int(index[each]), frames.start[low:high], places, int(at[each]), int(ended[each])
             )
             if drop >= 0:
-                kept[low + np.searchsorted(found.start[low:high], drop) : high] = False
+                kept[low + np.searchsorted(frames.start[low:high], drop) : high] = False
                 ended[each], behind[each] = WHOLE, -1
-                again += [each] * goes_on
-        self._chain_frames.append(found if kept.all() else found.where(kept))
+                resumed += [each] * goes_on
+        self._chain_frames.append(frames if kept.all() else frames.where(kept))
         streams.flat("boundary")[stream] = chains.position_of(index, at)
         streams.flat("frame_end")[stream] = np.where(
             behind < 0, NEVER, chains.position_of(index, behind)
@@ -142,7 +142,7 @@ class FrameParser:
         streams.flat("check_from")[stream] = streams.flat("boundary")[stream] + FIRST_CHECK
         is_border = chains.address[chains.piece_of(at)] == at
         self._states.advance(stream[(at != begin) & is_border], ALIGNED)
-        self._states.advance(stream[np.array(again, np.int64)], FOUND)
+        self._states.advance(stream[np.array(resumed, np.int64)], FOUND)
         broken = np.flatnonzero((ended == LOST) | (ended == BAD))
         for each in broken[ended[broken] == BAD].tolist():
             self._block_problems.add(
@@ -150,27 +150,27 @@ class FrameParser:
                 int(stream[each]), int(streams.flat("boundary")[stream[each]]), 4,
             )  # fmt: skip
         self._lose_boundary(stream[broken])
-        return index[np.union1d(broken, np.array(again, np.int64))]
+        return index[np.union1d(broken, np.array(resumed, np.int64))]
 
-    # Doubts
+    # Doubtful places
 
-    def _find_doubts(
-        self, index: Int64, found: ChainFrames, begin: Int64, at: Int64, ended: Int64
+    def _find_doubtful(
+        self, index: Int64, frames: ChainFrames, begin: Int64, at: Int64, ended: Int64
     ) -> dict[int, list[int]]:
-        """Addresses where something is wrong, by the place of their stream in `index`.
+        """Doubtful addresses of the chains, by the place of their stream in `index`.
 
-        `begin` and `at`: where the walk of each stream began and ended. `ended`: how it ended.
+        `begin` and `at`: where the walk of each stream began and ended. `ended`: why it ended.
         """
         chains = self._chains
-        owner = np.searchsorted(chains.end[index], found.start, side="right")
+        owner = np.searchsorted(chains.end[index], frames.start, side="right")
         stream = self._stream[index]
         is_client = self._is_client(stream)
-        odd = np.flatnonzero(self._odd_headers(found, owner, stream, is_client))
+        implausible = np.flatnonzero(self._implausible_headers(frames, owner, stream, is_client))
         cut = np.flatnonzero(ended == CUT)
-        where = chains, at[cut], stream[cut], is_client[cut], chains.end[index[cut]]
-        sure, impossible = self._scorer.is_sure(*where)
-        # Where the walk began, and where a segment begins, a message begins; behind a search, a
-        # segment is not enough.
+        places = chains, at[cut], stream[cut], is_client[cut], chains.end[index[cut]]
+        sure, impossible = self._scorer.is_sure(*places)
+        # A message begins where the walk began, and where a segment begins. After a search, the
+        # start of a segment is not sufficient evidence.
         is_border = chains.address[chains.piece_of(at[cut])] == at[cut]
         is_border &= self._streams.flat("state")[stream[cut]] != RESUMED
         begins = (at[cut] == begin[cut]) | is_border
@@ -179,82 +179,85 @@ class FrameParser:
             sure[each] = self._bodies.check(chains, *place)[0] == CONSISTENT
         doubtful = cut[impossible | ~(sure | begins)]
         last = np.union1d(doubtful, np.flatnonzero(ended == BAD))
-        doubts: dict[int, list[int]] = {}
-        for each, address in zip(owner[odd].tolist(), found.start[odd].tolist(), strict=True):
-            doubts.setdefault(each, []).append(address)
+        doubtful_places: dict[int, list[int]] = {}
+        starts = frames.start[implausible].tolist()
+        for each, address in zip(owner[implausible].tolist(), starts, strict=True):
+            doubtful_places.setdefault(each, []).append(address)
         for each in last.tolist():
-            doubts.setdefault(each, []).append(int(at[each]))
-        return doubts
+            doubtful_places.setdefault(each, []).append(int(at[each]))
+        return doubtful_places
 
-    def _odd_headers(
-        self, found: ChainFrames, owner: Int64, stream: Int64, is_client: Bools
+    def _implausible_headers(
+        self, frames: ChainFrames, owner: Int64, stream: Int64, is_client: Bools
     ) -> Bools:
-        """Which frames are smaller than a header, or have one that cannot be.
+        """Whether each frame is smaller than a header, or has an impossible header.
 
-        `owner`: index of the stream of each one in `stream` and `is_client`.
+        `owner`: index of the frame's stream in `stream` and `is_client`.
         """
-        odd = found.size < np.array(_HEADERS)[is_client[owner].astype(np.int64)]
-        number = self._number(found.start + 4)
+        implausible = frames.size < np.array(_HEADERS)[is_client[owner].astype(np.int64)]
+        number = self._number(frames.start + 4)
         request = np.flatnonzero(is_client[owner])
-        client = self._number(found.start[request] + 10) & 0xFFFF
+        client = self._number(frames.start[request] + 10) & 0xFFFF
         client = np.where(client < 1 << 15, client, client - (1 << 16))
-        odd[request] |= self._scorer.odd_requests(number[request], client, found.size[request])
+        implausible[request] |= self._scorer.implausible_requests(
+            number[request], client, frames.size[request]
+        )
         response = np.flatnonzero(~is_client[owner])
         before = np.append(NEVER, number[:-1])[: len(number)]
         before[1:][np.diff(owner) > 0] = NEVER
-        odd[response] |= self._scorer.odd_responses(
+        implausible[response] |= self._scorer.implausible_responses(
             stream[owner[response]], number[response], before[response]
         )
-        return odd
+        return implausible
 
-    def _resolve_doubts(
+    def _resolve(
         self, index: int, starts: Int64, places: list[int], at: int, ended: int
     ) -> tuple[int, int, bool]:
-        """What to do about doubtful places of a chain.
+        """Search at the doubtful places of a chain.
 
-        `starts`: addresses of its messages. `at` and `ended`: where and how it ended. Returns the
-        address from which on its messages are dropped, or -1; where it goes on; and whether it goes
-        on at once.
+        `starts`: addresses of its messages. `at` and `ended`: where and why it ended. Returns the
+        address from which on its messages are dropped, or -1; where the chain continues; and
+        whether it continues in this block.
         """
         search = self._search_of(index)
         first = at
-        for place in places[:DOUBTS]:
+        for place in places[:MAX_DOUBTFUL]:
             chain = self._chain_before(index, starts, place)
             is_bad = ended == BAD and place == at
-            wrong, entry = _left(search.path(chain, place), chain, place, is_bad=is_bad)
+            wrong, entry = _deviation(search.path(chain, place), chain, place, is_bad=is_bad)
             if entry >= 0:
                 self._report_long(index, wrong, entry)
                 return wrong, entry, True
             first = chain[0]
         is_long = int(self._chains.end[index]) - first >= SEEK_BYTES
         if ended == CUT and places[-1] == at and not (is_long or self._finished[index]):
-            return first, first, False  # until more bytes show what follows
+            return first, first, False  # later bytes will decide
         return -1, at, False
 
     def _chain_before(self, index: int, starts: Int64, place: int) -> list[int]:
-        """Messages before a doubtful place, from one on that surely begins where it seems to."""
+        """Messages before a doubtful place, from the last one whose start is certain."""
         last = int(np.searchsorted(starts, place))
-        chain = starts[max(last - BACK, 0) : last]
+        chain = starts[max(last - MAX_BACKTRACK, 0) : last]
         if not len(chain):
             return [place]
-        one = np.full(len(chain), index)
-        stream = self._stream[one]
+        chain_index = np.full(len(chain), index)
+        stream = self._stream[chain_index]
         is_sure, _ = self._scorer.is_sure(
-            self._chains, chain, stream, self._is_client(stream), self._chains.end[one]
+            self._chains, chain, stream, self._is_client(stream), self._chains.end[chain_index]
         )
         is_sure |= self._chains.address[self._chains.piece_of(chain)] == chain
         sure = np.flatnonzero(is_sure)
-        found: list[int] = chain[sure[-1] if len(sure) else 0 :].tolist()
-        return found
+        messages: list[int] = chain[sure[-1] if len(sure) else 0 :].tolist()
+        return messages
 
     def _search_of(self, index: int) -> Search:
-        """The search in a stream. It keeps what it weighed, as long as the block is walked."""
+        """The search in a stream. It caches its nodes for this block."""
         if index not in self._searches:
             self._prepare(np.array([index]))
         return self._searches[index]
 
     def _prepare(self, index: Int64) -> None:
-        """Begin the search in each of these streams."""
+        """Create the search of each of these streams."""
         stream, is_client = self._stream[index], self._is_client(self._stream[index])
         segments = weighed_segments(self._chains, self._scorer, index, stream, is_client)
         for each, number, is_request in zip(
@@ -266,27 +269,28 @@ class FrameParser:
             )  # fmt: skip
 
     def _is_client(self, stream: Int64) -> Bools:
-        """Which streams are those of clients."""
+        """Whether a client sends each stream."""
         is_client: Bools = self._table.client[stream >> 1] == stream & 1
         return is_client
 
     def _report_long(self, index: int, at: int, place: int) -> None:
-        """Report that a message begins inside the one at an address."""
-        one = np.array([index, index])
-        begin, inside = self._chains.position_of(one, np.array([at, place])).tolist()
+        """Report that a message begins at a place inside the message at `at`."""
+        chain = np.array([index, index])
+        begin, inside = self._chains.position_of(chain, np.array([at, place])).tolist()
         self._block_problems.add(
-            "frames", "bad_size", "messages begin inside one that says to be longer",
+            "frames", "bad_size",
+            "a message is shorter than its size: another message begins inside it",
             int(self._stream[index]), begin, inside - begin,
         )  # fmt: skip
 
     def _lose_boundary(self, stream: Int64) -> None:
-        """From their boundary on, no boundary of these streams is known any more."""
+        """Mark the boundaries of these streams as unknown from here on."""
         streams = self._streams
         self._states.advance(stream, BROKEN)
         streams.flat("search_from")[stream] = streams.flat("boundary")[stream]
 
-    def _search_entries(self, index: Int64) -> None:
-        """Take up these chains again, where that is possible."""
+    def _find_boundaries(self, index: Int64) -> None:
+        """Resynchronise these streams, where possible."""
         streams, chains, stream = self._streams, self._chains, self._stream[index]
         undecided = streams.protocol[stream >> 1] == UNDECIDED
         place = np.full(len(index), -1)
@@ -295,7 +299,7 @@ class FrameParser:
             place[undecided] = self._detector.seek(
                 chains, index[undecided], stream[undecided], waits
             )
-        # What decided a connection need not be its first message.
+        # The message that decided the connection may not be the first one.
         searched = (streams.protocol[stream >> 1] == KAFKA) & (~undecided | self._is_client(stream))
         begin = chains.address_of(index, streams.flat("boundary")[stream])
         self._prepare(np.setdiff1d(index[searched], list(self._searches)))
@@ -311,7 +315,7 @@ class FrameParser:
         self._report_skipped(stream, position)
 
     def _report_skipped(self, stream: Int64, until: Int64) -> None:
-        """Say what was passed over for want of a boundary."""
+        """Report bytes that were skipped because no boundary was known."""
         since = self._streams.flat("search_from")[stream]
         for each in np.flatnonzero(until > since).tolist():
             self._block_problems.add_skipped(
@@ -319,79 +323,79 @@ class FrameParser:
             )
 
     def _lose_missing_heads(self) -> None:
-        """Where a stream's first bytes are lost, it begins at any other place."""
+        """Mark streams whose first bytes are lost: they may begin at any other place."""
         chains, streams, stream = self._chains, self._streams, self._stream
-        gone = chains.pieces.at[chains.first[:-1]] != streams.flat("boundary")[stream]
-        self._states.advance(stream[gone], HEAD_LOST)
+        is_lost = chains.pieces.at[chains.first[:-1]] != streams.flat("boundary")[stream]
+        self._states.advance(stream[is_lost], HEAD_LOST)
 
     def _stop_waiting_for_heads(self, finished: Bools, peer_waits: Bools) -> None:
-        """What a broker sent first waits for what its client did, but not for ever."""
+        """Stop holding a broker's first bytes once the client's first bytes cannot arrive."""
         chains, stream = self._chains, self._stream
         size = chains.end - chains.address[chains.first[:-1]]
         is_client = self._table.client[stream >> 1] == stream & 1
-        # Where it is there, but for its beginning, that hole is filled or given up by and by.
-        begins = self._streams.flat("state")[stream ^ 1] == HEAD
-        begins &= self._table.bytes.reshape(-1)[stream ^ 1] > 0
-        begins |= peer_waits
-        gone = ((size > np.where(begins, WAITING_BYTES, SEEK_BYTES)) | finished) & ~is_client
-        self._states.advance(stream[gone], HEAD_LOST)
+        # If the client's bytes arrived behind a hole, that hole is filled or given up later.
+        is_pending = self._streams.flat("state")[stream ^ 1] == HEAD
+        is_pending &= self._table.bytes.reshape(-1)[stream ^ 1] > 0
+        is_pending |= peer_waits
+        is_over = (size > np.where(is_pending, WAITING_BYTES, SEEK_BYTES)) | finished
+        self._states.advance(stream[is_over & ~is_client], HEAD_LOST)
 
     # Evidence
 
-    def _note_ids(self) -> None:
-        """Tell the judge the correlation ids of what was found since the last time."""
-        found = ChainFrames.joined(self._chain_frames[self._noted_count :])
-        self._noted_count = len(self._chain_frames)
-        slot = self._chains.pieces.stream[found.piece]
+    def _record_ids(self) -> None:
+        """Record the correlation ids of the frames that were found since the last call."""
+        frames = ChainFrames.joined(self._chain_frames[self._recorded_count :])
+        self._recorded_count = len(self._chain_frames)
+        slot = self._chains.pieces.stream[frames.piece]
         stream = self._stream_ids[slot]
         client = self._table.client[stream >> 1]
-        is_client, answers = client == stream & 1, client == 1 - (stream & 1)
-        number = self._number(found.start + np.where(is_client, 8, 4))
-        kind = self._number(found.start[is_client] + 4)
-        self._bodies.log.add(stream[is_client], number[is_client], kind)
-        is_client &= number < RESERVED
-        answers &= number < RESERVED
-        if is_client.any():
-            clients, asked = stream[is_client], number[is_client]
+        is_request, is_response = client == stream & 1, client == 1 - (stream & 1)
+        number = self._number(frames.start + np.where(is_request, 8, 4))
+        kind = self._number(frames.start[is_request] + 4)
+        self._bodies.log.add(stream[is_request], number[is_request], kind)
+        is_request &= number < RESERVED
+        is_response &= number < RESERVED
+        if is_request.any():
+            clients, ids = stream[is_request], number[is_request]
             last = last_of_each(clients)
             first = np.append(0, last[:-1] + 1)
-            id_regression = running_maximum(slot[is_client], asked, -(1 << 40)) + 1 - asked
-            self._scorer.note_requests(
-                clients[last], np.minimum.reduceat(asked, first), np.maximum.reduceat(asked, first),
+            id_regression = running_maximum(slot[is_request], ids, -POSITION_LIMIT) + 1 - ids
+            self._scorer.record_requests(
+                clients[last], np.minimum.reduceat(ids, first), np.maximum.reduceat(ids, first),
                 np.maximum.reduceat(id_regression, first),
             )  # fmt: skip
-        some = np.flatnonzero(answers)
-        some = some[~self._scorer.is_implausible(stream[some], number[some])]
-        if len(some):
-            last = some[last_of_each(stream[some])]
-            self._scorer.note_responses(stream[last], number[last])
+        plausible = np.flatnonzero(is_response)
+        plausible = plausible[~self._scorer.is_implausible(stream[plausible], number[plausible])]
+        if len(plausible):
+            last = plausible[last_of_each(stream[plausible])]
+            self._scorer.record_responses(stream[last], number[last])
 
     def _number(self, at: Int64) -> Int64:
-        """The 4-byte numbers at these addresses, which may lie behind all that is there."""
+        """The 4-byte numbers at these addresses, which may lie behind the last byte."""
         space = self._chains.space
         return space.number(np.minimum(at, space.size), "i4").astype(np.int64)
 
     # Incomplete messages
 
     def _open_incomplete(self) -> None:
-        """Go on inside incomplete messages whose sizes are wrong, as their bodies show."""
+        """Continue inside incomplete messages whose bodies show that their sizes are wrong."""
         for _ in range(RESYNCS):
-            opened = np.array([index for index in self._due() if self._is_opened(index)], np.int64)
+            opened = np.array([index for index in self._due() if self._opens(index)], np.int64)
             if not len(opened):
                 break
             self._parse(opened, of_clients=True)
-            self._note_ids()
+            self._record_ids()
             self._parse(opened, of_clients=False)
 
     def _due(self) -> list[int]:
-        """Streams that end inside a message; while more may come, those of which the message has
-        grown and seems to contain another one."""
+        """Streams whose incomplete message is to be checked: the stream has ended, or the message
+        has grown and seems to contain another one."""
         streams, stream, chains = self._streams, self._stream, self._chains
-        boundary, expected = streams.flat("boundary")[stream], streams.flat("next_position")[stream]
-        due = streams.is_framed(stream) & (boundary < expected)
+        boundary, end = streams.flat("boundary")[stream], streams.flat("next_position")[stream]
+        due = streams.is_framed(stream) & (boundary < end)
         due &= streams.flat("frame_end")[stream] >= 0
-        due &= self._finished | (expected >= streams.flat("check_from")[stream])
-        # Of the other ones, which do not go on, the bytes are not at hand.
+        due &= self._finished | (end >= streams.flat("check_from")[stream])
+        # The bytes of streams that do not go on are not in this block.
         at = chains.address_of(np.arange(len(stream)), boundary)
         due &= at >= chains.address[chains.first[:-1]]
         index = np.flatnonzero(due & ~self._finished)
@@ -401,20 +405,21 @@ class FrameParser:
         state = self._scorer.headers(
             chains, place, chains.end[owner], stream[owner], self._is_client(stream[owner])
         )[1]
-        plain = np.setdiff1d(index, owner[state == YES])
-        due[plain] = False
-        there = expected[plain] - boundary[plain]
-        streams.flat("check_from")[stream[plain]] = boundary[plain] + 3 * there // 2
-        found: list[int] = np.flatnonzero(due).tolist()
-        return found
+        without_inner = np.setdiff1d(index, owner[state == YES])
+        due[without_inner] = False
+        length = end[without_inner] - boundary[without_inner]
+        next_check = boundary[without_inner] + 3 * length // 2
+        streams.flat("check_from")[stream[without_inner]] = next_check
+        due_streams: list[int] = np.flatnonzero(due).tolist()
+        return due_streams
 
-    def _is_opened(self, index: int) -> bool:
-        """Whether a message begins inside the incomplete one at the boundary of a stream, since the
-        size of that one is wrong. The boundary moves there."""
+    def _opens(self, index: int) -> bool:
+        """Check the incomplete message at the boundary of a stream. If its size is wrong and
+        another message begins inside it, move the boundary there and return True."""
         streams, stream = self._streams, int(self._stream[index])
-        one = np.array([index])
+        chain = np.array([index])
         boundary = streams.flat("boundary")[[stream]]
-        at, end = int(self._chains.address_of(one, boundary)[0]), int(self._chains.end[index])
+        at, end = int(self._chains.address_of(chain, boundary)[0]), int(self._chains.end[index])
         verdict, _ = self._bodies.check(self._chains, stream, at, end)
         streams.flat("check_from")[stream] = boundary[0] + 3 * (end - at) // 2
         if verdict == CONSISTENT or (verdict in (SURPLUS, UNKNOWN) and not self._finished[index]):
@@ -423,56 +428,55 @@ class FrameParser:
         if inside < 0:
             return False
         self._report_long(index, at, inside)
-        position = self._chains.position_of(one, np.array([inside]))
+        position = self._chains.position_of(chain, np.array([inside]))
         streams.flat("boundary")[[stream]] = position
         streams.flat("frame_end")[stream] = NEVER
-        self._states.advance(self._stream[one], FOUND)
+        self._states.advance(self._stream[chain], FOUND)
         return True
 
     def _finish_streams(self, index: Int64) -> None:
-        """Give out frames that will not become whole any more."""
+        """Return the incomplete frames at the ends of streams, and report them."""
         streams, chains, stream = self._streams, self._chains, self._stream[index]
-        boundary, expected = streams.flat("boundary"), streams.flat("next_position")
+        boundary, end = streams.flat("boundary"), streams.flat("next_position")
         self._states.advance(stream, HEAD_LOST)
         is_searching = streams.flat("state")[stream] == SEARCHING
         decided = stream[is_searching & (streams.protocol[stream >> 1] != UNDECIDED)]
-        self._report_skipped(decided, expected[decided])
-        boundary[stream[is_searching]] = expected[stream[is_searching]]
-        streams.flat("search_from")[decided] = expected[
-            decided
-        ]  # of undecided ones if they are Kafka
-        some = np.flatnonzero(streams.is_framed(stream) & (boundary[stream] < expected[stream]))
-        index, stream = index[some], stream[some]
+        self._report_skipped(decided, end[decided])
+        boundary[stream[is_searching]] = end[stream[is_searching]]
+        # The skipped bytes of undecided connections are reported if they turn out to be Kafka.
+        streams.flat("search_from")[decided] = end[decided]
+        incomplete = np.flatnonzero(streams.is_framed(stream) & (boundary[stream] < end[stream]))
+        index, stream = index[incomplete], stream[incomplete]
         at = chains.address_of(index, boundary[stream])
-        known = streams.flat("frame_end")[stream] >= 0
+        has_size = streams.flat("frame_end")[stream] >= 0
         size = chains.space.number(at, "i4").astype(np.int64)
-        piece = chains.piece_of(at[known])
-        self._chain_frames.append(ChainFrames(at[known], size[known], piece))
+        piece = chains.piece_of(at[has_size])
+        self._chain_frames.append(ChainFrames(at[has_size], size[has_size], piece))
         missing = at + 4 + size - chains.end[index]
-        for each in np.flatnonzero(known).tolist():
+        for each in np.flatnonzero(has_size).tolist():
             self._block_problems.add(
-                "frames", "cut_message", "nothing more came behind a part of a message",
+                "frames", "cut_message", "a message is incomplete: no more bytes arrived",
                 int(stream[each]), int(boundary[stream[each]]), int(missing[each]),
             )  # fmt: skip
-        boundary[stream] = np.where(known, streams.flat("frame_end")[stream], expected[stream])
+        boundary[stream] = np.where(has_size, streams.flat("frame_end")[stream], end[stream])
         streams.flat("frame_end")[stream] = NEVER
-        for each in np.flatnonzero(~known).tolist():
+        for each in np.flatnonzero(~has_size).tolist():
             self._block_problems.add(
-                "frames", "cut_size", "nothing more came behind a part of a size",
-                int(stream[each]), int(expected[stream[each]]),
+                "frames", "cut_size", "the size of a message is incomplete: no more bytes arrived",
+                int(stream[each]), int(end[stream[each]]),
                 int(chains.end[index[each]] - at[each]),
             )  # fmt: skip
-        self._lose_boundary(stream[~known])
+        self._lose_boundary(stream[~has_size])
 
     def _frames(self) -> FrameBlock:
         chains, pieces, table = self._chains, self._chains.pieces, self._table
-        self._note_ids()
-        found = ChainFrames.joined(self._chain_frames)
-        start, size, first = found.start, found.size, found.piece
+        self._record_ids()
+        frames = ChainFrames.joined(self._chain_frames)
+        start, size, first = frames.start, frames.size, frames.piece
         slot = pieces.stream[first]
         stream = self._stream_ids[slot]
         body, behind = start + 4, start + 4 + size
-        # Most frames are in one piece; where not, the pieces of body and end are looked up.
+        # Most frames are in one piece. For others, the pieces of body and end are looked up.
         holder, last = first.copy(), first.copy()
         edge = chains.address[first] + pieces.length[first] if len(first) else start
         several = np.flatnonzero(behind > edge)
@@ -481,8 +485,8 @@ class FrameParser:
         last[several] = chains.piece_of(np.minimum(behind[several], end) - 1)
         inside = body - chains.address[holder] if len(first) else body
         flat = inside + size <= pieces.length[holder] if len(first) else body.astype(np.bool_)
-        there = behind.copy()
-        there[several] = np.minimum(chains.gap_after(body[several]), end)
+        readable_end = behind.copy()
+        readable_end[several] = np.minimum(chains.gap_after(body[several]), end)
         position = pieces.at[first] + start - chains.address[first] if len(first) else start
         rank, run = self._numbered(stream, position, position + 4 + size)
         return FrameBlock(
@@ -493,7 +497,7 @@ class FrameParser:
             start=body,
             position=np.where(flat, pieces.source[holder] + inside, -1),
             size=size,
-            readable=np.clip(there - body, 0, size),
+            readable=np.clip(readable_end - body, 0, size),
             capture=pieces.capture[first].astype(np.int32),
             packet=pieces.number[first],
             time=pieces.time[first],
@@ -506,26 +510,28 @@ class FrameParser:
         )
 
     def _numbered(self, stream: Int64, begin: Int64, end: Int64) -> tuple[Int64, Int64]:
-        """Rank and run of frames, see `FrameBlock`; by stream, with their positions."""
+        """Rank and run of frames (see `FrameBlock`). `begin` and `end`: their positions."""
         streams, last = self._streams, last_of_each(stream)
-        framed, frames, breaks = (
+        framed_until, frame_count, gap_count = (
             streams.flat(each) for each in ("framed_until", "frame_count", "gap_count")
         )
         first = np.append(0, last[:-1] + 1)[: len(last)]
         before = np.append(0, end[:-1])[: len(end)]
-        before[first] = framed[stream[first]]
-        missing = np.cumsum(begin != before)
-        length = last + 1 - first
-        earlier = missing[first] - (begin[first] != before[first])
-        rank = np.arange(len(stream)) + np.repeat(frames[stream[first]] + 1 - first, length)
-        run = missing + np.repeat(breaks[stream[first]] - earlier, length)
-        framed[stream[last]], frames[stream[last]] = end[last], rank[last]
-        breaks[stream[last]] = run[last]
+        before[first] = framed_until[stream[first]]
+        gaps = np.cumsum(begin != before)
+        count = last + 1 - first
+        earlier = gaps[first] - (begin[first] != before[first])
+        rank = np.arange(len(stream)) + np.repeat(frame_count[stream[first]] + 1 - first, count)
+        run = gaps + np.repeat(gap_count[stream[first]] - earlier, count)
+        framed_until[stream[last]], frame_count[stream[last]] = end[last], rank[last]
+        gap_count[stream[last]] = run[last]
         return rank, run
 
 
-def _left(path: list[Node], chain: list[int], doubtful: int, *, is_bad: bool) -> tuple[int, int]:
-    """Where a path leaves a chain up to a doubtful place, and where it goes on; or -1.
+def _deviation(
+    path: list[Node], chain: list[int], doubtful: int, *, is_bad: bool
+) -> tuple[int, int]:
+    """Where a path leaves a chain before a doubtful place, and where the path goes on; or -1.
 
     `is_bad`: no message can begin at the doubtful place.
     """

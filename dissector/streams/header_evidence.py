@@ -1,20 +1,20 @@
-"""Judging: how much a place in a stream looks like the beginning of a frame, in bits of evidence.
+"""HeaderScorer: how much a place in a stream looks like the start of a frame, in bits of evidence.
 
-A field of which one random value in 2^k would do is worth k bits:
+A field that one random value in 2^k would satisfy is worth k bits:
 
-- a request: its size, an API and version that exist, a client id that fits. A client id that is
-  longer than usual, or has control characters, is weaker evidence: brokers accept it, but few
-  clients send it;
-- a response: its size, and a correlation id near those that its client uses;
-- the beginning of a segment, since a message mostly begins one;
-- a frame that ends where a segment ends, and what comes behind it, judged alike.
+- a request: its size, an API and version that exist, a valid length of the client id. A client id
+  that is longer than usual, or has control characters, is weaker evidence: brokers accept it, but
+  few clients send it;
+- a response: its size, and a correlation id near those of the client's requests;
+- the start of a segment, since most messages begin one;
+- a frame that ends where a segment ends, and the frames behind it, scored in the same way.
 
-A place with `CERTAINTY` bits is taken; one against which something speaks is not, whatever its
-bits.
+A place with `CERTAINTY` bits is accepted. A place with an impossible field is rejected, whatever
+its bits.
 
-Bits count against random bytes, and other protocols are not random: ZooKeeper's requests have sizes
-and small numbers where Kafka's have them, SSH frames its key exchange alike. So `weighing` looks
-further, where a request decides what its connection carries.
+The bits hold for random bytes, and other protocols are not random: ZooKeeper's requests have sizes
+and small numbers in the same places, and SSH frames its key exchange in the same way. So
+`request_evidence` weighs more than the header if a request decides the protocol of its connection.
 """
 
 from __future__ import annotations
@@ -30,60 +30,60 @@ from dissector.streams.limits import CERTAINTY, FRAME_LIMIT, SEEK_BYTES
 from dissector.streams.table import KAFKA, NEVER, UNDECIDED, Bools, ConnectionTable, StreamTable
 
 REQUEST_BITS = 30
-"""5 of the size, 9 of the API, 11 of the version, 5 of the client id."""
+"""Bits of a request: 5 for the size, 9 for the API, 11 for the version, 5 for the client id."""
 SIZE_BITS = 6
-"""Of a response: its size, and a correlation id that is not negative."""
+"""Bits of a response for its size and a correlation id that is not negative."""
 CORRELATION_BITS = 31
-"""Of a correlation id that is known to the last bit, less what `SIZE_BITS` counts of it."""
+"""Bits of a response whose correlation id is the only possible one, besides `SIZE_BITS`."""
 RESERVED = (1 << 31) - 8
-"""From here on Java's clients number what they say for SASL, beside all else (KIP-368)."""
+"""Lowest correlation id that Java clients reserve for SASL requests (KIP-368)."""
 RESERVED_BITS = 18
-"""Of such a correlation id: less than 28, since the largest number is a frequent value."""
+"""Bits of a reserved correlation id: less than 28, since the largest number is a frequent value."""
 BORDER_BITS = 10
-"""Of a place where a segment begins: one in about 1,448 bytes."""
+"""Bits of the start of a segment: one in about 1,448 bytes."""
 
 NEWER = 16
-"""Versions beyond the newest known one that a request may have, and APIs beyond the last one: what
-is newer than the definitions must be seen, to be reported."""
+"""Versions beyond the newest known one that a request may have, and APIs beyond the last one.
+Messages that are newer than the definitions are to be reported."""
 
 REQUEST_HEAD = 14
 """Bytes of a request up to its client id, size included."""
 RESPONSE_HEAD = 8
 SMALLEST_RESPONSE = 6
-"""A correlation id and a body, of which none has less than an error code. A smaller one is no
-evidence: zeros and small numbers look like it."""
+"""A correlation id and the smallest body, an error code. Smaller responses have no bits, since
+zeros and small numbers look like them."""
 SMALLEST_REQUEST = 10
 USUAL_CLIENT_ID = 4096
-"""Bytes that a client id has at most, and that are looked at. Kafka allows 32,767."""
-ODD_BITS = 10
-"""Less for a request whose client id is longer, or has control characters."""
+"""Bytes of a client id that are checked; a longer one is unusual. Kafka allows 32,767."""
+UNUSUAL_BITS = 10
+"""Bits that a request loses if its client id is longer, or has control characters."""
 CONTROLLED_SHUTDOWN = 7
-"""Version 0 of it has no client id."""
+"""Version 0 of this API has no client id."""
 
 HOPS = 4
-"""Frames of a chain that are judged."""
+"""Frames of a chain that are scored."""
 SURE_HOPS = 2
-"""Of these, how many headers must not speak against it."""
+"""The first of these frames, whose headers must be possible."""
 SURE = CERTAINTY + BORDER_BITS
-"""Bits with which a place is taken whatever follows: those of a frame that is also a segment."""
+"""A place with these bits is accepted, whatever follows: those of a frame that is a segment."""
 SLACK = 256
-"""Correlation ids that a response may be behind the requests at hand."""
+"""Distance by which the correlation id of a response may be below those of known requests."""
 LONGEST_STEP = 1 << 16
-"""From one response's correlation id to the next one's, up or down: clients count requests as they
-make them, and may send a later one first. Also from those of requests to those of responses."""
+"""Largest difference between the correlation ids of two successive responses, or of requests and
+responses. A client numbers requests when it creates them, and may send them in another order."""
 
 NO, UNCLEAR, YES = range(3)
 
 
 class HeaderScorer:
-    """Judges places in the streams of a block. `newest`: newest known version by API key."""
+    """Scores places in the streams of a block. `newest`: newest known version by API key."""
 
     def __init__(
         self, table: ConnectionTable, streams: StreamTable, ports: Collection[int],
         newest: Mapping[int, int],
     ) -> None:  # fmt: skip
         self.brokers: set[tuple[int, int, int]] = set()
-        """Addresses and ports where brokers listen: of Kafka connections, and named by them."""
+        """Addresses and ports of brokers: from Kafka connections, and named in responses."""
         self._table = table
         self._streams = streams
         self._ports = np.array(sorted(ports), np.uint16)
@@ -92,32 +92,34 @@ class HeaderScorer:
             self._newest[key] += version
 
     def is_broker(self, rows: Int64) -> Bools:
-        """Of both ends of connections: whether it is at a broker's port or address."""
+        """Whether each end of these connections has the port or the address of a broker."""
         named: Bools = np.isin(self._table.port[rows], self._ports)
         return named | self.is_known_broker(rows)
 
     def is_known_broker(self, rows: Int64) -> Bools:
-        """The same of addresses that other connections told, whatever the port."""
+        """Whether each end of these connections has the address and port of a known broker."""
         table = self._table
-        found = np.zeros((len(rows), 2), np.bool_)
+        is_known = np.zeros((len(rows), 2), np.bool_)
         if not len(rows):
-            return found
+            return is_known
         for high, low, port in self.brokers:
-            found |= (
+            is_known |= (
                 (table.port[rows] == port)
                 & (table.low[rows] == np.uint64(low))
                 & (table.high[rows] == np.uint64(high))
             )
-        return found
+        return is_known
 
     def begin_block(self, stream: Int64) -> None:
-        """Of these streams a block begins: correlation ids seen so far are those of before it."""
+        """Begin a block of these streams: their correlation ids become those before the block."""
         streams = self._streams
         streams.flat("correlation_before")[stream] = streams.flat("correlation")[stream]
 
-    def note_requests(self, stream: Int64, least: Int64, most: Int64, id_regression: Int64) -> None:
-        """Keep the range of the correlation ids of requests, and how far below the one that should
-        come next they are at most: 0 where they ascend."""
+    def record_requests(
+        self, stream: Int64, least: Int64, most: Int64, id_regression: Int64
+    ) -> None:
+        """Record the range of the correlation ids of requests, and their `id_regression` (see
+        `StreamTable`): 0 if they ascend."""
         streams = self._streams
         low, high = streams.flat("correlation_before"), streams.flat("correlation")
         new = ~streams.flat("has_correlation")[stream]
@@ -129,17 +131,17 @@ class HeaderScorer:
         high[stream] = np.where(new, most, np.maximum(high[stream], most))
         streams.flat("has_correlation")[stream] = True
 
-    def note_responses(self, stream: Int64, latest: Int64) -> None:
-        """Keep the correlation ids of the latest responses."""
+    def record_responses(self, stream: Int64, latest: Int64) -> None:
+        """Record the correlation ids of the latest responses."""
         self._streams.flat("correlation")[stream] = latest
         self._streams.flat("has_correlation")[stream] = True
 
     def verdicts(
         self, chains: FrameChains, at: Int64, index: Int64, stream: Int64, is_client: Bools
     ) -> Int64:
-        """YES, NO or UNCLEAR for each of these beginnings of segments.
+        """YES, NO or UNCLEAR for each of these starts of segments.
 
-        Walks the chain that begins there, for up to `HOPS` frames.
+        Follows the chain that begins there, for up to `HOPS` frames.
         """
         here, end = at.copy(), chains.end[index]
         score = np.full(len(at), float(BORDER_BITS))
@@ -152,13 +154,15 @@ class HeaderScorer:
             size, state, gain = self.headers(
                 chains, here[live], end[live], stream[live], is_client[live]
             )
-            # What follows two good frames, or a very good one, may be damaged as well.
+            # After two good frames, or a very good one, the next frame may be damaged.
             if hop < SURE_HOPS:
                 verdict[live[(state == NO) & (score[live] < SURE)]] = NO
             score[live] += gain
-            step = self._steps(chains, here[live], stream[live], is_client[live], before[live])
-            verdict[live[step]] = NO
-            state[step] = NO
+            is_far = self._is_far_step(
+                chains, here[live], stream[live], is_client[live], before[live]
+            )
+            verdict[live[is_far]] = NO
+            state[is_far] = NO
             live, size = live[state == YES], size[state == YES]
             before[live] = _number(chains, here[live] + 4, "i4")
             here[live] += 4 + size
@@ -177,75 +181,79 @@ class HeaderScorer:
         """Size, verdict, and bits of evidence of the header at each place."""
         size, verdict = np.zeros(len(at), np.int64), np.full(len(at), NO)
         gain = np.zeros(len(at))
-        some = np.flatnonzero(is_client)
-        size[some], verdict[some], gain[some] = self.requests(
-            chains, at[some], end[some], stream[some] >> 1
+        index = np.flatnonzero(is_client)
+        size[index], verdict[index], gain[index] = self.requests(
+            chains, at[index], end[index], stream[index] >> 1
         )
-        some = np.flatnonzero(~is_client)
-        size[some], verdict[some], gain[some] = self.responses(
-            chains, at[some], end[some], stream[some]
+        index = np.flatnonzero(~is_client)
+        size[index], verdict[index], gain[index] = self.responses(
+            chains, at[index], end[index], stream[index]
         )
         return size, verdict, gain
 
-    def _steps(
+    def _is_far_step(
         self, chains: FrameChains, at: Int64, stream: Int64, is_client: Bools, before: Int64
     ) -> Bools:
-        """Responses of undecided connections whose correlation id is far from the one `before`, or
-        the same: clients count, but for those that always send 0."""
-        doubted: Bools = (self._streams.protocol[stream >> 1] == UNDECIDED) & ~is_client
-        doubted &= before != NEVER
-        if doubted.any():
+        """Whether the correlation id of a response in an undecided connection is far from the one
+        `before`, or the same. Clients count; only some always send 0."""
+        is_far: Bools = (self._streams.protocol[stream >> 1] == UNDECIDED) & ~is_client
+        is_far &= before != NEVER
+        if is_far.any():
             step = np.abs(_number(chains, at + 4, "i4") - before)
-            doubted &= (step > LONGEST_STEP) | ((step == 0) & (before != 0))
-        return doubted
+            is_far &= (step > LONGEST_STEP) | ((step == 0) & (before != 0))
+        return is_far
 
     def requests(
         self, chains: FrameChains, at: Int64, end: Int64, row: Int64, *, any_api: bool = False
     ) -> tuple[Int64, Int64, NDArray[np.float64]]:
-        there = np.minimum(chains.gap_after(at), end) - at
+        """`headers` of requests. `any_api`: accept unknown APIs and versions."""
+        readable = np.minimum(chains.gap_after(at), end) - at
         size, api, version, correlation, client = (
             _number(chains, at + offset, dtype)
             for offset, dtype in ((0, "i4"), (4, "i2"), (6, "i2"), (8, "i4"), (12, "i2"))
         )
         newest = self._newest[np.clip(api, 0, len(self._newest) - 1)]
-        nameless = (api == CONTROLLED_SHUTDOWN) & (version == 0)
+        has_no_client = (api == CONTROLLED_SHUTDOWN) & (version == 0)
         fits = (client >= -1) & (client <= size - SMALLEST_REQUEST)
-        # Zeros are everywhere, so where they alone speak for a request, a broker's port must too.
+        # Zeros are frequent. A request that consists of zeros must go to a broker's port.
         blank = (api == 0) & (version == 0) & (client == 0)
-        trusted = np.flatnonzero(blank & (correlation != 0))
-        blank[trusted] = ~self.is_broker(row[trusted]).any(1)
-        bad = (there >= 4) & ((size < SMALLEST_REQUEST) | (size > FRAME_LIMIT))
+        numbered = np.flatnonzero(blank & (correlation != 0))
+        blank[numbered] = ~self.is_broker(row[numbered]).any(1)
+        bad = (readable >= 4) & ((size < SMALLEST_REQUEST) | (size > FRAME_LIMIT))
         known = (api < len(self._newest)) & (version <= newest) | any_api
-        bad |= (there >= 6) & (api < 0)
-        bad |= (there >= 8) & ((version < 0) | ~known)
-        bad |= (there >= REQUEST_HEAD) & ((~fits & ~nameless) | blank)
-        verdict = np.where(bad, NO, np.where(there >= REQUEST_HEAD, YES, UNCLEAR))
-        odd = np.zeros(len(at), np.bool_)
-        named = np.flatnonzero((verdict == YES) & ~nameless)
-        odd[named] = self._has_odd_client_id(chains, at[named], there[named], client[named])
-        # Elsewhere than in a Kafka connection, all of the request has to confirm it.
-        open_ends = odd & (there < size + 4) & (self._streams.protocol[row] != KAFKA)
-        verdict[open_ends] = np.where(size[open_ends] < SEEK_BYTES, UNCLEAR, NO)
-        return size, verdict, np.where(verdict == YES, REQUEST_BITS - ODD_BITS * odd, 0.0)
+        bad |= (readable >= 6) & (api < 0)
+        bad |= (readable >= 8) & ((version < 0) | ~known)
+        bad |= (readable >= REQUEST_HEAD) & ((~fits & ~has_no_client) | blank)
+        verdict = np.where(bad, NO, np.where(readable >= REQUEST_HEAD, YES, UNCLEAR))
+        unusual = np.zeros(len(at), np.bool_)
+        named = np.flatnonzero((verdict == YES) & ~has_no_client)
+        unusual[named] = self._has_unusual_client_id(
+            chains, at[named], readable[named], client[named]
+        )
+        # Outside of a Kafka connection, such a request must be complete to confirm it.
+        incomplete = unusual & (readable < size + 4) & (self._streams.protocol[row] != KAFKA)
+        verdict[incomplete] = np.where(size[incomplete] < SEEK_BYTES, UNCLEAR, NO)
+        return size, verdict, np.where(verdict == YES, REQUEST_BITS - UNUSUAL_BITS * unusual, 0.0)
 
-    def _has_odd_client_id(
-        self, chains: FrameChains, at: Int64, there: Int64, client: Int64
+    def _has_unusual_client_id(
+        self, chains: FrameChains, at: Int64, readable: Int64, client: Int64
     ) -> Bools:
-        """Whether requests have unusual client ids. `client`: their lengths."""
-        length = np.minimum(np.minimum(client, USUAL_CLIENT_ID), there - REQUEST_HEAD)
+        """Whether requests have unusual client ids. `client`: the lengths of the ids."""
+        length = np.minimum(np.minimum(client, USUAL_CLIENT_ID), readable - REQUEST_HEAD)
         text, borders = chains.space.take(at + REQUEST_HEAD, np.maximum(length, 0))
         control = np.append(0, np.cumsum((text < 0x20) | (text == 0x7F)))
-        odd: Bools = control[borders[1:]] > control[borders[:-1]]
-        return odd | (client > USUAL_CLIENT_ID)
+        has_control: Bools = control[borders[1:]] > control[borders[:-1]]
+        return has_control | (client > USUAL_CLIENT_ID)
 
     def responses(
         self, chains: FrameChains, at: Int64, end: Int64, stream: Int64
     ) -> tuple[Int64, Int64, NDArray[np.float64]]:
-        there = np.minimum(chains.gap_after(at), end) - at
+        """`headers` of responses."""
+        readable = np.minimum(chains.gap_after(at), end) - at
         size, correlation = _number(chains, at, "i4"), _number(chains, at + 4, "i4")
-        bad = (there >= 4) & ((size < 4) | (size > FRAME_LIMIT))
-        bad |= (there >= RESPONSE_HEAD) & (correlation < 0)
-        verdict = np.where(bad, NO, np.where(there >= RESPONSE_HEAD, YES, UNCLEAR))
+        bad = (readable >= 4) & ((size < 4) | (size > FRAME_LIMIT))
+        bad |= (readable >= RESPONSE_HEAD) & (correlation < 0)
+        verdict = np.where(bad, NO, np.where(readable >= RESPONSE_HEAD, YES, UNCLEAR))
         low, high, known = self.expected_ids(stream)
         near = known & (correlation >= low) & (correlation <= high)
         bits = SIZE_BITS + near * (CORRELATION_BITS - np.log2(high - low + 1))
@@ -256,75 +264,75 @@ class HeaderScorer:
     def is_sure(
         self, chains: FrameChains, at: Int64, stream: Int64, is_client: Bools, end: Int64
     ) -> tuple[Bools, Bools]:
-        """Whether headers alone show that messages begin at these addresses: requests with a usual
-        client id, responses with a correlation id that is awaited; and whether they show that none
-        does."""
+        """Whether headers alone show that messages begin at these addresses, and whether they show
+        the opposite. Certain are requests with a usual client id, and responses with an expected
+        correlation id."""
         _, state, bits = self.headers(chains, at, end, stream, is_client)
         least = np.where(is_client, REQUEST_BITS, SIZE_BITS + 1)
         return (state == YES) & (bits >= least), state == NO
 
-    def odd_requests(self, kind: Int64, client: Int64, size: Int64) -> Bools:
-        """Requests with impossible headers, or with nothing but zeros in them.
+    def implausible_requests(self, kind: Int64, client: Int64, size: Int64) -> Bools:
+        """Whether requests have impossible headers, or headers of zeros.
 
-        `kind`: API key and version, as they stand in the header. `client`: length of the client id.
+        `kind`: API key and version, as one number of the header. `client`: length of the client id.
         """
         api, version = kind >> 16, kind & 0xFFFF
         newest = self._newest[np.clip(api, 0, len(self._newest) - 1)]
-        odd: Bools = (api < 0) | (api >= len(self._newest)) | (version > newest)
-        odd |= (client < -1) | (client > size - SMALLEST_REQUEST) | ((kind == 0) & (client == 0))
-        odd &= kind != CONTROLLED_SHUTDOWN << 16
-        return odd
+        implausible: Bools = (api < 0) | (api >= len(self._newest)) | (version > newest)
+        implausible |= (client < -1) | (client > size - SMALLEST_REQUEST)
+        implausible |= (kind == 0) & (client == 0)
+        implausible &= kind != CONTROLLED_SHUTDOWN << 16
+        return implausible
 
-    def odd_responses(self, stream: Int64, correlation: Int64, before: Int64) -> Bools:
-        """Responses with impossible correlation ids: negative ones, those that are far from all
-        that the client used, and those before that of the response `before` (NEVER: none)."""
-        id_regression = self.id_regression(stream)
-        odd: Bools = (correlation < 0) | self.is_implausible(stream, correlation)
-        odd |= (before != NEVER) & (correlation <= before - id_regression) & (before < RESERVED)
-        odd &= correlation < RESERVED
-        return odd
+    def implausible_responses(self, stream: Int64, correlation: Int64, before: Int64) -> Bools:
+        """Whether responses have impossible correlation ids: negative, far from all ids of the
+        client, or too far below the id `before` of the previous response (NEVER: no previous)."""
+        lowest = before - self.id_regression(stream)
+        implausible: Bools = (correlation < 0) | self.is_implausible(stream, correlation)
+        implausible |= (before != NEVER) & (correlation <= lowest) & (before < RESERVED)
+        implausible &= correlation < RESERVED
+        return implausible
 
     def id_regression(self, stream: Int64) -> Int64:
-        """How far correlation ids of responses may fall: 0 where each is larger than the one
-        before."""
-        falls: Int64 = self._streams.flat("id_regression")[stream ^ 1]
-        return falls
+        """Largest distance by which correlation ids of responses may fall: 0 if they ascend."""
+        id_regression: Int64 = self._streams.flat("id_regression")[stream ^ 1]
+        return id_regression
 
     def expected_ids(self, stream: Int64) -> tuple[Int64, Int64, Bools]:
-        """Range of the correlation ids that may come in these streams; whether it is known.
+        """Range of the correlation ids that are expected in these streams; whether it is known.
 
-        A broker answers in the order of requests, so that what it answered does not come again.
+        A broker responds in the order of requests. So ids of earlier responses are not expected.
         """
         streams, client = self._streams, stream ^ 1
         has, latest = streams.flat("has_correlation"), streams.flat("correlation")
         low, high = streams.flat("correlation_before")[client] - SLACK, latest[client]
-        next_one = latest[stream] + 1 - streams.flat("id_regression")[client]
-        next_one = np.minimum(np.maximum(low, next_one), high)
-        return np.where(has[stream], next_one, low), high, has[client]
+        next_id = latest[stream] + 1 - streams.flat("id_regression")[client]
+        next_id = np.minimum(np.maximum(low, next_id), high)
+        return np.where(has[stream], next_id, low), high, has[client]
 
     def is_implausible(self, stream: Int64, correlation: Int64) -> Bools:
-        """Whether these correlation ids are far from all that the clients of these streams used.
+        """Whether these correlation ids are far from all ids of the clients' requests.
 
-        Near ones may be of requests that are lost, or come later in the capture.
+        Near ids may belong to requests that are lost, or come later in the capture.
         """
         low, high = self._streams.flat("correlation_before"), self._streams.flat("correlation")
         client = stream ^ 1
         far = correlation < low[client] - LONGEST_STEP
         far |= correlation > high[client] + LONGEST_STEP
-        strange: Bools = self._streams.flat("has_correlation")[client] & far
-        return strange
+        implausible: Bools = self._streams.flat("has_correlation")[client] & far
+        return implausible
 
-    def like_requests(self, window: UInt8) -> Int64:
-        """Offsets at which the bytes that are nearly constant in a request are so."""
+    def candidate_requests(self, window: UInt8) -> Int64:
+        """Offsets where the bytes that hardly vary between requests have their usual values."""
         count = len(window) - REQUEST_HEAD + 1
-        like = window[:count] <= FRAME_LIMIT >> 24
-        like &= window[4 : count + 4] == 0
-        like &= window[5 : count + 5] < len(self._newest)
-        like &= window[6 : count + 6] == 0
-        return np.flatnonzero(like)
+        is_candidate = window[:count] <= FRAME_LIMIT >> 24
+        is_candidate &= window[4 : count + 4] == 0
+        is_candidate &= window[5 : count + 5] < len(self._newest)
+        is_candidate &= window[6 : count + 6] == 0
+        return np.flatnonzero(is_candidate)
 
-    def like_responses(self, window: UInt8, stream: int) -> Int64:
-        """Offsets at which a correlation id stands that the client may be waiting for."""
+    def candidate_responses(self, window: UInt8, stream: int) -> Int64:
+        """Offsets of possible responses with an expected correlation id."""
         count = len(window) - RESPONSE_HEAD + 1
         number = np.ndarray((count,), ">i4", window, 4, (1,))
         low, high, known = self.expected_ids(np.array([stream]))

@@ -1,13 +1,13 @@
-"""Weighing: how certain a request is, in bits, by its body and by its surroundings.
+"""RequestScorer: how certain a request is, in bits, by its body and its context.
 
-What a connection carries, and which end is its client, is decided by a request with `DECISION`
-bits. `judging` weighs headers against random bytes. But other protocols have small numbers where
-Kafka has them, and so have responses. So a request is also weighed by
+A request with `DECISION` bits decides the protocol of its connection, and which end is the client.
+The bits of `header_evidence` hold for random bytes. But other protocols have small numbers in the
+same places, and so have responses. So a request is also scored by
 
-- its body, as far as it is there;
+- its body, as far as it is captured;
 - the SYN before it;
-- the other end: a response has its correlation id, and comes after the request is complete;
-- other connections: where brokers listen, and which endpoint several connections share;
+- the other end: a response has its correlation id, and comes after the complete request;
+- other connections: addresses of brokers, and endpoints that several connections share;
 - the port numbers.
 """
 
@@ -29,36 +29,37 @@ from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES
 from dissector.streams.table import HEAD, ConnectionTable, StreamTable
 
 Evidence: TypeAlias = Callable[[bytes, int], int]
-"""Bits for a request: takes its first bytes, those of the size not counted, and the size.
-`IMPOSSIBLE` or less where they do not begin a request."""
+"""Returns the bits of a request. Takes its first bytes, without the size, and the size.
+`IMPOSSIBLE` or less if no request begins with these bytes."""
 
 IMPOSSIBLE: Final = -128
-"""More than all evidence for a request together."""
+"""Outweighs all evidence for a request."""
 DECISION: Final = 50
-"""A request has 40 bits by its header, at the beginning of a segment. The rest of these bits must
-come from its body or its surroundings."""
+"""The header of a request at the start of a segment has 40 bits. The body or the context must give
+the other bits."""
 HEAD_BITS: Final = 8
-"""It is the first that its client sent."""
+"""The request is the first of its client."""
 BROKER_BITS: Final = 16
-"""It goes to an address where a broker listens; as many against one that comes from there."""
-ANSWERED_BITS: Final = 16
+"""The receiver has a broker's address; negative if the sender has one."""
+RESPONSE_BITS: Final = 16
 """The other end sent its correlation id. Less than 32, since small numbers are common."""
 EARLY_BITS: Final = -24
-"""The other end sent something before the request was complete. A broker waits."""
+"""The other end sent bytes before the request was complete. A broker waits."""
 LARGE_BITS: Final = -8
-"""It is the first of its client, incomplete, and has `SEEK_BYTES` or more. Clients begin small."""
-ILL_ANSWERED_BITS: Final = -16
-"""What the other end sent first is not a response."""
-COMMON_END_BITS: Final = -8
+"""The request is the first of its client, incomplete, and has `SEEK_BYTES` or more. The first
+requests of clients are small."""
+NO_RESPONSE_BITS: Final = -16
+"""The first bytes of the other end are not a response."""
+SHARED_SENDER_BITS: Final = -8
 """More connections have the sender's address and port than the receiver's."""
 EPHEMERAL_BITS: Final = -4
-"""It comes from a port that is not ephemeral, and goes to one that is."""
+"""The receiver's port is ephemeral, and the sender's is not."""
 EPHEMERAL: Final = 32768
 """Lowest ephemeral port of Linux."""
 
 
 class RequestScorer:
-    """Weighs requests in the chains of a block."""
+    """Scores requests in the chains of a block."""
 
     def __init__(
         self, table: ConnectionTable, streams: StreamTable, scorer: HeaderScorer, evidence: Evidence
@@ -69,15 +70,17 @@ class RequestScorer:
         self._evidence = evidence
 
     def bits(self, chains: FrameChains, index: int, stream: int, at: int) -> int:
-        """Bits of a request whose header was judged, at the beginning of a segment.
+        """Bits of a request with a valid header, at the start of a segment; negative if it is not
+        a request.
 
-        `stream`: that of the chain at `index`. Negative where it cannot be a request.
+        `stream`: the stream of the chain at `index`.
         """
-        here = np.array([at])
-        size, correlation = (int(chains.space.number(here + k, "i4")[0]) for k in (0, 8))
+        address = np.array([at])
+        size, correlation = (int(chains.space.number(address + k, "i4")[0]) for k in (0, 8))
         body, end = at + 4, int(chains.end[index])
-        there = min(body + size, end, int(chains.gap_after(here)[0]), body + SEEK_BYTES) - body
-        body_bits = self._evidence(chains.space.bytes(body, there), size)
+        gap = int(chains.gap_after(address)[0])
+        readable = min(body + size, end, gap, body + SEEK_BYTES) - body
+        body_bits = self._evidence(chains.space.bytes(body, readable), size)
         if body_bits <= IMPOSSIBLE:
             return IMPOSSIBLE
         is_head = bool(self._streams.flat("state")[stream] == HEAD)
@@ -91,35 +94,35 @@ class RequestScorer:
     def _response_bits(
         self, chains: FrameChains, index: int, correlation: int, is_head: bool
     ) -> int:
-        """What the other end sent: whether a segment there begins a response to the request."""
+        """Bits for the opposite stream: whether a segment of it begins the response."""
         slot = int(chains.stream[index]) ^ 1
-        other = int(np.searchsorted(chains.stream, slot))
-        if other == len(chains.stream) or chains.stream[other] != slot:
+        opposite = int(np.searchsorted(chains.stream, slot))
+        if opposite == len(chains.stream) or chains.stream[opposite] != slot:
             return 0
-        at = chains.address[chains.first[other] : chains.first[other + 1]]
-        at = at[at + SMALLEST_RESPONSE + 4 <= chains.end[other]]
+        at = chains.address[chains.first[opposite] : chains.first[opposite + 1]]
+        at = at[at + SMALLEST_RESPONSE + 4 <= chains.end[opposite]]
         size = chains.space.number(at, "i4").astype(np.int64)
         number = chains.space.number(at + 4, "i4").astype(np.int64)
         is_response = (size >= SMALLEST_RESPONSE) & (size <= FRAME_LIMIT) & (number >= 0)
         if (is_response & (number == correlation)).any():
-            return ANSWERED_BITS
-        return ILL_ANSWERED_BITS if is_head and len(at) and not is_response[0] else 0
+            return RESPONSE_BITS
+        return NO_RESPONSE_BITS if is_head and len(at) and not is_response[0] else 0
 
     def _endpoint_bits(self, row: int, sender: int) -> int:
-        """What the two endpoints are in other connections, and their port numbers."""
-        table, one = self._table, np.array([row])
-        is_broker = self._scorer.is_broker(one)[0]
+        """Bits for the two endpoints: their other connections, and their port numbers."""
+        table = self._table
+        is_broker = self._scorer.is_broker(np.array([row]))[0]
         bits = BROKER_BITS * (int(is_broker[1 - sender]) - int(is_broker[sender]))
         if table.client[row] >= 0:
             return max(bits, 0)
-        # Servers of other protocols have many connections, too. So this only speaks against.
+        # Servers of other protocols have many connections, too. So this is only negative evidence.
         if self._connections_of(row, sender) > self._connections_of(row, 1 - sender):
-            bits += COMMON_END_BITS
+            bits += SHARED_SENDER_BITS
         is_ephemeral = table.port[row] >= EPHEMERAL
         return bits + EPHEMERAL_BITS * bool(is_ephemeral[1 - sender] & ~is_ephemeral[sender])
 
     def _connections_of(self, row: int, end: int) -> int:
-        """How many connections have this endpoint."""
+        """Number of connections with this endpoint."""
         table, used = self._table, slice(self._table.count)
         same = table.port[used] == table.port[row, end]
         same &= table.low[used] == table.low[row, end]

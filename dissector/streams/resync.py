@@ -1,12 +1,12 @@
-"""Resync: the search for messages where the chain of sizes of a stream cannot be trusted.
+"""Resynchronisation: the search for messages in a stream whose chain of sizes is doubtful.
 
-One stream at a time. A place where a message may begin is a node; its weight is the evidence for
-its header (see `judging`), for the beginning of a segment, and for its body, in bits. A path leads
-from a message to what follows it. It may skip bytes; then the next message has to pay `ENTRY` bits,
-as any place among random bytes does. The path of most evidence wins.
+The search treats one stream at a time. A node is a place where a message may begin. Its weight, in
+bits, is the evidence of its header (see `header_evidence`), of the start of a segment, and of its
+body. A path goes from message to message. It may skip bytes; then the next message costs `ENTRY`
+bits, as any place among random bytes does. The path with the most evidence wins.
 
-Places are the beginnings of segments, what the sizes of other places lead to, and every byte where
-the header of a message may stand.
+Candidates are the starts of segments, the places that the sizes of other candidates lead to, and
+all bytes at which the header of a message is possible.
 """
 
 from __future__ import annotations
@@ -37,46 +37,47 @@ from dissector.streams.limits import CERTAINTY, FRAME_LIMIT, SEEK_BYTES
 from dissector.streams.table import Bools
 
 ENTRY: Final = CERTAINTY
-"""Bits that a message needs which begins where no other one ends."""
+"""Cost, in bits, of a message that does not begin where another one ends."""
 CONFIRMED: Final = 2 * ENTRY
 """Bits beyond `ENTRY` of a path that needs no body to confirm it."""
 UNALIGNED_RESPONSE: Final = 5
-"""More bits for a response that begins no segment: small numbers, which it has, are common."""
+"""Additional cost of a response that does not begin a segment: it has small numbers, and these are
+common."""
 BROKEN: Final = 20
-"""Bits against a message that ends inside a segment, where no other one begins: either of them is
+"""Cost of a message that ends inside a segment where no other one begins: one of them is
 damaged."""
-ODD_HEADER: Final = -24
-"""Bits of a message with an impossible header: one that is damaged, or a token of SASL, which has
-none."""
+IMPOSSIBLE_HEADER: Final = -24
+"""Bits of a message with an impossible header: it is damaged, or it is a SASL token, which has no
+header."""
 COMPLETE_BODY: Final = 16
-"""Bits of a message whose body ends where its size says."""
+"""Bits of a complete message whose body fits its size."""
 WRONG_BODY: Final = -16
-"""Bits of a complete message whose size contradicts its body. What follows may confirm the size:
-brokers accept surplus bytes, and definitions may be wrong."""
+"""Bits of a complete message whose body does not fit its size. The next message may confirm the
+size: brokers accept surplus bytes, and definitions may be wrong."""
 WRONG_PART: Final = -60
-"""The same where the message is incomplete, so that nothing confirms its size."""
+"""Bits of an incomplete message whose body does not fit its size. No next message confirms it."""
 SURPLUS_BODY: Final = -12
-"""Bits of a response where few bytes follow the body. Requests of some clients have such bytes."""
-ACCEPTED: Final = 4
-"""Surplus bytes of a response that are no evidence, as in `protocol.surplus`."""
+"""Bits of a response with a few surplus bytes. Requests of some clients have such bytes."""
+ACCEPTED_SURPLUS: Final = 4
+"""Surplus bytes of a response that cost nothing, as in `protocol.surplus`."""
 OUT_OF_ORDER: Final = -40
 """Bits of a response that follows the response to a later request."""
 UNFINISHED: Final = -30
-"""Bits of a message before the end of which its stream ends."""
+"""Bits of a message that is incomplete at the end of its stream."""
 HOPS: Final = 4
-"""Messages that are followed from each place."""
+"""Messages that are followed from each candidate."""
 CHECKS: Final = 16
-"""Bodies that are read in one search."""
-AROUND: Final = 64
-"""Places before a message where one may begin that contains it."""
-MANY: Final = 32
-"""Nodes for which sorting all of them is cheaper than inserting each."""
+"""Most bodies that are read in one search."""
+OUTER_NODES: Final = 64
+"""Nodes before a message that are checked for containing it."""
+SORT_FROM: Final = 32
+"""From this number of new nodes on, sorting all nodes is cheaper than inserting each new one."""
 SEGMENTS_BEHIND: Final = 8
-"""Beginnings of segments behind a doubtful place that are weighed with those before it."""
+"""Starts of segments behind a doubtful place that are included in the search."""
 
 
 Columns: TypeAlias = NDArray[np.float64]
-"""Shape (6, places): the first columns of `Node`. Addresses are below 2^53."""
+"""Shape (6, places): the first six fields of `Node`, as rows. Addresses are below 2^53."""
 _AT, _END, _STATE = 0, 1, 3
 
 
@@ -86,14 +87,14 @@ class Node:
 
     at: int
     end: int
-    """Address behind the message. -1: the size is impossible or missing."""
+    """Address behind the message; -1 if the size is impossible or missing."""
     bits: float
     state: int
-    """Of the header: NO, UNCLEAR, YES."""
+    """Verdict on the header: NO, UNCLEAR, YES."""
     is_border: bool
     """A segment begins here."""
     correlation: int
-    """Of a response."""
+    """Correlation id, if the message is a response."""
     is_checked: bool = False
 
 
@@ -105,13 +106,13 @@ def weighed(
     stream: Int64,
     is_client: Bools,
 ) -> Columns:
-    """What `Node` has of these places, of the chains at `index`."""
+    """The nodes at these addresses of the chains at `index`."""
     end = chains.end[index]
     size, state, bits = scorer.headers(chains, at, end, stream, is_client)
     border = chains.address[chains.piece_of(at)] == at
-    there = np.minimum(chains.gap_after(at), end) - at
-    behind = np.where((size < 0) | (size > FRAME_LIMIT) | (there < 4), -1, at + 4 + size)
-    bits = np.where(state == NO, ODD_HEADER, bits) + BORDER_BITS * border
+    readable = np.minimum(chains.gap_after(at), end) - at
+    behind = np.where((size < 0) | (size > FRAME_LIMIT) | (readable < 4), -1, at + 4 + size)
+    bits = np.where(state == NO, IMPOSSIBLE_HEADER, bits) + BORDER_BITS * border
     number = chains.space.number(np.minimum(at + 4, chains.space.size), "i4")
     return np.array([at, behind, bits, state, border, number], np.float64)
 
@@ -119,8 +120,8 @@ def weighed(
 def weighed_segments(
     chains: FrameChains, scorer: HeaderScorer, index: Int64, stream: Int64, is_client: Bools
 ) -> Columns:
-    """The beginnings of segments of these chains that look like messages, and the places that they
-    lead to; by address."""
+    """Nodes at the starts of segments that look like messages, and at the places that they lead
+    to; by address."""
     count = chains.first[index + 1] - chains.first[index]
     at = chains.address[ranges(chains.first[index], count)[0]]
     owner = np.repeat(np.arange(len(index)), count)
@@ -152,25 +153,25 @@ class Search:
         self._scorer = scorer
         self._bodies = bodies
         self._is_request = is_request
-        self._descent = int(scorer.id_regression(np.array([stream]))[0])
+        self._id_regression = int(scorer.id_regression(np.array([stream]))[0])
         self._end = int(chains.end[index])
         self._nodes: dict[int, Node] = {}
         self._order: list[int] = []
         """Addresses of the nodes, ascending."""
         self._weighed: set[int] = set()
-        """Addresses at which no message can begin, and those of the nodes."""
+        """Addresses of the nodes, and addresses at which no message can begin."""
         self._complete: deque[tuple[int, int]] = deque(maxlen=CHECKS)
-        """Messages whose bodies were read to their ends: nothing begins inside them."""
+        """Messages whose bodies fit their sizes: no other message begins inside them."""
         self._scanned = 0, 0
-        """Between these addresses every byte was weighed."""
+        """All bytes between these addresses were scanned."""
         begin = chains.address[chains.first[index]]
         low, high = np.searchsorted(segments[_AT], [begin, self._end])
         self._segments = segments[:, low:high]
-        """They become nodes where they are needed."""
+        """They become nodes when a path reaches them."""
         self._loaded = np.zeros(self._segments.shape[1], np.bool_)
 
     def entry(self, begin: int) -> int:
-        """Address of the first message behind `begin`, where nothing is known; or -1."""
+        """Address of the first message behind `begin`, where no boundary is known; or -1."""
         first, last = self._pieces(begin)
         width = 1
         while True:
@@ -187,10 +188,10 @@ class Search:
             width *= 2
 
     def path(self, chain: list[int], doubtful: int) -> list[Node]:
-        """The path of most evidence from the first message of a chain on.
+        """The path with the most evidence from the first message of a chain on.
 
-        `chain`: addresses of messages, each behind the one before. `doubtful`: where something is
-        wrong behind them, or in the last of them.
+        `chain`: addresses of successive messages. `doubtful`: a doubtful address behind them, or in
+        the last one.
         """
         behind = int(self._chains.piece_of(np.array([doubtful]))[0]) + 1 + SEGMENTS_BEHIND
         until = max(self._address(min(behind, self._pieces(chain[0])[1])), doubtful)
@@ -202,7 +203,7 @@ class Search:
 
     def inside(self, at: int, *, is_last: bool) -> int:
         """Address of the first message inside an incomplete one whose body does not confirm its
-        size; or -1. `is_last`: nothing more comes in the stream."""
+        size; or -1. `is_last`: the stream has ended."""
         self._weigh([at])
         self._nodes[at].bits += UNFINISHED * is_last
         path = self.path([at], self._end)
@@ -218,13 +219,13 @@ class Search:
         )
 
     def _address(self, piece: int) -> int:
-        """Where a piece of the stream begins; the end of the stream behind its last one."""
+        """Address of a piece of the stream; behind its last piece, the end of the stream."""
         if piece >= int(self._chains.first[self._index + 1]):
             return self._end
         return int(self._chains.address[piece])
 
     def _load(self, begin: int, end: int) -> None:
-        """Have the nodes of segments between two addresses."""
+        """Add the nodes of segments between two addresses."""
         low, high = np.searchsorted(self._segments[_AT], [begin, end])
         index = low + np.flatnonzero(~self._loaded[low:high])
         if len(index):
@@ -232,7 +233,7 @@ class Search:
             self._add(self._segments[:, index])
 
     def _follow(self, places: list[int]) -> None:
-        """Weigh what the messages at some places lead to."""
+        """Add the nodes that the messages at these places lead to."""
         ends = places
         for _ in range(HOPS):
             ends = [
@@ -245,7 +246,7 @@ class Search:
                 break
 
     def _scan(self, begin: int, until: int) -> None:
-        """Weigh every byte between two addresses where a header may stand."""
+        """Add nodes at all bytes between two addresses where a header is possible."""
         begin = max(begin, int(self._chains.address[self._chains.first[self._index]]))
         low, high = self._scanned
         begin = max(begin, high if low <= begin else begin)
@@ -257,16 +258,16 @@ class Search:
         if len(window) < REQUEST_HEAD:
             return
         places = (
-            self._scorer.like_requests(window)
+            self._scorer.candidate_requests(window)
             if self._is_request
-            else self._scorer.like_responses(window, self._stream)
+            else self._scorer.candidate_responses(window, self._stream)
         )
         self._follow(self._weigh(address(places).tolist(), least=YES))
 
     def _weigh(self, places: Iterable[int], least: int = NO) -> list[int]:
-        """Add nodes, and return the addresses of the new ones.
+        """Add nodes at these places, and return the addresses of the new ones.
 
-        `least`: the least state of those to add.
+        `least`: the lowest state of nodes to add.
         """
         new = sorted({at for at in places if at not in self._weighed and self._is_open(at)})
         if not new:
@@ -281,7 +282,7 @@ class Search:
         return self._add(columns[:, columns[_STATE] >= least])
 
     def _add(self, columns: Columns) -> list[int]:
-        """Add nodes, and return their addresses."""
+        """Add nodes that do not exist yet, and return their addresses."""
         at, behind, bits, state, border, number = (row.tolist() for row in columns)
         added = []
         for row in zip(at, behind, bits, state, border, number, strict=True):
@@ -291,7 +292,7 @@ class Search:
                 self._nodes[address] = node
                 added.append(address)
         self._weighed.update(added)
-        if len(added) > MANY:
+        if len(added) > SORT_FROM:
             self._order = sorted(self._nodes)
         else:
             for address in added:
@@ -301,29 +302,29 @@ class Search:
     # Paths
 
     def _path(self, begin: int, until: int, *, is_message: bool) -> list[Node]:
-        """The path of most evidence behind an address; bodies of its messages are read.
+        """The path with the most evidence behind an address; the bodies of its messages are read.
 
-        `until`: places behind this address begin no path. `is_message`: a message begins at
-        `begin`, as far as its chain shows.
+        `until`: end of the addresses where a path may begin. `is_message`: a message begins at
+        `begin`, according to its chain.
         """
         for _ in range(CHECKS):
             bits, path, likely = self._solve(begin, until, is_message=is_message)
             first = path[: HOPS if is_message else 1]
             if not is_message and bits >= CONFIRMED:
                 first = []
-            doubted = [node for node in first or likely if not node.is_checked]
+            unchecked = [node for node in first or likely if not node.is_checked]
             if path and first:
-                doubted += self._around(path[0])
-            if not doubted:
+                unchecked += self._outer(path[0])
+            if not unchecked:
                 break
-            for node in doubted:
+            for node in unchecked:
                 self._check(node)
         return path
 
-    def _around(self, node: Node) -> list[Node]:
+    def _outer(self, node: Node) -> list[Node]:
         """Messages that begin segments and cover this one, and whose bodies were not read."""
         rank = bisect_left(self._order, node.at)
-        outers = (self._nodes[at] for at in self._order[max(rank - AROUND, 0) : rank])
+        outers = (self._nodes[at] for at in self._order[max(rank - OUTER_NODES, 0) : rank])
         return [
             outer
             for outer in outers
@@ -336,8 +337,8 @@ class Search:
     def _solve(
         self, begin: int, until: int, *, is_message: bool
     ) -> tuple[float, list[Node], list[Node]]:
-        """Bits of the path of most evidence, that path, and messages that begin another one if
-        their bodies are right."""
+        """The path with the most evidence: its bits, its nodes, and messages that would begin
+        another path if their bodies were read and fit."""
         behind = self._address(self._pieces(until)[0] + HOPS)
         self._load(begin, behind)
         low, high = bisect_left(self._order, begin), bisect_left(self._order, behind)
@@ -372,9 +373,9 @@ class Search:
         self, node: Node, order: list[int], value: dict[int, float], best: list[float],
         entry: list[int],
     ) -> tuple[float, int]:  # fmt: skip
-        """Bits of a message and all that follows it, and the next message of the path."""
+        """Bits of the best path from a message on, and the next message of that path."""
         if node.end < 0:
-            # Nothing says how long it is.
+            # Its size is unknown.
             rank = bisect_left(order, node.at + 1)
             return (0.0 if node.state == UNCLEAR else -BROKEN) + best[rank], entry[rank]
         if node.end >= self._end:
@@ -396,19 +397,19 @@ class Search:
         return node.bits + skipped, entry[rank]
 
     def _is_out_of_order(self, node: Node, following: Node) -> bool:
-        """Whether the second of two responses is that to an earlier request."""
+        """Whether the second of two responses belongs to an earlier request than the first."""
         if self._is_request or max(node.correlation, following.correlation) >= RESERVED:
             return False
-        return following.correlation <= node.correlation - self._descent
+        return following.correlation <= node.correlation - self._id_regression
 
     def _check(self, node: Node) -> None:
-        """Read the body of a message, and change its bits by what it says of the size."""
+        """Read the body of a message, and adjust its bits: does the body fit the size?"""
         node.is_checked = True
         if node.end < 0:
             return
         verdict, end = self._bodies.check(self._chains, self._stream, node.at, self._end)
         if node.state != YES and verdict != CONSISTENT:
-            return  # tokens of SASL have no header and no body
+            return  # SASL tokens have no header and no body
         if verdict == CONSISTENT:
             if node.end <= self._end and self._is_whole(node):
                 node.bits += COMPLETE_BODY
@@ -418,7 +419,7 @@ class Search:
                     del self._nodes[at]
                 del self._order[low:high]
         elif verdict == SURPLUS:
-            is_doubtful = node.end - end > ACCEPTED and not self._is_request
+            is_doubtful = node.end - end > ACCEPTED_SURPLUS and not self._is_request
             node.bits += SURPLUS_BODY * (is_doubtful and node.end <= self._end)
         elif verdict != UNKNOWN:
             node.bits += WRONG_BODY if node.end <= self._end else WRONG_PART
@@ -426,7 +427,7 @@ class Search:
                 self._weigh([end])
 
     def _is_open(self, at: int) -> bool:
-        """Whether a message may begin at an address, as far as others that are complete tell."""
+        """Whether a message may begin at an address: not inside a complete message."""
         inside = any(begin < at < end for begin, end in self._complete)
         return at < self._end and not inside
 
