@@ -1,7 +1,7 @@
-"""Named ports: connections to a port that the user named, and that carry something else than Kafka.
+"""Named ports: connections to a port that the user named, but that do not carry Kafka.
 
-The user expects Kafka there. So each such connection gets one problem that says why it gives no
-rows. A connection without any payload has nothing to decode, and gets none.
+The user expects Kafka at these ports. So each such connection gets one problem with the reason why
+it gives no rows. A connection without payload has nothing to decode, and gets no problem.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from dissector.streams.segments import Segments
 from dissector.streams.table import KAFKA, NEVER, TLS, Bools, ConnectionTable
 
 Refusal: TypeAlias = Callable[[bytes], str]
-"""Why bytes, those of the size not counted, cannot be read as a request."""
+"""Returns the reason why bytes, without the size, cannot be decoded as a request."""
 
 FIRST_BYTES: Final = 512
-"""Bytes of a client that are kept. The first request is mostly shorter."""
+"""First bytes of each client that are kept. The first request is mostly shorter."""
 
 
 class NamedPorts:
-    """Keeps the first bytes of clients at these ports, and explains what is not Kafka."""
+    """Keeps the first bytes of clients at these ports, and reports connections without Kafka."""
 
     def __init__(self, table: ConnectionTable, ports: Collection[int], refusal: Refusal) -> None:
         self._table = table
         self._ports = np.array(sorted(ports), np.uint16)
         self._refusal = refusal
         self._first: dict[int, bytes] = {}
-        """First bytes of the client, by row. Only where its SYN was seen: what comes later may
-        begin anywhere, even in a password."""
+        """First bytes of the client, by row. Only if its SYN was seen: bytes from the middle of a
+        stream may be anything, even a password."""
 
-    def note(self, data: Bytes, stream_ids: Int64, ready: Segments) -> None:
-        """Keep the first bytes of clients that are among these segments.
+    def keep_first_bytes(self, data: Bytes, stream_ids: Int64, ready: Segments) -> None:
+        """Keep the first bytes of clients from these segments.
 
-        `stream_ids`: the stream of each local number.
+        `stream_ids`: the stream of each slot.
         """
         if not len(self._ports):
             return
@@ -52,10 +52,10 @@ class NamedPorts:
             self._first[client] = _joined(data, ready, first)
 
     def problems(self, rows: Int64, explained: Container[int]) -> list[Problem]:
-        """A problem for each of these connections that carries something else than Kafka, with the
-        time of its last packet.
+        """A problem for each of these connections that does not carry Kafka, with the time of its
+        last packet.
 
-        `explained`: connections that have another problem which says why.
+        `explained`: connections with another problem that gives the reason.
         """
         table = self._table
         has_payload = table.bytes[rows].any(1)
@@ -63,12 +63,12 @@ class NamedPorts:
         return [self._problem(row) for row in rows.tolist() if row not in explained]
 
     def forget(self, rows: Int64) -> None:
-        """Let go of these connections."""
+        """Drop the state of these connections."""
         for row in rows.tolist():
             self._first.pop(row, None)
 
     def _is_named(self, rows: Int64) -> Bools:
-        """Whether an end of these connections has a port that was named."""
+        """Whether one end of each connection has a named port."""
         named = np.isin(self._table.port[rows], self._ports)
         either: Bools = named[:, 0] | named[:, 1]
         return either
@@ -77,16 +77,16 @@ class NamedPorts:
         table = self._table
         size = int(table.bytes[row].sum())
         stage, kind = "streams", "not_kafka"
-        why = f"nothing was recognised as Kafka: {self._why(row)}"
+        reason = f"no Kafka was recognised: {self._reason(row)}"
         if table.protocol[row] == TLS:
             stage, kind = "tls", "tls_no_keys"
-            why = "it is TLS, and there is no key log to decrypt it with"
+            reason = "it is TLS, and there is no key log to decrypt it"
         ports = [port for port in table.port[row].tolist() if port in self._ports]
-        detail = f"a connection to port {ports[0]}: {why}"
+        detail = f"connection to port {ports[0]}: {reason}"
         time = int(table.last_time[row])
         return Problem(stage, kind, detail, time=time, connection_id=row, offset=0, bytes=size)
 
-    def _why(self, row: int) -> str:
+    def _reason(self, row: int) -> str:
         client = int(self._table.client[row])
         if client < 0 or self._table.isn[row, client] == NEVER:
             return "its beginning is not in the capture, and no later bytes look like a request"
@@ -98,14 +98,14 @@ class NamedPorts:
             text = first[:4].decode("ascii", "replace")
             shown = f" ({text!r})" if first[:4].isascii() and text.isprintable() else ""
             begin = first[:4].hex(" ") + shown
-            return f"the client begins with {begin}, which is not the size of a request"
+            return f"the client's first bytes are {begin}, which is not the size of a request"
         if len(first) < 4 + size:
             return f"the client's first message announces {size} bytes and cannot be confirmed"
         return f"the client's first message: {self._refusal(first[4 : 4 + size])}"
 
 
 def _joined(data: Bytes, ready: Segments, index: int) -> bytes:
-    """The first bytes of a stream, of which the segment at `index` is the first."""
+    """The first bytes of the stream that begins with the segment at `index`."""
     first, stream = b"", ready.stream[index]
     while len(first) < FIRST_BYTES and index < len(ready):
         if ready.stream[index] != stream or ready.at[index] != len(first):

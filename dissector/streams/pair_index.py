@@ -1,11 +1,12 @@
-"""The pair index: which connection a pair of endpoints has now.
+"""The pair index: the current connection of each pair of endpoints.
 
-A pair is known by a hash of 64 bits (SipHash-1-3) of both addresses and ports, the smaller endpoint
-first, so that both directions have the same. Its key is random, so that nobody can choose endpoints
-that collide; that two of a million pairs share a hash has a probability of one in thirty million.
+A pair is identified by a hash of 64 bits (SipHash-1-3) of both addresses and ports, the smaller
+endpoint first, so that both directions have the same hash. The key is random, so that an attacker
+cannot choose endpoints that collide. Two of a million pairs share a hash with a probability of one
+in thirty million.
 
-An entry takes twelve bytes. Entries lie in sorted runs, each at least twice as long as the one
-behind it: a search looks into a few runs, and adding n entries costs n log n in all.
+An entry takes twelve bytes. Entries are in sorted runs, each at least twice as long as the next
+one: a lookup searches few runs, and adding n entries costs n log n in all.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ Endpoints = tuple[UInt64, UInt64, UInt16]
 """High and low part of addresses, and ports; each of shape (n,)."""
 
 _WORDS = 4
-"""Whole words of 8 bytes that are hashed: two addresses. Both ports fill the last word."""
+"""Words of 8 bytes before the last one: two addresses. The last word has both ports."""
 
 
-def _is_after(one: Endpoints, other: Endpoints) -> Bools:
-    """Whether each endpoint is greater than the other one."""
-    (high, low, port), (other_high, other_low, other_port) = one, other
-    found: Bools = np.where(
-        high != other_high,
-        high > other_high,
-        np.where(low != other_low, low > other_low, port > other_port),
+def _is_greater(left: Endpoints, right: Endpoints) -> Bools:
+    """Whether each left endpoint is greater than the right one."""
+    (high, low, port), (right_high, right_low, right_port) = left, right
+    is_greater: Bools = np.where(
+        high != right_high,
+        high > right_high,
+        np.where(low != right_low, low > right_low, port > right_port),
     )
-    return found
+    return is_greater
 
 
 def source_of(block: PacketBlock) -> Endpoints:
@@ -48,22 +49,22 @@ def target_of(block: PacketBlock) -> Endpoints:
 
 
 def hashes(source: Endpoints, target: Endpoints, key: UInt64) -> tuple[UInt64, Bools]:
-    """The hash of each pair of endpoints, and whether the source is the larger one.
+    """The hash of each pair of endpoints, and whether the source is the larger endpoint.
 
     `key`: shape (2,).
     """
-    is_larger = _is_after(source, target)
+    is_larger = _is_greater(source, target)
     smaller, larger = _chosen(is_larger, target, source), _chosen(is_larger, source, target)
     ports = smaller[2].astype(np.uint64) << np.uint64(16) | larger[2]
     return _siphash((*smaller[:2], *larger[:2]), ports, key), is_larger
 
 
-def _chosen(choice: Bools, one: Endpoints, other: Endpoints) -> Endpoints:
-    """The first endpoint where the choice is true, else the other one."""
+def _chosen(choice: Bools, left: Endpoints, right: Endpoints) -> Endpoints:
+    """The left endpoint if the choice is true, else the right one."""
     return (
-        np.where(choice, one[0], other[0]),
-        np.where(choice, one[1], other[1]),
-        np.where(choice, one[2], other[2]),
+        np.where(choice, left[0], right[0]),
+        np.where(choice, left[1], right[1]),
+        np.where(choice, left[2], right[2]),
     )
 
 
@@ -78,8 +79,8 @@ def _siphash(words: Iterable[UInt64], last: UInt64, key: UInt64) -> UInt64:
     state[2] ^= np.uint64(0xFF)
     for _ in range(3):
         _round(state)
-    found: UInt64 = state[0] ^ state[1] ^ state[2] ^ state[3]
-    return found
+    digest: UInt64 = state[0] ^ state[1] ^ state[2] ^ state[3]
+    return digest
 
 
 def _round(state: list[NDArray[np.uint64]]) -> None:
@@ -97,8 +98,8 @@ def _round(state: list[NDArray[np.uint64]]) -> None:
 
 
 def _rotated(value: UInt64, bits: int) -> UInt64:
-    turned: UInt64 = value << np.uint64(bits) | value >> np.uint64(64 - bits)
-    return turned
+    rotated: UInt64 = value << np.uint64(bits) | value >> np.uint64(64 - bits)
+    return rotated
 
 
 class PairIndex:
@@ -106,45 +107,45 @@ class PairIndex:
 
     def __init__(self) -> None:
         self.key = kernel.HASH_KEY
-        """Of the hashes. It goes with the index where another process takes over."""
+        """Key of the hashes. A process that takes over the index needs it."""
         self._runs: list[tuple[UInt64, Int32]] = []
 
     def find(self, pairs: UInt64) -> Int64:
-        """The row of each pair; -1 where it has none."""
+        """The row of each pair; -1 if it has no row."""
         rows = np.full(len(pairs), -1, np.int64)
-        for run, of_run in self._runs:
-            index, has = _found(run, pairs)
-            rows[has] = of_run[index]
+        for run, run_rows in self._runs:
+            index, is_present = _lookup(run, pairs)
+            rows[is_present] = run_rows[index]
         return rows
 
     def add(self, pairs: UInt64, rows: Int64) -> None:
-        """Give rows to pairs that have none."""
+        """Add new pairs with their rows."""
         order = np.argsort(pairs)
         self._runs.append((pairs[order], rows[order].astype(np.int32)))
         while len(self._runs) > 1 and len(self._runs[-2][0]) < 2 * len(self._runs[-1][0]):
-            merged, of_merged = (
+            merged, merged_rows = (
                 np.concatenate(parts) for parts in zip(*self._runs[-2:], strict=True)
             )
             order = np.argsort(merged, kind="stable")
-            self._runs[-2:] = [(merged[order], of_merged[order])]
+            self._runs[-2:] = [(merged[order], merged_rows[order])]
 
     def replace(self, pairs: UInt64, rows: Int64) -> None:
-        """Give other rows to pairs that have one."""
-        for run, of_run in self._runs:
-            index, has = _found(run, pairs)
-            of_run[index] = rows[has]
+        """Replace the rows of known pairs."""
+        for run, run_rows in self._runs:
+            index, is_present = _lookup(run, pairs)
+            run_rows[index] = rows[is_present]
 
     def forget(self, rows: Int64) -> None:
-        """Let go of the pairs that have these rows."""
-        for index, (run, of_run) in enumerate(self._runs):
-            kept = ~np.isin(of_run, rows)
-            self._runs[index] = run[kept], of_run[kept]
+        """Remove the pairs with these rows."""
+        for index, (run, run_rows) in enumerate(self._runs):
+            kept = ~np.isin(run_rows, rows)
+            self._runs[index] = run[kept], run_rows[kept]
 
 
-def _found(run: UInt64, pairs: UInt64) -> tuple[Int64, Bools]:
-    """Where in the run those pairs are that it has, and which they are."""
+def _lookup(run: UInt64, pairs: UInt64) -> tuple[Int64, Bools]:
+    """Index in the run of each pair that it contains, and which pairs these are."""
     if not len(run):
         return np.zeros(0, np.int64), np.zeros(len(pairs), np.bool_)
     index = np.minimum(np.searchsorted(run, pairs), len(run) - 1)
-    has: Bools = run[index] == pairs
-    return index[has], has
+    is_present: Bools = run[index] == pairs
+    return index[is_present], is_present

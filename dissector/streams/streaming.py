@@ -212,7 +212,7 @@ class Streams:
         frames, left = self._framer.walk(
             block.data, stream_ids, ready, finished, waits, block_problems
         )
-        self._named.note(block.data, stream_ids, ready)
+        self._named.keep_first_bytes(block.data, stream_ids, ready)
         is_passed_on = streams.flat("state")[stream_ids] == ENCRYPTED
         passed_on, encrypted = stream_ids[is_passed_on], is_passed_on[left.stream]
         self._decrypt(block, stream_ids, left[encrypted], last)
@@ -252,7 +252,7 @@ class Streams:
         segments = replace(segments, stream=stream_ids[segments.stream])
         decrypting = self._decrypting
         self.decrypted = list(decrypting.feed(block.data, segments, self._now, last=last))
-        left = np.array(decrypting.take_left(), np.int64)
+        left = np.array(decrypting.take_closed(), np.int64)
         self._states.advance(np.concatenate([2 * left, 2 * left + 1]), CLOSED)
 
     def _beyond_budget(self, block_problems: BlockProblems) -> Int64:

@@ -1,11 +1,11 @@
-"""TlsStreams: what TLS connections carry, framed like any other stream.
+"""TlsStreams: the decrypted bytes of TLS connections, framed like any other stream.
 
-The segments of TLS connections, in order, go to the `tls` room, which gives what each record said.
-That becomes streams of their own, of the same connections, with positions that count application
-bytes; a record is a segment there, that came when its last byte came. Where records are missing
-nobody knows how much they said: what follows is a stream that is joined in its middle.
+The ordered segments of TLS connections go to the package `tls`, which returns the plaintext of each
+TLS record. The plaintext forms streams of its own, of the same connections, whose positions count
+application bytes. A record is a segment of them, with the arrival of its last byte. The size of a
+missing record is unknown: the bytes behind it form a stream that is joined midway.
 
-A connection is TLS until what it carries is decided, and stays so where it is never decrypted.
+A connection is TLS until its plaintext decides the protocol. It stays TLS if it is never decrypted.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class TlsStreams:
         evidence: Evidence, body_end: BodyEnd, brokers: set[tuple[int, int, int]], keys: KeyLog,
         budget: int,
     ) -> None:  # fmt: skip
-        """`brokers`: shared with what is not encrypted. `keys` may grow. `budget`: bytes that may
-        wait, encrypted or not."""
+        """`brokers`: shared with the streams of packets. `keys` may grow. `budget`: limit of
+        `size`."""
         self.facts: dict[int, TlsFacts] = {}
-        """What handshakes told, by connection."""
+        """Facts of the handshakes, by connection."""
         self._table = table
         self._streams = StreamTable()
         scorer = HeaderScorer(table, self._streams, ports, newest)
@@ -61,26 +61,26 @@ class TlsStreams:
         self._bodies = BodyCheck(table, body_end)
         self._framer = Framer(table, self._streams, self._states, scorer, detector, self._bodies)
         self._budget = budget
-        self._waiting = 0  # encrypted bytes
+        self._encrypted_size = 0
         self._sessions: dict[int, TlsSession] = {}
         self._undecided: set[int] = set()
-        self._left: list[int] = []
+        self._closed: list[int] = []
         self.reported: set[int] = set()
-        """Connections of which a problem says why they are not decrypted."""
+        """Connections with a problem that gives the reason why they are not decrypted."""
         self._keys = keys
 
     @property
     def size(self) -> int:
-        """Bytes that wait."""
-        return self._waiting + self._framer.carry.bytes
+        """Buffered bytes, encrypted and decrypted."""
+        return self._encrypted_size + self._framer.carry.bytes
 
     @property
     def held(self) -> Int64:
-        """Connections of which bytes are held."""
+        """Connections with buffered plaintext."""
         return np.unique(self._framer.carry.segments.stream >> 1)
 
     def forget(self, rows: Int64) -> None:
-        """Let go of these connections."""
+        """Drop the state of these connections."""
         for row in rows.tolist():
             self.facts.pop(row, None)
             self._sessions.pop(row, None)
@@ -90,39 +90,43 @@ class TlsStreams:
         self._detector.forget(rows)
         self._bodies.log.forget(rows)
 
-    def take_left(self) -> list[int]:
-        """The connections of which nothing more will be decrypted, since this was asked last."""
-        left, self._left = self._left, []
-        return left
+    def take_closed(self) -> list[int]:
+        """The connections whose decryption ended since the last call."""
+        closed, self._closed = self._closed, []
+        return closed
 
     def feed(
         self, data: Bytes, segments: Segments, now: int, *, last: bool
     ) -> Iterator[FrameBlock]:
-        """The frames that these segments complete; theirs are streams, not local ones."""
+        """The frames that these segments complete. `segments.stream` is the stream, not a slot.
+
+        A missing record ends a stream, so that a stream may restart within a block. Each round has
+        at most one restart of each stream.
+        """
         if not len(segments) and not self._sessions:
             return
-        said, problems = self._decrypted(data, segments, now, last)
+        records, problems = self._decrypted(data, segments, now, last)
         rounds: list[list[tuple[int, Plaintext]]] = [[]]
-        reached: dict[int, int] = {}
-        for stream, plain in said:
-            turn = reached.get(stream, 0) + (not plain.follows)
-            reached[stream] = turn
-            if turn == len(rounds):
+        restarts: dict[int, int] = {}
+        for stream, plain in records:
+            number = restarts.get(stream, 0) + (not plain.follows)
+            restarts[stream] = number
+            if number == len(rounds):
                 rounds.append([])
-            rounds[turn].append((stream, plain))
-        held = self._framer.carry
-        for turn, part in enumerate(rounds):
-            ending = rounds[turn + 1] if turn + 1 < len(rounds) else []
-            ends = {stream for stream, plain in ending if not plain.follows}
-            is_last = last and not ending
-            if part or held.bytes or problems:
+            rounds[number].append((stream, plain))
+        carry = self._framer.carry
+        for number, part in enumerate(rounds):
+            following = rounds[number + 1] if number + 1 < len(rounds) else []
+            ends = {stream for stream, plain in following if not plain.follows}
+            is_last = last and not following
+            if part or carry.bytes or problems:
                 yield self._frames(part, ends, now, problems, last=is_last)
                 problems = []
 
     def _decrypted(
         self, data: Bytes, segments: Segments, now: int, last: bool
     ) -> tuple[list[tuple[int, Plaintext]], list[Problem]]:
-        """What was said, by stream; and what could not be decrypted."""
+        """The plaintext of each record, with its stream; and problems of the decryption."""
         memory = data.data
         for stream, at, source, length, *arrival in zip(
             *(
@@ -140,25 +144,25 @@ class TlsStreams:
             if session is not None:
                 piece = bytes(memory[source : source + length])
                 session.feed(stream & 1, at, piece, tuple(arrival))
-        said: list[tuple[int, Plaintext]] = []
+        records: list[tuple[int, Plaintext]] = []
         problems: list[Problem] = []
         ended = self._ended(now)
         self._keep_to_budget()
         for row, session in list(self._sessions.items()):
             is_last = last or row in ended
-            said += [(2 * row + plain.end, plain) for plain in session.read(last=is_last)]
+            records += [(2 * row + plain.end, plain) for plain in session.read(last=is_last)]
             if session.client is not None:
                 self._table.client[row] = session.client
             problems += self._problems(row, session, now)
             if is_last or session.is_over:
-                self._leave(row)
-        self._waiting = sum(session.waiting for session in self._sessions.values())
-        return said, problems
+                self._close(row)
+        self._encrypted_size = sum(session.waiting for session in self._sessions.values())
+        return records, problems
 
     def _keep_to_budget(self) -> None:
-        """Give up the connections that wait longest."""
+        """Stop waiting in the connections with the oldest buffered bytes."""
         excess = self.size - self._budget
-        if excess > 0 and self._waiting:
+        if excess > 0 and self._encrypted_size:
             for session in sorted(self._sessions.values(), key=lambda each: each.since):
                 if excess <= 0:
                     break
@@ -167,43 +171,43 @@ class TlsStreams:
                     session.give_up()
 
     def _ended(self, now: int) -> set[int]:
-        """The connections of which nothing more comes."""
+        """The connections that have ended."""
         table = self._table
         rows = np.array(list(self._sessions), np.int64)
-        over = (table.closed[rows] != OPEN) | table.replaced[rows]
-        return {*rows[over & (table.last_time[rows] < now - GRACE)].tolist()}
+        is_over = (table.closed[rows] != OPEN) | table.replaced[rows]
+        return {*rows[is_over & (table.last_time[rows] < now - GRACE)].tolist()}
 
-    def _leave(self, row: int) -> None:
-        """Nothing more of this connection will be decrypted."""
-        self._left.append(row)
+    def _close(self, row: int) -> None:
+        """End the decryption of this connection."""
+        self._closed.append(row)
         self._sessions.pop(row, None)
 
     def _problems(self, row: int, session: TlsSession, now: int) -> list[Problem]:
-        found = [
+        problems = [
             Problem(
-                "tls", trouble.kind, f"{trouble.detail}, in what the {sender} sent", time=now,
-                connection_id=row, offset=trouble.offset, bytes=trouble.bytes,
+                "tls", problem.kind, f"{problem.detail} (sent by the {sender})", time=now,
+                connection_id=row, offset=problem.offset, bytes=problem.bytes,
             )
-            for trouble in session.troubles
-            for sender in ("client" if trouble.end == session.client else "broker",)
+            for problem in session.troubles
+            for sender in ("client" if problem.end == session.client else "broker",)
         ]  # fmt: skip
-        if found:
+        if problems:
             self.reported.add(row)
         session.troubles.clear()
-        return found
+        return problems
 
     def _frames(
-        self, said: list[tuple[int, Plaintext]], ends: set[int], now: int,
+        self, records: list[tuple[int, Plaintext]], ends: set[int], now: int,
         problems: list[Problem], *, last: bool,
     ) -> FrameBlock:  # fmt: skip
-        """The frames in what was said. `ends`: streams that are over with it."""
+        """The frames in the plaintext of records. `ends`: streams that end with it."""
         streams, carry = self._streams, self._framer.carry
         streams.add(self._table.count - streams.count)
-        data = self._joined(said)
-        fresh = _segments(said, carry.bytes)
+        data = self._joined(records)
+        fresh = _segments(records, carry.bytes)
         rows = np.unique(np.concatenate([fresh.stream, carry.segments.stream]) >> 1)
         stream_ids = (2 * rows[:, None] + np.arange(2)).ravel()
-        self._begin(said)
+        self._begin(records)
         segments = carry.segments + fresh
         segments = replace(segments, stream=np.searchsorted(stream_ids, segments.stream))
         segments = segments[np.argsort(segments.stream, kind="stable")]
@@ -226,49 +230,49 @@ class TlsStreams:
         self._follow_decisions(sorted(self._undecided.intersection(rows.tolist())))
         return frames
 
-    def _joined(self, said: list[tuple[int, Plaintext]]) -> Bytes:
-        """Room for what is held, and what was said."""
+    def _joined(self, records: list[tuple[int, Plaintext]]) -> Bytes:
+        """Space for the carried bytes, then the plaintext of the records."""
         front = bytes(self._framer.carry.bytes)
-        joined = b"".join([front, *(plain.data for _, plain in said), bytes(PAD)])
+        joined = b"".join([front, *(plain.data for _, plain in records), bytes(PAD)])
         return np.frombuffer(bytearray(joined), np.uint8)
 
-    def _begin(self, said: list[tuple[int, Plaintext]]) -> None:
-        """Let streams begin, or begin anew behind what is missing."""
+    def _begin(self, records: list[tuple[int, Plaintext]]) -> None:
+        """Start streams, or restart them behind missing records."""
         streams = self._streams
-        for stream, plain in said:
+        for stream, plain in records:
             is_new = streams.flat("state")[stream] == NEW
             if is_new or not plain.follows:
                 for name in ("boundary", "search_from"):
                     streams.flat(name)[stream] = plain.at
                 streams.flat("frame_end")[stream] = -1
                 streams.flat("framed_until")[stream] = plain.at if plain.follows else FIRST_TIME
-                one = np.array([stream])
+                stream_array = np.array([stream])
                 if is_new:
-                    self._states.begin(one, np.array([plain.follows]))
+                    self._states.begin(stream_array, np.array([plain.follows]))
                 else:
-                    self._states.advance(one, RESTARTED)
+                    self._states.advance(stream_array, RESTARTED)
             streams.flat("next_position")[stream] = plain.at + len(plain.data)
             streams.flat("readable_time")[stream] = plain.arrival[0]
 
     def _follow_decisions(self, rows: list[int]) -> None:
-        """Leave the connections that turned out to carry something else than Kafka."""
+        """Close the connections that turned out not to carry Kafka."""
         for row in rows:
             protocol = self._streams.protocol[row]
             if protocol != UNDECIDED:
                 self._undecided.discard(row)
             if protocol not in (UNDECIDED, KAFKA):
-                self._leave(row)
+                self._close(row)
 
 
-def _segments(said: list[tuple[int, Plaintext]], begin: int) -> Segments:
-    """What was said as segments, one behind the other from position `begin` on."""
-    stream = np.array([stream for stream, _ in said], np.int64)
-    length = np.array([len(plain.data) for _, plain in said], np.int64)
-    at = np.array([plain.at for _, plain in said], np.int64)
-    arrival = np.array([plain.arrival for _, plain in said], np.int64).reshape(-1, 3)
-    place = begin + np.cumsum(length) - length
+def _segments(records: list[tuple[int, Plaintext]], begin: int) -> Segments:
+    """The plaintext of records as segments. `begin`: offset of the first one in the data."""
+    stream = np.array([stream for stream, _ in records], np.int64)
+    length = np.array([len(plain.data) for _, plain in records], np.int64)
+    at = np.array([plain.at for _, plain in records], np.int64)
+    arrival = np.array([plain.arrival for _, plain in records], np.int64).reshape(-1, 3)
+    source = begin + np.cumsum(length) - length
     time, capture, number = arrival.T.copy()
     return Segments(
-        stream, at, length, length, place, np.full(len(said), BLOCK), time, capture, number,
-        acknowledged=np.full(len(said), -1),
+        stream, at, length, length, source, np.full(len(records), BLOCK), time, capture, number,
+        acknowledged=np.full(len(records), -1),
     )  # fmt: skip

@@ -95,7 +95,7 @@ def packed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
             for array in (smallest, *above)
             if array is not None
         ]
-        seen.append((len(self._packed) * parking.STRETCH, sum(each.nbytes for each in arrays)))
+        seen.append((len(self._packed) * parking.CHUNK, sum(each.nbytes for each in arrays)))
 
     monkeypatch.setattr(Parking, "park", watched)
     return seen
