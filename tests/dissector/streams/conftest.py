@@ -1,4 +1,4 @@
-"""All tests of streams run with compiled loops, and without."""
+"""All tests of streams run with and without compiled loops."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(autouse=True, scope="session")
 def both(loops: str) -> str:
-    """For every test here."""
+    """Applies to all tests of this folder."""
     return loops

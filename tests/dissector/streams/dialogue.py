@@ -1,13 +1,13 @@
-"""Tells TCP dialogues, line by line, as the blocks of packets that a capture of them would give.
+"""Writes TCP dialogues line by line, as the packet blocks of a capture.
 
-    told = Dialogue()
-    one = told.connect()                  # SYN, SYN-ACK, ACK
-    one.client(request(3, 1, 7))          # a segment from the client
-    one.broker(response(7), cut=10)       # one of which the capture has 10 bytes
-    one.fin()
-    frames = dissect(told.packets)        # all of it as one block, or cut into several
+    dialogue = Dialogue()
+    connection = dialogue.connect()              # SYN, SYN-ACK, ACK
+    connection.client(request(3, 1, 7))          # a segment from the client
+    connection.broker(response(7), cut=10)       # a segment truncated to 10 bytes
+    connection.fin()
+    frames = dissect(dialogue.packets)           # as one block, or cut into several
 
-Packets are plain values in a list: tests lose, double, split and shuffle them as they like.
+Packets are plain values in a list. Tests drop, duplicate, split and shuffle them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BEGINNING = 1_700_000_000 * SECOND
 MAPPED = 0xFFFF << 32
 NEWEST = dict.fromkeys(range(93), 15)
 NO_ERROR = bytes(2)
-"""The least that a response says."""
+"""The smallest body of a response: an error code."""
 
 SASL_AUTHENTICATE = 36
 
@@ -54,13 +54,13 @@ class Packet:
     payload: bytes
     time: int
     cut: int | None = None
-    """Payload bytes that are in the capture; None for all."""
+    """Captured payload bytes; None for all."""
     number: int = 0
 
 
 @dataclass
 class Dialogue:
-    """Packets in order of time: one each millisecond, unless told otherwise."""
+    """Packets in order of time, one per millisecond; `wait` adds a pause."""
 
     packets: list[Packet] = field(default_factory=list)
     now: int = BEGINNING
@@ -71,9 +71,9 @@ class Dialogue:
         client: str = "10.0.0.1", isn: tuple[int, int] = (1000, 5000),
     ) -> Connection:  # fmt: skip
         self._connections += 1
-        here = ipv4(client), port or 40000 + self._connections
-        there = broker or (ipv4("10.0.0.9"), 9092)
-        opened = Connection(self, (here, there), list(isn))
+        client_end = ipv4(client), port or 40000 + self._connections
+        broker_end = broker or (ipv4("10.0.0.9"), 9092)
+        opened = Connection(self, (client_end, broker_end), list(isn))
         if handshake:
             opened.packet(0, flags=SYN, ack=0)
             opened.packet(1, flags=SYN | ACK)
@@ -93,14 +93,14 @@ class Connection:
     seq: list[int]
 
     def client(self, payload: bytes, *, cut: int | None = None, sent: bool = True) -> None:
-        """A segment from the client; `sent`: False where the capture misses it."""
+        """A segment from the client; `sent`: False if it is missing in the capture."""
         self.packet(0, payload, cut=cut, sent=sent)
 
     def broker(self, payload: bytes, *, cut: int | None = None, sent: bool = True) -> None:
         self.packet(1, payload, cut=cut, sent=sent)
 
-    def again(self, end: int, payload: bytes, back: int) -> None:
-        """A segment that begins `back` bytes before what comes next."""
+    def retransmit(self, end: int, payload: bytes, back: int) -> None:
+        """A segment that begins `back` bytes before the next sequence number."""
         self.seq[end] -= back
         self.packet(end, payload)
         self.seq[end] += back - len(payload)
@@ -119,12 +119,13 @@ class Connection:
     ) -> None:  # fmt: skip
         dialogue = self.dialogue
         dialogue.now += MS
-        told = self.seq[1 - end] if ack is None else ack
+        acknowledged = self.seq[1 - end] if ack is None else ack
         if sent:
             dialogue.packets.append(
                 Packet(
-                    self.ends[end], self.ends[1 - end], self.seq[end] % 2**32, told % 2**32, flags,
-                    payload, dialogue.now, cut, len(dialogue.packets) + 1,
+                    self.ends[end], self.ends[1 - end], self.seq[end] % 2**32,
+                    acknowledged % 2**32, flags, payload, dialogue.now, cut,
+                    len(dialogue.packets) + 1,
                 )
             )  # fmt: skip
         self.seq[end] += len(payload) + (flags & (SYN | FIN) != 0)
@@ -148,7 +149,7 @@ def framed(message: bytes) -> bytes:
 
 
 def split(packets: Sequence[Packet], size: int) -> list[Packet]:
-    """Every segment as segments of at most `size` bytes."""
+    """Split all segments into segments of at most `size` bytes."""
     return [
         replace(each, payload=each.payload[at : at + size], seq=(each.seq + at) % 2**32)
         for each in packets
@@ -157,12 +158,12 @@ def split(packets: Sequence[Packet], size: int) -> list[Packet]:
 
 
 def block(packets: Sequence[Packet], reserve: int = 0) -> PacketBlock:
-    """The packets as the packets stage hands them on, with other bytes between the payloads."""
+    """The packets as a block of the packets stage, with other bytes between the payloads."""
     data = bytearray(reserve)
-    where = []
+    offsets = []
     for each in packets:
         data += b"\xee" * 40
-        where.append(len(data))
+        offsets.append(len(data))
         data += each.payload[: each.cut]
     data += bytes(PAD)
 
@@ -185,7 +186,7 @@ def block(packets: Sequence[Packet], reserve: int = 0) -> PacketBlock:
         ack=column((each.ack for each in packets), np.uint32),
         flags=column((each.flags for each in packets), np.uint8),
         window=column((64240 for _ in packets), np.uint16),
-        payload=column(where, np.int64),
+        payload=column(offsets, np.int64),
         captured=column((len(each.payload[: each.cut]) for each in packets), np.int32),
         length=column((len(each.payload) for each in packets), np.int32),
         packets_seen=len(packets), bytes_read=len(data),
@@ -194,7 +195,7 @@ def block(packets: Sequence[Packet], reserve: int = 0) -> PacketBlock:
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame that came out."""
+    """One frame of a `FrameBlock`."""
 
     connection: int
     is_request: bool
@@ -207,16 +208,16 @@ class Frame:
 
 @dataclass
 class Dissected:
-    """All that came out, block after block."""
+    """The results of all blocks."""
 
     streams: Streams
     frames: list[Frame]
     problems: list[Problem]
     reserved: int
-    """The most bytes that were carried from one block into the next."""
+    """Largest number of bytes that were carried from one block to the next."""
 
     def messages(self, connection: int | None = None) -> tuple[list[bytes], list[bytes]]:
-        """What the client and what the broker said, without sizes; whole frames only."""
+        """Complete messages of the client, and of the broker, without sizes."""
         chosen = [
             each
             for each in self.frames
@@ -231,18 +232,18 @@ class Dissected:
         return [each.kind for each in self.problems]
 
 
-def asked(number: int, data: bytes) -> bytes:
+def sasl_request(number: int, data: bytes) -> bytes:
     """A SaslAuthenticate v0 request, size included."""
     return request(SASL_AUTHENTICATE, 0, number, struct.pack(">i", len(data)) + data)
 
 
-def answer(number: int, data: bytes) -> bytes:
-    """The response to it, size included."""
+def sasl_response(number: int, data: bytes) -> bytes:
+    """A SaslAuthenticate v0 response, size included."""
     return response(number, struct.pack(">hhi", 0, -1, len(data)) + data)
 
 
 def body_end(data: bytes, size: int, request: tuple[int, int] | None) -> int:
-    """Where a body ends. Only SaslAuthenticate is known: messages of other APIs have any body."""
+    """Where a body ends. Only SaslAuthenticate is known: the bodies of other APIs are arbitrary."""
     api = int.from_bytes(data[:2], "big") if request is None else request[0]
     if api != SASL_AUTHENTICATE:
         raise UnknownVersion("any body", offset=0)
@@ -272,14 +273,15 @@ def pcap(packets: Iterable[Packet]) -> bytes:
     """The packets as a capture file: IP without a link layer, times in ns."""
     parts = [struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 262_144, 101)]
     for each in packets:
-        (here, source), (there, target) = each.source, each.target
+        (source_address, source), (target_address, target) = each.source, each.target
         tcp = struct.pack(
             ">HHIIBBHHH", source, target, each.seq, each.ack, 5 << 4, each.flags, 512, 0, 0
         )
         size = 40 + len(each.payload)
         ip = struct.pack(
-            ">BBHHHBBHII", 0x45, 0, size, 0, 0, 64, 6, 0, here & 0xFFFFFFFF, there & 0xFFFFFFFF
-        )
+            ">BBHHHBBHII", 0x45, 0, size, 0, 0, 64, 6, 0,
+            source_address & 0xFFFFFFFF, target_address & 0xFFFFFFFF,
+        )  # fmt: skip
         data = ip + tcp + each.payload
         kept = data if each.cut is None else data[: 40 + each.cut]
         second, fraction = divmod(each.time, SECOND)
@@ -288,7 +290,7 @@ def pcap(packets: Iterable[Packet]) -> bytes:
 
 
 def collect(out: Dissected, frames: FrameBlock) -> None:
-    """Add the frames of a block; where a frame lies in one row, both ways to read it must agree."""
+    """Add the frames of a block. If a frame is contiguous, both ways to read it must agree."""
     for index in range(len(frames)):
         start, readable = int(frames.start[index]), int(frames.readable[index])
         message = frames.space.bytes(start, readable)

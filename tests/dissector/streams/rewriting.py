@@ -1,9 +1,9 @@
 """Rewrites recordings: the same conversations, as another network or another capture had them.
 
-A recording is a list of packets, each a time and the bytes of its frame. Only what the recordings
-here are is read: pcap, Ethernet, IPv4 or IPv6 without options, TCP. What a network does to segments
-(split, merged, doubled, out of order) is done to whole frames, and `write` makes a file of them
-again, so that every stage of a dissection has its part in a test.
+A recording is a list of packets, each a time and the bytes of its Ethernet frame. The reader knows
+only the formats of these recordings: pcap, Ethernet, IPv4 or IPv6 without options, TCP. The
+functions change whole frames as a network changes segments (split, merge, duplicate, reorder), and
+`write` makes a file of them, so that a test runs all stages of a dissection.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ETHERNET, IPV6 = 14, 0x86DD
 FIN, SYN, PSH = 0x01, 0x02, 0x08
 BEGINNING = 1_700_000_000 * 10**9
 UNITS = {0xA1B23C4D: 1, 0xA1B2C3D4: 1000}
-"""ns of a pcap's unit of time, by its magic number."""
+"""ns per unit of time of a pcap, by its magic number."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Packet:
 
     @property
     def stream(self) -> bytes:
-        """Addresses and ports: who speaks to whom."""
+        """Addresses and ports of sender and receiver."""
         return self.ip[8:] + self.tcp[:4] if len(self.ip) == 40 else self.ip[12:] + self.tcp[:4]
 
     @property
@@ -88,7 +88,7 @@ class Packet:
 
 
 def read(name: str) -> list[Packet]:
-    """The packets of a committed capture; those that are not TCP are left out."""
+    """The TCP packets of a committed capture."""
     content = (CAPTURES / name).read_bytes()
     if name.endswith(".zst"):
         content = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(content)).read()
@@ -108,7 +108,7 @@ def read(name: str) -> list[Packet]:
 
 
 def write(path: Path, packets: Iterable[Packet], snaplen: int = 262144) -> Path:
-    """A pcap in ns of these packets, in this order; of each, the first `snaplen` bytes."""
+    """Write a pcap in ns of the first `snaplen` bytes of these packets, in this order."""
     with path.open("wb") as file:
         file.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, snaplen, 1))
         for each in packets:
@@ -119,7 +119,7 @@ def write(path: Path, packets: Iterable[Packet], snaplen: int = 262144) -> Path:
 
 
 def split(packets: Iterable[Packet], chance: random.Random, likely: float = 0.5) -> list[Packet]:
-    """Some segments as two or more, at any places."""
+    """Split segments at random into two or more."""
     out = []
     for each in packets:
         payload = each.payload
@@ -135,9 +135,9 @@ def split(packets: Iterable[Packet], chance: random.Random, likely: float = 0.5)
 
 
 def merged(packets: Sequence[Packet], chance: random.Random, likely: float = 0.5) -> list[Packet]:
-    """Some segments that follow one another in a stream, as one, in the place of the first.
+    """Merge pairs of successive segments of a stream at random, in the place of the first one.
 
-    The other end had acknowledged neither when the second was sent.
+    The other end acknowledged neither segment before the second one was sent.
     """
     out: list[Packet] = []
     for each in packets:
@@ -159,18 +159,18 @@ def merged(packets: Sequence[Packet], chance: random.Random, likely: float = 0.5
 
 
 def doubled(packets: Iterable[Packet], chance: random.Random, likely: float = 0.3) -> list[Packet]:
-    """Some packets twice."""
+    """Duplicate packets at random."""
     return [copy for each in packets for copy in [each] * (1 + (chance.random() < likely))]
 
 
 def shuffled(packets: Sequence[Packet], chance: random.Random, window: int = 30) -> list[Packet]:
-    """Each packet less than `window` places from where it was, with its own time."""
+    """Move each packet by less than `window` places; times stay."""
     order = sorted(range(len(packets)), key=lambda index: index + chance.uniform(0, window))
     return [packets[index] for index in order]
 
 
 def skewed(packets: Iterable[Packet], later: int) -> list[Packet]:
-    """Captured by two clocks: what clients sent, `later` ns later (or earlier) than it was."""
+    """Captured by two clocks: packets of clients are `later` ns later (or earlier)."""
     moved_packets = [
         replace(each, time=each.time + later) if each.is_from_client else each for each in packets
     ]
@@ -178,8 +178,8 @@ def skewed(packets: Iterable[Packet], later: int) -> list[Packet]:
 
 
 def wandering(packets: Iterable[Packet], chance: random.Random, most: int) -> list[Packet]:
-    """Captured on two ways, each of which delays packets by up to `most` ns, and keeps their
-    order: the delay of each direction of each connection goes up and down."""
+    """Captured on two paths: the delay of each direction of each connection varies, up to `most`
+    ns, and keeps the order of packets."""
     latest: dict[bytes, int] = {}
     delayed = []
     for each in packets:
@@ -190,12 +190,12 @@ def wandering(packets: Iterable[Packet], chance: random.Random, most: int) -> li
 
 
 def stamped(packets: Iterable[Packet]) -> list[Packet]:
-    """One packet each 100 µs: a network holds none back for as long as a recording is silent."""
+    """One packet per 100 µs: a network delays no packet for as long as a recording is silent."""
     return [replace(each, time=BEGINNING + at * 100_000) for at, each in enumerate(packets)]
 
 
 def moved(packet: Packet, turn: int, later: int) -> Packet:
-    """The packet as another connection's, with another port of the client, `later` ns."""
+    """The packet in another connection, with another port of the client, `later` ns later."""
     frame = bytearray(packet.frame)
     at = ETHERNET + len(packet.ip)
     ports = [int.from_bytes(frame[at + end : at + end + 2], "big") for end in (0, 2)]

@@ -1,4 +1,4 @@
-"""Which request a response belongs to, where only a response contradicts its size."""
+"""The log of requests, and the ends of bodies."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def test_the_log_is_bounded() -> None:
     assert log.find(2, 0) is None
 
 
-def test_where_a_body_ends() -> None:
+def test_the_end_of_a_body() -> None:
     message = request(3, 1, 7, b"\0\0\0\1\0\5topic")[4:]
-    for there in range(8, len(message)):
-        assert body_end(message[:there], len(message) + 100) >= len(message), there
+    for length in range(8, len(message)):
+        assert body_end(message[:length], len(message) + 100) >= len(message), length
     assert body_end(message, len(message)) == len(message)
     assert body_end(message + bytes(100), len(message) + 100) == len(message)
 
 
-def test_a_body_that_the_size_cannot_hold() -> None:
+def test_a_body_that_is_longer_than_the_size() -> None:
     message = request(3, 1, 7, b"\0\0\0\1\0\5topic")[4:]
     with pytest.raises(DecodeError):
         body_end(message[:20], len(message) - 3)
@@ -66,18 +66,18 @@ def test_a_body_that_the_size_cannot_hold() -> None:
         body_end(request(3, 99, 7)[4:], 100)
 
 
-def test_a_message_inside_another_one_whose_body_is_unknown_is_none_before_the_end() -> None:
-    """Nothing proves the size wrong before the stream ends."""
+def test_a_message_inside_an_unknown_body_is_not_parsed_before_the_end() -> None:
+    """Before the stream ends, no evidence contradicts the size."""
     dialogue = Dialogue()
-    one = dialogue.connect()
+    connection = dialogue.connect()
     for number in range(3):
-        one.client(request(3, 1, number, b"\xff\xff\xff\xff"))
-        one.broker(response(number, bytes(8)))
+        connection.client(request(3, 1, number, b"\xff\xff\xff\xff"))
+        connection.broker(response(number, bytes(8)))
     outer = request(90, 15, 3, bytes(400))
     inner = request(3, 1, 4, b"\xff\xff\xff\xff")
-    one.client(outer[:100])
-    one.client(inner + outer[100 + len(inner) : 300])
-    one.client(outer[300:])
+    connection.client(outer[:100])
+    connection.client(inner + outer[100 + len(inner) : 300])
+    connection.client(outer[300:])
     cuts = range(1, len(dialogue.packets))
     requests = dissect(dialogue.packets, cuts=cuts).messages()[0]
     assert len(requests) == 4

@@ -1,4 +1,4 @@
-"""What no order, cut, doubling or loss of packets may change."""
+"""Invariants under reordering, splitting, duplication and loss of packets."""
 
 from __future__ import annotations
 
@@ -15,61 +15,63 @@ from tests.dissector.streams.dialogue import (
     Connection,
     Dialogue,
     Packet,
-    answer,
-    asked,
     dissect,
     request,
     response,
+    sasl_request,
+    sasl_response,
     split,
 )
 
 
-def tell(seed: int, connections: int = 3, turns: int = 12, handshake: bool = True) -> list[Packet]:
-    """A dialogue of several connections at once, over the wrap of sequence numbers."""
+def conversation(
+    seed: int, count: int = 3, turns: int = 12, handshake: bool = True
+) -> list[Packet]:
+    """A dialogue of several connections at once, whose sequence numbers wrap."""
     chance = random.Random(seed)
-    told = Dialogue()
-    every = [
-        told.connect(
+    dialogue = Dialogue()
+    connections = [
+        dialogue.connect(
             isn=(2**32 - chance.randrange(1, 3000), 2**32 - chance.randrange(1, 3000)),
             handshake=handshake,
         )
-        for _ in range(connections)
+        for _ in range(count)
     ]
-    for turn in range(turns):
-        one: Connection = chance.choice(every)
+    for number in range(turns):
+        connection: Connection = chance.choice(connections)
         body = chance.randbytes(chance.choice([0, 1, 30, 200, 900]))
-        one.client(request(chance.choice([0, 1, 3, 12]), 1, turn, body))
-        one.broker(response(turn, chance.randbytes(chance.choice([0, 5, 300, 1200]))))
-    for one in every:
-        one.fin()
-    return told.packets
+        connection.client(request(chance.choice([0, 1, 3, 12]), 1, number, body))
+        connection.broker(response(number, chance.randbytes(chance.choice([0, 5, 300, 1200]))))
+    for connection in connections:
+        connection.fin()
+    return dialogue.packets
 
 
 def reference(packets: list[Packet]) -> dict[tuple, bytes]:
-    """Bytes of each stream, by sender and receiver: the first copy of each byte, one by one."""
+    """The bytes of each stream, by sender and receiver: the first copy of each byte."""
     streams: dict[tuple, dict[int, int]] = {}
     begins = {(each.source, each.target): each.seq for each in packets if each.flags & SYN}
     for each in packets:
         key = each.source, each.target
-        known = streams.setdefault(key, {})
+        copies = streams.setdefault(key, {})
         for index, byte in enumerate(each.payload):
-            known.setdefault((each.seq + index - begins[key] - 1) % 2**32, byte)
+            copies.setdefault((each.seq + index - begins[key] - 1) % 2**32, byte)
     joined = {}
-    for key, known in streams.items():
-        here, joined[key] = 0, bytearray()
-        while here in known:
-            joined[key].append(known[here])
-            here += 1
+    for key, copies in streams.items():
+        position, joined[key] = 0, bytearray()
+        while position in copies:
+            joined[key].append(copies[position])
+            position += 1
     return {key: bytes(value) for key, value in joined.items()}
 
 
 def frames_of(stream: bytes) -> list[bytes]:
-    found = []
+    frames = []
     while len(stream) >= 4 and len(stream) >= 4 + int.from_bytes(stream[:4], "big"):
         size = int.from_bytes(stream[:4], "big")
-        found.append(stream[4 : 4 + size])
+        frames.append(stream[4 : 4 + size])
         stream = stream[4 + size :]
-    return found
+    return frames
 
 
 def expected(packets: list[Packet]) -> dict[tuple, list[bytes]]:
@@ -77,7 +79,7 @@ def expected(packets: list[Packet]) -> dict[tuple, list[bytes]]:
 
 
 def by_endpoints(out) -> dict[tuple, list[bytes]]:
-    table, found = out.streams.connections, {}
+    table, frames = out.streams.connections, {}
     for each in out.frames:
         row, client = each.connection, int(table.client[each.connection])
         ends = [
@@ -88,8 +90,8 @@ def by_endpoints(out) -> dict[tuple, list[bytes]]:
             for end in (client, 1 - client)
         ]
         key = tuple(ends if each.is_request else ends[::-1])
-        found.setdefault(key, []).append(each.message)
-    return found
+        frames.setdefault(key, []).append(each.message)
+    return frames
 
 
 def shuffled(packets: list[Packet], chance: random.Random, window: int) -> list[Packet]:
@@ -99,25 +101,34 @@ def shuffled(packets: list[Packet], chance: random.Random, window: int) -> list[
 
 
 def damaged(packets: list[Packet], chance: random.Random) -> list[Packet]:
-    """Split, doubled, sent again in other pieces, and out of order."""
+    """Split, duplicated, retransmitted in other pieces, and out of order."""
     out = split(packets, chance.choice([7, 50, 300, 700, 5000]))
-    again = []
+    sent = []
     for each in out:
-        again.append(each)
+        sent.append(each)
         if chance.random() < 0.15:
-            again.append(each)
-    for one, other in pairwise(out):
-        joins = one.source == other.source and (one.seq + len(one.payload)) % 2**32 == other.seq
-        if joins and one.payload and other.payload and chance.random() < 0.3:
-            again.append(replace(one, payload=one.payload + other.payload, time=other.time))
-    return shuffled(again, chance, chance.choice([1, 5, 30]))
+            sent.append(each)
+    for segment, following in pairwise(out):
+        joins = (
+            segment.source == following.source
+            and (segment.seq + len(segment.payload)) % 2**32 == following.seq
+        )
+        if joins and segment.payload and following.payload and chance.random() < 0.3:
+            sent.append(
+                replace(
+                    segment,
+                    payload=segment.payload + following.payload,
+                    time=following.time,
+                )
+            )
+    return shuffled(sent, chance, chance.choice([1, 5, 30]))
 
 
 @given(seed=st.integers(0, 10**9))
 @settings(max_examples=60, deadline=None)
-def test_damage_changes_nothing(seed):
+def test_frames_do_not_depend_on_segmentation_and_order(seed):
     chance = random.Random(seed)
-    packets = tell(seed)
+    packets = conversation(seed)
     out = dissect(damaged(packets, chance))
     assert by_endpoints(out) == expected(packets)
     assert out.problems == []
@@ -127,25 +138,29 @@ def test_damage_changes_nothing(seed):
 @settings(max_examples=60, deadline=None)
 def test_blocks_may_end_anywhere(seed):
     chance = random.Random(seed)
-    packets = damaged(tell(seed), chance)
+    packets = damaged(conversation(seed), chance)
     cuts = sorted(chance.choices(range(len(packets) + 1), k=chance.choice([1, 3, 20])))
     out = dissect(packets, cuts=cuts)
-    assert by_endpoints(out) == expected(tell(seed))
+    assert by_endpoints(out) == expected(conversation(seed))
     assert out.problems == []
 
 
 @given(seed=st.integers(0, 10**9))
 @settings(max_examples=60, deadline=None)
-def test_what_a_message_contains_is_never_taken_for_a_message(seed):
+def test_messages_inside_messages_are_not_parsed(seed):
     """Requests that contain requests, and responses that contain responses with ids near theirs."""
     chance = random.Random(seed)
     dialogue = Dialogue()
-    one = dialogue.connect()
+    connection = dialogue.connect()
     for number in range(6):
         ids = [number + chance.randrange(4) for _ in range(chance.randrange(12))]
         pad = bytes(chance.randrange(60))
-        one.client(asked(number, pad + b"".join(asked(each, b"inner") for each in ids)))
-        one.broker(answer(number, pad + b"".join(answer(each, b"inner") for each in ids)))
+        connection.client(
+            sasl_request(number, pad + b"".join(sasl_request(each, b"inner") for each in ids))
+        )
+        connection.broker(
+            sasl_response(number, pad + b"".join(sasl_response(each, b"inner") for each in ids))
+        )
     packets = shuffled(split(dialogue.packets, 43), chance, chance.choice([1, 5]))
     cuts = sorted(chance.choices(range(len(packets) + 1), k=chance.choice([0, 3, 60])))
     out = dissect(packets, cuts=cuts)
@@ -156,7 +171,7 @@ def test_what_a_message_contains_is_never_taken_for_a_message(seed):
 @given(seed=st.integers(0, 10**9))
 @settings(max_examples=60, deadline=None)
 def test_times_do_not_depend_on_the_order_of_packets(seed):
-    packets = split(tell(seed), 700)
+    packets = split(conversation(seed), 700)
     plain = dissect(packets).frames
     mixed = dissect(shuffled(packets, random.Random(seed), 30)).frames
     key = lambda each: (each.message, each.is_request)  # noqa: E731
@@ -167,15 +182,15 @@ def test_times_do_not_depend_on_the_order_of_packets(seed):
 
 @given(seed=st.integers(0, 10**9))
 @settings(max_examples=60, deadline=None)
-def test_the_first_copy_of_a_byte_is_right(seed):
-    """Copies with other bytes, of other lengths, in any order: as the reference has it."""
+def test_the_first_copy_of_a_byte_wins(seed):
+    """Copies with different bytes and lengths, in any order."""
     chance = random.Random(seed)
-    told = Dialogue()
-    one = told.connect(isn=(2**32 - 50, 7))
+    dialogue = Dialogue()
+    connection = dialogue.connect(isn=(2**32 - 50, 7))
     stream = b"".join(request(3, 1, number, bytes(chance.randrange(40))) for number in range(5))
-    one.client(stream)
-    begin = told.packets[:3]
-    whole = told.packets[3]
+    connection.client(stream)
+    begin = dialogue.packets[:3]
+    whole = dialogue.packets[3]
     segments = []
     for _ in range(chance.randrange(1, 25)):
         low = chance.randrange(14, len(stream))
@@ -185,7 +200,7 @@ def test_the_first_copy_of_a_byte_is_right(seed):
                 whole, seq=(whole.seq + low) % 2**32, time=whole.time - 1, payload=stream[low:high]
             )
         )
-    # Bytes of bodies only differ, so that the chain of sizes stays whole.
+    # Only bytes of bodies differ, so that the chain of sizes stays intact.
     segments = [with_other_bytes(each, stream, whole.seq, chance) for each in segments]
     packets = [*begin, *segments, whole]
     cuts = [chance.randrange(4, len(packets))] if chance.random() < 0.5 and len(packets) > 4 else []
@@ -194,7 +209,7 @@ def test_the_first_copy_of_a_byte_is_right(seed):
 
 
 def with_other_bytes(packet: Packet, stream: bytes, begin: int, chance: random.Random) -> Packet:
-    """The packet, with bodies' bytes changed."""
+    """The packet, with random changes in the bytes of bodies."""
     bodies, at = set(), 0
     while at < len(stream):
         size = int.from_bytes(stream[at : at + 4], "big")
@@ -210,7 +225,7 @@ def with_other_bytes(packet: Packet, stream: bytes, begin: int, chance: random.R
 
 @pytest.mark.parametrize("seed", range(25))
 def test_a_lost_packet_costs_only_the_frames_it_touches(seed):
-    packets = split(tell(seed, turns=20), 400)
+    packets = split(conversation(seed, turns=20), 400)
     whole = expected(packets)
     chance = random.Random(seed)
     lost = chance.choice([each for each in packets if each.payload])

@@ -20,13 +20,13 @@ HEADERS = (*LINES, IPV4, LOCAL, WITH_TLV)
 
 
 @pytest.mark.parametrize("header", HEADERS)
-def test_the_length_is_that_of_the_header(header):
+def test_header_length(header):
     assert header_length(header) == len(header)
     assert header_length(header + request(3, 1, 1)) == len(header)
 
 
 @pytest.mark.parametrize("header", [*HEADERS, b"PROXY " + bytes(200) + b"\r\n", b"\r\n", b"PRO"])
-def test_no_header_that_is_not_whole(header):
+def test_an_incomplete_header_has_no_length(header):
     whole = len(header) if header in HEADERS else len(header) + 1
     assert all(header_length(header[:size]) == 0 for size in range(whole))
 
@@ -34,20 +34,20 @@ def test_no_header_that_is_not_whole(header):
 @pytest.mark.parametrize("header", HEADERS)
 @pytest.mark.parametrize("apart", [True, False])
 def test_frames_behind_a_header(header, apart):
-    told = Dialogue()
-    one = told.connect(broker=(7, 5555))
+    dialogue = Dialogue()
+    connection = dialogue.connect(broker=(7, 5555))
     first = request(18, 3, 1, b"\x01\x01\x01")
     if apart:
-        one.client(header)
-        one.client(first)
+        connection.client(header)
+        connection.client(first)
     else:
-        one.client(header + first)
-    one.broker(response(1))
-    one.client(request(3, 1, 2))
-    one.broker(response(2))
-    one.fin()
-    for cuts in ([], range(len(told.packets))):
-        out = dissect(told.packets, cuts=cuts)
+        connection.client(header + first)
+    connection.broker(response(1))
+    connection.client(request(3, 1, 2))
+    connection.broker(response(2))
+    connection.fin()
+    for cuts in ([], range(len(dialogue.packets))):
+        out = dissect(dialogue.packets, cuts=cuts)
         assert out.messages() == (
             [first[4:], request(3, 1, 2)[4:]],
             [response(1)[4:], response(2)[4:]],
@@ -55,9 +55,9 @@ def test_frames_behind_a_header(header, apart):
         assert out.problems == []
 
 
-def test_what_begins_like_a_header_and_is_none():
-    told = Dialogue()
-    told.connect().client(b"PROXY by words alone")
-    told.connect().client(SIGNATURE + b"\x31\x11\x00\x00" + request(3, 1, 1))
-    out = dissect(told.packets)
+def test_bytes_that_begin_like_a_header():
+    dialogue = Dialogue()
+    dialogue.connect().client(b"PROXY by words alone")
+    dialogue.connect().client(SIGNATURE + b"\x31\x11\x00\x00" + request(3, 1, 1))
+    out = dissect(dialogue.packets)
     assert out.frames == []

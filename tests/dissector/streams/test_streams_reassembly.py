@@ -1,4 +1,4 @@
-"""Rules of reassembly, one dialogue each."""
+"""Rules of reassembly, one dialogue per rule."""
 
 from __future__ import annotations
 
@@ -13,91 +13,91 @@ ONE, TWO, THREE, FOUR = (request(3, 1, number, b"body" * number) for number in r
 
 
 def counts(out, name: str) -> tuple[int, int]:
-    """Of the first connection: what the client's and the broker's stream have."""
+    """Counts of the first connection: of the client's stream and of the broker's."""
     client, broker = getattr(out.streams.connections, name)[0]
     return int(client), int(broker)
 
 
-def test_segments_in_another_order():
-    told = Dialogue()
-    one = told.connect()
+def test_reordered_segments():
+    dialogue = Dialogue()
+    connection = dialogue.connect()
     for each in (ONE, TWO, THREE):
-        one.client(each)
-    told.packets[3:6] = [told.packets[5], told.packets[4], told.packets[3]]
-    out = dissect(told.packets)
+        connection.client(each)
+    dialogue.packets[3:6] = [dialogue.packets[5], dialogue.packets[4], dialogue.packets[3]]
+    out = dissect(dialogue.packets)
     assert out.messages()[0] == [ONE[4:], TWO[4:], THREE[4:]]
     assert counts(out, "out_of_order") == (2, 0)
     assert counts(out, "retransmitted") == (0, 0)
 
 
-def test_a_retransmission_and_a_packet_seen_twice_are_counted_and_harmless():
-    told = Dialogue()
-    one = told.connect()
-    one.client(ONE)
-    told.packets.append(told.packets[-1])
-    one.client(TWO)
-    one.again(0, ONE + TWO, len(ONE + TWO))
-    out = dissect(told.packets)
+def test_retransmissions_and_duplicates_are_counted():
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(ONE)
+    dialogue.packets.append(dialogue.packets[-1])
+    connection.client(TWO)
+    connection.retransmit(0, ONE + TWO, len(ONE + TWO))
+    out = dissect(dialogue.packets)
     assert out.messages()[0] == [ONE[4:], TWO[4:]]
     assert counts(out, "retransmitted") == (2, 0)
 
 
 def test_a_retransmission_with_new_bytes_behind():
-    told = Dialogue()
-    one = told.connect()
-    one.client(ONE)
-    one.again(0, ONE + TWO, len(ONE))
-    out = dissect(told.packets)
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(ONE)
+    connection.retransmit(0, ONE + TWO, len(ONE))
+    out = dissect(dialogue.packets)
     assert out.messages()[0] == [ONE[4:], TWO[4:]]
     assert counts(out, "retransmitted") == (0, 0)
 
 
 def test_keep_alive_probes_with_and_without_a_byte():
-    told = Dialogue()
-    one = told.connect()
-    one.client(ONE)
-    one.again(0, b"", 1)
-    one.again(0, b"\0", 1)
-    one.client(TWO)
-    out = dissect(told.packets)
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(ONE)
+    connection.retransmit(0, b"", 1)
+    connection.retransmit(0, b"\0", 1)
+    connection.client(TWO)
+    out = dissect(dialogue.packets)
     assert out.messages()[0] == [ONE[4:], TWO[4:]]
     assert out.problems == []
 
 
-def test_the_first_copy_wins_though_the_later_one_begins_before_it():
-    told = Dialogue()
-    one = told.connect()
+def test_the_first_copy_wins_if_a_later_one_begins_before_it():
+    dialogue = Dialogue()
+    connection = dialogue.connect()
     first = request(3, 1, 1, b"aaaabbbbcccc")
-    one.client(first)
-    whole = told.packets.pop()
+    connection.client(first)
+    whole = dialogue.packets.pop()
     early = replace(whole, seq=whole.seq + 20, payload=b"BBBB")
-    told.packets += [early, whole]
+    dialogue.packets += [early, whole]
     expected = first[:20] + b"BBBB" + first[24:]
-    assert dissect(told.packets).messages()[0] == [expected[4:]]
-    assert dissect(told.packets, cuts=[4]).messages()[0] == [expected[4:]]
+    assert dissect(dialogue.packets).messages()[0] == [expected[4:]]
+    assert dissect(dialogue.packets, cuts=[4]).messages()[0] == [expected[4:]]
 
 
-def test_a_size_that_comes_alone():
-    told = Dialogue()
-    one = told.connect()
-    one.client(ONE[:4])
-    one.client(ONE[4:])
-    one.broker(response(1)[:3])
-    one.broker(response(1)[3:])
+def test_a_size_in_a_segment_of_its_own():
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(ONE[:4])
+    connection.client(ONE[4:])
+    connection.broker(response(1)[:3])
+    connection.broker(response(1)[3:])
     for cuts in ([], [4], [4, 6], [3, 4, 5, 6]):
-        out = dissect(told.packets, cuts=cuts)
+        out = dissect(dialogue.packets, cuts=cuts)
         assert out.messages() == ([ONE[4:]], [response(1)[4:]])
         first = out.frames[0]
         assert (first.packet, first.end_time - first.time) == (4, MS)
 
 
 def test_a_lost_packet_costs_the_frames_it_touches():
-    told = Dialogue()
-    one = told.connect()
-    one.client(ONE)
-    one.client(TWO, sent=False)
-    one.client(THREE)
-    out = dissect(told.packets)
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(ONE)
+    connection.client(TWO, sent=False)
+    connection.client(THREE)
+    out = dissect(dialogue.packets)
     assert out.messages()[0] == [ONE[4:], THREE[4:]]
     assert counts(out, "lost") == (len(TWO), 0)
     (lost,) = (each for each in out.problems if each.kind == "lost_bytes")
@@ -105,14 +105,14 @@ def test_a_lost_packet_costs_the_frames_it_touches():
 
 
 def test_a_hole_inside_a_frame_leaves_the_chain_whole():
-    told = Dialogue()
-    one = told.connect()
+    dialogue = Dialogue()
+    connection = dialogue.connect()
     long = request(0, 3, 2, bytes(range(256)) * 12)
-    one.client(long[:1000])
-    one.client(long[1000:2000], sent=False)
-    one.client(long[2000:])
-    one.client(THREE)
-    out = dissect(told.packets)
+    connection.client(long[:1000])
+    connection.client(long[1000:2000], sent=False)
+    connection.client(long[2000:])
+    connection.client(THREE)
+    out = dissect(dialogue.packets)
     assert [(each.size, len(each.message)) for each in out.frames] == [
         (len(long) - 4, 996), (len(THREE) - 4, len(THREE) - 4)
     ]  # fmt: skip
@@ -121,107 +121,107 @@ def test_a_hole_inside_a_frame_leaves_the_chain_whole():
 
 
 def test_an_acknowledged_hole_is_waited_for_a_second():
-    told = Dialogue()
-    one = told.connect()
-    one.client(ONE, sent=False)
-    one.client(TWO)
-    one.broker(response(1))
-    told.wait(1500)
-    one.broker(response(2))
-    told.wait(1500)
-    one.broker(response(3))
-    out = dissect(told.packets, cuts=range(1, len(told.packets)))
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(ONE, sent=False)
+    connection.client(TWO)
+    connection.broker(response(1))
+    dialogue.wait(1500)
+    connection.broker(response(2))
+    dialogue.wait(1500)
+    connection.broker(response(3))
+    out = dissect(dialogue.packets, cuts=range(1, len(dialogue.packets)))
     (frame,) = (each for each in out.frames if each.is_request)
     assert frame.message == TWO[4:]
 
 
-def test_a_hole_that_nobody_acknowledges_is_waited_for_half_a_minute():
-    told = Dialogue()
-    one = told.connect()
-    one.client(ONE)
-    late = len(told.packets)
-    one.client(TWO)
-    one.client(THREE)
-    told.wait(20_000)
-    packets = told.packets
+def test_an_unacknowledged_hole_is_waited_for_half_a_minute():
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(ONE)
+    late = len(dialogue.packets)
+    connection.client(TWO)
+    connection.client(THREE)
+    dialogue.wait(20_000)
+    packets = dialogue.packets
     missing = packets.pop(late)
-    packets.append(replace(missing, time=told.now))
+    packets.append(replace(missing, time=dialogue.now))
     out = dissect(packets, cuts=range(1, len(packets)))
     assert out.messages()[0] == [ONE[4:], TWO[4:], THREE[4:]]
-    assert [each.time for each in out.frames][1:] == [told.now, told.now]
+    assert [each.time for each in out.frames][1:] == [dialogue.now, dialogue.now]
     assert out.problems == []
 
 
-def test_too_much_behind_a_hole_is_not_waited_for():
-    told = Dialogue()
-    one = told.connect()
-    one.client(ONE, sent=False)
+def test_too_many_bytes_behind_a_hole_end_the_wait():
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(ONE, sent=False)
     long = request(0, 3, 2, bytes(60_000))
     for _ in range(200):
-        one.client(long)
-    out = dissect(told.packets, cuts=range(10, 203, 10))
+        connection.client(long)
+    out = dissect(dialogue.packets, cuts=range(10, 203, 10))
     assert len(out.messages()[0]) == 200
     assert out.reserved < 10 << 20
 
 
 def test_a_stream_ends_with_its_fin():
-    told = Dialogue()
-    one = told.connect()
-    one.client(ONE)
-    one.client(TWO[:10])
-    one.fin()
-    other = told.connect()
-    told.wait(10)
-    other.client(ONE)
-    other.client(TWO)
-    cut = len(told.packets) - 2
-    out = dissect(told.packets, cuts=[cut])
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(ONE)
+    connection.client(TWO[:10])
+    connection.fin()
+    later_connection = dialogue.connect()
+    dialogue.wait(10)
+    later_connection.client(ONE)
+    later_connection.client(TWO)
+    cut = len(dialogue.packets) - 2
+    out = dissect(dialogue.packets, cuts=[cut])
     broken = next(each for each in out.frames if len(each.message) < each.size)
     assert (broken.message, broken.size) == (TWO[4:10], len(TWO) - 4)
-    assert out.frames.index(broken) == 1, "it comes with the block of the FIN"
+    assert out.frames.index(broken) == 1, "returned with the block of the FIN"
 
 
-def test_data_behind_a_rst_still_counts():
-    told = Dialogue()
-    one = told.connect()
-    one.client(ONE)
-    one.rst(1)
-    one.client(TWO)
-    out = dissect(told.packets)
+def test_data_behind_a_rst():
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(ONE)
+    connection.rst(1)
+    connection.client(TWO)
+    out = dissect(dialogue.packets)
     assert out.messages()[0] == [ONE[4:], TWO[4:]]
     assert out.streams.connections.count == 1
     assert out.streams.connections.closed[0] == 2
 
 
-def test_over_the_wrap_of_sequence_numbers():
-    told = Dialogue()
-    one = told.connect(isn=(2**32 - 20, 2**32 - 5))
+def test_sequence_numbers_that_wrap():
+    dialogue = Dialogue()
+    connection = dialogue.connect(isn=(2**32 - 20, 2**32 - 5))
     for each in (ONE, TWO, THREE):
-        one.client(each)
-        one.broker(response(1))
-    for packets in (told.packets, split(told.packets, 1)):
+        connection.client(each)
+        connection.broker(response(1))
+    for packets in (dialogue.packets, split(dialogue.packets, 1)):
         assert dissect(packets).messages() == (
             [ONE[4:], TWO[4:], THREE[4:]], [response(1)[4:]] * 3
         )  # fmt: skip
 
 
-def test_a_stream_beyond_four_gibibytes_of_which_little_was_captured():
-    """65,000 bytes a packet, 96 of them captured: in a block, a stream goes round and round."""
-    told = Dialogue()
-    told.connect()
+def test_a_truncated_stream_of_more_than_four_gibibytes():
+    """65,000 bytes per packet, 96 of them captured: sequence numbers wrap within a block."""
+    dialogue = Dialogue()
+    dialogue.connect()
     size = 65_000
     count = 70_000
     message = request(0, 3, 1, bytes(size - 21))[:96]
-    first = told.packets[2]
+    first = dialogue.packets[2]
     head = (size - 4).to_bytes(4, "big") + message[4:]
 
     class Long(bytes):
-        """Bytes of which only the first are there."""
+        """Bytes that claim a length of `size`."""
 
         def __len__(self) -> int:
             return size
 
-    packets = list(told.packets)
+    packets = list(dialogue.packets)
     packets += [
         replace(
             first, seq=(first.seq + index * size) % 2**32, payload=Long(head), cut=96,
@@ -236,57 +236,57 @@ def test_a_stream_beyond_four_gibibytes_of_which_little_was_captured():
     assert out.kinds() == ["cut_packets"]
 
 
-def test_cut_packets_give_what_is_there():
-    told = Dialogue()
-    one = told.connect()
-    one.client(request(3, 1, 1, bytes(500)), cut=60)
-    one.client(request(3, 1, 2, bytes(500)), cut=60)
-    one.broker(response(1, bytes(700)), cut=60)
-    out = dissect(told.packets)
+def test_truncated_packets_give_incomplete_frames():
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(request(3, 1, 1, bytes(500)), cut=60)
+    connection.client(request(3, 1, 2, bytes(500)), cut=60)
+    connection.broker(response(1, bytes(700)), cut=60)
+    out = dissect(dialogue.packets)
     assert [len(each.message) for each in out.frames] == [56, 56, 56]
     assert out.kinds() == ["cut_packets", "cut_packets"], "once for each stream"
     assert counts(out, "lost") == (0, 0)
     assert counts(out, "cut") == (2 * (516 - 60), 708 - 60)
 
 
-def test_a_segment_that_cannot_be_of_the_stream_does_no_harm():
-    told = Dialogue()
-    one = told.connect()
-    one.client(ONE)
-    good = told.packets[-1]
+def test_a_segment_beyond_the_window_does_no_harm():
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(ONE)
+    good = dialogue.packets[-1]
     for ahead in (300_000_000, 1_900_000_000, 2_500_000_000):
-        told.packets.append(replace(good, seq=(good.seq + ahead) % 2**32, payload=b"?" * 50))
+        dialogue.packets.append(replace(good, seq=(good.seq + ahead) % 2**32, payload=b"?" * 50))
     for number in range(50):
-        told.wait(1000)
-        one.client(request(3, 1, number))
-        one.broker(response(number))
-    packets = told.packets
+        dialogue.wait(1000)
+        connection.client(request(3, 1, number))
+        connection.broker(response(number))
+    packets = dialogue.packets
     out = dissect(packets, cuts=range(5, len(packets), 5))
     assert [len(each) for each in out.messages()] == [51, 50]
 
 
 def test_times_that_go_backwards_do_no_harm():
-    told = Dialogue()
-    one = told.connect()
+    dialogue = Dialogue()
+    connection = dialogue.connect()
     for number in range(20):
-        one.client(request(3, 1, number))
-        one.broker(response(number))
+        connection.client(request(3, 1, number))
+        connection.broker(response(number))
     packets = [
         replace(each, time=each.time - (index % 5) * 3_600 * 10**9)
-        for index, each in enumerate(told.packets)
+        for index, each in enumerate(dialogue.packets)
     ]
     out = dissect(packets, cuts=range(3, len(packets), 3))
     assert [len(each) for each in out.messages()] == [20, 20]
     assert out.problems == []
 
 
-def test_one_time_in_the_far_future_does_not_end_all_waiting():
-    told = Dialogue()
-    one = told.connect()
-    one.client(ONE)
-    one.client(TWO)
-    one.client(THREE)
-    packets = told.packets
+def test_one_wrong_time_does_not_end_the_wait():
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(ONE)
+    connection.client(TWO)
+    connection.client(THREE)
+    packets = dialogue.packets
     packets[3] = replace(packets[3], time=packets[3].time * 2)
     packets[4], packets[5] = packets[5], packets[4]
     out = dissect(packets, cuts=[1, 2, 3, 4, 5])
@@ -294,45 +294,45 @@ def test_one_time_in_the_far_future_does_not_end_all_waiting():
 
 
 def test_a_large_frame_over_many_blocks():
-    told = Dialogue()
-    one = told.connect()
+    dialogue = Dialogue()
+    connection = dialogue.connect()
     large = request(0, 3, 1, bytes(range(256)) * 40_000)
     for at in range(0, len(large), 1000):
-        one.client(large[at : at + 1000])
-    one.client(TWO)
-    out = dissect(told.packets, cuts=range(100, len(told.packets), 100))
+        connection.client(large[at : at + 1000])
+    connection.client(TWO)
+    out = dissect(dialogue.packets, cuts=range(100, len(dialogue.packets), 100))
     assert out.messages()[0] == [large[4:], TWO[4:]]
 
 
-def test_the_memory_budget_holds_and_what_is_given_up_is_told():
-    told = Dialogue()
-    every = [told.connect() for _ in range(40)]
-    for one in every:
+def test_the_memory_budget_is_kept_and_its_problems_are_reported():
+    dialogue = Dialogue()
+    connections = [dialogue.connect() for _ in range(40)]
+    for connection in connections:
         large = request(0, 3, 1, bytes(1 << 20))
         for at in range(0, 1 << 19, 1 << 15):
-            one.client(large[at : at + (1 << 15)])
-    packets = told.packets
+            connection.client(large[at : at + (1 << 15)])
+    packets = dialogue.packets
     out = dissect(packets, cuts=range(20, len(packets), 20), memory=8 << 20)
     assert out.reserved <= (2 << 20) + 20 * (1 << 15)
     assert len(out.frames) == 40
     assert out.kinds().count("memory") >= 30
-    every[0].client(large[1 << 19 :])
-    every[0].client(TWO)
-    again = dissect(told.packets, cuts=range(20, len(packets), 20), memory=8 << 20)
-    assert TWO[4:] in again.messages()[0], "the chain goes on behind a frame that was given up"
+    connections[0].client(large[1 << 19 :])
+    connections[0].client(TWO)
+    continued = dissect(dialogue.packets, cuts=range(20, len(packets), 20), memory=8 << 20)
+    assert TWO[4:] in continued.messages()[0], "the chain goes on behind an incomplete frame"
 
 
 @pytest.mark.parametrize("flags", [SYN | FIN, SYN | RST, FIN | RST, 0xFF, 0])
-def test_strange_flags_do_no_harm(flags):
-    told = Dialogue()
-    one = told.connect()
-    one.client(ONE)
-    one.packet(0, b"", flags=flags)
-    other: Packet = replace(
-        told.packets[-1],
-        source=told.packets[-1].target,
-        target=told.packets[-1].source,
+def test_invalid_flags_do_no_harm(flags):
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(ONE)
+    connection.packet(0, b"", flags=flags)
+    reply: Packet = replace(
+        dialogue.packets[-1],
+        source=dialogue.packets[-1].target,
+        target=dialogue.packets[-1].source,
         flags=flags,
     )
-    told.packets += [other, replace(other, payload=b"x" * 9)]
-    dissect(told.packets, cuts=[2, 4])
+    dialogue.packets += [reply, replace(reply, payload=b"x" * 9)]
+    dissect(dialogue.packets, cuts=[2, 4])

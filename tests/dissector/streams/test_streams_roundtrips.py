@@ -1,4 +1,4 @@
-"""Round trips, told packet by packet, and as tshark measures them in real captures."""
+"""Round trips in dialogues, and compared with tshark in real captures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ERROR = 0.011
 
 
 def measured(packets: Sequence[Packet], cuts: Sequence[int] = ()) -> np.ndarray:
-    """Median trips of the first connection, to the client and to the broker, ms."""
+    """Median round trips of the first connection, to the client and to the broker, ms."""
     trips = RoundTrips()
     streams = Streams(ports=[9092], newest=NEWEST)
     streams.round_trips = trips
@@ -38,69 +38,69 @@ def measured(packets: Sequence[Packet], cuts: Sequence[int] = ()) -> np.ndarray:
     return trips.medians(np.arange(streams.connections.count))[0]
 
 
-def told() -> tuple[Dialogue, Connection]:
+def connected() -> tuple[Dialogue, Connection]:
     dialogue = Dialogue()
     return dialogue, dialogue.connect()
 
 
-def test_the_way_to_each_end() -> None:
-    dialogue, one = told()
-    one.client(b"asked")
+def test_the_round_trip_to_each_end() -> None:
+    dialogue, connection = connected()
+    connection.client(b"query")
     dialogue.wait(6)
-    one.packet(BROKER)  # 7 ms later
-    one.broker(b"told")
+    connection.packet(BROKER)  # 7 ms later
+    connection.broker(b"data")
     dialogue.wait(29)
-    one.packet(CLIENT)  # 30 ms later
+    connection.packet(CLIENT)  # 30 ms later
     assert measured(dialogue.packets) == pytest.approx([30, 7], rel=ERROR)
 
 
-def test_what_does_not_count() -> None:
-    dialogue, one = told()
-    one.client(b"asked")
-    one.broker(b"an answer says that it came, but had to be thought of")
-    one.packet(BROKER)
-    one.client(b"again")
-    one.packet(BROKER, ack=one.seq[CLIENT] - 1)  # not all of it
-    one.again(CLIENT, b"again", back=5)
-    one.packet(BROKER)  # of the first one, or of the second?
-    one.client(b"once more")
-    one.packet(BROKER, flags=RST | ACK)
-    one.packet(CLIENT, flags=FIN | ACK)
+def test_packets_that_are_not_samples() -> None:
+    dialogue, connection = connected()
+    connection.client(b"query")
+    connection.broker(b"a response acknowledges the request, but took time")
+    connection.packet(BROKER)
+    connection.client(b"again")
+    connection.packet(BROKER, ack=connection.seq[CLIENT] - 1)  # not all of it
+    connection.retransmit(CLIENT, b"again", back=5)
+    connection.packet(BROKER)  # of the first copy, or of the second?
+    connection.client(b"once more")
+    connection.packet(BROKER, flags=RST | ACK)
+    connection.packet(CLIENT, flags=FIN | ACK)
     assert np.isnan(measured(dialogue.packets)).all()
 
 
-def test_only_the_first_acknowledgement_counts() -> None:
-    dialogue, one = told()
-    one.client(b"asked")
-    one.packet(BROKER)
+def test_only_the_first_acknowledgement_is_a_sample() -> None:
+    dialogue, connection = connected()
+    connection.client(b"query")
+    connection.packet(BROKER)
     dialogue.wait(100)
-    one.packet(BROKER)  # its window has grown
+    connection.packet(BROKER)  # its window has grown
     assert measured(dialogue.packets)[BROKER] == pytest.approx(1, rel=ERROR)
 
 
-def test_the_median_of_an_odd_number_of_trips_and_numbers_that_wrap() -> None:
+def test_the_median_of_round_trips_with_numbers_that_wrap() -> None:
     dialogue = Dialogue()
-    one = dialogue.connect(isn=(2**32 - 8, 2**32 - 1))
+    connection = dialogue.connect(isn=(2**32 - 8, 2**32 - 1))
     for ms in (50, 3, 900, 10, 11):
-        one.client(b"asked")
+        connection.client(b"query")
         dialogue.wait(ms - 1)
-        one.packet(BROKER)
+        connection.packet(BROKER)
     assert measured(dialogue.packets)[BROKER] == pytest.approx(11, rel=ERROR)
 
 
-def some(chance: Sequence[tuple[int, int, int]]) -> list[Packet]:
-    """Payloads, acknowledgements and repeats, at random, on two connections."""
+def random_packets(chance: Sequence[tuple[int, int, int]]) -> list[Packet]:
+    """Random payloads, acknowledgements and retransmissions on two connections."""
     dialogue = Dialogue()
-    both = dialogue.connect(), dialogue.connect()
-    for which, what, ms in chance:
-        one, end = both[which & 1], which >> 1
+    connections = dialogue.connect(), dialogue.connect()
+    for choice, action, ms in chance:
+        connection, end = connections[choice & 1], choice >> 1
         dialogue.wait(ms)
-        if what < 2:
-            one.packet(end, b"x" * (what + 1))
-        elif what == 2 and one.seq[end] > 1100:
-            one.again(end, b"x", back=1)
+        if action < 2:
+            connection.packet(end, b"x" * (action + 1))
+        elif action == 2 and connection.seq[end] > 1100:
+            connection.retransmit(end, b"x", back=1)
         else:
-            one.packet(end)
+            connection.packet(end)
     return dialogue.packets
 
 
@@ -109,25 +109,27 @@ def some(chance: Sequence[tuple[int, int, int]]) -> list[Packet]:
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 50)), min_size=2),
     st.sets(st.integers(0, 100)),
 )
-def test_blocks_may_be_cut_anywhere(chance: list[tuple[int, int, int]], cuts: set[int]) -> None:
-    packets = some(chance)
+def test_medians_do_not_depend_on_blocks(
+    chance: list[tuple[int, int, int]], cuts: set[int]
+) -> None:
+    packets = random_packets(chance)
     parts = sorted(cut for cut in cuts if cut < len(packets))
     np.testing.assert_array_equal(measured(packets, parts), measured(packets))
 
 
-def test_an_end_that_is_full_says_so() -> None:
-    dialogue, one = told()
-    one.packet(BROKER)
-    one.client(b"asked")
-    one.packet(BROKER, flags=RST)
+def test_zero_windows_are_counted() -> None:
+    dialogue, connection = connected()
+    connection.packet(BROKER)
+    connection.client(b"query")
+    connection.packet(BROKER, flags=RST)
     packets = block(dialogue.packets)
-    full = np.where(np.isin(np.arange(len(packets)), [3, 5]), 0, packets.window)
+    window = np.where(np.isin(np.arange(len(packets)), [3, 5]), 0, packets.window)
     streams = Streams(ports=[9092], newest=NEWEST)
     streams.round_trips = RoundTrips()
-    streams.feed(replace(packets, window=full.astype(np.uint16)))
+    streams.feed(replace(packets, window=window.astype(np.uint16)))
     assert streams.round_trips.zero_windows(np.arange(1)).tolist() == [
         [0, 1]
-    ]  # a reset says nothing
+    ]  # a reset is not counted
 
 
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="needs tshark")
@@ -138,25 +140,25 @@ def test_an_end_that_is_full_says_so() -> None:
         "kafka-4-net-loss.pcap.zst", "kafka-4-followed.pcap.zst",
     ],
 )  # fmt: skip
-def test_as_tshark_measures_it(name: str) -> None:
-    """Its samples are ours where the acknowledged packet is the last one, and was sent once."""
+def test_round_trips_equal_those_of_tshark(name: str) -> None:
+    """tshark has the same samples if the acknowledged packet is the last one and was sent once."""
     rows = open_capture(CAPTURES / name).tables(["connections"])["connections"].to_pylist()
     expected = wireshark(CAPTURES / name)
     compared = 0
     for row in rows:
         ports = {"client": row["client_port"], "broker": row["broker_port"]}
-        for end, other in (("client", "broker"), ("broker", "client")):
-            samples = expected.get((ports[end], ports[other]))
+        for end, opposite in (("client", "broker"), ("broker", "client")):
+            samples = expected.get((ports[end], ports[opposite]))
             if samples:
                 compared += 1
                 low, high = np.quantile(samples, 0.5, method="lower"), np.median(samples)
-                found = row[f"{end}_rtt_ms"]
-                assert low * (1 - ERROR) <= found <= high * (1 + ERROR)
+                median = row[f"{end}_rtt_ms"]
+                assert low * (1 - ERROR) <= median <= high * (1 + ERROR)
     assert compared >= len(rows)
 
 
 def wireshark(path: Path) -> dict[tuple[int, int], list[float]]:
-    """tshark's samples, ms, by the ports of the end that acknowledges and of the other one."""
+    """tshark's samples, ms, by the ports of the end that acknowledges and of the opposite end."""
     fields = (
         "frame.number", "tcp.srcport", "tcp.dstport", "tcp.len", "tcp.analysis.acks_frame",
         "tcp.analysis.ack_rtt", "tcp.analysis.retransmission", "tcp.analysis.duplicate_ack",
@@ -179,8 +181,8 @@ def wireshark(path: Path) -> dict[tuple[int, int], list[float]]:
     latest: dict[tuple[str, str], tuple[str, bool]] = {}
     for line in run.stdout.splitlines():
         number, source, target, length, acks, rtt, *odd = line.split("\t")
-        frame, once = latest.get((target, source), ("", False))
-        if acks and acks == frame and once and length == "0":
+        frame, is_unique = latest.get((target, source), ("", False))
+        if acks and acks == frame and is_unique and length == "0":
             samples[int(source), int(target)].append(float(rtt) * 1000)
         if length != "0":
             latest[source, target] = number, not any(odd)

@@ -1,4 +1,4 @@
-"""States of streams: the table of transitions, and that nothing else changes a state."""
+"""States of streams: the table of transitions. No other module changes a state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dissector import streams as room
+from dissector import streams as package
 from dissector.streams import state as events
 from dissector.streams.state import (
     ALIGNED,
@@ -75,7 +75,7 @@ def test_the_life_of_a_stream(tables, sequence, last):
     assert streams.flat("state").tolist()[:8] == [NEW] * 3 + [last] + [NEW] * 4
 
 
-def test_a_stream_that_is_given_up_stays_so():
+def test_an_ignored_stream_stays_ignored():
     assert all(TRANSITIONS[event][IGNORED] == events.STAY for event in TRANSITIONS)
 
 
@@ -101,7 +101,7 @@ def test_both_streams_follow_a_decision_whenever_they_begin(tables, protocol, st
     assert connections.protocol[:4].tolist() == [UNDECIDED, protocol, UNDECIDED, UNDECIDED]
 
 
-def test_decrypted_bytes_have_a_state_of_their_own(tables):
+def test_decrypted_streams_have_their_own_state(tables):
     connections, streams, states = tables
     states.begin(np.array([0, 1]), np.array([True, True]))
     states.decide(np.array([0]), TLS)
@@ -117,7 +117,7 @@ def test_decrypted_bytes_have_a_state_of_their_own(tables):
 
 
 def assigned(tree: ast.AST) -> set[str]:
-    """Names of columns that are assigned in a module, by attribute or by `flat`."""
+    """Names of the columns that a module assigns, by attribute or by `flat`."""
     names = set()
     for node in ast.walk(tree):
         targets = [node.target] if isinstance(node, ast.AugAssign) else getattr(node, "targets", [])
@@ -131,7 +131,7 @@ def assigned(tree: ast.AST) -> set[str]:
 
 
 def test_no_other_module_changes_a_state():
-    folder = Path(room.__file__).parent
+    folder = Path(package.__file__).parent
     writers = {
         path.name
         for path in folder.glob("*.py")
