@@ -1,7 +1,7 @@
-"""A capture, opened: the public face of a `Pipeline`.
+"""The public facade of a `Pipeline`.
 
-A `Pipeline` reads its input once. A `Capture` opens one for each pass, so that whoever asks twice
-gets the same rows twice.
+A `Pipeline` reads its input once. A `Capture` opens a pipeline for each pass, so that each call
+returns the same rows.
 """
 
 from __future__ import annotations
@@ -70,23 +70,22 @@ def open_capture(
 ) -> Capture:
     """Open files, globs, folders, or ``-`` for standard input, as one capture in order of time.
 
-    A broker's log segments are read, too, after the captures: they have `batches` and `records`.
+    A broker's log segments are read after the captures; they have `batches` and `records`.
 
-    `ports`: where brokers listen, for connections whose beginning is not in the capture (None:
-    9092). A connection to one of them that is not Kafka gives a row of `problems`.
-    `hold`: let rows whose topics are named by id wait until the capture has shown all names.
-    `show_secrets`: leave secrets in the tables; see `dissector.secrets`.
-    `keylog`: a file of TLS secrets (NSS key log format), which may still be written to. Secrets in
-    a pcapng file are used without it.
-    `jobs`: processes to use for files of 256 MB or more in all; smaller input is read by one. They
-    are forked when the first rows are asked for. The rows and their order are the same.
-    `memory`: bytes for what is read at once and for pending data, beside the program itself. Where
-    this is too little, the oldest pending data is dropped, and reported in `problems`.
-    `progress`: called with the bytes read so far, and with their total, or None where it is not
-    known.
+    `ports`: broker ports, for connections whose start is not in the capture (None: 9092). If a
+    connection to one of them is not Kafka, `problems` has a row for it.
+    `hold`: keep rows with unknown topic names until the end of the capture, which may contain them.
+    `show_secrets`: do not redact secrets in the tables; see `dissector.secrets`.
+    `keylog`: a file of TLS secrets (NSS key log format), which may still grow. Secrets in a pcapng
+    file are used without it.
+    `jobs`: number of processes for input of 256 MB or more; one process reads smaller input. They
+    are forked when the first rows are requested. Rows and their order do not depend on it.
+    `memory`: memory budget in bytes for input blocks and pending data. When it is used up, the
+    oldest pending data is dropped and reported in `problems`.
+    `progress`: called with the bytes read so far, and with the total, or None if it is unknown.
 
-    Raises CaptureError when nothing of the input can be read as a capture, or when the key log
-    cannot be read; DissectorError when there is a key log, but not the package `cryptography`.
+    Raises CaptureError if no input can be read as a capture, or if the key log cannot be read.
+    Raises DissectorError if there is a key log and the package `cryptography` is missing.
     """
     files = find([paths] if isinstance(paths, str | os.PathLike) else paths, also=is_segment)
     return Capture(
@@ -126,27 +125,28 @@ def captures_and_segments(
 class Capture:
     """Files that are opened as one capture; `open_capture` returns it.
 
-    `tables`, `stream` and `exchanges` read the files from the start, each time that they are
-    called. Standard input and named pipes can be read once only: the second pass raises
-    CaptureError. A capture is a context manager, which closes it.
+    There are two ways to iterate: `stream` returns batches of rows, and `exchanges` objects.
+    `tables` collects the rows of `stream`. Each call reads the files from the start. Standard input
+    and named pipes can be read once: the second call raises CaptureError. A capture is a context
+    manager, which closes it.
     """
 
     def __init__(self, paths: Sequence[str], open_pipeline: Callable[[], Pipeline]) -> None:
         """`open_pipeline` opens the files at `paths` for one pass."""
         self.paths = tuple(paths)
-        """The files, in the order in which they were given; ``-`` is standard input."""
+        """The files, in the given order; ``-`` is standard input."""
         self._open_pipeline = open_pipeline
         self._unread: Pipeline | None = open_pipeline()
         self._streams = [path for path in paths if is_stream(path) and not _is_missing(path)]
         self._passes: list[Generator[Any]] = []
-        """Those that have begun and not ended."""
+        """Passes that have started and not ended."""
         self._seen: dict[str, None] = {}
-        """Names of the tables that were asked for, in that order."""
+        """Names of the requested tables, in order."""
         self._counts = Counts()
         self._is_closed = False
 
     def tables(self, tables: Names | None = None) -> dict[str, pa.Table]:
-        """Whole tables by name: ``tables("errors")["errors"]``; None: all that are not opt-in.
+        """Whole tables by name: ``tables("errors")["errors"]``. None: all that are not opt-in.
 
         Raises DissectorError for a table that does not exist.
         """
@@ -165,23 +165,23 @@ class Capture:
     def exchanges(
         self, *, api: Names | None = None, client_id: Names | None = None
     ) -> Iterator[Exchange]:
-        """Exchanges one by one, with the bytes of their messages. No secret is redacted.
+        """Exchanges one by one, with the bytes of their messages. Secrets are not redacted.
 
-        `api`, `client_id`: only exchanges of these. Raises DissectorError for an API that does not
-        exist.
+        `api`, `client_id`: return only exchanges with these names. Raises DissectorError for an API
+        that does not exist.
         """
         wanted = {"api": _api_names(api), "client_id": _as_list(client_id)}
 
-        def selected(rows: pa.RecordBatch) -> pa.RecordBatch:
+        def select(rows: pa.RecordBatch) -> pa.RecordBatch:
             for column, names in wanted.items():
                 if names is not None:
                     rows = rows.filter(pc.is_in(rows.column(column), pa.array(names, pa.string())))
             return rows
 
-        return self._read(["exchanges"], lambda pipeline: pipeline.exchanges(selected))
+        return self._read(["exchanges"], lambda pipeline: pipeline.exchanges(select))
 
     def close(self) -> None:
-        """Close all files. A pass that has begun ends with CaptureError, and no other can begin."""
+        """Close all files. A started pass ends with CaptureError, and no pass can start."""
         self._is_closed = True
         if self._unread is not None:
             self._unread.close()
@@ -191,7 +191,7 @@ class Capture:
 
     @property
     def packets(self) -> int:
-        """Packets of any kind that the latest pass has read so far."""
+        """Number of packets of any kind that the latest pass has read so far."""
         return self._counts.packets
 
     def __enter__(self) -> Self:
@@ -209,10 +209,10 @@ class Capture:
         shown = [repr(path) for path in self.paths[:_PATHS_SHOWN]]
         if self.paths[_PATHS_SHOWN:]:
             shown.append(f"and {len(self.paths) - _PATHS_SHOWN} more")
-        facts = [f"<Capture {', '.join(shown)}: {self._state}"]
+        parts = [f"<Capture {', '.join(shown)}: {self._state}"]
         if self._seen:
-            facts += [f"{self.packets:,} packets", f"tables {', '.join(self._seen)}"]
-        return f"{'; '.join(facts)}>"
+            parts += [f"{self.packets:,} packets", f"tables {', '.join(self._seen)}"]
+        return f"{'; '.join(parts)}>"
 
     @property
     def _state(self) -> str:
@@ -225,7 +225,7 @@ class Capture:
     def _read(
         self, tables: Collection[str], rows_of: Callable[[Pipeline], Generator[Row]]
     ) -> Generator[Row]:
-        """The rows of one pass, which begins when the first of them is asked for."""
+        """The rows of one pass, which starts when the first row is requested."""
         pipeline = self._pipeline()
         self._counts = pipeline.counts
         self._seen |= dict.fromkeys(tables)
@@ -238,14 +238,14 @@ class Capture:
             self._passes.remove(rows)
 
     def _pipeline(self) -> Pipeline:
-        """One that was not read yet."""
+        """A pipeline that was not read yet."""
         self._check_open()
         pipeline, self._unread = self._unread, None
         if pipeline is None and self._streams:
             name = self._streams[0]
             raise CaptureError(
                 f"{'standard input' if name == STANDARD_INPUT else name} cannot be read again: "
-                "name all tables at once"
+                "request all tables at once"
             )
         return pipeline or self._open_pipeline()
 

@@ -1,7 +1,7 @@
-"""The one root of every exception that this project raises.
+"""All exceptions of this project, with one base class.
 
-Whoever calls the public functions needs to catch `DissectorError` and nothing else. Damage inside a
-capture is never an exception: it becomes a row of the `problems` table, and the reading goes on.
+Users of the public functions need to catch `DissectorError` only. Damage inside a capture does not
+raise an exception: it becomes a row of the table `problems`, and reading continues.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ class DissectorError(Exception):
 
 
 class CaptureError(DissectorError):
-    """An input cannot be read as a capture: missing, empty, of no known format, closed, or a pipe
-    that was read before."""
+    """An input cannot be read as a capture: missing, empty, of an unknown format, closed, or a pipe
+    that was already read."""
 
 
 class DecodeError(DissectorError):
-    """Bytes are not what their definition says.
+    """Bytes do not follow their definition.
 
-    `offset` counts bytes from the start of what was handed in; `path` names the field, as
-    ``topics[2].partitions[0].error_code``, or is empty where no field had begun.
+    `offset`: bytes from the start of the input. `path`: the field, such as
+    ``topics[2].partitions[0].error_code``; empty if no field had started.
     """
 
     def __init__(self, detail: str, *, offset: int, path: str = "") -> None:
@@ -33,15 +33,15 @@ class DecodeError(DissectorError):
 
 
 class UnknownVersion(DecodeError):
-    """The API key, or this version of it, is newer than the definitions, or never existed."""
+    """The definitions do not contain the API key, or this version of the API."""
 
 
 class TooManyElements(DecodeError):
-    """The arrays of a message have more elements than are kept of one."""
+    """The arrays of a message have more elements than the limit."""
 
 
 class DefinitionError(DissectorError):
-    """A definition page does not follow the notation. `page` and `line` say where."""
+    """A definition page does not follow the notation. `page`, `line`: the location."""
 
     def __init__(self, detail: str, *, page: str, line: int) -> None:
         super().__init__(f"{page}:{line}: {detail}")
@@ -50,7 +50,7 @@ class DefinitionError(DissectorError):
 
 
 def did_you_mean(name: object, names: Iterable[str]) -> str:
-    """A question with the most similar name, for the end of an error; empty if none is similar."""
+    """A suggestion of the most similar name, for the end of an error message; may be empty."""
     from difflib import get_close_matches
 
     similar = get_close_matches(str(name), names, 1)

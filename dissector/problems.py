@@ -1,7 +1,7 @@
-"""Problems: what could not be read, as values.
+"""Problems: parts of the input that were not read or not decoded, as values.
 
-A capture is never refused for one bad part of it. Whatever a stage cannot read, it says in a
-`Problem`, and goes on with the next good byte. Each becomes one row of the `problems` table.
+A damaged part never makes a capture unreadable. Each stage reports a `Problem` and continues with
+the next undamaged byte. Each problem becomes a row of the table `problems`.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that could not be read. None where not known."""
+    """A part of the input that was not read or not decoded. None means unknown."""
 
     stage: str
     """packets, streams, tls, frames, exchanges, protocol, records."""
     kind: str
-    """A short fixed name, such as ``truncated_file`` or ``lost_bytes``; what people group by."""
+    """A short fixed name to group by, such as ``truncated_file`` or ``lost_bytes``."""
     detail: str
-    """One sentence for a person."""
+    """A description in one sentence."""
     time: int | None = None
     """ns since 1970, UTC."""
     capture: str | None = None
-    """The file's name, as given."""
+    """Name of the file, as given by the user."""
     packet: int | None = None
-    """1-based, in its file, as Wireshark shows it."""
+    """Packet number in its file, 1-based, as in Wireshark."""
     connection_id: int | None = None
     offset: int | None = None
     """Byte offset: in the file for stage packets, in the stream or the message for later stages."""
     bytes: int | None = None
-    """How many bytes it concerns."""
+    """Number of affected bytes."""
     count: int = 1
-    """How many packets it stands for, where it stands for several."""
+    """Number of packets that the problem represents."""
 
 
 def packets_are(count: int) -> str:
-    """Subject and verb of a sentence about so many packets."""
+    """Subject and verb of a sentence about `count` packets."""
     return "1 packet is" if count == 1 else f"{count} packets are"

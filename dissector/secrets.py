@@ -1,18 +1,18 @@
-"""Secrets: what no output shows unless it is asked for.
+"""Secrets: fields that outputs do not show unless the user requests it.
 
-The definition pages say what is a secret (role `secret`: SASL tokens, salts and keys of SCRAM,
-HMACs of delegation tokens) and what may be one:
+The definition pages mark fields that are secret (role `secret`: SASL tokens, salts and keys of
+SCRAM, HMACs of delegation tokens), and fields that may be secret:
 
-- the value of a configuration: what the broker says beside it decides (`is_sensitive`); where it
-  says nothing, the value is a secret unless Kafka itself takes configurations of that name for none
-  (`definitions/configs.txt`). A name that nobody knows, such as a plugin's, is a secret;
-- a forwarded request and its answer, as bytes: what they hold is judged field by field where they
-  can be read;
-- records of `__cluster_metadata`, which keeps SCRAM credentials and configurations (KIP-631).
+- The value of a configuration. The broker's `is_sensitive` decides. Without it, the value is secret
+  unless Kafka does not treat configurations of this name as sensitive (`definitions/configs.txt`).
+  The value of an unknown name, such as that of a plugin, is secret.
+- A forwarded request and its response, as bytes. Their fields are checked one by one if the bytes
+  can be decoded.
+- Records of `__cluster_metadata`, which contain SCRAM credentials and configurations (KIP-631).
 
-Bytes that cannot be read are a secret where one of these may stand. That includes the bodies of all
-APIs and versions that the definitions do not know. Outputs show `REDACTED` in place of a secret.
-The `decode_*` functions and `Exchange` give what was on the wire.
+Undecoded bytes are secret if they may contain one of these. That includes the bodies of all APIs
+and versions that are not in the definitions. Outputs show `REDACTED` in place of a secret. The
+`decode_*` functions and `Exchange` return the captured bytes.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ REDACTED: Final = "[redacted]"
 
 _ALWAYS: Final = frozenset({"secret", "envelope_request", "envelope_response"})
 SECRET_ROLES: Final = _ALWAYS | {"config_value"}
-"""Roles of fields that are, or may be, a secret."""
+"""Roles of fields that are, or may be, secret."""
 
 _NOTHING: Final = (None, b"")
-"""Values that hide nothing: a broker often has nothing to say to a token."""
+"""Values without content: a broker's response to a token is often empty."""
 
 HASH_DIGITS: Final = 16
 """Hexadecimal digits of a SHA-256 that are shown: enough to compare two bodies."""
 
 LARGEST_VERSION: Final = 0x1F
-"""Of an API that is not known. In a SASL token that is taken for a request, text stands where the
-version would, and no printable character is below 32."""
+"""Largest plausible version of an unknown API. In a SASL token that is mistaken for a request, text
+is read as the version, and no printable character is below 32."""
 
 
 def hidden(events: Sequence[Explained]) -> frozenset[str]:
-    """Paths of the fields of a message whose values are secret."""
+    """Paths of the secret fields of a message."""
     beside = EnclosingFields(events)
     return frozenset(
         event.path for event in events if event.value not in _NOTHING and _is_secret(event, beside)
@@ -62,7 +62,7 @@ def _is_secret(event: Explained, beside: EnclosingFields) -> bool:
 
 
 def _hides(name: str | None, sensitive: bool | None) -> bool:
-    """Whether the value of a configuration is a secret."""
+    """Whether the value of a configuration is secret."""
     return name not in registry.open_configs() if sensitive is None else sensitive
 
 
@@ -74,7 +74,7 @@ def redact(
 ) -> dict[str, Any]:
     """A body with `REDACTED` for each secret. `fields` are those of the body's layout.
 
-    `name`, `sensitive`: of the configuration that the body is a part of.
+    `name`, `sensitive`: of the configuration that contains the body.
     """
     for item in fields:
         if "config_name" in item.roles:
@@ -101,7 +101,7 @@ def _redacted(item: Field, value: Any, name: str | None, sensitive: bool | None)
 def may_be_secret(
     api_key: int | None, version: int | None, direction: Direction, events: Sequence[Explained]
 ) -> bool:
-    """Whether bytes of a message that cannot be read may be secret. `events`: those before them."""
+    """Whether undecoded bytes of a message may be secret. `events`: the fields before them."""
     if api_key is None or version is None or not _is_known(api_key, version):
         return True
     if _has_secrets(api_key, direction):
@@ -115,11 +115,11 @@ def may_be_secret(
 def redacted_bytes(
     data: bytes, api_key: int | None, version: int | None, direction: Direction
 ) -> str:
-    """What to show in place of bytes that may be secret: how many they are, and a hash of them.
+    """The text shown in place of bytes that may be secret: their number and a hash.
 
-    A hash lets a reader compare bodies, but also try passwords. So there is none where the API has
-    secrets in the versions that are known, or the message may be a SASL token, which has text in
-    place of API and version.
+    A hash allows comparing bodies, but also trying passwords. So it is omitted if a known version
+    of the API has secrets, or if the message may be a SASL token, which has text in place of API
+    and version.
     """
     size = f"{len(data):,} byte{'' if len(data) == 1 else 's'} {REDACTED}"
     if api_key is None or version is None or _has_secrets(api_key, direction):

@@ -1,17 +1,19 @@
-"""Tables: the rows that messages, connections and problems become.
+"""Tables: rows made from exchanges, connections and problems.
 
-schema              the columns of every table, with their types and meanings
-arrow               helpers for Arrow arrays
-shared_columns      columns that several tables have
+schema            the columns of all tables, with types and meanings
+arrow             helpers for Arrow arrays
+shared_columns    columns that several tables have
 exchanges, errors, topics, connections, problems
-                    one module per table: functions from messages to rows
-pending             rows that wait until their exchange is complete
-partitions, memberships, transactions, records
-                    tables whose rows wait; `records` also makes `batches`
-
-internal_topics     records that Kafka writes for itself, decoded
-log_segments        rows from a broker's log segments
-builder             makes the rows of all tables
+                  rows of these tables
+pending           rows that are kept until their exchange ends
+partitions, memberships, transactions
+                  rows of these tables, once their exchange has ended
+record_batches    record batches in messages
+batches, records  rows of these tables
+builder           the rows of all tables, block by block
+finalizer         completes rows with what only the whole capture knows
+internal_topics   decodes the records of Kafka's internal topics
+log_segments      rows from a broker's log segments
 
 The names of this package are those of `schema`.
 """

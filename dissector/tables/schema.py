@@ -1,8 +1,8 @@
-"""Every table, declared once: its columns, their types, units and meaning.
+"""The declaration of all tables: their columns, with types, units and meanings.
 
-The Arrow schemas, the Spark schemas, the documentation and the checks all follow from `TABLES`.
-Times are nanoseconds since 1970, UTC. Packet numbers are 1-based, as Wireshark shows them. The size
-of a message counts its 4-byte length. Null means not known, or not there.
+Arrow schemas, Spark schemas, documentation and checks follow from `TABLES`. Times are nanoseconds
+since 1970, UTC. Packet numbers are 1-based, as in Wireshark. The size of a message includes its
+4-byte length. Null means unknown or absent.
 """
 
 from __future__ import annotations
@@ -32,33 +32,35 @@ class Table:
 
     name: str
     row: str
-    """What a row is."""
+    """Meaning of a row."""
     columns: tuple[TableColumn, ...]
     opt_in: bool = False
-    """Filled only where it is asked for by name."""
+    """Built only if requested by name."""
 
     @property
     def schema(self) -> pa.Schema:
-        """As Arrow has it."""
+        """The Arrow schema."""
         return pa.schema([(column.name, column.type) for column in self.columns])
 
 
 _CONNECTION = TableColumn("connection_id", pa.int64(), "number of the TCP connection, from 0")
-_CORRELATION = TableColumn("correlation_id", pa.int32(), "what joins a response to its request")
+_CORRELATION = TableColumn(
+    "correlation_id", pa.int32(), "number that identifies a response's request"
+)
 _API = TableColumn("api", TEXT, "name of the API, as in Kafka's protocol guide")
 _TOPIC = TableColumn(
-    "topic", TEXT, "name of the topic; its id as text where the capture never names it"
+    "topic", TEXT, "name of the topic; its id as text if the capture does not contain its name"
 )
 _PARTITION = TableColumn("partition", pa.int32(), "index of the partition")
 _CLIENT_ID = TableColumn(
-    "client_id", TEXT, "what the client calls itself; ends with … where the packet was cut within"
+    "client_id", TEXT, "client id; ends with … if the packet was truncated inside it"
 )
 
 EXCHANGES = Table(
     "exchanges",
     "a request with its response, or a response whose request is not in the capture",
     (
-        TableColumn("capture", TEXT, "file that holds the request's first byte"),
+        TableColumn("capture", TEXT, "file with the first byte of the request"),
         _CONNECTION,
         TableColumn("client_ip", TEXT, "address of the client"),
         TableColumn("client_port", pa.int32(), "port of the client"),
@@ -75,53 +77,59 @@ EXCHANGES = Table(
             "answered, no_reply_expected (acks=0), unanswered (decoded or not), request_missing or "
             "undecoded",
         ),
-        TableColumn("request_time", TIME, "when the request's first byte was seen"),
-        TableColumn("request_end_time", TIME, "when its last byte was seen"),
-        TableColumn("response_time", TIME, "when the response's first byte was seen"),
-        TableColumn("response_end_time", TIME, "when its last byte was seen"),
+        TableColumn("request_time", TIME, "time of the request's first byte"),
+        TableColumn("request_end_time", TIME, "time of the request's last byte"),
+        TableColumn("response_time", TIME, "time of the response's first byte"),
+        TableColumn("response_end_time", TIME, "time of the response's last byte"),
         TableColumn(
             "latency_ms", pa.float64(),
-            "from the end of the request to the start of the response; negative where the two "
-            "directions were captured with different clocks",
+            "time from the end of the request to the start of the response; may be negative if the "
+            "two directions were captured with different clocks",
             "ms",
         ),
-        TableColumn("request_packet", pa.int64(), "packet of the request's first byte"),
-        TableColumn("response_packet", pa.int64(), "packet of the response's first byte"),
+        TableColumn("request_packet", pa.int64(), "packet number of the request's first byte"),
+        TableColumn("response_packet", pa.int64(), "packet number of the response's first byte"),
         TableColumn("request_bytes", pa.int64(), "size of the request", "bytes"),
         TableColumn("response_bytes", pa.int64(), "size of the response", "bytes"),
         TableColumn(
             "in_flight", pa.int32(),
-            "requests of the connection waiting for a response once this was sent, itself included",
+            "number of unanswered requests of the connection after this one was sent, including it",
         ),
-        TableColumn("throttle_time_ms", pa.int32(), "throttle time that the response tells", "ms"),
-        TableColumn("error_code", pa.int16(), "first error code of the response that is not 0"),
-        TableColumn("error", TEXT, "its name; NONE where the response has no error"),
-        TableColumn("error_count", pa.int32(), "error codes of the response that are not 0"),
+        TableColumn("throttle_time_ms", pa.int32(), "throttle time in the response", "ms"),
+        TableColumn("error_code", pa.int16(), "first error code other than 0 in the response"),
+        TableColumn("error", TEXT, "name of the error code; NONE if the response has no error"),
+        TableColumn(
+            "error_count", pa.int32(), "number of error codes other than 0 in the response"
+        ),
         TableColumn("acks", pa.int16(), "acks of a Produce request"),
-        TableColumn("max_wait_ms", pa.int32(), "how long a Fetch may wait", "ms"),
+        TableColumn("max_wait_ms", pa.int32(), "longest time that a Fetch may wait", "ms"),
         TableColumn(
             "topics", pa.list_(TEXT),
-            "topics that the request names; where it names none, those of the response",
+            "topics in the request; if it has none, those in the response",
         ),
         TableColumn(
             "partition_count", pa.int32(),
-            "partitions that the request names; where it names none, those of the response",
+            "number of partitions in the request; if it has none, in the response",
         ),
-        TableColumn("record_count", pa.int64(), "records produced or fetched, by batch headers"),
-        TableColumn("record_bytes", pa.int64(), "bytes of their batches", "bytes"),
-        TableColumn("group_id", TEXT, "group of the request; the first where it names several"),
-        TableColumn("member_id", TEXT, "group member; from the response where it is given there"),
+        TableColumn(
+            "record_count", pa.int64(), "number of records produced or fetched, from batch headers"
+        ),
+        TableColumn("record_bytes", pa.int64(), "size of their batches", "bytes"),
+        TableColumn("group_id", TEXT, "group in the request; the first if it has several"),
+        TableColumn(
+            "member_id", TEXT, "id of the group member; from the response if the request has none"
+        ),
         TableColumn("transactional_id", TEXT, "transactional id of the request"),
     ),
 )  # fmt: skip
 
 ERRORS = Table(
     "errors",
-    "an error code that is not 0, anywhere in a response",
+    "an error code other than 0, anywhere in a response",
     (
         _CONNECTION,
         _CORRELATION,
-        TableColumn("time", TIME, "when the response's first byte was seen"),
+        TableColumn("time", TIME, "time of the response's first byte"),
         TableColumn("client_ip", TEXT, "address of the client"),
         TableColumn("client_port", pa.int32(), "port of the client"),
         _CLIENT_ID,
@@ -129,13 +137,13 @@ ERRORS = Table(
         TableColumn("broker_port", pa.int32(), "port of the broker"),
         _API,
         TableColumn("api_version", pa.int16(), "version of the request"),
-        TableColumn("path", TEXT, "where in the response the code stands"),
+        TableColumn("path", TEXT, "path of the error code in the response"),
         _TOPIC,
         _PARTITION,
-        TableColumn("error_code", pa.int16(), "the code"),
-        TableColumn("error", TEXT, "its name"),
-        TableColumn("retriable", pa.bool_(), "whether Kafka's clients try again"),
-        TableColumn("error_message", TEXT, "what the broker says beside it"),
+        TableColumn("error_code", pa.int16(), "error code"),
+        TableColumn("error", TEXT, "name of the error code"),
+        TableColumn("retriable", pa.bool_(), "whether Kafka's clients retry"),
+        TableColumn("error_message", TEXT, "error message from the broker"),
     ),
 )
 
@@ -145,37 +153,43 @@ BATCHES = Table(
     (
         _CONNECTION,
         _CORRELATION,
-        TableColumn("time", TIME, "when the message that carries it began"),
+        TableColumn("time", TIME, "time of the first byte of the message that contains it"),
         _API,
         _CLIENT_ID,
         _TOPIC,
-        TableColumn("topic_id", TEXT, "id of the topic, where the message names it so"),
+        TableColumn("topic_id", TEXT, "id of the topic, if the message contains it"),
         _PARTITION,
         TableColumn(
             "base_offset", pa.int64(),
-            "offset of the first record in the partition; of a Produce, as the response gives it",
+            "offset of the first record in the partition; for a Produce, from the response",
         ),
-        TableColumn("last_offset", pa.int64(), "offset of the last record, known likewise"),
-        TableColumn("record_count", pa.int32(), "records, as the header says"),
+        TableColumn(
+            "last_offset", pa.int64(),
+            "offset of the last record; for a Produce, computed from the response",
+        ),
+        TableColumn("record_count", pa.int32(), "number of records, from the batch header"),
         TableColumn("magic", pa.int8(), "version of the format: 0, 1 or 2"),
         TableColumn("codec", TEXT, "none, gzip, snappy, lz4 or zstd"),
         TableColumn("timestamp_type", TEXT, "create_time or log_append_time"),
         TableColumn("base_timestamp", TIME, "timestamp of the first record"),
         TableColumn("max_timestamp", TIME, "largest timestamp"),
-        TableColumn("leader_epoch", pa.int32(), "epoch of the leader that wrote it"),
+        TableColumn("leader_epoch", pa.int32(), "epoch of the leader that wrote the batch"),
         TableColumn("producer_id", pa.int64(), "id of an idempotent producer"),
-        TableColumn("producer_epoch", pa.int16(), "its epoch"),
+        TableColumn("producer_epoch", pa.int16(), "epoch of the producer"),
         TableColumn("base_sequence", pa.int32(), "sequence number of the first record"),
-        TableColumn("is_transactional", pa.bool_(), "part of a transaction"),
-        TableColumn("is_control", pa.bool_(), "written by the broker, not by a client"),
-        TableColumn("bytes", pa.int64(), "size, header included", "bytes"),
+        TableColumn("is_transactional", pa.bool_(), "whether it is part of a transaction"),
+        TableColumn("is_control", pa.bool_(), "whether the broker wrote it as a control batch"),
+        TableColumn("bytes", pa.int64(), "size including the header", "bytes"),
         TableColumn(
             "uncompressed_bytes", pa.int64(),
-            "size were it not compressed; where it is, told in decompressed_batches only", "bytes",
+            "size without compression; null for compressed batches, except in decompressed_batches",
+            "bytes",
         ),
-        TableColumn("crc_ok", pa.bool_(), "whether the checksum holds; null where cut"),
-        TableColumn("truncated", pa.bool_(), "cut by the fetch limit"),
-        TableColumn("error_code", pa.int16(), "what the broker answered for the partition"),
+        TableColumn(
+            "crc_ok", pa.bool_(), "whether the checksum is valid; null for truncated batches"
+        ),
+        TableColumn("truncated", pa.bool_(), "whether the fetch limit truncated the batch"),
+        TableColumn("error_code", pa.int16(), "error code of the partition in the response"),
     ),
 )  # fmt: skip
 
@@ -185,18 +199,18 @@ RECORDS = Table(
     (
         _CONNECTION,
         _CORRELATION,
-        TableColumn("time", TIME, "when the message that carries it began"),
+        TableColumn("time", TIME, "time of the first byte of the message that contains it"),
         _API,
         _TOPIC,
         _PARTITION,
         TableColumn(
             "offset", pa.int64(),
-            "offset in the partition; of a Produce, as the response gives it: null with acks=0, "
-            "an error, or no response",
+            "offset in the partition; for a Produce, from the response: null with acks=0, an "
+            "error, or no response",
         ),
-        TableColumn("timestamp", TIME, "time that the producer or the log gave it"),
+        TableColumn("timestamp", TIME, "timestamp from the producer or the log"),
         TableColumn("key", pa.large_binary(), "key"),
-        TableColumn("value", pa.large_binary(), "value; [redacted] where it holds a secret"),
+        TableColumn("value", pa.large_binary(), "value; [redacted] if it contains a secret"),
         TableColumn(
             "headers",
             pa.list_(pa.struct([("key", TEXT), ("value", pa.binary())])),
@@ -204,89 +218,106 @@ RECORDS = Table(
         ),
         TableColumn(
             "record_kind", TEXT,
-            "what it is, where Kafka wrote it for itself: commit, abort, OffsetCommit, TopicRecord",
+            "kind of a control record or a record of an internal topic: commit, abort, "
+            "OffsetCommit, TopicRecord",
         ),
-        TableColumn("decoded", TEXT, "what such a record says, as JSON"),
+        TableColumn("decoded", TEXT, "content of such a record, as JSON"),
     ),
     opt_in=True,
 )  # fmt: skip
 
 CONNECTIONS = Table(
     "connections",
-    "a TCP connection; of those that are not Kafka, what is lost or out of place is not known",
+    "a TCP connection; connections without Kafka have no counts of lost or reordered packets",
     (
         _CONNECTION,
         TableColumn("client_ip", TEXT, "address of the client"),
         TableColumn("client_port", pa.int32(), "port of the client"),
         TableColumn("broker_ip", TEXT, "address of the broker"),
         TableColumn("broker_port", pa.int32(), "port of the broker"),
-        TableColumn("first_time", TIME, "first packet"),
-        TableColumn("last_time", TIME, "last packet"),
-        TableColumn("protocol", TEXT, "kafka, also inside TLS; tls, not decrypted; or unknown"),
-        TableColumn("opened", pa.bool_(), "whether its handshake is in the capture"),
-        TableColumn("closed", TEXT, "fin or rst; null where its end is not in the capture"),
-        TableColumn("client_packets", pa.int64(), "packets from the client"),
+        TableColumn("first_time", TIME, "time of the first packet"),
+        TableColumn("last_time", TIME, "time of the last packet"),
+        TableColumn("protocol", TEXT, "kafka (also inside TLS), tls (not decrypted) or unknown"),
+        TableColumn("opened", pa.bool_(), "whether the capture contains the TCP handshake"),
+        TableColumn("closed", TEXT, "fin or rst; null if the capture does not contain the end"),
+        TableColumn("client_packets", pa.int64(), "number of packets from the client"),
         TableColumn("client_bytes", pa.int64(), "payload bytes from the client", "bytes"),
-        TableColumn("client_retransmitted", pa.int64(), "packets with nothing new"),
-        TableColumn("client_out_of_order", pa.int64(), "packets that came after a later one"),
-        TableColumn("client_lost_bytes", pa.int64(), "bytes that the capture misses", "bytes"),
-        TableColumn("broker_packets", pa.int64(), "packets from the broker"),
-        TableColumn("broker_bytes", pa.int64(), "payload bytes from the broker", "bytes"),
-        TableColumn("broker_retransmitted", pa.int64(), "packets with nothing new"),
-        TableColumn("broker_out_of_order", pa.int64(), "packets that came after a later one"),
-        TableColumn("broker_lost_bytes", pa.int64(), "bytes that the capture misses", "bytes"),
-        TableColumn("handshake_rtt_ms", pa.float64(), "round trip of the handshake", "ms"),
-        TableColumn("requests", pa.int64(), "requests seen"),
-        TableColumn("responses", pa.int64(), "responses seen"),
-        TableColumn("software_name", TEXT, "client software, from ApiVersions (KIP-511)"),
-        TableColumn("software_version", TEXT, "its version"),
-        TableColumn("sasl_mechanism", TEXT, "mechanism of SASL, from SaslHandshake"),
-        TableColumn("tls_version", TEXT, "version of TLS: 1.2, 1.3; null for all of these without"),
-        TableColumn("tls_cipher", TEXT, "cipher suite that the broker chose"),
-        TableColumn("tls_sni", TEXT, "host name that the client asked for"),
-        TableColumn("tls_alpn", TEXT, "protocol that was agreed on; encrypted in TLS 1.3"),
         TableColumn(
-            "client_zero_windows", pa.int64(), "packets in which the client says that it is full"
+            "client_retransmitted", pa.int64(), "number of packets with retransmitted bytes only"
         ),
         TableColumn(
-            "broker_zero_windows", pa.int64(), "packets in which the broker says that it is full"
+            "client_out_of_order", pa.int64(), "number of packets that arrived after a later one"
+        ),
+        TableColumn(
+            "client_lost_bytes", pa.int64(), "bytes that are missing in the capture", "bytes"
+        ),
+        TableColumn("broker_packets", pa.int64(), "number of packets from the broker"),
+        TableColumn("broker_bytes", pa.int64(), "payload bytes from the broker", "bytes"),
+        TableColumn(
+            "broker_retransmitted", pa.int64(), "number of packets with retransmitted bytes only"
+        ),
+        TableColumn(
+            "broker_out_of_order", pa.int64(), "number of packets that arrived after a later one"
+        ),
+        TableColumn(
+            "broker_lost_bytes", pa.int64(), "bytes that are missing in the capture", "bytes"
+        ),
+        TableColumn("handshake_rtt_ms", pa.float64(), "round-trip time of the TCP handshake", "ms"),
+        TableColumn("requests", pa.int64(), "number of requests"),
+        TableColumn("responses", pa.int64(), "number of responses"),
+        TableColumn("software_name", TEXT, "client software, from ApiVersions (KIP-511)"),
+        TableColumn("software_version", TEXT, "version of the client software"),
+        TableColumn("sasl_mechanism", TEXT, "SASL mechanism, from SaslHandshake"),
+        TableColumn(
+            "tls_version", TEXT, "TLS version: 1.2 or 1.3; null, as all tls columns, without TLS"
+        ),
+        TableColumn("tls_cipher", TEXT, "cipher suite chosen by the broker"),
+        TableColumn("tls_sni", TEXT, "host name requested by the client"),
+        TableColumn("tls_alpn", TEXT, "negotiated protocol; encrypted in TLS 1.3"),
+        TableColumn(
+            "client_zero_windows", pa.int64(),
+            "number of packets in which the client advertises a window of 0"
+        ),
+        TableColumn(
+            "broker_zero_windows", pa.int64(),
+            "number of packets in which the broker advertises a window of 0"
         ),
         TableColumn(
             "client_rtt_ms", pa.float64(),
-            "median time from the capture to the client and back, by its acknowledgements, to 1 %",
+            "median round trip from the capture point to the client, by acknowledgements, to 1 %",
             "ms",
         ),
         TableColumn(
             "broker_rtt_ms", pa.float64(),
-            "median time from the capture to the broker and back, by its acknowledgements, to 1 %",
+            "median round trip from the capture point to the broker, by acknowledgements, to 1 %",
             "ms",
         ),
-        TableColumn("tls_subject", TEXT, "whom the broker's certificate names; up to TLS 1.2"),
+        TableColumn("tls_subject", TEXT, "subject of the broker's certificate (TLS 1.2 and older)"),
     ),
 )  # fmt: skip
 
 TOPICS = Table(
     "topics",
-    "a partition as Metadata told it: when first told, and whenever it was told otherwise",
+    "the state of a partition in Metadata responses: the first one, and each change",
     (
         _TOPIC,
         TableColumn("topic_id", TEXT, "id of the topic"),
         _PARTITION,
-        TableColumn("leader", pa.int32(), "id of the leader; -1 for none"),
+        TableColumn("leader", pa.int32(), "id of the leader; -1 if there is none"),
         TableColumn("leader_epoch", pa.int32(), "epoch of the leader"),
         TableColumn("replicas", pa.list_(pa.int32()), "ids of the replicas"),
         TableColumn("isr", pa.list_(pa.int32()), "ids of the replicas in sync"),
-        TableColumn("time", TIME, "when the response's first byte was seen"),
+        TableColumn("time", TIME, "time of the response's first byte"),
     ),
 )
 
-_REQUEST_TIME = TableColumn("time", TIME, "when the request's first byte was seen")
-_RESPONSE_TIME = TableColumn("response_time", TIME, "when the response's first byte was seen")
+_REQUEST_TIME = TableColumn("time", TIME, "time of the request's first byte")
+_RESPONSE_TIME = TableColumn("response_time", TIME, "time of the response's first byte")
 
 PARTITIONS = Table(
     "partitions",
-    "a partition in an exchange that tells its offsets: Produce, Fetch, ShareFetch, ListOffsets, "
-    "OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetForLeaderEpoch, and where a share group is: "
+    "a partition in an exchange with offsets: Produce, Fetch, ShareFetch, ListOffsets, "
+    "OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetForLeaderEpoch, and for share groups "
     "DescribeShareGroupOffsets, ReadShareGroupState and its summary, WriteShareGroupState",
     (
         _CONNECTION,
@@ -296,49 +327,62 @@ PARTITIONS = Table(
         _API,
         TableColumn("api_version", pa.int16(), "version of the request"),
         _CLIENT_ID,
-        TableColumn("group_id", TEXT, "group whose offset it is; a Fetch does not tell it"),
+        TableColumn("group_id", TEXT, "group of the offset; a Fetch does not contain it"),
         _TOPIC,
-        TableColumn("topic_id", TEXT, "id of the topic, where the messages name it so"),
+        TableColumn("topic_id", TEXT, "id of the topic, if the messages contain it"),
         _PARTITION,
         TableColumn(
             "offset", pa.int64(),
-            "offset to fetch from, of the first record produced, committed, or found, or where a "
-            "share group begins; null: none",
+            "fetch offset, offset of the first produced record, committed offset, offset found by "
+            "ListOffsets, or start offset of a share group; null: none",
         ),
-        TableColumn("high_watermark", pa.int64(), "end of what all replicas in sync have"),
-        TableColumn("last_stable_offset", pa.int64(), "end of what transactions leave undecided"),
+        TableColumn(
+            "high_watermark", pa.int64(),
+            "high watermark: end of the records that all in-sync replicas have",
+        ),
+        TableColumn(
+            "last_stable_offset", pa.int64(),
+            "last stable offset: start of the oldest open transaction",
+        ),
         TableColumn("log_start_offset", pa.int64(), "first offset of the log"),
         TableColumn(
             "leader_epoch", pa.int32(),
-            "epoch that goes with a committed offset, or that the client believes in",
+            "epoch of a committed offset, or current epoch as known to the client",
         ),
         TableColumn("bytes", pa.int64(), "size of the records produced or fetched", "bytes"),
         TableColumn(
             "error_code", pa.int16(),
-            "what was answered for the partition, or for all of the request; null: no answer",
+            "error code of the partition, or of the whole response; null: no response",
         ),
-        TableColumn("error", TEXT, "its name"),
-        TableColumn("record_count", pa.int64(), "records produced or fetched, by batch headers"),
-        TableColumn("last_offset", pa.int64(), "offset of the last of them"),
-        TableColumn("replica_id", pa.int32(), "broker that asks as a follower; null: a client"),
+        TableColumn("error", TEXT, "name of the error code"),
+        TableColumn(
+            "record_count", pa.int64(), "number of records produced or fetched, from batch headers"
+        ),
+        TableColumn("last_offset", pa.int64(), "offset of the last record"),
+        TableColumn(
+            "replica_id", pa.int32(), "id of the broker that fetches as a follower; null: a client"
+        ),
         TableColumn(
             "asked_timestamp", pa.int64(),
-            "ListOffsets: -1 asks for the end, -2 for the start, others in ms since 1970", "ms",
+            "timestamp in ListOffsets: -1 for the end, -2 for the start, others in ms since 1970",
+            "ms",
         ),
-        TableColumn("told_leader", pa.int32(), "leader that is named by a broker that is not it"),
-        TableColumn("told_leader_epoch", pa.int32(), "its epoch"),
+        TableColumn(
+            "told_leader", pa.int32(), "leader in the response of a broker that is not the leader"
+        ),
+        TableColumn("told_leader_epoch", pa.int32(), "epoch of told_leader"),
         TableColumn(
             "done_count", pa.int64(),
-            "share groups: records behind the offset that need no more delivery (KIP-1226)",
+            "share groups: number of records after the offset with completed delivery (KIP-1226)",
         ),
-        TableColumn("told_lag", pa.int64(), "share groups: lag as the broker counts it (KIP-1226)"),
+        TableColumn("told_lag", pa.int64(), "share groups: lag computed by the broker (KIP-1226)"),
     ),
     opt_in=True,
 )  # fmt: skip
 
 MEMBERSHIPS = Table(
     "memberships",
-    "an exchange between a group's member and its coordinator: JoinGroup, SyncGroup, Heartbeat, "
+    "an exchange between a group member and its coordinator: JoinGroup, SyncGroup, Heartbeat, "
     "LeaveGroup, ConsumerGroupHeartbeat, ShareGroupHeartbeat, StreamsGroupHeartbeat",
     (
         _CONNECTION,
@@ -347,28 +391,28 @@ MEMBERSHIPS = Table(
         _RESPONSE_TIME,
         _API,
         _CLIENT_ID,
-        TableColumn("group_id", TEXT, "the group"),
+        TableColumn("group_id", TEXT, "id of the group"),
         TableColumn("group_type", TEXT, "classic, consumer (KIP-848), share or streams"),
-        TableColumn("member_id", TEXT, "the member; from the response where it is given there"),
-        TableColumn("group_instance_id", TEXT, "name that a static member keeps (KIP-345)"),
+        TableColumn("member_id", TEXT, "id of the member; from the response if it has one"),
+        TableColumn("group_instance_id", TEXT, "instance id of a static member (KIP-345)"),
         TableColumn(
-            "generation", pa.int32(), "generation, or epoch of the member, that the response gives"
+            "generation", pa.int32(), "generation, or member epoch, in the response"
         ),
         TableColumn(
             "request_generation", pa.int32(),
-            "the same of the request; 0 joins, below 0 leaves, where it is an epoch",
+            "generation, or member epoch, in the request; epoch 0 joins, a negative epoch leaves",
         ),
-        TableColumn("protocol", TEXT, "assignor that the group agreed on, or the member wants"),
-        TableColumn("leader", TEXT, "member that assigns, by JoinGroup"),
+        TableColumn("protocol", TEXT, "assignor chosen by the group, or requested by the member"),
+        TableColumn("leader", TEXT, "member that computes the assignment, from JoinGroup"),
         TableColumn(
             "member_count", pa.int32(),
-            "members: of the group, as its leader is told; or that leave",
+            "number of members in the response to the group leader, or of leaving members",
         ),
-        TableColumn("reason", TEXT, "why the member joins or leaves (KIP-800)"),
-        TableColumn("rebalance_timeout_ms", pa.int32(), "time to join again in", "ms"),
-        TableColumn("error_code", pa.int16(), "first error code that is not 0; null: no answer"),
-        TableColumn("error", TEXT, "its name"),
-        TableColumn("session_timeout_ms", pa.int32(), "how long it may be silent", "ms"),
+        TableColumn("reason", TEXT, "reason for joining or leaving (KIP-800)"),
+        TableColumn("rebalance_timeout_ms", pa.int32(), "time that members have to rejoin", "ms"),
+        TableColumn("error_code", pa.int16(), "first error code other than 0; null: no response"),
+        TableColumn("error", TEXT, "name of the error code"),
+        TableColumn("session_timeout_ms", pa.int32(), "longest time without a heartbeat", "ms"),
     ),
     opt_in=True,
 )  # fmt: skip
@@ -384,46 +428,54 @@ TRANSACTIONS = Table(
         _RESPONSE_TIME,
         _API,
         _CLIENT_ID,
-        TableColumn("transactional_id", TEXT, "name of the producer, if it has transactions"),
-        TableColumn("producer_id", pa.int64(), "id that the request tells"),
-        TableColumn("producer_epoch", pa.int16(), "epoch that the request tells"),
-        TableColumn("committed", pa.bool_(), "whether the transaction is to commit or to abort"),
-        TableColumn("transaction_timeout_ms", pa.int32(), "time for a transaction", "ms"),
+        TableColumn("transactional_id", TEXT, "transactional id of the producer"),
+        TableColumn("producer_id", pa.int64(), "producer id in the request"),
+        TableColumn("producer_epoch", pa.int16(), "producer epoch in the request"),
+        TableColumn("committed", pa.bool_(), "true: commit, false: abort"),
+        TableColumn("transaction_timeout_ms", pa.int32(), "transaction timeout", "ms"),
         TableColumn("group_id", TEXT, "group whose offsets are part of the transaction"),
-        TableColumn("partition_count", pa.int32(), "partitions that the request names"),
-        TableColumn("error_code", pa.int16(), "first error code that is not 0; null: no answer"),
-        TableColumn("error", TEXT, "its name"),
+        TableColumn("partition_count", pa.int32(), "number of partitions in the request"),
+        TableColumn("error_code", pa.int16(), "first error code other than 0; null: no response"),
+        TableColumn("error", TEXT, "name of the error code"),
         TableColumn(
-            "given_producer_id", pa.int64(), "id that the response gives: to go on with"
+            "given_producer_id", pa.int64(), "producer id in the response, for later requests"
         ),
         TableColumn(
-            "given_producer_epoch", pa.int16(), "epoch that the response gives: to go on with"
+            "given_producer_epoch", pa.int16(), "producer epoch in the response, for later requests"
         ),
-        TableColumn("verify_only", pa.bool_(), "a broker asks if the partitions were added"),
+        TableColumn(
+            "verify_only", pa.bool_(), "whether a broker only checks that the partitions were added"
+        ),
     ),
     opt_in=True,
 )  # fmt: skip
 
 PROBLEMS = Table(
     "problems",
-    "whatever could not be read",
+    "a part of the input that was not read or not decoded",
     (
-        TableColumn("time", TIME, "of the packet"),
+        TableColumn("time", TIME, "time of the packet"),
         TableColumn("capture", TEXT, "file"),
         TableColumn("packet", pa.int64(), "packet number"),
         _CONNECTION,
-        TableColumn("stage", TEXT, "stage that could not: packets, streams, frames, protocol, …"),
-        TableColumn("kind", TEXT, "short fixed name"),
-        TableColumn("detail", TEXT, "one sentence"),
-        TableColumn("offset", pa.int64(), "offset in the file, the stream or the message"),
-        TableColumn("bytes", pa.int64(), "bytes that it concerns", "bytes"),
-        TableColumn("count", pa.int64(), "packets that the row stands for, 1 for other things"),
+        TableColumn(
+            "stage",
+            TEXT,
+            "stage that reports it: packets, streams, tls, frames, exchanges, protocol or records",
+        ),
+        TableColumn("kind", TEXT, "short fixed name, such as lost_bytes"),
+        TableColumn("detail", TEXT, "description in one sentence"),
+        TableColumn("offset", pa.int64(), "byte offset in the file, the stream or the message"),
+        TableColumn("bytes", pa.int64(), "number of affected bytes", "bytes"),
+        TableColumn(
+            "count", pa.int64(), "number of packets that the row represents; 1 for other problems"
+        ),
     ),
 )
 
 DECOMPRESSED_BATCHES = Table(
     "decompressed_batches",
-    "a row of `batches`, with the size that it decompresses to",
+    "a row of `batches`, with its decompressed size",
     BATCHES.columns,
     opt_in=True,
 )

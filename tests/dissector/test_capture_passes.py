@@ -77,7 +77,7 @@ def test_standard_input_cannot_be_read_again(second: str) -> None:
             env=os.environ | {"PYTHONPATH": path},
         ).stdout.splitlines()  # fmt: skip
     assert shown == [
-        str(EXCHANGES), "standard input cannot be read again: name all tables at once",
+        str(EXCHANGES), "standard input cannot be read again: request all tables at once",
     ]  # fmt: skip
 
 
