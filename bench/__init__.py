@@ -1,8 +1,7 @@
-"""How fast, and against whom: `python -m bench`.
+"""Benchmarks against other programs: `python -m bench`.
 
-Inputs are small committed recordings of real Kafka traffic, repeated until they are large:
-`inputs`. The project and its peers run as whole processes, in turn, on the same file: `peers`,
-`measure`. `suite` is what is run, `report` says what came out, on the terminal and in
-`bench/RESULTS.md`. `where` is the other half: inside one process, what a packet and a message cost
-in each stage. Nothing here asserts anything.
+`inputs` makes large inputs by repeating small committed recordings of real Kafka traffic. The
+project and other programs run as whole processes, in turn, on the same file: `peers`, `measure`.
+`suite` defines the measurements, and `report` prints the results and writes `bench/RESULTS.md`.
+`where` measures the stages inside one process. Nothing here asserts anything.
 """

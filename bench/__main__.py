@@ -1,4 +1,4 @@
-"""`python -m bench`: make the inputs, run everybody, say what came out."""
+"""`python -m bench`: make the inputs, run all programs, print the results."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SECTIONS = {
 INSIDE = ("messages", "records", "spark")
 
 
-def say(what: str) -> None:
-    """Progress, on a terminal only."""
+def show_progress(text: str) -> None:
+    """Show progress, only on a terminal."""
     if sys.stderr.isatty():
-        print(f"\r\x1b[K{what}", end="", file=sys.stderr, flush=True)
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -36,24 +36,24 @@ def main() -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="a fifth of it, two rounds, whole processes only; RESULTS.md stays",
+        help="a fifth of the size, two rounds, only whole processes; keep RESULTS.md",
     )
     parser.add_argument("--scale", type=float, help="size of the inputs, 1 is 1 GB of bulk")
-    parser.add_argument("--rounds", type=int, help="how often each program runs")
+    parser.add_argument("--rounds", type=int, help="number of runs of each program")
     parser.add_argument(
-        "--only", nargs="+", choices=SECTIONS, help="these sections only; RESULTS.md stays"
+        "--only", nargs="+", choices=SECTIONS, help="only these sections; keep RESULTS.md"
     )
-    chosen = parser.parse_args()
-    scale, rounds = (0.2, 2) if chosen.quick else (1.0, 5)
-    options = Options(chosen.scale or scale, chosen.rounds or rounds, say)
+    arguments = parser.parse_args()
+    scale, rounds = (0.2, 2) if arguments.quick else (1.0, 5)
+    options = Options(arguments.scale or scale, arguments.rounds or rounds, show_progress)
     results = Results()
     for name, measure in SECTIONS.items():
-        if name in (chosen.only or SECTIONS) and not (chosen.quick and name in INSIDE):
+        if name in (arguments.only or SECTIONS) and not (arguments.quick and name in INSIDE):
             measure(options, results)
-    say("")
+    show_progress("")
     page = report.text(results)
     print(page, end="")
-    if not chosen.quick and not chosen.only and options.scale >= 1:
+    if not arguments.quick and not arguments.only and options.scale >= 1:
         (HERE / "RESULTS.md").write_text(page)
 
 

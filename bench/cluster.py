@@ -1,4 +1,4 @@
-"""Spark's standalone cluster, of a master and workers on the loopback address."""
+"""A Spark standalone cluster: a master and workers on the loopback address."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ENVIRONMENT = os.environ | {
     "PYSPARK_PYTHON": sys.executable,
     "PYTHONPATH": str(ROOT),
 }
-PATIENCE = 120
-"""Seconds until a part must have started."""
+TIMEOUT = 120
+"""Timeout for the start of a process, in seconds."""
 
 
 @dataclass
 class Cluster:
-    """A running one."""
+    """A running cluster."""
 
     master: str
     workers: list[subprocess.Popen[bytes]]
@@ -41,58 +41,60 @@ class Cluster:
 def cluster(
     folder: Path, workers: int = 2, memory: str = "1g", before: Sequence[str] = ()
 ) -> Iterator[Cluster]:
-    """Start a master and workers of a core each; stop them at the end. `folder` gets their logs.
+    """Start a master and workers with one core each; stop them at the end. Logs go to `folder`.
 
     `before`: a command that starts each worker, such as `unshare`.
     """
     port = _free_port()
     master = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
-        where = ["--host", "127.0.0.1", "--webui-port", "0", "--port"]
+        address = ["--host", "127.0.0.1", "--webui-port", "0", "--port"]
         log = stack.enter_context((folder / "master.log").open("wb"))
-        stack.enter_context(_part(log, "master.Master", *where, str(port)))
+        stack.enter_context(_process(log, "master.Master", *address, str(port)))
         _wait(folder / "master.log", "I have been elected leader")
         running = []
         for index in range(workers):
             log = stack.enter_context((folder / f"worker{index}.log").open("wb"))
-            words = [*where, "0", "--cores", "1", "--memory", memory]
-            words += ["--work-dir", str(folder / f"work{index}"), master]
-            running.append(stack.enter_context(_part(log, "worker.Worker", *words, before=before)))
+            arguments = [*address, "0", "--cores", "1", "--memory", memory]
+            arguments += ["--work-dir", str(folder / f"work{index}"), master]
+            running.append(
+                stack.enter_context(_process(log, "worker.Worker", *arguments, before=before))
+            )
         for index in range(workers):
             _wait(folder / f"worker{index}.log", "Successfully registered with master")
         yield Cluster(master, running)
 
 
-def kill(part: subprocess.Popen[bytes]) -> None:
-    """End a part and all that it started, at once."""
-    if part.poll() is None:
-        os.killpg(part.pid, signal.SIGKILL)
-    part.wait()
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and all its children."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 @contextmanager
-def _part(
-    log: IO[bytes], name: str, *words: str, before: Sequence[str] = ()
+def _process(
+    log: IO[bytes], name: str, *arguments: str, before: Sequence[str] = ()
 ) -> Iterator[subprocess.Popen[bytes]]:
-    part = subprocess.Popen(
-        [*before, HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *words],
+    process = subprocess.Popen(
+        [*before, HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *arguments],
         stdout=log, stderr=log, env=ENVIRONMENT, start_new_session=True,
     )  # fmt: skip
     try:
-        yield part
+        yield process
     finally:
-        kill(part)
+        kill(process)
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port: int = unused.getsockname()[1]
         return port
 
 
-def _wait(log: Path, words: str) -> None:
-    end = time.monotonic() + PATIENCE
-    while words not in log.read_text():
+def _wait(log: Path, arguments: str) -> None:
+    end = time.monotonic() + TIMEOUT
+    while arguments not in log.read_text():
         assert time.monotonic() < end, log.read_text()
         time.sleep(0.1)

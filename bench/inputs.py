@@ -1,13 +1,13 @@
-"""The large inputs, made by repeating small recordings; `python -m bench.inputs` makes one.
+"""Large inputs, made by repeating small recordings; `python -m bench.inputs` makes one.
 
-Every connection of an input is one of the recording, its body repeated for as many rounds as it
-takes (see `template`), with a client port of its own, and a client address of its own where ports
-run out. A round keeps the pace of the recording; the connections lie over one another in time,
-each with a random phase, so that their packets mix as those of a busy broker do. TCP and IP
-checksums are not made right: neither the project nor any peer looks at them.
+Each connection of an input is a connection of the recording whose body is repeated (see
+`template`), with its own client port, and its own client address when ports run out. A round keeps
+the timing of the recording. Connections overlap in time with random phases, so that their packets
+mix like those of a busy broker. TCP and IP checksums are not updated, because neither the project
+nor any peer checks them.
 
-An input lies in `bench/data`, with a JSON file beside it that says what is in it, and is made
-again only where the recording, or how it is repeated, has changed.
+An input is in `bench/data`, with a JSON file that describes it. It is made again only if the
+recording or the method of repetition has changed.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from bench.template import IP, Conversation, Template
 HERE = Path(__file__).parent
 DATA = HERE / "data"
 HEADER = bytes.fromhex("4d3cb2a1 0200 0400 00000000 00000000 00000400 01000000")
-"""Of a pcap with times in ns: snaplen 262144, Ethernet."""
+"""Header of a pcap with times in ns: snaplen 262144, Ethernet."""
 FIRST_PORT, PORTS = 61_000, 4_500
-"""Client ports: above those that systems choose, so never a broker's. tshark asks the lower of two
-ports first which protocol it is, and shall find the broker's."""
+"""Client ports above those that systems choose, so never a broker port. tshark looks up the lower
+of two ports first, which must be the broker port."""
 GAP = 1_000_000
-"""ns between the end of a round and the next, at least."""
+"""Minimum time between rounds; ns."""
 WINDOW = 32_768
-"""Packets that are made at once."""
+"""Packets per block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What an input is to be. It ends when it has so many messages, or so many bytes."""
+    """The specification of an input. It ends at `messages` or `bytes`."""
 
     name: str
     recording: Path
@@ -48,82 +48,82 @@ class Input:
     messages: int = 0
     bytes: int = 0
     longest: int = 0
-    """The most exchanges of a body; 0 for as many as there are."""
+    """Most exchanges of a body; 0: no limit."""
 
     @property
     def path(self) -> Path:
-        """Where the input lies."""
+        """Path of the input."""
         return DATA / f"{self.name}.pcap"
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What is in an input."""
+    """The content of an input."""
 
     packets: int
     bytes: int
     messages: int
-    """Requests and responses; those in head and tail of a connection are not counted."""
+    """Requests and responses, without those in heads and tails of connections."""
     connections: int
     broker_ports: list[int]
     seconds: float
-    """From the first packet to the last."""
+    """Time from the first packet to the last."""
     made_from: str
-    """A digest of the recording, of how it is repeated, and how often."""
+    """A digest of the recording and the specification."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Every packet of an input in order of time; arrays of shape (packets,)."""
+    """The packets of an input in order of time; arrays of shape (packets,)."""
 
     packet: NDArray[np.int64]
     """Index in the template."""
     connection: NDArray[np.int64]
     round: NDArray[np.int64]
-    """How many bodies went before."""
+    """Number of preceding bodies."""
     time: NDArray[np.int64]
     """ns since 1970."""
 
 
-def ready(wanted: Input) -> Content:
-    """What is in an input; makes it where it is not there, or out of date."""
-    note = wanted.path.with_suffix(".json")
-    digest = _digest(wanted)
-    if wanted.path.exists() and note.exists():
+def ready(specification: Input) -> Content:
+    """The content of an input, which is made if it is missing or outdated."""
+    note = specification.path.with_suffix(".json")
+    digest = _digest(specification)
+    if specification.path.exists() and note.exists():
         content = Content(**json.loads(note.read_text()))
         if content.made_from == digest:
             return content
     note.unlink(missing_ok=True)
     DATA.mkdir(exist_ok=True)
-    content = make(wanted, digest)
+    content = make(specification, digest)
     note.write_text(json.dumps(asdict(content), indent=1))
     return content
 
 
-def _digest(wanted: Input) -> str:
-    parts = [wanted.recording, Path(__file__), Path(template.__file__)]
-    digest = hashlib.sha256(repr(astuple(wanted)[2:]).encode())
+def _digest(specification: Input) -> str:
+    parts = [specification.recording, Path(__file__), Path(template.__file__)]
+    digest = hashlib.sha256(repr(astuple(specification)[2:]).encode())
     for part in parts:
         digest.update(part.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def make(wanted: Input, digest: str = "") -> Content:
+def make(specification: Input, digest: str = "") -> Content:
     """Write an input."""
-    source = template.read(wanted.recording, wanted.longest)
+    source = template.read(specification.recording, specification.longest)
     origins = [
         source.conversations[number % len(source.conversations)]
-        for number in range(wanted.connections)
+        for number in range(specification.connections)
     ]
-    rounds = _rounds(wanted, source, origins)
+    rounds = _rounds(specification, source, origins)
     plan = _plan(source, origins, rounds)
-    with wanted.path.open("wb") as output:
+    with specification.path.open("wb") as output:
         output.write(HEADER)
         for start in range(0, len(plan.time), WINDOW):
             output.write(_window(source, origins, plan, slice(start, start + WINDOW)))
     return Content(
         packets=len(plan.time),
-        bytes=wanted.path.stat().st_size,
+        bytes=specification.path.stat().st_size,
         messages=rounds * sum(2 * origin.exchanges for origin in origins),
         connections=len(origins),
         broker_ports=sorted({origin.broker_port for origin in origins}),
@@ -132,12 +132,14 @@ def make(wanted: Input, digest: str = "") -> Content:
     )
 
 
-def _rounds(wanted: Input, source: Template, origins: list[Conversation]) -> int:
-    """How often every body is repeated. The same for all, so that the mix is the recording's."""
-    if wanted.messages:
-        return max(math.ceil(wanted.messages / sum(2 * origin.exchanges for origin in origins)), 1)
+def _rounds(specification: Input, source: Template, origins: list[Conversation]) -> int:
+    """Repetitions of each body; the same for all, to keep the mix of the recording."""
+    if specification.messages:
+        return max(
+            math.ceil(specification.messages / sum(2 * origin.exchanges for origin in origins)), 1
+        )
     size = sum(int(source.length[_packets(origin)[1]].sum()) for origin in origins)
-    return max(math.ceil(wanted.bytes / size), 1)
+    return max(math.ceil(specification.bytes / size), 1)
 
 
 def _packets(origin: Conversation) -> list[NDArray[np.int64]]:
@@ -147,11 +149,11 @@ def _packets(origin: Conversation) -> list[NDArray[np.int64]]:
 
 
 def _plan(source: Template, origins: list[Conversation], rounds: int) -> Plan:
-    """Lay the rounds of all connections over the same span, and sort all packets by time."""
+    """Distribute the rounds of all connections over one time span; sort packets by time."""
     parts = [_packets(origin) for origin in origins]
-    every = GAP + max(int(np.ptp(source.time[body])) for _, body, _ in parts)
-    phases = np.random.default_rng(1).integers(every, size=len(origins))
-    packets, connections, numbers, moments = [], [], [], []
+    period = GAP + max(int(np.ptp(source.time[body])) for _, body, _ in parts)
+    phases = np.random.default_rng(1).integers(period, size=len(origins))
+    packets, connections, numbers, times = [], [], [], []
     for connection, (head, body, tail) in enumerate(parts):
         packet = np.concatenate([head, np.tile(body, rounds), tail])
         number = np.zeros(len(packet), np.int64)
@@ -161,8 +163,8 @@ def _plan(source: Template, origins: list[Conversation], rounds: int) -> Plan:
         connections.append(np.full(len(packet), connection, np.int64))
         numbers.append(number)
         pace = source.time[packet] - source.time[body[0]]
-        moments.append(pace + number * every + phases[connection])
-    time = np.concatenate(moments)
+        times.append(pace + number * period + phases[connection])
+    time = np.concatenate(times)
     time += source.time[0] - time.min()
     order = np.argsort(time, kind="stable")
     return Plan(
@@ -195,7 +197,7 @@ def _window(source: Template, origins: list[Conversation], plan: Plan, part: sli
 
 
 def _field(data: bytearray, dtype: str) -> NDArray[np.generic]:
-    """Overlapping view: element i is the number that begins at byte i."""
+    """Overlapping view: element i is the number that starts at byte i."""
     width = np.dtype(dtype).itemsize
     return np.ndarray((len(data) - width + 1,), dtype, data, strides=(1,))
 
@@ -217,7 +219,7 @@ def _renumber(
     at: NDArray[np.int64],
     by: NDArray[np.int64],
 ) -> None:
-    """Add to the correlation ids, byte by byte, since a packet may end within one."""
+    """Add to correlation ids, byte by byte, because a packet may end within one."""
     first = source.mark_start[packet]
     count = source.mark_start[packet + 1] - first
     owner = np.repeat(np.arange(len(packet)), count)
@@ -227,7 +229,7 @@ def _renumber(
 
 
 def main() -> None:
-    """Make one input where it is needed, and say as JSON what is in it."""
+    """Make an input if needed, and print its content as JSON."""
     parser = argparse.ArgumentParser(prog="python -m bench.inputs", description=main.__doc__)
     parser.add_argument("name", help="the file is bench/data/NAME.pcap")
     parser.add_argument("recording", type=Path)

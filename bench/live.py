@@ -1,10 +1,10 @@
 """Live capture under load: `python -m bench.live`, as root.
 
-In a network of its own, a pair of virtual interfaces is made. One process sends the large input
-`bulk` into one end, at a constant rate and without a system call for each packet; `sniff` captures
-at the other. Both share the machine's cores with each other and with the kernel, which carries the
-packets. What is told: packets a second, how many the kernel dropped, and the processor time of
-`sniff`. What it counted must be what was sent.
+The benchmark creates a pair of virtual interfaces in a separate network. One process sends the
+large input `bulk` into one end, at a constant rate and without a system call per packet. `sniff`
+captures at the other end. Both share the machine's cores with each other and with the kernel. The
+result has packets per second, packets that the kernel dropped, and the CPU time of `sniff`. The
+number of captured packets must equal the number of sent packets.
 """
 
 from __future__ import annotations
@@ -30,87 +30,87 @@ from bench.measure import warm
 from bench.suite import DATA, RECORDINGS, SIZES
 
 RATE = 100_000
-"""Packets of `SIZE` bytes a second: the mark."""
+"""Goal: packets of `SIZE` bytes per second."""
 SIZE = 1_500
 NEW_NETWORK = 0x40000000
 SENDING, CAPTURING = "kafka0", "kafka1"
 PAGE = 9464
 SNIFF = "import sys; from analysis.cli import main; sys.exit(main())"
 BURST = 64
-"""Packets that are sent at once."""
+"""Packets per system call."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One run."""
+    """The result of one run."""
 
     rate: float
-    """Packets a second, as they were sent."""
+    """Sent packets per second."""
     size: float
-    """Bytes of a packet, on average."""
+    """Average bytes per packet."""
     sent: int
     captured: int
     dropped: int
     exchanges: int
     seconds: float
     cpu: float
-    """Seconds of `sniff`, user and system, while packets were sent."""
+    """CPU seconds of `sniff`, user and system, while packets were sent."""
     memory: int
-    """Peak resident set, bytes."""
+    """Peak resident set in bytes."""
 
 
 def main() -> None:
-    """Send Kafka traffic and sniff it; exit status 1 where a packet was dropped."""
+    """Send Kafka traffic and capture it; exit status 1 if a packet was dropped."""
     parser = argparse.ArgumentParser(prog="python -m bench.live", description=main.__doc__)
     parser.add_argument(
         "--rate",
         type=int,
         nargs="+",
         default=[RATE],
-        help=f"packets of {SIZE} bytes a second; there are smaller ones, and so many more",
+        help=f"packets of {SIZE} bytes per second; smaller packets are sent at the same bytes/s",
     )
     parser.add_argument("--send", nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("more", nargs="*", help="options of sniff, behind --")
+    parser.add_argument("sniff_options", nargs="*", help="options of sniff, after --")
     options = parser.parse_args()
     if options.send:
         interface, path, rate = options.send
         print(json.dumps(send(interface, Path(path), int(rate))))
         return
     if os.geteuid() != 0:
-        sys.exit("making a network and capturing from it needs root")
+        sys.exit("needs root, to create a network and capture from it")
     make_network()
     path = ready()
     print("packets/s  bytes  MB/s  sent       dropped  exchanges  CPU of sniff  peak memory")
-    outcomes = [measure(path, rate, options.more) for rate in options.rate]
-    for each in outcomes:
+    outcomes = [measure(path, rate, options.sniff_options) for rate in options.rate]
+    for outcome in outcomes:
         print(
-            f"{each.rate:9,.0f}  {each.size:5.0f}  {each.rate * each.size / 1e6:4.0f}  "
-            f"{each.sent:9,}  {each.dropped:7,}  {each.exchanges:9,}  "
-            f"{each.cpu / each.seconds:8.0%} of a core  {each.memory / 1e6:6.0f} MB"
+            f"{outcome.rate:9,.0f}  {outcome.size:5.0f}  {outcome.rate * outcome.size / 1e6:4.0f}  "
+            f"{outcome.sent:9,}  {outcome.dropped:7,}  {outcome.exchanges:9,}  "
+            f"{outcome.cpu / outcome.seconds:8.0%} of a core  {outcome.memory / 1e6:6.0f} MB"
         )
-        if each.captured + each.dropped != each.sent:
-            sys.exit(f"{each.sent} packets were sent, and {each.captured} captured")
-    sys.exit(any(each.dropped for each in outcomes))
+        if outcome.captured + outcome.dropped != outcome.sent:
+            sys.exit(f"{outcome.sent} packets were sent, but {outcome.captured} captured")
+    sys.exit(any(outcome.dropped for outcome in outcomes))
 
 
 def make_network() -> None:
-    """Move into a new network with a pair of interfaces; packets of any size pass."""
+    """Enter a new network with a pair of interfaces, which accept packets of any size."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(NEW_NETWORK):
-        raise OSError(ctypes.get_errno(), "a network of its own cannot be made")
+        raise OSError(ctypes.get_errno(), "cannot create a network")
     for line in (
         f"link add {SENDING} mtu 65535 type veth peer name {CAPTURING} mtu 65535",
         *(f"link set {name} up" for name in ("lo", SENDING, CAPTURING)),
     ):
         subprocess.run(["ip", *line.split()], check=True)
-    # Without addresses nothing else is sent on these interfaces.
+    # Without addresses, these interfaces carry no other traffic.
     for name in (SENDING, CAPTURING):
         Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
 
 
 def ready() -> Path:
-    """The input, made where it is not there."""
+    """The input file, created if necessary."""
     numbers = [word for key, size in SIZES["bulk"].items() for word in (f"--{key}", str(size))]
     line = [sys.executable, "-m", "bench.inputs", "bulk", str(RECORDINGS["bulk"]), *numbers]
     subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
@@ -119,35 +119,35 @@ def ready() -> Path:
     return path
 
 
-def measure(path: Path, rate: int, more: list[str]) -> Outcome:
-    """Sniff while the input is sent once."""
+def measure(path: Path, rate: int, options: list[str]) -> Outcome:
+    """Capture while the input is sent once."""
     line = [sys.executable, "-c", SNIFF, "sniff", "-i", CAPTURING, "--view", "none"]
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as errors:
         sniffer = subprocess.Popen(
-            [*line, "--metrics", str(PAGE), *more], stdout=subprocess.DEVNULL, stderr=said
+            [*line, "--metrics", str(PAGE), *options], stdout=subprocess.DEVNULL, stderr=errors
         )
         try:
             wait_until_served(sniffer)
             before = processor_time(sniffer.pid)
             sender = [sys.executable, "-m", "bench.live", "--send", SENDING, str(path), str(rate)]
-            told = json.loads(subprocess.run(sender, check=True, capture_output=True).stdout)
+            sent = json.loads(subprocess.run(sender, check=True, capture_output=True).stdout)
             cpu = processor_time(sniffer.pid) - before
-            time.sleep(2)  # what came last is still being read
+            time.sleep(2)  # the last packets may still be in buffers
             metrics = page()
         finally:
             sniffer.send_signal(signal.SIGINT)
             _, status, usage = os.wait4(sniffer.pid, 0)
-        said.seek(0)
+        errors.seek(0)
         if status:
-            sys.exit(said.read())
+            sys.exit(errors.read())
     return Outcome(
-        rate=told["packets"] / told["seconds"],
-        size=told["bytes"] / told["packets"],
-        sent=told["packets"],
+        rate=sent["packets"] / sent["seconds"],
+        size=sent["bytes"] / sent["packets"],
+        sent=sent["packets"],
         captured=total(metrics, "captured_packets_total"),
         dropped=total(metrics, "dropped_packets_total"),
         exchanges=total(metrics, "exchanges_total"),
-        seconds=told["seconds"],
+        seconds=sent["seconds"],
         cpu=cpu,
         memory=usage.ru_maxrss * 1024,
     )
@@ -156,30 +156,30 @@ def measure(path: Path, rate: int, more: list[str]) -> Outcome:
 def wait_until_served(sniffer: subprocess.Popen[bytes]) -> None:
     for _ in range(600):
         if sniffer.poll() is not None:
-            sys.exit("sniff ended before anything was sent")
+            sys.exit("sniff ended before the first packet")
         try:
             page()
         except OSError:
             time.sleep(0.1)
         else:
             return
-    sys.exit("sniff does not begin")
+    sys.exit("sniff does not start")
 
 
 def page() -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{PAGE}/metrics", timeout=10) as answer:
-        text: str = answer.read().decode()
+    with urllib.request.urlopen(f"http://127.0.0.1:{PAGE}/metrics", timeout=10) as response:
+        text: str = response.read().decode()
     return text
 
 
 def total(metrics: str, name: str) -> int:
-    """A counter, over all its labels."""
-    found = re.findall(rf"^kafka_dissector_{name}(?:{{.*}})? (\S+)$", metrics, re.MULTILINE)
-    return int(sum(map(float, found)))
+    """A counter, summed over its labels."""
+    values = re.findall(rf"^kafka_dissector_{name}(?:{{.*}})? (\S+)$", metrics, re.MULTILINE)
+    return int(sum(map(float, values)))
 
 
 def processor_time(pid: int) -> float:
-    """Seconds of a process, user and system (proc(5), fields 14 and 15 of stat)."""
+    """CPU seconds of a process, user and system (proc(5), fields 14 and 15 of stat)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
@@ -200,7 +200,7 @@ class _Message(ctypes.Structure):
 
 
 def send(interface: str, path: Path, rate: int) -> dict[str, float]:
-    """Send all packets of a pcap (little-endian) at a rate; packets, bytes and seconds."""
+    """Send all packets of a little-endian pcap at a rate; returns packets, bytes and seconds."""
     with path.open("rb") as file, socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as out:
         out.bind((interface, 0))
         out.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
@@ -234,16 +234,16 @@ def records(memory: mmap.mmap) -> list[tuple[int, int]]:
 
 
 def burst(out: socket.socket, messages: ctypes.Array[_Message], rate: float) -> None:
-    """Send bursts, each when its time has come."""
+    """Send bursts at their due times."""
     libc = ctypes.CDLL(None, use_errno=True)
-    where, width, count = ctypes.addressof(messages), ctypes.sizeof(_Message), len(messages)
+    base, width, count = ctypes.addressof(messages), ctypes.sizeof(_Message), len(messages)
     begin, sent = time.perf_counter(), 0
     while sent < count:
-        early = begin + sent / rate - time.perf_counter()
-        if early > 0.0005:
-            time.sleep(early)
+        wait = begin + sent / rate - time.perf_counter()
+        if wait > 0.0005:
+            time.sleep(wait)
         step = libc.sendmmsg(
-            out.fileno(), ctypes.c_void_p(where + sent * width), min(BURST, count - sent), 0
+            out.fileno(), ctypes.c_void_p(base + sent * width), min(BURST, count - sent), 0
         )
         if step < 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -1,9 +1,9 @@
-"""Peers that are libraries, in the loop that people write with them: `python -m bench.loops`.
+"""Other libraries, in a typical loop: `python -m bench.loops`.
 
-The loop does the least that finds the messages: the payloads of each direction are joined in order
-of arrival, cut by their sizes, and counted. That is less than reassembly, since one packet twice
-or out of place would break it, and nothing is decoded. pyshark has tshark decode, and makes objects
-of what it writes.
+The loop does the minimum to find messages. It joins the payloads of each direction in order of
+arrival, splits them by message size, and counts. This is less than reassembly, because one
+retransmitted or reordered packet would break it, and nothing is decoded. pyshark runs tshark and
+makes objects of its output.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 Key = tuple[object, object, int, int]
-"""Source and destination, their ports."""
+"""Source and destination addresses and ports."""
 Payloads = Iterator[tuple[Key, bytes]]
 
 
 def with_dpkt(path: Path) -> Payloads:
-    """Payloads, by dpkt."""
+    """Payloads, read by dpkt."""
     import dpkt
 
     with path.open("rb") as file:
@@ -31,9 +31,9 @@ def with_dpkt(path: Path) -> Payloads:
 
 
 def with_scapy(path: Path) -> Payloads:
-    """Payloads, by scapy."""
+    """Payloads, read by scapy."""
     from scapy.layers.inet import IP, TCP
-    from scapy.layers.l2 import Ether  # noqa: F401 -- a reader finds the link layers that are loaded
+    from scapy.layers.l2 import Ether  # noqa: F401 -- registers the link layer
     from scapy.utils import PcapReader
 
     with PcapReader(str(path)) as packets:
@@ -44,25 +44,25 @@ def with_scapy(path: Path) -> Payloads:
 
 
 def count(payloads: Payloads) -> int:
-    """How many messages the payloads hold."""
-    found = 0
-    waiting: dict[Key, bytearray] = {}
+    """Number of messages in the payloads."""
+    messages = 0
+    buffers: dict[Key, bytearray] = {}
     for key, payload in payloads:
-        buffer = waiting.setdefault(key, bytearray())
+        buffer = buffers.setdefault(key, bytearray())
         buffer += payload
         at = 0
         while at + 4 <= len(buffer):
             end = at + 4 + int.from_bytes(buffer[at : at + 4], "big")
             if end > len(buffer):
                 break
-            found += 1
+            messages += 1
             at = end
         del buffer[:at]
-    return found
+    return messages
 
 
 def with_pyshark(path: Path) -> int:
-    """How many messages tshark finds at the broker's ports, by pyshark."""
+    """Number of messages that tshark finds at the broker ports, read by pyshark."""
     import pyshark
 
     ports = json.loads(path.with_suffix(".json").read_text())["broker_ports"]

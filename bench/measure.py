@@ -1,12 +1,11 @@
-"""Whole processes, measured: wall time, processor time, peak memory.
+"""Measures whole processes: wall time, CPU time, peak memory.
 
-Programs run in turn on the same file (A B C A B C …), so that whatever else the machine does falls
-on all of them alike. The file is read once before, and no cache is dropped: it is warm for
-everyone.
+Programs run in turn on the same file (A B C A B C …), so that other load affects all of them. The
+file is read once before, and no cache is dropped, so it is warm for all programs.
 
-The kernel counts into a child's peak memory what its parent held when it was started. So the
-process that measures stays small: it imports neither NumPy nor the project, and leaves the making
-of inputs to a process of its own.
+The kernel includes the memory of the parent at the start of a child in the child's peak. So the
+measuring process stays small: it imports neither NumPy nor the project, and inputs are made in
+another process.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-LONGEST = 300.0
-"""Seconds after which a process is ended."""
-PATIENCE = 30.0
-"""Seconds that the runs of one program may take together before it runs no more."""
+TIMEOUT = 300.0
+"""Timeout of a process, in seconds."""
+MOST_SECONDS = 30.0
+"""Limit for the sum of a program's runs, in seconds; then it does not run again."""
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One process, from start to end."""
+    """One run of a process."""
 
     wall: float
     """Seconds."""
@@ -40,7 +39,7 @@ class Run:
     memory: int
     """Peak resident set in bytes."""
     failure: str = ""
-    """Why it is no good: not installed, or the last line of what it said."""
+    """The error: not installed, or the last line of standard error."""
 
 
 @dataclass(slots=True)
@@ -51,65 +50,67 @@ class Series:
 
     @property
     def failure(self) -> str:
-        """Why there are no figures; empty where there are."""
+        """The error of a failed run, or an empty string."""
         return next((run.failure for run in self.runs if run.failure), "")
 
     @property
     def walls(self) -> list[float]:
-        """Seconds, ascending."""
+        """Wall times in seconds, ascending."""
         return sorted(run.wall for run in self.runs)
 
     @property
     def wall(self) -> float:
-        """Seconds; the median."""
+        """Median wall time in seconds."""
         return statistics.median(self.walls)
 
     @property
     def cpu(self) -> float:
-        """Seconds; the median."""
+        """Median CPU time in seconds."""
         return statistics.median(run.cpu for run in self.runs)
 
     @property
     def memory(self) -> int:
-        """Bytes; the largest."""
+        """Largest peak memory in bytes."""
         return max(run.memory for run in self.runs)
 
 
 def run(command: Sequence[str]) -> Run:
-    """Run a process to its end; what it writes to standard output is thrown away."""
-    with tempfile.TemporaryFile() as said:
+    """Run a process to its end, without its standard output."""
+    with tempfile.TemporaryFile() as errors:
         begin = time.perf_counter()
         try:
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said)
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
         except FileNotFoundError:
             return Run(0.0, 0.0, 0, f"{Path(command[0]).name} is not installed")
-        timer = threading.Timer(LONGEST, process.kill)
+        timer = threading.Timer(TIMEOUT, process.kill)
         timer.start()
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - begin
         timer.cancel()
         process.returncode = os.waitstatus_to_exitcode(status)
-        said.seek(0)
-        failure = _last_line(said.read()) if process.returncode else ""
+        errors.seek(0)
+        failure = _last_line(errors.read()) if process.returncode else ""
     return Run(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, failure)
 
 
-def _last_line(said: bytes) -> str:
-    lines = [line.strip(" │╰╯─") for line in said.decode(errors="replace").split("\n")]
-    return next(filter(None, reversed(lines)), "it failed, and said nothing")
+def _last_line(errors: bytes) -> str:
+    lines = [line.strip(" │╰╯─") for line in errors.decode(errors="replace").split("\n")]
+    return next(filter(None, reversed(lines)), "failed without a message")
 
 
-def in_turn(commands: Mapping[str, Sequence[str]], rounds: int, say: Say) -> dict[str, Series]:
-    """Run all commands, so many times, one after the other in each round."""
-    found = {name: Series() for name in commands}
+def in_turn(
+    commands: Mapping[str, Sequence[str]], rounds: int, progress: Progress
+) -> dict[str, Series]:
+    """Run all commands in turn, for several rounds."""
+    results = {name: Series() for name in commands}
     for number in range(rounds):
         for name, command in commands.items():
-            series = found[name]
-            if series.failure or sum(series.walls) > PATIENCE:
+            series = results[name]
+            if series.failure or sum(series.walls) > MOST_SECONDS:
                 continue
-            say(f"round {number + 1} of {rounds}: {name}")
+            progress(f"round {number + 1} of {rounds}: {name}")
             series.runs.append(run(command))
-    return found
+    return results
 
 
 def warm(path: Path) -> None:

@@ -1,10 +1,10 @@
-"""`python -m bench.messages`: messages decoded a second, against clients' codecs, in one process.
+"""`python -m bench.messages`: decoded messages per second, compared with the codecs of clients.
 
-The messages are those of a recording of small requests and responses, those that every decoder
-knows, repeated; each is read to its last byte. Clients make an object of each. This project reads
-them in two ways: one by one to a dict (what `decode_request`, `decode_response` and `show` do), and
-all of a kind together to columns (what tables are made of), where the fields that have a role are
-kept and the others stepped over. All on one core, in turn; of several rounds the best counts.
+The messages are the small requests and responses of a recording that all decoders know, repeated.
+Each is read to its last byte. Clients make an object of each message. This project decodes in two
+ways: one message to a dict (`decode_request`, `decode_response`, `show`), and all messages of a
+kind to columns (for tables), which keep the fields with a role and skip the others. All decoders
+run in one process on one core, in turn; the best of several rounds counts.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ RECORDINGS = {
     "groups": CAPTURES / "kafka-4-group-consumer.pcap.zst",
 }
 COUNT = 20_000
-"""Messages of each load."""
+"""Messages per load."""
 ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One message, and where its body begins."""
+    """One message, and the offset of its body."""
 
     frame: bytes
     direction: Direction
@@ -58,7 +58,7 @@ Decoder = Callable[[Sequence[Sample]], None]
 
 
 def samples(recording: Path) -> Iterator[Sample]:
-    """The messages of a recording that all decoders read to their end."""
+    """The messages of a recording that all decoders can read."""
     for exchange in dissector.open_capture(recording).exchanges():
         key, number = exchange.api_key, exchange.api_version
         if exchange.status != "answered" or key is None or number is None:
@@ -80,19 +80,19 @@ def samples(recording: Path) -> Iterator[Sample]:
 
 
 def _kio(sample: Sample) -> tuple[Any, Any]:
-    """kio's readers of a message's header and body."""
+    """kio's readers for the header and body of a message."""
     kind = EntityType.request if sample.direction is Direction.REQUEST else EntityType.response
-    found = _KIO.get((kind, sample.api_key, sample.api_version))
-    if found is None:
+    readers = _KIO.get((kind, sample.api_key, sample.api_version))
+    if readers is None:
         module = load_payload_module(sample.api_key, sample.api_version, kind)
         (entity,) = (
-            each
-            for each in vars(module).values()
-            if getattr(each, "__type__", None) is kind and hasattr(each, "__header_schema__")
+            member
+            for member in vars(module).values()
+            if getattr(member, "__type__", None) is kind and hasattr(member, "__header_schema__")
         )
-        found = entity_reader(entity.__header_schema__), entity_reader(entity)
-        _KIO[kind, sample.api_key, sample.api_version] = found
-    return found
+        readers = entity_reader(entity.__header_schema__), entity_reader(entity)
+        _KIO[kind, sample.api_key, sample.api_version] = readers
+    return readers
 
 
 _KIO: dict[tuple[EntityType, int, int], tuple[Any, Any]] = {}
@@ -108,7 +108,7 @@ _KAFKA_PYTHON: dict[tuple[int, bool], Any] = {
 
 
 def with_kio(messages: Sequence[Sample]) -> None:
-    """To kio's data classes."""
+    """Decode to kio's data classes."""
     for sample in messages:
         header, body = _kio(sample)
         _, at = header(sample.frame, 0)
@@ -116,14 +116,14 @@ def with_kio(messages: Sequence[Sample]) -> None:
 
 
 def with_kafka_python(messages: Sequence[Sample]) -> None:
-    """To kafka-python's objects."""
+    """Decode to kafka-python's objects."""
     for sample in messages:
         message = _KAFKA_PYTHON[sample.api_key, sample.direction is Direction.REQUEST]
         message.decode(sample.frame, version=sample.api_version, header=True)
 
 
-def one_by_one(messages: Sequence[Sample]) -> None:
-    """To dicts."""
+def to_dicts(messages: Sequence[Sample]) -> None:
+    """Decode to dicts."""
     for sample in messages:
         if sample.direction is Direction.REQUEST:
             dissector.decode_request(sample.frame)
@@ -131,41 +131,41 @@ def one_by_one(messages: Sequence[Sample]) -> None:
             dissector.decode_response(sample.frame, sample.api_key, sample.api_version)
 
 
-def together(messages: Sequence[Sample]) -> None:
-    """To columns."""
+def to_columns(messages: Sequence[Sample]) -> None:
+    """Decode to columns."""
     for direction, roles in (
         (Direction.REQUEST, REQUEST_ROLES),
         (Direction.RESPONSE, RESPONSE_ROLES),
     ):
-        some = [sample for sample in messages if sample.direction is direction]
-        space, borders = flat([sample.frame for sample in some])
-        body = np.array([sample.body for sample in some], np.int64)
-        found = decode_fields(
+        chosen = [sample for sample in messages if sample.direction is direction]
+        space, borders = flat([sample.frame for sample in chosen])
+        body = np.array([sample.body for sample in chosen], np.int64)
+        decoded = decode_fields(
             Messages(
                 direction,
-                np.array([sample.api_key for sample in some], np.int64),
-                np.array([sample.api_version for sample in some], np.int64),
+                np.array([sample.api_key for sample in chosen], np.int64),
+                np.array([sample.api_version for sample in chosen], np.int64),
                 [space],
-                np.zeros(len(some), np.int64),
+                np.zeros(len(chosen), np.int64),
                 borders[:-1] + body,
                 borders[1:],
             ),
             roles,
-            np.ones(len(some), np.bool_),
+            np.ones(len(chosen), np.bool_),
         )
-        assert found.good.all()
+        assert decoded.good.all()
 
 
 DECODERS: dict[str, Decoder] = {
-    "kafka-dissector, columns": together,
-    "kafka-dissector, dicts": one_by_one,
+    "kafka-dissector, columns": to_columns,
+    "kafka-dissector, dicts": to_dicts,
     "kio, objects": with_kio,
     "kafka-python, objects": with_kafka_python,
 }
 
 
 def measure(messages: Sequence[Sample]) -> dict[str, float]:
-    """Messages a second of each decoder; the best of its rounds."""
+    """Messages per second of each decoder; the best of several rounds."""
     best = dict.fromkeys(DECODERS, 0.0)
     for _ in range(ROUNDS):
         for name, decode in DECODERS.items():
@@ -176,18 +176,18 @@ def measure(messages: Sequence[Sample]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print a Markdown table of messages a second."""
+    """Print a Markdown table of messages per second."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     rows = []
     for load, recording in RECORDINGS.items():
-        found = list(samples(recording))
-        messages = (found * (COUNT // len(found) + 1))[:COUNT]
+        recorded = list(samples(recording))
+        messages = (recorded * (COUNT // len(recorded) + 1))[:COUNT]
         size = sum(len(sample.frame) for sample in messages) / len(messages)
         speeds = measure(messages).values()
         rows.append([load, f"{size:,.0f} B", *(f"{speed:,.0f}" for speed in speeds)])
     print(
-        f"Messages a second on one core; kio {version('kio')}, "
+        f"Messages per second on one core; kio {version('kio')}, "
         f"kafka-python {version('kafka-python')}.\n"
     )
     print(table(["messages of", "size", *DECODERS], rows))

@@ -1,4 +1,4 @@
-"""Who is measured, and by which command."""
+"""The measured programs and their commands."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from importlib import metadata
 from pathlib import Path
 
 OURS = "kafka-dissector"
-"""In one process."""
+"""The project in one process."""
 OURS_ON_TWO = f"{OURS} --jobs 2"
-OURS_PURE = f"{OURS}, nothing compiled"
+OURS_PURE = f"{OURS}, pure Python"
 FLOOR = "tcpdump"
 TSHARK = "tshark"
 PROGRAM = str(Path(sys.executable).parent / OURS)
@@ -23,18 +23,18 @@ PROGRAM = str(Path(sys.executable).parent / OURS)
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Somebody who reads captures."""
+    """A program or library that reads captures."""
 
     name: str
     does: str
-    """What comes out, since no two do the same."""
+    """Its output, because each program does something different."""
     is_library: bool = False
-    """Runs in `loops`, in this environment."""
+    """Whether it is a Python library, which runs in `loops`."""
     on_part: bool = False
-    """Too slow for a whole input."""
+    """Whether it is too slow for a whole input."""
 
     def version(self) -> str:
-        """Its version; empty where it is not installed."""
+        """Its version; empty if it is not installed."""
         if self.name.startswith(OURS):
             return ""
         if self.is_library:
@@ -43,25 +43,25 @@ class Peer:
             return ""
         if shutil.which(self.name) is None:
             return ""
-        said = subprocess.run([self.name, "--version"], capture_output=True, text=True)
-        words = (said.stdout + said.stderr).split()
+        result = subprocess.run([self.name, "--version"], capture_output=True, text=True)
+        words = (result.stdout + result.stderr).split()
         return next((word.strip(".,") for word in words if word[0].isdigit()), "")
 
 
 PEERS = (
     Peer(OURS, "exchanges to Parquet"),
-    Peer(OURS_ON_TWO, "the same, on two processors"),
-    Peer(OURS_PURE, "the same in one process, by NumPy alone"),
-    Peer(FLOOR, "copies packets to /dev/null: the floor"),
+    Peer(OURS_ON_TWO, "exchanges to Parquet, on two processors"),
+    Peer(OURS_PURE, "exchanges to Parquet, without compiled loops"),
+    Peer(FLOOR, "packets to /dev/null (floor)"),
     Peer(TSHARK, "correlation ids as text"),
-    Peer("dpkt", "a loop that counts messages", is_library=True),
-    Peer("scapy", "the same, on a part", is_library=True, on_part=True),
-    Peer("pyshark", "objects of what tshark decodes, on a part", is_library=True, on_part=True),
+    Peer("dpkt", "loop that counts messages", is_library=True),
+    Peer("scapy", "loop that counts messages, on a part", is_library=True, on_part=True),
+    Peer("pyshark", "objects from tshark, on a part", is_library=True, on_part=True),
 )
 
 
 def command(name: str, capture: Path, broker_ports: Sequence[int], output: Path) -> list[str]:
-    """The command by which somebody reads a capture."""
+    """The command of a program for a capture."""
     if name.startswith(OURS):
         line = export(capture, "exchanges", output, jobs=2 if name == OURS_ON_TWO else 1)
         return ["env", "KAFKA_DISSECTOR_PURE=1", *line] if name == OURS_PURE else line

@@ -1,12 +1,13 @@
-"""`python -m bench.records`: records a second, against the parsers of clients, in one process.
+"""`python -m bench.records`: records per second, compared with the parsers of clients.
 
-Batches of 500 records, as aiokafka's builder writes them, are read to an Arrow table, and by
-aiokafka's compiled parser and kafka-python's to objects, which are dropped at once. Keys of 10
-bytes, values of words out of a few hundred, which compress as text does. All on one core, in turn,
-so that whatever else the machine does falls on all alike; of several rounds the best counts.
+The input is batches of 500 records, written by aiokafka's builder. This project reads them to an
+Arrow table. aiokafka's compiled parser and kafka-python make objects, which are dropped at once.
+Keys have 10 bytes; values are words out of a few hundred, which compress like text. All parsers run
+in one process on one core, in turn, so that other load affects all of them; the best of several
+rounds counts.
 
-A client compares checksums before it reads a batch, and so does this project; aiokafka is shown
-with and without that. Its third column makes of its objects what the first has: a table.
+Clients verify checksums before they read a batch, and so does this project. aiokafka is shown with
+and without this check. A third column converts its objects to a table.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from dissector.streams.byteview import ContiguousBytes
 RECORDS = 500
 BATCHES = 200
 SLOW_BATCHES = 4
-"""For who takes microseconds a record."""
+"""Batches for parsers that take microseconds per record."""
 SIZES = (100, 1_000)
 ROUNDS = 7
 FIRST_TIME = 1_700_000_000_000
@@ -42,7 +43,7 @@ FIRST_TIME = 1_700_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Some batches, each in a field of its own."""
+    """Batches, each in its own field."""
 
     batches: list[bytes]
     space: ContiguousBytes
@@ -51,7 +52,7 @@ class Load:
 
     @classmethod
     def of(cls, batches: list[bytes]) -> Load:
-        """Those batches, in one row."""
+        """A load of these batches."""
         length = np.array([len(batch) for batch in batches], np.int64)
         space = ContiguousBytes.of(b"".join(batches))
         return cls(batches, space, np.cumsum(length) - length, length)
@@ -59,13 +60,13 @@ class Load:
 
 def written(size: int, codec: int) -> Load:
     """Batches with values of `size` bytes."""
-    chance = random.Random(size)
-    words = [chance.randbytes(4).hex().encode() for _ in range(500)]
+    random_source = random.Random(size)
+    words = [random_source.randbytes(4).hex().encode() for _ in range(500)]
     batches = []
     for number in range(BATCHES):
         builder = default_records.DefaultRecordBatchBuilder(2, codec, 0, -1, -1, -1, 1 << 30)
         for index in range(RECORDS):
-            value = b" ".join(chance.choices(words, k=size // 9 + 1))[:size]
+            value = b" ".join(random_source.choices(words, k=size // 9 + 1))[:size]
             key = b"key-%06d" % (number * RECORDS + index)
             builder.append(index, FIRST_TIME + number * RECORDS + index, key, value, [])
         batches.append(bytes(builder.build()))
@@ -73,13 +74,13 @@ def written(size: int, codec: int) -> Load:
 
 
 def ours(load: Load) -> int:
-    """To an Arrow table; checksums compared."""
+    """Read to an Arrow table; checksums are verified."""
     batches = read_batches(load.space, load.start, load.length)
-    return sum(len(records_table(some, batches)) for some in read_records(load.space, batches))
+    return sum(len(records_table(part, batches)) for part in read_records(load.space, batches))
 
 
 def aiokafka(load: Load) -> int:
-    """To objects; checksums compared, as aiokafka's consumer does."""
+    """Read to objects; checksums are verified, as in aiokafka's consumer."""
     count = 0
     for data in load.batches:
         batch = MemoryRecords(data).next_batch()
@@ -90,7 +91,7 @@ def aiokafka(load: Load) -> int:
 
 
 def aiokafka_unchecked(load: Load) -> int:
-    """To objects, whatever the checksum."""
+    """Read to objects without checksums."""
     count = 0
     for data in load.batches:
         for _ in MemoryRecords(data).next_batch():
@@ -99,7 +100,7 @@ def aiokafka_unchecked(load: Load) -> int:
 
 
 def aiokafka_table(load: Load) -> int:
-    """To an Arrow table; checksums compared."""
+    """Read to an Arrow table; checksums are verified."""
     count = 0
     for data in load.batches:
         batch = MemoryRecords(data).next_batch()
@@ -115,7 +116,7 @@ def aiokafka_table(load: Load) -> int:
 
 
 def kafka_python(load: Load) -> int:
-    """To objects; checksums compared, as kafka-python's consumer does."""
+    """Read to objects; checksums are verified, as in kafka-python's consumer."""
     count = 0
     for data in load.batches[:SLOW_BATCHES]:
         batch = KafkaPythonRecords(data).next_batch()
@@ -135,7 +136,7 @@ READERS: dict[str, Callable[[Load], int]] = {
 
 
 def measure(load: Load) -> dict[str, float]:
-    """Records a second of each reader; the best of its rounds."""
+    """Records per second of each reader; the best of several rounds."""
     best = dict.fromkeys(READERS, 0.0)
     for _ in range(ROUNDS):
         for name, read in READERS.items():
@@ -146,29 +147,29 @@ def measure(load: Load) -> dict[str, float]:
 
 
 def rows() -> Iterator[list[str]]:
-    """A row for each size and codec."""
-    yield ["value", "codec", *READERS, "over aiokafka", "unchecked"]
+    """One row per size and codec."""
+    yield ["value", "codec", *READERS, "ratio to aiokafka", "to unchecked"]
     yield ["---:", "---", *["---:"] * (len(READERS) + 2)]
     for size in SIZES:
         for codec, name in enumerate(CODECS):
-            found = measure(written(size, codec))
-            mine, checked, unchecked, *_ = found.values()
+            speeds = measure(written(size, codec))
+            own, checked, unchecked, *_ = speeds.values()
             yield [
                 f"{size:,} B",
                 name,
-                *(f"{speed / 1e6:.2f} M" for speed in found.values()),
-                f"{mine / checked:.2f}",
-                f"{mine / unchecked:.2f}",
+                *(f"{speed / 1e6:.2f} M" for speed in speeds.values()),
+                f"{own / checked:.2f}",
+                f"{own / unchecked:.2f}",
             ]
 
 
 def main() -> None:
-    """Print a Markdown table of records a second, and of what ours is over aiokafka's."""
+    """Print a Markdown table of records per second, and the ratio to aiokafka."""
     compiled = "_crecords" in default_records.DefaultRecordBatch.__module__
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     print(
-        f"Records a second on one core, batches of {RECORDS} records; "
+        f"Records per second on one core, batches of {RECORDS} records; "
         f"aiokafka {version('aiokafka')} "
         f"{'with' if compiled else 'WITHOUT'} its compiled parser, "
         f"kafka-python {version('kafka-python')}.\n"

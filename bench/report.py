@@ -1,7 +1,7 @@
-"""The results as text: Markdown, which reads well on a terminal too.
+"""The results as Markdown.
 
-A ratio is of medians of the same rounds on the same file. A program that ran on a part is compared
-by packets a second.
+Ratios compare medians of the same rounds on the same file. A program that ran on a part is compared
+by packets per second.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ MB = 1e6
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """One thing that the project wants to reach."""
+class Goal:
+    """A performance goal."""
 
     about: str
-    mark: float
+    target: float
     reached: float | None
-    """None where it was not measured."""
+    """None if it was not measured."""
     in_cpu: float | None = None
-    """The same, of processor time: for a machine that does other things as well."""
+    """The same for CPU time, which other load affects less."""
     unit: str = "×"
     at_most: bool = False
-    """Else at least."""
+    """Whether the goal is an upper bound."""
 
     def row(self) -> list[str]:
-        """What was wanted, what was reached, and whether that is enough."""
-        wanted = f"{'≤' if self.at_most else '≥'} {self.mark:g} {self.unit}"
+        """The goal, the result, and whether the goal was reached."""
+        target_text = f"{'≤' if self.at_most else '≥'} {self.target:g} {self.unit}"
         if self.reached is None:
-            return [self.about, wanted, "not measured"]
-        good = self.reached <= self.mark if self.at_most else self.reached >= self.mark
+            return [self.about, target_text, "not measured"]
+        is_valid = self.reached <= self.target if self.at_most else self.reached >= self.target
         reached, in_cpu = (
             "" if each is None else f"{each:,.3g} {self.unit}"
             for each in (self.reached, self.in_cpu)
         )
-        return [self.about, wanted, reached, "yes" if good else "no", in_cpu]
+        return [self.about, target_text, reached, "yes" if is_valid else "no", in_cpu]
 
 
 def text(results: Results) -> str:
@@ -54,41 +54,40 @@ def text(results: Results) -> str:
 
 
 def _parts(results: Results) -> Iterator[str]:
-    yield "# What was measured"
+    yield "# Benchmark results"
     yield (
-        "Written by `make bench`: whole processes, one after the other in each round, on warm\n"
-        "files; medians. Nothing is asserted: another machine has other figures, but much the\n"
-        "same ratios."
+        "Written by `make bench`: medians of whole processes, run in turn on cached files.\n"
+        "Other machines have other figures, but similar ratios."
     )
     yield "\n".join(f"- {line}" for line in machine(results.load))
-    if marks := [mark.row() for mark in _marks(results)]:
-        yield "## Marks"
-        yield table(["mark", "wanted", "reached", "enough", "of CPU time"], marks)
+    if goals := [target.row() for target in _goals(results)]:
+        yield "## Goals"
+        yield table(["goal", "target", "result", "reached", "CPU time"], goals)
     for load in results.peers:
         yield f"## {load.capitalize()}"
         yield _content(results.inputs[load])
         yield _peers(results, load)
     if results.tables:
-        yield "## Each table, and the summary"
-        yield "Of chatter, and what it takes over `exchanges`."
+        yield "## Tables and summary"
+        yield "Input: chatter."
         yield _tables(results)
     if results.sizes:
-        yield "## Size of the file, number of connections"
-        yield "`exchanges`; each input against the first of its kind."
+        yield "## File size and number of connections"
+        yield "Table `exchanges`. Ratios compare with the first input of a kind."
         yield _sizes(results)
     if results.start:
-        yield "## Start"
+        yield "## Start-up"
         yield table(
-            ["what", "ms", "least to most", "peak MB"],
+            ["program", "ms", "range", "peak MB"],
             [_start(name, series) for name, series in results.start.items()],
         )
-    for what, said in results.inside.items():
-        yield f"## {what.capitalize()}"
-        yield said
+    for name, section in results.inside.items():
+        yield f"## {name.capitalize()}"
+        yield section
 
 
 def machine(load: float) -> Iterator[str]:
-    """What all this ran on, without a name of it."""
+    """The hardware and software versions, without host names."""
     model = ""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     if (cpus := Path("/proc/cpuinfo")).exists():
@@ -103,13 +102,13 @@ def machine(load: float) -> Iterator[str]:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table, its columns aligned, all but the first to the right; rows may be short."""
+    """A Markdown table with aligned columns, all but the first to the right; rows may be short."""
     filled = [[*row, *[""] * (len(header) - len(row))] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *filled, strict=True)]
 
     def line(cells: Sequence[str]) -> str:
-        first, *others = zip(cells, widths, strict=True)
-        padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
+        first, *remaining = zip(cells, widths, strict=True)
+        padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in remaining)]
         return f"| {' | '.join(padded)} |"
 
     rule = [f"{'-' * widths[0]}", *(f"{'-' * (width - 1)}:" for width in widths[1:])]
@@ -124,10 +123,10 @@ def _content(large: Large) -> str:
 
 
 def _peers(results: Results, load: str) -> str:
-    found = results.peers[load]
+    series_by_peer = results.peers[load]
     rows = []
     for peer in PEERS:
-        series = found[peer.name]
+        series = series_by_peer[peer.name]
         if series.failure:
             rows.append([f"{peer.name}: {series.failure}"])
             continue
@@ -149,18 +148,18 @@ def _peers(results: Results, load: str) -> str:
     header = [
         "program",
         "s",
-        "least to most",
+        "range",
         "CPU s",
         "peak MB",
         "packets/s",
         "messages/s",
         "MB/s",
     ]
-    return table([*header, "time ÷ tcpdump's", "speed ÷ tshark's"], rows)
+    return table([*header, "time ÷ tcpdump", "speed ÷ tshark"], rows)
 
 
 def _pace(results: Results, load: str, program: str) -> float | None:
-    """Seconds a packet; None where it did not run."""
+    """Seconds per packet; None if the program did not run."""
     series = results.peers.get(load, {}).get(program)
     if series is None or series.failure:
         return None
@@ -178,7 +177,7 @@ def _tables(results: Results) -> str:
         against = "" if first.failure else f"{series.wall / first.wall:.2f}"
         memory = f"{series.memory / MB:,.0f}"
         rows.append([name, f"{series.wall:.2f}", _range(series, 1, 2), memory, against])
-    return table(["table", "s", "least to most", "peak MB", "time ÷ exchanges'"], rows)
+    return table(["table", "s", "range", "peak MB", "time ÷ exchanges"], rows)
 
 
 def _sizes(results: Results) -> str:
@@ -190,7 +189,7 @@ def _sizes(results: Results) -> str:
             rows.append([f"{name}: {series.failure}", *cells[1:]])
             continue
         kind = name.split("-")[0]
-        first = next(each for each in results.sizes if each.startswith(kind))
+        first = next(size for size in results.sizes if size.startswith(kind))
         base, base_series = results.inputs[first], results.sizes[first]
         rows.append(
             [
@@ -202,8 +201,8 @@ def _sizes(results: Results) -> str:
                 _ratio(series.memory, None if base_series.failure else base_series.memory),
             ]
         )
-    header = ["input", "MB", "connections", "messages", "s", "ns a packet", "peak MB"]
-    return table([*header, "size ÷ first's", "memory ÷ first's"], rows)
+    header = ["input", "MB", "connections", "messages", "s", "ns per packet", "peak MB"]
+    return table([*header, "size ÷ first", "memory ÷ first"], rows)
 
 
 def _start(name: str, series: Series) -> list[str]:
@@ -213,64 +212,70 @@ def _start(name: str, series: Series) -> list[str]:
     return [name, f"{series.wall * 1e3:.0f}", _range(series, 1e3, 0), memory]
 
 
-def _marks(results: Results) -> Iterator[Mark]:
-    """The marks that the loads at hand can speak of."""
-    for load, wanted in {"bulk": (12, 40), "chatter": (10, 25)}.items():
+def _goals(results: Results) -> Iterator[Goal]:
+    """The goals for the measured loads."""
+    for load, goals in {"bulk": (12, 40), "chatter": (10, 25)}.items():
         if load in results.peers:
-            for mark in wanted:
+            for goal in goals:
                 reached, in_cpu = _against(results, load, TSHARK, OURS)
-                yield Mark(f"{load}: as fast as tshark", mark, reached, in_cpu)
+                yield Goal(f"{load}: speed ÷ tshark", goal, reached, in_cpu)
     if "bulk" in results.peers:
         reached, in_cpu = _against(results, "bulk", OURS, FLOOR)
-        yield Mark("bulk: tcpdump's time", 6, reached, in_cpu, at_most=True)
-        for ours, most, how in ((OURS, 2, ""), (OURS_ON_TWO, 1.5, ", on two processors")):
+        yield Goal("bulk: time ÷ tcpdump", 6, reached, in_cpu, at_most=True)
+        for ours, limit, suffix in ((OURS, 2, ""), (OURS_ON_TWO, 1.5, ", on two processors")):
             reached, in_cpu = _beyond_start(results, ours)
-            yield Mark(f"bulk: the same, beyond start-up{how}", most, reached, in_cpu, at_most=True)
+            yield Goal(
+                f"bulk: time ÷ tcpdump, without start-up{suffix}",
+                limit,
+                reached,
+                in_cpu,
+                at_most=True,
+            )
     for load in results.peers:
         reached, _ = _against(results, load, OURS, OURS_ON_TWO)
-        yield Mark(f"{load}: two processors, as fast as one", 1.7, reached)
+        yield Goal(f"{load}: speed on two processors ÷ one", 1.7, reached)
     for load in TIMES:
-        once, twice = (results.sizes.get(sized(load, times)) for times in (1.0, 2.0))
-        if once is None or twice is None:
+        single, double = (results.sizes.get(sized(load, times)) for times in (1.0, 2.0))
+        if single is None or double is None:
             continue
-        good = not once.failure and not twice.failure
-        memory = max(once.memory, twice.memory) / MB if good else None
-        yield Mark(f"{load}: peak memory", 400, memory, unit="MB", at_most=True)
-        growth = twice.memory / once.memory if good else None
-        yield Mark(f"{load}: peak memory for twice the file", 1.05, growth, at_most=True)
-    asked, exported = (results.tables.get(name) for name in ("sql", "exchanges"))
-    if asked and exported:
-        good = not asked.failure and not exported.failure
-        ratio = asked.wall / exported.wall if good else None
-        yield Mark("sql: the time of export", 1.3, ratio, at_most=True)
+        is_valid = not single.failure and not double.failure
+        memory = max(single.memory, double.memory) / MB if is_valid else None
+        yield Goal(f"{load}: peak memory", 400, memory, unit="MB", at_most=True)
+        growth = double.memory / single.memory if is_valid else None
+        yield Goal(f"{load}: peak memory, double size ÷ single", 1.05, growth, at_most=True)
+    sql, export = (results.tables.get(name) for name in ("sql", "exchanges"))
+    if sql and export:
+        is_valid = not sql.failure and not export.failure
+        ratio = sql.wall / export.wall if is_valid else None
+        yield Goal("sql: time ÷ export", 1.3, ratio, at_most=True)
     if f"{OURS} --help" in results.start:
         series = results.start[f"{OURS} --help"]
         reached = None if series.failure else series.wall * 1e3
-        yield Mark("--help", 150, reached, unit="ms", at_most=True)
+        yield Goal("--help", 150, reached, unit="ms", at_most=True)
 
 
 def _against(
-    results: Results, load: str, one: str, other: str
+    results: Results, load: str, left: str, right: str
 ) -> tuple[float | None, float | None]:
-    """One's time by the other's; the same of processor time."""
-    first, second = (results.peers[load][name] for name in (one, other))
+    """Ratio of wall times and of CPU times of two programs."""
+    first, second = (results.peers[load][name] for name in (left, right))
     if first.failure or second.failure:
         return None, None
     return first.wall / second.wall, first.cpu / second.cpu
 
 
 def _beyond_start(results: Results, name: str) -> tuple[float | None, float | None]:
-    """Ours against tcpdump on bulk, from each what it takes for nearly nothing."""
-    ours, floor = (results.peers["bulk"][each] for each in (name, FLOOR))
-    nothing = Series()
-    ours_start = results.start.get(f"{OURS} export", nothing)
-    floor_start = results.start.get(f"{FLOOR} -w /dev/null", nothing)
-    if any(each.failure or not each.runs for each in (ours, floor, ours_start, floor_start)):
+    """Time ÷ tcpdump on bulk, without the start-up times of both."""
+    ours, floor = (results.peers["bulk"][program] for program in (name, FLOOR))
+    empty = Series()
+    ours_start = results.start.get(f"{OURS} export", empty)
+    floor_start = results.start.get(f"{FLOOR} -w /dev/null", empty)
+    if any(s.failure or not s.runs for s in (ours, floor, ours_start, floor_start)):
         return None, None
     wall = ours.wall - ours_start.wall, floor.wall - floor_start.wall
     cpu = ours.cpu - ours_start.cpu, floor.cpu - floor_start.cpu
     if min(*wall, *cpu) <= 0:
-        return None, None  # too small an input to tell
+        return None, None  # the input is too small
     return wall[0] / wall[1], cpu[0] / cpu[1]
 
 

@@ -1,9 +1,9 @@
-"""A soak: `python -m bench.soak`, a capture of gigabytes through a pipe, and memory as it goes by.
+"""A soak test: `python -m bench.soak` sends gigabytes through a pipe and samples the memory.
 
-What goes through the pipe is bulk and chatter in turn, each time with other client ports and later
-times, as the network of a busy broker would give them for hours. `kafka-dissector export -` makes
-exchanges of it, in Parquet. Memory is what the system says is resident, twice a second; it must not
-grow with what was read. In the end all exchanges must be there.
+The pipe carries bulk and chatter in turn, each time with new client ports and later times, like the
+traffic of a busy broker over hours. `kafka-dissector export -` writes its exchanges to Parquet. The
+resident memory is sampled twice per second, and must not grow with the bytes read. In the end, no
+exchange may be missing.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ CAPTURES = Path(__file__).parents[1] / "captures"
 PERIOD = 0.5
 """Seconds."""
 CLIENTS, PORTS = 10_000, 35_000
-"""First port of clients, and how many there are; no broker of the recordings is among them."""
+"""First client port, and number of client ports; no broker uses one of them."""
 STEP = 61
-"""Ports from one turn to the next; more than a turn has connections."""
+"""Step of client ports between turns; larger than the connections of a turn."""
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """What the system says of a process."""
+class Sample:
+    """A sample of the process."""
 
     read: int
-    """Bytes that it has read."""
+    """Bytes read so far."""
     resident: int
-    """Bytes of memory."""
+    """Resident memory in bytes."""
 
 
 def generate(size: float, output: BinaryIO) -> int:
-    """Write a pcap of `size` bytes, or a little more; how many exchanges there are in it."""
+    """Write a pcap of at least `size` bytes; returns its number of exchanges."""
     import numpy as np
 
     from bench import inputs
@@ -49,15 +49,15 @@ def generate(size: float, output: BinaryIO) -> int:
         inputs.Input("soak-bulk", CAPTURES / "bulk-tansu.pcap.zst", 20, bytes=100_000_000),
         inputs.Input("soak-chatter", CAPTURES / "chatter-mock.pcap.zst", 50, messages=100_000),
     ]
-    made = []
+    source = []
     for part in parts:
         content = inputs.ready(part)
         data = np.fromfile(part.path, np.uint8)[len(inputs.HEADER) :]
-        made.append((content, data, np.array(_records(data.tobytes()), np.int64)))
+        source.append((content, data, np.array(_records(data.tobytes()), np.int64)))
     output.write(inputs.HEADER)
     written = exchanges = turn = now = 0
     while written < size:
-        content, whole, at = made[turn % len(made)]
+        content, whole, at = source[turn % len(source)]
         data = whole.copy()
         seconds = whole[at[:, None] + np.arange(4)].view("<u4")[:, 0].astype(np.int64)
         now = now or int(seconds[0])
@@ -77,74 +77,74 @@ def generate(size: float, output: BinaryIO) -> int:
 
 
 def _records(data: bytes) -> list[int]:
-    """Where each record of a pcap begins."""
-    found, at = [], 0
+    """The offset of each record of a pcap."""
+    actual, at = [], 0
     while at < len(data):
-        found.append(at)
+        actual.append(at)
         at += 16 + int.from_bytes(data[at + 8 : at + 12], "little")
-    return found
+    return actual
 
 
-def soak(size: float, memory: int, target: Path) -> tuple[list[Moment], float, int]:
-    """Run both ends of the pipe: memory as it went, seconds of processor, exchanges expected."""
-    begin = [sys.executable, "-m", "bench.soak", "--generate", f"{size}"]
-    made = subprocess.Popen(begin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=False)
+def soak(size: float, memory: int, target: Path) -> tuple[list[Sample], float, int]:
+    """Run both ends of the pipe; returns samples, CPU seconds, and the expected exchanges."""
+    generator = [sys.executable, "-m", "bench.soak", "--generate", f"{size}"]
+    source = subprocess.Popen(generator, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=False)
     command = [PROGRAM, "export", "-", "--memory", f"{memory}", "--format", "parquet"]
-    process = subprocess.Popen([*command, "-o", target, "--overwrite"], stdin=made.stdout)
-    assert made.stdout
-    assert made.stderr
-    made.stdout.close()
-    moments = []
+    process = subprocess.Popen([*command, "-o", target, "--overwrite"], stdin=source.stdout)
+    assert source.stdout
+    assert source.stderr
+    source.stdout.close()
+    samples = []
     ticks = 0
     while process.poll() is None:
-        here = Path(f"/proc/{process.pid}")
+        proc = Path(f"/proc/{process.pid}")
         try:
-            read = int((here / "io").read_text().split()[1])
-            resident = int((here / "statm").read_text().split()[1]) * 4096
-            ticks = sum(map(int, (here / "stat").read_text().rpartition(")")[2].split()[11:13]))
+            read = int((proc / "io").read_text().split()[1])
+            resident = int((proc / "statm").read_text().split()[1]) * 4096
+            ticks = sum(map(int, (proc / "stat").read_text().rpartition(")")[2].split()[11:13]))
         except (OSError, IndexError):
-            break  # it has just ended
-        moments.append(Moment(read, resident))
+            break  # the process has ended
+        samples.append(Sample(read, resident))
         time.sleep(PERIOD)
     if process.wait():
         raise SystemExit(f"kafka-dissector ended with {process.returncode}")
-    expected = int(made.stderr.read().split()[-1])
-    made.wait()
-    return moments, ticks / 100, expected
+    expected = int(source.stderr.read().split()[-1])
+    source.wait()
+    return samples, ticks / 100, expected
 
 
-def told(moments: list[Moment], size: float, parts: int = 5) -> str:
-    """Peak memory by how much was read."""
+def memory_table(samples: list[Sample], size: float, parts: int = 5) -> str:
+    """Peak memory by bytes read."""
     rows = []
     for part in range(parts):
         low, high = size * part / parts, size * (part + 1) / parts
-        within = [each.resident for each in moments if low <= each.read < high]
+        within = [sample.resident for sample in samples if low <= sample.read < high]
         if within:
             rows.append([f"{high / 1e9:.1f}", f"{max(within) / MB:.0f}"])
-    return table(["GB read", "MB of memory, at most"], rows)
+    return table(["GB read", "peak MB of memory"], rows)
 
 
 def main() -> None:
-    """Soak, and print a table."""
+    """Run the soak test and print a table."""
     parser = argparse.ArgumentParser(prog="python -m bench.soak")
     parser.add_argument("--gigabytes", type=float, default=5.0)
     parser.add_argument("--memory", type=int, default=512, metavar="MB", help="for the program")
     parser.add_argument("--generate", type=float, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.generate:
-        print(generate(given.generate, sys.stdout.buffer), file=sys.stderr)
+    options = parser.parse_args()
+    if options.generate:
+        print(generate(options.generate, sys.stdout.buffer), file=sys.stderr)
         return
-    size = given.gigabytes * 1e9
+    size = options.gigabytes * 1e9
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "exchanges.parquet"
-        moments, seconds, expected = soak(size, given.memory, target)
+        samples, seconds, expected = soak(size, options.memory, target)
         from pyarrow import parquet
 
-        found = parquet.read_metadata(target).num_rows
-    print(told(moments, size))
-    print(f"\n{found:,} exchanges, {expected:,} and those of heads and tails expected;", end=" ")
-    print(f"{seconds:.0f} s of processor time")
-    if found < expected:
+        actual = parquet.read_metadata(target).num_rows
+    print(memory_table(samples, size))
+    print(f"\n{actual:,} exchanges, at least {expected:,} expected;", end=" ")
+    print(f"{seconds:.0f} s of CPU time")
+    if actual < expected:
         raise SystemExit("exchanges are missing")
 
 

@@ -1,14 +1,12 @@
-"""Spark beside one process, on 2 GB of bulk and 460 MB of chatter: MB/s, and what each stage takes.
+"""Spark compared with one process, on 2 GB of bulk and 460 MB of chatter: MB/s and stage times.
 
-`python -m bench.spark` measures one process, one core of Spark, two cores, and a cluster of two
-workers of a core each. Each is a process of its own that lives all the while, and they take turns,
-so that a machine that is slower for a minute is so for all. Before what counts, each reads a
-smaller capture of the kind, since Java compiles what it runs. It prints Markdown, and puts it into
-`bench/RESULTS.md`.
+`python -m bench.spark` measures one process, Spark on one core, Spark on two cores, and a cluster
+of two workers with one core each. Each runs in its own process, and they take turns, so that other
+load affects all of them. Each reads a smaller capture first, because Java compiles what it runs.
+The result is printed as Markdown and inserted into `bench/RESULTS.md`.
 
-`python -m bench.spark --one` is one process, and with `--master URL` one Spark: it reads names of
-captures from standard input, a line each, and prints the seconds that each took; at the end those
-of the stages of each, as JSON.
+`--one` runs one process, and `--master URL` one Spark session. Both read names of captures from
+standard input, one per line, and print the seconds for each; at the end, stage times as JSON.
 """
 
 from __future__ import annotations
@@ -30,31 +28,31 @@ from bench.suite import HERE, SIZES, Large, Options, make, scaled, sized
 
 MEMORY = "2g"
 LOADS = {"bulk": (0.5, 2.0), "chatter": (1.0, 4.0)}
-"""Sizes of each load, against that of the other sections: to warm up, and to be measured."""
+"""Sizes of each load for the warm-up and the measurement, relative to other sections."""
 ONE = "one process"
 LOCAL = ("local[1]", "local[2]")
 CLUSTER = "two workers"
 ROUNDS = 3
-"""The shortest counts."""
-PATIENCE = 150
-"""Seconds until something is given up."""
+"""The shortest round counts."""
+TIMEOUT = 150
+"""Timeout in seconds."""
 BASES = (ONE, LOCAL[0])
 STAGES = {
-    "look": "headers of all packets read, a first time",
-    "read": "packets read, records cut; the rest dealt to shares and written by Java",
-    "dissect": "bundles read and sorted by Java; rows, of all connections of a share, kept",
-    "tell": "what tasks have learned, gathered by the driver",
-    "settle": "numbers and names put in; Parquet written",
+    "scan": "read headers of all packets",
+    "read": "read packets, prune records, assign bundles to shards; Java writes them",
+    "dissect": "Java reads and sorts bundles; rows of a shard are cached",
+    "collect": "the driver collects the metadata of tasks",
+    "finalize": "add connection numbers and topic names; write Parquet",
 }
 """In the order in which Spark runs them."""
-REST = "the rest"
+OTHER = "other"
 HEADING = "## Spark"
 Seconds: TypeAlias = dict[str, float]
 _CLOCK = time.perf_counter
 
 
-def alone(paths: Iterable[str]) -> None:
-    """One process, without Spark."""
+def run_alone(paths: Iterable[str]) -> None:
+    """Export with one process, without Spark."""
     import pyarrow.parquet as pq
 
     from dissector.capture import open_capture
@@ -72,7 +70,7 @@ def alone(paths: Iterable[str]) -> None:
 
 
 def on_spark(master: str, paths: Iterable[str]) -> None:
-    """The job, on Spark."""
+    """Run the job on Spark."""
     from analysis.spark.session import session
 
     with tempfile.TemporaryDirectory() as log:
@@ -109,7 +107,7 @@ def _job(spark: Any, path: str) -> float:
 
 
 def _stages(events: Path) -> Iterator[float]:
-    """Seconds of each stage, as Spark wrote them down."""
+    """Seconds of each stage, from Spark's event log."""
     for line in events.read_text().splitlines():
         event = json.loads(line)
         if event["Event"] == "SparkListenerStageCompleted":
@@ -118,8 +116,8 @@ def _stages(events: Path) -> Iterator[float]:
 
 
 def page(scale: float) -> Iterator[str]:
-    """All of it, as Markdown."""
-    options = Options(scale, 1, lambda what: None)
+    """All results as Markdown."""
+    options = Options(scale, 1, lambda work: None)
     inputs = {
         load: [
             make(options, sized(load, times), load, scaled(options, SIZES[load], times))
@@ -138,37 +136,39 @@ def page(scale: float) -> Iterator[str]:
         yield from _load(load, large, {each.name: each.best(index) for each in runners})
 
 
-def _load(load: str, large: Large, found: Mapping[str, Seconds | str]) -> Iterator[str]:
+def _load(load: str, large: Large, results: Mapping[str, Seconds | str]) -> Iterator[str]:
     size = large.bytes / 1e6
     yield f"**{load}**: {size:,.0f} MB, {large.messages:,} messages; `exchanges` to Parquet."
-    ran = {name: each for name, each in found.items() if not isinstance(each, str)}
+    valid = {name: each for name, each in results.items() if not isinstance(each, str)}
     rows = []
-    for name, each in found.items():
+    for name, each in results.items():
         if isinstance(each, str):
             rows.append([name, each, "", "", ""])
             continue
-        ratio = [f"{ran[base]['all'] / each['all']:.2f}" if base in ran else "" for base in BASES]
+        ratio = [
+            f"{valid[base]['all'] / each['all']:.2f}" if base in valid else "" for base in BASES
+        ]
         rows.append([name, f"{each['all']:.1f}", f"{size / each['all']:.0f}", *ratio])
-    yield table(["where", "s", "MB/s", *(f"speed ÷ that of {base}" for base in BASES)], rows)
-    on_spark = [name for name in ran if name != ONE]
-    whats = {**STAGES, REST: "planning, sending tasks, moving files into place"}
+    yield table(["program", "s", "MB/s", *(f"speed ÷ {base}" for base in BASES)], rows)
+    on_spark = [name for name in valid if name != ONE]
+    works = {**STAGES, OTHER: "planning, sending tasks, moving files"}
     yield table(
-        ["stage", *(f"{name}, s" for name in on_spark), "what"],
+        ["stage", *(f"{name}, s" for name in on_spark), "work"],
         [
-            [stage, *(f"{ran[name][stage]:.1f}" for name in on_spark), what]
-            for stage, what in whats.items()
+            [stage, *(f"{valid[name][stage]:.1f}" for name in on_spark), work]
+            for stage, work in works.items()
         ],
     )
 
 
 class _Runner:
-    """A process that reads one capture after the other."""
+    """A process that reads captures one after the other."""
 
     def __init__(self, name: str, *words: str) -> None:
         self.name = name
         self._seconds: list[float] = []
         self._stages: list[list[float]] = []
-        self._why_not = ""
+        self._failure = ""
         line = [sys.executable, "-m", "bench.spark", *words]
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
@@ -176,40 +176,40 @@ class _Runner:
         )
 
     def run(self, path: str) -> None:
-        """Let it read that capture, and wait for it."""
-        if not self._why_not:
+        """Read a capture, and wait for the result."""
+        if not self._failure:
             assert self._process.stdin is not None
             print(path, file=self._process.stdin, flush=True)
-            self._seconds.append(float(self._said() or "nan"))
+            self._seconds.append(float(self._read_line() or "nan"))
 
     def end(self) -> None:
-        """Nothing more is to be read."""
-        if not self._why_not:
+        """End the process."""
+        if not self._failure:
             assert self._process.stdin is not None
             self._process.stdin.close()
-            self._stages = json.loads(self._said() or "[]")
+            self._stages = json.loads(self._read_line() or "[]")
         self._process.kill()
         self._process.wait()
 
-    def _said(self) -> str:
-        """The next line; none where there will be no more."""
+    def _read_line(self) -> str:
+        """The next line of output; empty at its end."""
         assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE)
-        said = self._process.stdout.readline() if ready else ""
-        if not said and self.name != ONE:
-            self._why_not = "ended too early" if ready else f"took more than {PATIENCE} s"
-        return said
+        ready, _, _ = select.select([self._process.stdout], [], [], TIMEOUT)
+        line = self._process.stdout.readline() if ready else ""
+        if not line and self.name != ONE:
+            self._failure = "ended early" if ready else f"took more than {TIMEOUT} s"
+        return line
 
     def best(self, load: int) -> Seconds | str:
-        """The shortest run of a load's large capture, and its stages; or why there is none."""
-        if self._why_not:
-            return self._why_not
+        """The shortest run of a load's large capture with its stages, or an error."""
+        if self._failure:
+            return self._failure
         begin = load * (1 + ROUNDS) + 1
         all, run = min((self._seconds[each], each) for each in range(begin, begin + ROUNDS))
         if not self._stages:
             return {"all": all}
         each = dict(zip(STAGES, self._stages[run], strict=True))
-        return {"all": all, **each, REST: all - sum(each.values())}
+        return {"all": all, **each, OTHER: all - sum(each.values())}
 
 
 @contextmanager
@@ -223,7 +223,7 @@ def _runners() -> Iterator[list[_Runner]]:
 
 
 def _put(section: str) -> None:
-    """Put the section into the results, in the place of the one before."""
+    """Replace the section in the results."""
     path = HERE / "RESULTS.md"
     before, _, after = path.read_text().partition(f"{HEADING}\n")
     _, _, after = after.partition("\n## ")
@@ -232,22 +232,22 @@ def _put(section: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure one, where it is named; else all."""
+    """Run one measurement if it is named, otherwise all."""
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=main.__doc__)
     parser.add_argument("--one", action="store_true")
     parser.add_argument("--master")
     parser.add_argument("--scale", type=float, default=1.0, help="1 is 2 GB of bulk")
-    parser.add_argument("--print", action="store_true", help="RESULTS.md stays")
-    chosen = parser.parse_args(arguments)
+    parser.add_argument("--print", action="store_true", help="keep RESULTS.md")
+    options = parser.parse_args(arguments)
     paths = map(str.strip, sys.stdin)
-    if chosen.master:
-        on_spark(chosen.master, paths)
-    elif chosen.one:
-        alone(paths)
+    if options.master:
+        on_spark(options.master, paths)
+    elif options.one:
+        run_alone(paths)
     else:
-        section = "\n\n".join(page(chosen.scale)) + "\n"
+        section = "\n\n".join(page(options.scale)) + "\n"
         print(section, end="")
-        if not chosen.print and chosen.scale >= 1:
+        if not options.print and options.scale >= 1:
             _put(section)
 
 

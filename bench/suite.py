@@ -1,9 +1,9 @@
-"""What is measured: the sections of the results, in their order.
+"""The measurements: the sections of the results, in order.
 
-Two loads decide. **Bulk** is large produce and fetch messages in packets of 1,500 bytes;
-**chatter** is small requests and responses, hundreds of thousands of them. **Older** is chatter of
-a client of 2018, whose versions tshark can decode to their end, as it cannot today's. Each section
-gives its series of runs, by input and program; `report` makes tables and marks of them.
+Two loads matter most. **Bulk** is large produce and fetch messages in packets of 1,500 bytes.
+**Chatter** is hundreds of thousands of small requests and responses. **Older** is chatter of a
+client of 2018, whose versions tshark can decode completely, unlike current ones. Each section gives
+series of runs, by input and program; `report` makes tables and goals of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.measure import Say, Series, in_turn, warm
+from bench.measure import Progress, Series, in_turn, warm
 from bench.peers import FLOOR, OURS, PEERS, PROGRAM, command, export
 
 HERE = Path(__file__).parent
@@ -44,15 +44,15 @@ TABLES = (
 )
 QUERY = "select client_id, quantile_cont(latency_ms, 0.99) from exchanges group by all"
 TIMES = {"bulk": (1.0, 0.5, 2.0), "chatter": (1.0, 2.0, 4.0)}
-"""Sizes of each load, against that which the peers read. A round of chatter cannot be halved."""
+"""Sizes of each load, relative to that of the peers. A round of chatter cannot be halved."""
 CONNECTIONS = (50, 500, 5_000)
 OWN_ROUNDS = 3
-"""For what is only compared with itself."""
+"""Rounds of measurements of the project alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Large:
-    """An input that lies ready."""
+    """An input file."""
 
     path: Path
     packets: int
@@ -64,16 +64,16 @@ class Large:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How much is run."""
+    """Size and rounds of the benchmark."""
 
     scale: float
     rounds: int
-    say: Say
+    progress: Progress
 
 
 @dataclass(slots=True)
 class Results:
-    """All that was measured, for `report`."""
+    """All results, for `report`."""
 
     inputs: dict[str, Large] = field(default_factory=dict)
     """By name: bulk, chatter, bulk-x2, connections-50 and so on."""
@@ -84,17 +84,17 @@ class Results:
     sizes: dict[str, Series] = field(default_factory=dict)
     """By input."""
     start: dict[str, Series] = field(default_factory=dict)
-    """What nearly no input takes, by what was run."""
+    """Runs on a tiny input, by program."""
     load: float = field(default_factory=lambda: os.getloadavg()[0])
-    """Processes that wanted a core before the first run; not near 0, and no time is clean."""
+    """System load before the first run; it should be near 0."""
     inside: dict[str, str] = field(default_factory=dict)
-    """What was measured within one process: what `bench.records` and `bench.messages` printed."""
+    """Output of modules that measure inside a process, such as `bench.records`."""
 
 
 def make(options: Options, name: str, recording: str, sizes: Mapping[str, int]) -> Large:
-    """An input, made by another process so that this one stays small; warm."""
+    """An input in the page cache, made by another process so that this one stays small."""
     name += f"-at-{options.scale:g}" * (options.scale != 1)
-    options.say(f"input {name}")
+    options.progress(f"input {name}")
     numbers = [word for key, size in sizes.items() for word in (f"--{key}", str(size))]
     line = [sys.executable, "-m", "bench.inputs", name, str(RECORDINGS[recording]), *numbers]
     content = json.loads(subprocess.run(line, check=True, capture_output=True).stdout)
@@ -111,7 +111,7 @@ def make(options: Options, name: str, recording: str, sizes: Mapping[str, int]) 
 
 
 def scaled(options: Options, sizes: Mapping[str, int], times: float = 1.0) -> dict[str, int]:
-    """Sizes of an input as asked for; `times` makes it longer, and leaves its connections."""
+    """Sizes of an input; `times` makes it longer with the same connections."""
     return {
         key: round(size * options.scale * (1.0 if key == "connections" else times))
         for key, size in sizes.items()
@@ -119,12 +119,12 @@ def scaled(options: Options, sizes: Mapping[str, int], times: float = 1.0) -> di
 
 
 def sized(load: str, times: float) -> str:
-    """Name of a load that is so many times as long; the load's own where it is as it is."""
+    """The name of a load that is `times` as long."""
     return load if times == 1.0 else f"{load}-x{times:g}"
 
 
 def compare(options: Options, results: Results, load: str) -> None:
-    """All peers on one load."""
+    """Run all peers on one load."""
     whole = make(options, load, load, scaled(options, SIZES[load]))
     part = make(options, f"{load}-part", load, PARTS[load])
     results.inputs |= {load: whole, f"{load}-part": part}
@@ -132,20 +132,20 @@ def compare(options: Options, results: Results, load: str) -> None:
     for peer in PEERS:
         large = part if peer.on_part else whole
         commands[peer.name] = command(peer.name, large.path, large.broker_ports, OUTPUT)
-    results.peers[load] = in_turn(commands, options.rounds, options.say)
+    results.peers[load] = in_turn(commands, options.rounds, options.progress)
 
 
 def tables(options: Options, results: Results) -> None:
-    """Each table of chatter, and the summary."""
+    """Run each table of chatter, and the summary."""
     chatter = make(options, "chatter", "chatter", scaled(options, SIZES["chatter"])).path
     commands = {table: export(chatter, table, OUTPUT) for table in TABLES}
     commands["summary"] = [PROGRAM, "summary", str(chatter), "--jobs", "1"]
     commands["sql"] = [PROGRAM, "sql", str(chatter), QUERY]
-    results.tables = in_turn(commands, min(options.rounds, OWN_ROUNDS), options.say)
+    results.tables = in_turn(commands, min(options.rounds, OWN_ROUNDS), options.progress)
 
 
 def sizes(options: Options, results: Results) -> None:
-    """Time and memory against the size of the file, and the number of connections."""
+    """Time and memory by file size and number of connections."""
     commands = {}
     for load, lengths in TIMES.items():
         size = SIZES[load]
@@ -161,11 +161,11 @@ def sizes(options: Options, results: Results) -> None:
         large = make(options, name, "chatter", size)
         results.inputs[name] = large
         commands[name] = export(large.path, "exchanges", OUTPUT)
-    results.sizes = in_turn(commands, min(options.rounds, OWN_ROUNDS), options.say)
+    results.sizes = in_turn(commands, min(options.rounds, OWN_ROUNDS), options.progress)
 
 
 def start(options: Options, results: Results) -> None:
-    """What is left when there is nearly nothing to do."""
+    """Start-up times, on a tiny input."""
     small = make(options, "small", "chatter", {"connections": 1, "messages": 1})
     commands: dict[str, Sequence[str]] = {
         "python -c pass": [sys.executable, "-c", "pass"],
@@ -177,13 +177,13 @@ def start(options: Options, results: Results) -> None:
         f"{FLOOR} -w /dev/null": command(FLOOR, small.path, small.broker_ports, OUTPUT),
     }
     results.inputs["small"] = small
-    results.start = in_turn(commands, min(options.rounds, OWN_ROUNDS), options.say)
+    results.start = in_turn(commands, min(options.rounds, OWN_ROUNDS), options.progress)
 
 
 def inside(options: Options, results: Results, what: str, *words: str) -> None:
-    """What a module of its own measures: messages or records against clients' decoders, Spark."""
-    options.say(what)
+    """Run a module that measures inside a process: messages, records or Spark."""
+    options.progress(what)
     line = [sys.executable, "-m", f"bench.{what}", *words]
-    found = subprocess.run(line, capture_output=True, text=True)
-    lines = (found.stdout if found.returncode == 0 else found.stderr).strip().splitlines()
-    results.inside[what] = "\n".join(lines if found.returncode == 0 else lines[-1:])
+    result = subprocess.run(line, capture_output=True, text=True)
+    lines = (result.stdout if result.returncode == 0 else result.stderr).strip().splitlines()
+    results.inside[what] = "\n".join(lines if result.returncode == 0 else lines[-1:])

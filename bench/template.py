@@ -1,13 +1,12 @@
-"""A small recording, taken apart so that it can be repeated.
+"""Splits a small recording so that it can be repeated.
 
-A connection is cut into head, body and tail. The body begins with the first payload and ends at
-its last quiet moment: every request answered, both directions at the end of a frame. So it can
-follow itself any number of times in one connection, when sequence numbers, acknowledgements and
-correlation ids are moved on by what one body holds. The head opens the connection, the tail ends
-it.
+A connection is split into head, body and tail. The head opens the connection, the tail ends it. The
+body starts with the first payload and ends at the last moment when all requests have responses and
+both directions are at the end of a frame. So it can be repeated any number of times in one
+connection, if sequence numbers, acknowledgements and correlation ids are advanced.
 
-Only what such recordings are is read: pcap, gzip or zstd around it, Ethernet, IPv4, TCP; no lost
-packets.
+Recordings must be pcap, optionally compressed with gzip or zstd, with Ethernet, IPv4 and TCP, and
+without lost packets.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ UNITS = {b"\x4d\x3c\xb2\xa1": 1, b"\xd4\xc3\xb2\xa1": 1000}
 """Magic of a little-endian pcap, and the ns of one unit of its times."""
 SYN = 0x02
 ID_OFFSET = (4, 8)
-"""Where in a message, from its size on, the correlation id stands: by broker, by client."""
+"""Offset of the correlation id in a frame, including its size: by broker, by client."""
 
 
 @dataclass(slots=True)
@@ -54,19 +53,19 @@ class Conversation:
     broker_port: int
     segments: list[Segment] = field(default_factory=list)
     body: range = range(0)
-    """Which of `segments` are the body."""
+    """Range of `segments` of the body."""
     body_bytes: tuple[int, int] = (0, 0)
-    """Payload of one body: by broker, by client."""
+    """Payload bytes of one body: by broker, by client."""
     exchanges: int = 0
     """Requests in one body, each with its response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What is repeated. Arrays by packet have shape (n,), by mark (m,)."""
+    """The repeatable parts. Arrays have shape (n,) by packet, (m,) by mark."""
 
     records: list[bytes]
-    """Every packet with its pcap record header, the time in ns."""
+    """Packets with their pcap record headers; times in ns."""
     time: NDArray[np.int64]
     """ns since 1970."""
     from_client: NDArray[np.bool_]
@@ -75,21 +74,21 @@ class Template:
     length: NDArray[np.int64]
     """Bytes of the record."""
     conversations: list[Conversation]
-    """Those that have a body."""
+    """Connections with a body."""
     mark_start: NDArray[np.int64]
-    """n + 1 offsets: which marks are a packet's. A mark is one byte of a correlation id."""
+    """n + 1 offsets of each packet's marks. A mark is one byte of a correlation id."""
     mark_offset: NDArray[np.int64]
-    """Where in the record."""
+    """Offset in the record."""
     mark_shift: NDArray[np.int64]
-    """How many bits of the id are below that byte."""
+    """Number of bits of the id below that byte."""
     mark_id: NDArray[np.int64]
     """The whole correlation id."""
 
 
 def read(path: Path, longest: int = 0) -> Template:
-    """A recording, taken apart; ValueError where it is not what can be repeated.
+    """Split a recording. Raises ValueError if it cannot be repeated.
 
-    `longest`: the most exchanges that a body may have; nothing follows such a body. 0: no limit.
+    `longest`: most exchanges of a body, which then has no tail; 0: no limit.
     """
     records, times = _packets(_unpacked(path))
     conversations = _conversations(records)
@@ -130,7 +129,7 @@ def _unpacked(path: Path) -> bytes:
 
 
 def _packets(data: bytes) -> tuple[list[bytes], list[int]]:
-    """Records of whole TCP packets over IPv4, and their times in ns."""
+    """Records of complete TCP packets over IPv4, and their times in ns."""
     unit = UNITS.get(data[:4])
     if unit is None or struct.unpack_from("<I", data, 20)[0] != 1:
         raise ValueError("only little-endian pcap with Ethernet can be repeated")
@@ -142,7 +141,7 @@ def _packets(data: bytes) -> tuple[list[bytes], list[int]]:
         at += RECORD + captured
         if frame[12:14] == b"\x08\x00" and frame[14] >> 4 == 4 and frame[23] == 6:
             if captured < length:
-                raise ValueError("a packet is cut short")
+                raise ValueError("a packet is truncated")
             times.append(seconds * 10**9 + fraction * unit)
             header = struct.pack("<IIII", seconds, fraction * unit, captured, length)
             records.append(header + frame)
@@ -150,8 +149,8 @@ def _packets(data: bytes) -> tuple[list[bytes], list[int]]:
 
 
 def _conversations(records: list[bytes]) -> list[Conversation]:
-    """Connections that begin in the recording, each with its segments."""
-    found: list[Conversation] = []
+    """Connections that start in the recording, with their segments."""
+    conversations: list[Conversation] = []
     current: dict[frozenset[bytes], tuple[Conversation, bytes]] = {}
     for index, record in enumerate(records):
         tcp = IP + (record[IP] & 15) * 4
@@ -164,7 +163,7 @@ def _conversations(records: list[bytes]) -> list[Conversation]:
         ):
             conversation = Conversation(int.from_bytes(target[4:], "big"))
             current[key] = conversation, source
-            found.append(conversation)
+            conversations.append(conversation)
         if key not in current:
             continue
         conversation, client = current[key]
@@ -173,7 +172,7 @@ def _conversations(records: list[bytes]) -> list[Conversation]:
         seq = int.from_bytes(record[tcp + 4 : tcp + 8], "big")
         segment = Segment(index, source == client, tcp, payload, end, seq, flags)
         conversation.segments.append(segment)
-    return found
+    return conversations
 
 
 def _find_body(
@@ -182,11 +181,11 @@ def _find_body(
     marks: list[list[tuple[int, int, int]]],
     longest: int,
 ) -> None:
-    """Find the body, and mark the correlation ids of the whole conversation."""
+    """Find the body, and mark the correlation ids of the connection."""
     segments = conversation.segments
     streams = (bytearray(), bytearray())
     base: dict[bool, int] = {}
-    waiting: dict[int, None] = {}
+    pending: dict[int, None] = {}
     framed = [0, 0]
     exchanges = 0
     first = None
@@ -203,8 +202,8 @@ def _find_body(
         if at > len(stream):
             return  # a hole: leave this connection out
         stream[at : at + len(payload)] = payload
-        exchanges += _follow_frames(stream, side, framed, waiting)
-        quiet = not waiting and framed == [len(streams[0]), len(streams[1])]
+        exchanges += _follow_frames(stream, side, framed, pending)
+        quiet = not pending and framed == [len(streams[0]), len(streams[1])]
         if quiet and exchanges <= (longest or exchanges):
             conversation.body = range(first, number + 1)
             conversation.body_bytes = len(streams[0]), len(streams[1])
@@ -216,9 +215,9 @@ def _find_body(
 
 
 def _follow_frames(
-    stream: bytearray, side: bool, framed: list[int], waiting: dict[int, None]
+    stream: bytearray, side: bool, framed: list[int], pending: dict[int, None]
 ) -> int:
-    """Go on from frame to frame as far as they are whole; how many requests were answered."""
+    """Follow complete frames; returns the number of responses."""
     answered = 0
     while framed[side] + 4 <= len(stream):
         at = framed[side]
@@ -228,9 +227,9 @@ def _follow_frames(
         identity = at + ID_OFFSET[side]
         correlation_id = int.from_bytes(stream[identity : identity + 4], "big")
         if side:
-            waiting[correlation_id] = None
-        elif correlation_id in waiting:
-            del waiting[correlation_id]
+            pending[correlation_id] = None
+        elif correlation_id in pending:
+            del pending[correlation_id]
             answered += 1
         framed[side] = end
     return answered
@@ -243,7 +242,7 @@ def _mark(
     stream: bytes,
     marks: list[list[tuple[int, int, int]]],
 ) -> None:
-    """Note which bytes of which packets of one direction are a correlation id."""
+    """Mark the bytes of correlation ids in packets of one direction."""
     ids: dict[int, tuple[int, int]] = {}
     at = 0
     while (identity := at + ID_OFFSET[side]) + 4 <= len(stream):

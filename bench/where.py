@@ -1,13 +1,13 @@
-"""Where the time goes: `python -m bench.where CAPTURE`, one process, stage by stage.
+"""CPU time by stage in one process: `python -m bench.where CAPTURE`.
 
-The capture is read as `export --table exchanges --format parquet` reads it. Each function that
-begins a stage is wrapped by a clock; a stage's time is its own, without that of the stages that it
-calls. All of them are called once a block, or once for each kind of message in it, so that the
-clocks cost nothing. They count processor time, and the best of some rounds is taken. The floor is
-what it takes to read the file's bytes, and look at none.
+The capture is read as by `export --table exchanges --format parquet`. A clock wraps each function
+that starts a stage. The time of a stage excludes that of the stages that it calls. These functions
+run once per block, or once per kind of message in a block, so the clocks cost nothing. They count
+CPU time, and the minimum of several rounds is taken. The floor is the time to read the bytes of the
+file without looking at them.
 
-With `--page FILE` the table goes into a page, in the place of the one that stands there between the
-lines ``<!-- where NAME -->``, NAME being the capture's, and ``<!-- end -->``.
+With `--page FILE` the table replaces the one in the page between the lines ``<!-- where NAME -->``,
+with the name of the capture, and ``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ STAGES = {
     "packets: read bytes": ("dissector.packets.byte_input:ByteInput.fill",),
     "packets: record headers": ("dissector.packets.pcap:Pcap.scan",),
     "packets: link, IP, TCP": ("dissector.packets.files:segments",),
-    "packets: the rest": ("dissector.packets.files:FileSource.read",),
+    "packets: other": ("dissector.packets.files:FileSource.read",),
     "streams: connections": ("dissector.streams.flows:FlowTracker.assign",),
     "streams: reassembly": ("dissector.streams.reassembly:Reassembler.feed",),
-    "streams: Kafka or not": (
+    "streams: detection": (
         "dissector.streams.detection:ProtocolDetector.decide",
         "dissector.streams.detection:ProtocolDetector.seek",
     ),
     "streams: frames": ("dissector.streams.frame_chain:FrameChains.walk",),
-    "streams: the rest": (
+    "streams: other": (
         "dissector.streams.streaming:Streams.feed",
         "dissector.streams.streaming:Streams.finish",
     ),
@@ -52,7 +52,7 @@ STAGES = {
         "dissector.exchanges.matching:in_flight",
     ),
     "exchanges: request table": ("dissector.exchanges.correlator:request_table",),
-    "exchanges: the rest": ("dissector.exchanges.correlator:Correlator.feed",),
+    "exchanges: other": ("dissector.exchanges.correlator:Correlator.feed",),
     "tables: topic names": (
         "dissector.exchanges.topic_names:TopicNames.learn",
         "dissector.tables.finalizer:Finalizer.add",
@@ -62,30 +62,30 @@ STAGES = {
     "tables: rows of exchanges": ("dissector.tables.exchanges:exchanges",),
     "tables: Parquet": ("pyarrow.parquet:ParquetWriter.write_table",),
 }
-"""Where each stage begins: a module, and the function or method that is looked up in it."""
-REST = "between the stages"
-FLOOR = "floor: the file's bytes, read"
+"""By stage: the functions that start it, as module and name."""
+BETWEEN = "between stages"
+FLOOR = "floor: read the file"
 PIECE = 1 << 20
 
 
 class Clock:
-    """Processor seconds by stage; a stage that begins stops the one around it."""
+    """CPU seconds by stage. Starting a stage pauses the one around it."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self.calls: dict[str, int] = defaultdict(int)
-        self._running = [REST]
+        self._running = [BETWEEN]
         self._since = time.process_time()
 
     def lap(self) -> None:
-        """Put the time since the last lap down to the stage that runs."""
+        """Add the time since the last call to the running stage."""
         now = time.process_time()
         self.seconds[self._running[-1]] += now - self._since
         self._since = now
 
     def watch(self, stage: str, place: str) -> None:
-        """Put the time of the function at `place` down to `stage`."""
-        owner, name = located(place)
+        """Add the time of the function at `place` to `stage`."""
+        owner, name = locate(place)
         function = getattr(owner, name)
 
         @functools.wraps(function)
@@ -102,15 +102,15 @@ class Clock:
         setattr(owner, name, timed)
 
 
-def located(place: str) -> tuple[Any, str]:
-    """What holds the function that `place` names, and its name there."""
+def locate(place: str) -> tuple[Any, str]:
+    """The owner of the function that `place` names, and the name of the function."""
     module, _, path = place.partition(":")
     *owners, name = path.split(".")
     return functools.reduce(getattr, owners, importlib.import_module(module)), name
 
 
 def floor(path: Path) -> float:
-    """Processor seconds to read a file's bytes into the same memory over and over."""
+    """CPU seconds to read a file repeatedly into the same memory."""
     begin, piece = time.process_time(), bytearray(PIECE)
     with path.open("rb", buffering=0) as file:
         while file.readinto(piece):
@@ -119,7 +119,7 @@ def floor(path: Path) -> float:
 
 
 def export(path: Path) -> tuple[int, int]:
-    """Read a capture to `exchanges` in Parquet; how many packets and exchanges it has."""
+    """Write the `exchanges` of a capture to Parquet; returns numbers of packets and exchanges."""
     import pyarrow as pa
 
     from analysis.export import FORMATS
@@ -141,7 +141,7 @@ def export(path: Path) -> tuple[int, int]:
 
 
 def stages(path: Path, rounds: int) -> str:
-    """A table of what each stage took, in the round in which it took the least."""
+    """A table of the minimum time of each stage."""
     clock = Clock()
     for stage, places in STAGES.items():
         for place in places:
@@ -154,43 +154,41 @@ def stages(path: Path, rounds: int) -> str:
         clock.calls.clear()
         packets, rows = export(path)
         clock.lap()
-        for stage in (*STAGES, REST):
+        for stage in (*STAGES, BETWEEN):
             seconds[stage].append(clock.seconds[stage])
-    least = {stage: min(each) for stage, each in seconds.items()}
-    whole = sum(least[stage] for stage in (*STAGES, REST))
+    minimum = {stage: min(each) for stage, each in seconds.items()}
+    total = sum(minimum[stage] for stage in (*STAGES, BETWEEN))
 
     def line(stage: str, taken: float) -> list[str]:
         return [
             stage,
             f"{clock.calls[stage]:,}" if clock.calls[stage] else "",
             f"{taken * 1e3:,.0f}",
-            f"{taken / whole:.1%}",
+            f"{taken / total:.1%}",
             f"{taken / packets * 1e9:,.0f}",
             f"{taken / max(rows, 1) * 1e9:,.0f}",
         ]
 
-    lines = [line(stage, least[stage]) for stage in (*STAGES, REST)]
-    lines += [line("together", whole), line(FLOOR, least[FLOOR])]
+    lines = [line(stage, minimum[stage]) for stage in (*STAGES, BETWEEN)]
+    lines += [line("total", total), line(FLOOR, minimum[FLOOR])]
     size = path.stat().st_size / MB
-    about = (
-        f"{size:,.0f} MB, {packets:,} packets, {rows:,} exchanges; {size / whole:,.0f} MB a second."
-    )
-    header = ["stage", "calls", "CPU ms", "share", "ns a packet", "ns an exchange"]
+    about = f"{size:,.0f} MB, {packets:,} packets, {rows:,} exchanges; {size / total:,.0f} MB/s."
+    header = ["stage", "calls", "CPU ms", "share", "ns/packet", "ns/exchange"]
     return f"{about}\n\n{table(header, lines)}"
 
 
-def put(page: str, name: str, found: str) -> str:
-    """The page with what was found in its place. Raises ValueError where it has none."""
+def insert(page: str, name: str, result: str) -> str:
+    """Insert a table into a page. Raises ValueError if the page has no place for it."""
     mark = f"<!-- where {name} -->\n"
-    before, place, rest = page.partition(mark)
-    _, end, after = rest.partition("<!-- end -->")
+    before, place, remainder = page.partition(mark)
+    _, end, after = remainder.partition("<!-- end -->")
     if not (place and end):
         raise ValueError(f"the page has no place for {name}: {mark.strip()} and <!-- end -->")
-    return f"{before}{mark}\n{found}\n\n{end}{after}"
+    return f"{before}{mark}\n{result}\n\n{end}{after}"
 
 
 def functions(path: Path, count: int) -> None:
-    """Print the functions that take the most time, and how many calls there are."""
+    """Print the functions that take the most time."""
     profile = cProfile.Profile(time.process_time)
     profile.runcall(export, path)
     statistics = pstats.Stats(profile)
@@ -198,26 +196,28 @@ def functions(path: Path, count: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Say where the time goes."""
+    """Print CPU times by stage."""
     parser = argparse.ArgumentParser(prog="python -m bench.where", description=main.__doc__)
     parser.add_argument("capture", type=Path)
     parser.add_argument(
-        "--functions", type=int, metavar="N", help="the N functions that take the most, instead"
+        "--functions", type=int, metavar="N", help="print the N slowest functions instead"
     )
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="the best of N rounds")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="put the table into a page")
+    parser.add_argument(
+        "--rounds", type=int, default=3, metavar="N", help="take the minimum of N rounds"
+    )
+    parser.add_argument("--page", type=Path, metavar="FILE", help="insert the table into FILE")
     options = parser.parse_args(arguments)
     for places in STAGES.values():
         for place in places:
-            located(place)  # whatever is heavy is imported before the clock starts
+            locate(place)  # import modules before the clock starts
     if options.functions:
         functions(options.capture, options.functions)
         return
-    found = stages(options.capture, options.rounds)
+    result = stages(options.capture, options.rounds)
     if options.page:
-        options.page.write_text(put(options.page.read_text(), options.capture.name, found))
+        options.page.write_text(insert(options.page.read_text(), options.capture.name, result))
     else:
-        print(found)
+        print(result)
 
 
 if __name__ == "__main__":

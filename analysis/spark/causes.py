@@ -1,7 +1,7 @@
-"""Errors of Spark as one sentence: the cause, which Spark reports at the end of long texts.
+"""The cause of a Spark error in one sentence. Spark reports it at the end of a long text.
 
-What a task raises in Python comes with the traceback of the worker, within a Java exception that
-only says that there was one. What Java raises has its causes one below the other.
+A Python exception of a task arrives as a traceback inside a Java exception. A Java exception lists
+its causes one below the other.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def cause(error: BaseException) -> str:
     sentence = _of_python(text) or _of_java(text) or type(error).__name__
     if module := _MODULE.search(sentence):
         return (
-            f"an executor's Python has no module {module[1]}: bring kafka-dissector and what it "
-            f"needs to the executors; {DOCS}"
+            f"an executor's Python has no module {module[1]}: install kafka-dissector and its "
+            f"dependencies on the executors; {DOCS}"
         )
     return sentence
 
 
 def _of_python(text: str) -> str | None:
-    """The last line of the last traceback: ``OSError: ...``; of our own errors, what they say."""
+    """The last line of the last traceback: ``OSError: ...``; the message of a DissectorError."""
     _, is_there, traceback = text.rpartition(_TRACEBACK)
     if not is_there:
         return None
@@ -49,7 +49,7 @@ def _of_python(text: str) -> str | None:
 
 
 def _of_java(text: str) -> str:
-    """The last cause that has a message, or the first line that has a meaning."""
+    """The last cause with a message, or the first specific line."""
     causes = [match["cause"] for match in _JAVA.finditer(text)]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     specific = [line for line in lines if not _GENERIC.search(line)]

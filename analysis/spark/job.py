@@ -16,7 +16,7 @@ from dissector.errors import DissectorError
 
 
 def check(spark: SparkSession, output: Output) -> None:
-    """Whether executors can do the job; see `requirements`. Raises DissectorError."""
+    """Check the executors; see `requirements`. Raises DissectorError."""
     try:
         requirements.check(spark, next(iter(output.folders.values())))
     except (PySparkException, Py4JError) as error:
@@ -24,14 +24,14 @@ def check(spark: SparkSession, output: Output) -> None:
 
 
 def run(spark: SparkSession, request: Request, output: Output) -> Iterator[tuple[str, int, str]]:
-    """Write the tables to an output that is open. Gives of each table its name, rows and folder.
+    """Write the tables to an open output. Yields the name, number of rows and folder of each table.
 
-    A row's date, in UTC, is that of its first time; its API is where the table has one. Raises
+    Rows are divided by the date (UTC) of their first time, and by API if the table has one. Raises
     DissectorError.
     """
     try:
-        with plan.whole(spark, request) as found:
-            rows = {name: found.write(name, folder) for name, folder in output.folders.items()}
+        with plan.dissect_captures(spark, request) as dissection:
+            rows = {name: dissection.write(name, folder) for name, folder in output.folders.items()}
     except (PySparkException, Py4JError) as error:
         raise DissectorError(cause(error)) from error
     output.commit()

@@ -1,17 +1,17 @@
-"""Measures: answers of `analysis.answers` over any amount of rows, as Spark DataFrames.
+"""Measures: answers of `analysis.answers` over any number of rows, as Spark DataFrames.
 
-They take tables as `kafka_capture` gives them, and have the names, columns and units of the answers
-in pandas, but that a time ends at microseconds, as Spark's do.
+They take tables of `kafka_capture`, and have the names, columns and units of the pandas answers,
+except that times have microseconds, as in Spark.
 
-What an answer says of one connection, client or group does not depend on others. So rows go to
-buckets by that, the same pandas code answers for each bucket, and Spark puts together what is of
-several: sums, extremes, exact quantiles. A bucket is in memory at a time.
+An answer's rows for a connection, client or group do not depend on others. So rows are divided into
+buckets by connection, client or group, and the pandas code runs on each bucket. Spark combines the
+buckets: sums, extremes, exact quantiles. A task has one bucket in memory at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Final, TypeAlias
 from uuid import uuid4
 
@@ -40,20 +40,20 @@ _KEY: Final = ("connection_id", "correlation_id")
 
 
 def load(spark: SparkSession, paths: str | Sequence[str], tables: Iterable[str]) -> Tables:
-    """Tables of captures, through the data source, which must be registered.
+    """Tables of captures, from the registered data source.
 
     They share one plan, which reads the captures once, when a table is first used. Raises
     DissectorError for a session of Spark Connect.
     """
     refuse_connect(spark)
     given, names = [paths] if isinstance(paths, str) else [*paths], [*tables]
-    shared = {"tables": ",".join(names), "reading": uuid4().hex}
+    shared = {"tables": ",".join(names), "plan_id": uuid4().hex}
     source = spark.read.format("kafka_capture").options(**shared)
     return {name: source.option("table", name).load(given) for name in names}
 
 
 def latency(tables: Tables, *, by: str | Sequence[str] = ("api",)) -> DataFrame:
-    """As `analysis.latency`, but for the single slowest requests. Raises DissectorError."""
+    """Like `analysis.latency`, without `slowest`. Raises DissectorError."""
     by = _check("latency", by)
     keys = {name: f.col("connection_id") for name in ("exchanges", "batches")}
     columns = [*TABLES["exchanges"].columns, *resolved(PARTS)]
@@ -66,7 +66,7 @@ def latency(tables: Tables, *, by: str | Sequence[str] = ("api",)) -> DataFrame:
         for each in expressions.QUANTILES
     ]
     slowest_first = f.struct(-f.coalesce("net_ms", f.lit(-1.0)), "request_time", "request_packet")
-    found = rows.groupBy(*by).agg(
+    grouped = rows.groupBy(*by).agg(
         f.count(f.lit(1)).alias("count"),
         f.max("latency_ms").alias("max_ms"),
         f.sum((f.col("queue_ms") + f.col("poll_ms") > 0).cast("long")).alias("wait_count"),
@@ -75,12 +75,12 @@ def latency(tables: Tables, *, by: str | Sequence[str] = ("api",)) -> DataFrame:
         f.coalesce(f.sum("net_ms"), f.lit(0.0)).alias("total_ms"),
         *quantiles,
     )
-    return _shaped(found.orderBy(f.desc("total_ms")), "latency", by)
+    return _shaped(grouped.orderBy(f.desc("total_ms")), "latency", by)
 
 
 def _with_produced(tables: Tables) -> DataFrame:
-    """`batches`; fetched ones have as `max_timestamp` when the response to their Produce was seen,
-    which a bucket cannot know: see `analysis.sql.latency_breakdown`."""
+    """`batches` with the time of the Produce response as `max_timestamp` of fetched batches, which
+    a bucket does not contain: see `analysis.sql.latency_breakdown`."""
     batches, place = tables["batches"], ["topic", "partition", "base_offset"]
     responses = tables["exchanges"].filter("api = 'Produce' and response_time is not null")
     responses = responses.select(
@@ -106,23 +106,23 @@ def _with_waits(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 def throttle(
     tables: Tables, *, by: str | Sequence[str] = ("client_id", "broker", "api")
 ) -> DataFrame:
-    """As `analysis.throttle`. Raises DissectorError."""
+    """Like `analysis.throttle`. Raises DissectorError."""
     by = _check("throttle", by)
     keys = {name: f.col("connection_id") for name in ("exchanges", "connections")}
     answer = partial(ANSWERS["throttle"].function, by=by)
     rows = _in_buckets(tables, keys, answer, _columns("throttle", by))
-    found = rows.groupBy(*by).agg(
+    grouped = rows.groupBy(*by).agg(
         *(_sum(name) for name in ("responses", "total_ms", "honoured", "early", "held", "last")),
         *(f.max(name).alias(name) for name in ("longest_ms", "earliest_ms", "last_time")),
         f.min("first_time").alias("first_time"),
     )
-    return _shaped(found.orderBy(f.desc("total_ms")), "throttle", by)
+    return _shaped(grouped.orderBy(f.desc("total_ms")), "throttle", by)
 
 
 def errors(
     tables: Tables, *, by: str | Sequence[str] = ("error", "api", "topic", "client_id")
 ) -> DataFrame:
-    """As `analysis.errors`. Raises DissectorError."""
+    """Like `analysis.errors`. Raises DissectorError."""
     by = _check("errors", by)
     packet = (
         tables["exchanges"]
@@ -132,8 +132,8 @@ def errors(
     rows = _grouped_by(tables["errors"], tables, by).join(packet, [*_KEY], "left")
     rows = rows.withColumn("place", f.concat("topic", f.lit("-"), f.col("partition")))
     first = f.struct("time_ns", *_KEY, "path")
-    said = f.when(f.col("error_message").isNotNull(), first)
-    found = rows.groupBy(*by).agg(
+    first_message = f.when(f.col("error_message").isNotNull(), first)
+    grouped = rows.groupBy(*by).agg(
         *(
             f.min_by(source, first).alias(name)
             for name, source in (
@@ -142,7 +142,7 @@ def errors(
             )
             if name not in by
         ),
-        f.min_by("error_message", said).alias("message"),
+        f.min_by("error_message", first_message).alias("message"),
         f.count(f.lit(1)).alias("count"),
         f.countDistinct("response").alias("responses"),
         f.countDistinct("client_ip").alias("clients"),
@@ -150,11 +150,11 @@ def errors(
         f.min("time").alias("first_time"),
         f.max("time").alias("last_time"),
     )  # fmt: skip
-    return _shaped(found.orderBy(f.desc("count")), "errors", by)
+    return _shaped(grouped.orderBy(f.desc("count")), "errors", by)
 
 
 def topology(tables: Tables) -> DataFrame:
-    """As `analysis.topology`."""
+    """Like `analysis.topology`."""
     ends = tables["connections"].select("connection_id", f.col("client_ip").alias("owner"))
     partitions = tables["partitions"].join(ends, "connection_id", "left")
     keys = {name: f.col("client_ip") for name in ("exchanges", "connections")}
@@ -167,30 +167,30 @@ def topology(tables: Tables) -> DataFrame:
 
 
 def groups(tables: Tables) -> DataFrame:
-    """As `analysis.groups`."""
+    """Like `analysis.groups`."""
     keys = {"memberships": f.col("group_id")}
     rows = _in_buckets(tables, keys, ANSWERS["groups"].function, _columns("groups", ()))
     return rows.orderBy("start_time", "group_id")
 
 
 def _check(answer: str, by: str | Sequence[str]) -> tuple[str, ...]:
-    """The columns to group by. Raises DissectorError where rows cannot be grouped by them."""
-    asked = ANSWERS[answer]
-    asked.function(no_tables(asked.tables), by=by)
+    """The columns to group by. Raises DissectorError if they are invalid."""
+    declaration = ANSWERS[answer]
+    declaration.function(no_tables(declaration.tables), by=by)
     return expressions.column_names(by)
 
 
 def _columns(answer: str, by: Sequence[str]) -> list[TableColumn]:
-    """The columns of an answer, those of `by` first, which are text."""
+    """The columns of an answer, after those of `by`, which are text."""
     declared = ANSWERS[answer].columns
     types = {column.name: column for column in (*TABLES["exchanges"].columns, *declared)}
     first = [types.get(name) or TableColumn(name, pa.string(), "") for name in by]
-    return [*first, *(each for each in declared if each.name not in by)]
+    return [*first, *(column for column in declared if column.name not in by)]
 
 
 def _shaped(rows: DataFrame, answer: str, by: Sequence[str]) -> DataFrame:
     schema = _spark_schema(_columns(answer, by))
-    return rows.select(*(f.col(each.name).cast(each.dataType) for each in schema))
+    return rows.select(*(f.col(field.name).cast(field.dataType) for field in schema))
 
 
 def _sum(name: str) -> Column:
@@ -204,16 +204,16 @@ def _grouped_by(rows: DataFrame, tables: Tables, by: Sequence[str]) -> DataFrame
             continue
         if name == "broker":
             ip = f.col("broker_ip")
-            shown = f.when(ip.contains(":"), f.concat(f.lit("["), ip, f.lit("]"))).otherwise(ip)
-            rows = rows.withColumn("broker", f.concat(shown, f.lit(":"), "broker_port"))
+            host = f.when(ip.contains(":"), f.concat(f.lit("["), ip, f.lit("]"))).otherwise(ip)
+            rows = rows.withColumn("broker", f.concat(host, f.lit(":"), "broker_port"))
         elif name == "client":
             rows = rows.withColumn("client", f.col("client_ip"))
         elif name == "topic":
             rows = rows.withColumn("topic", f.explode_outer("topics"))
         elif name == "software":
-            told = f.concat_ws(" ", "software_name", "software_version")
+            software = f.concat_ws(" ", "software_name", "software_version")
             known = tables["connections"].filter("software_name is not null")
-            known = known.select("connection_id", told.alias("software"))
+            known = known.select("connection_id", software.alias("software"))
             rows = rows.join(known, "connection_id", "left")
     return rows
 
@@ -224,18 +224,18 @@ def _grouped_by(rows: DataFrame, tables: Tables, by: Sequence[str]) -> DataFrame
 def _in_buckets(
     tables: Tables, keys: Mapping[str, Column], function: Bucketed, columns: Sequence[TableColumn]
 ) -> DataFrame:
-    """What a function of pandas tables gives for each bucket. `keys`: what stays together."""
+    """Apply a function of pandas tables to each bucket. Rows with equal `keys` stay together."""
     schema = _spark_schema(columns)
-    wanted = to_arrow_schema(schema, timezone="UTC")
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
     names = tuple(keys)
 
     def answer(
         key: tuple[pa.Scalar, ...], parts: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
-        found = function(_unpacked(names, parts))
-        rows = pa.Table.from_pandas(found, preserve_index=False)
-        arrays = [rows[each.name].combine_chunks().cast(each.type, safe=False) for each in wanted]
-        yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+        result = function(_unpacked(names, parts))
+        rows = pa.Table.from_pandas(result, preserve_index=False)
+        arrays = [rows[c.name].combine_chunks().cast(c.type, safe=False) for c in arrow_schema]
+        yield pa.RecordBatch.from_arrays(arrays, schema=arrow_schema)
 
     packed = [
         tables[name]
@@ -243,10 +243,7 @@ def _in_buckets(
         .mapInArrow(partial(_packed, name), _PACKED)
         for name, key in keys.items()
     ]
-    every = packed[0]
-    for each in packed[1:]:
-        every = every.unionAll(each)
-    return every.groupBy("bucket").applyInArrow(answer, schema)
+    return reduce(DataFrame.unionAll, packed).groupBy("bucket").applyInArrow(answer, schema)
 
 
 def _buckets(rows: DataFrame) -> int:
@@ -254,42 +251,42 @@ def _buckets(rows: DataFrame) -> int:
 
 
 def _packed(name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of a table, by bucket, each as one value."""
+    """The rows of a table, one value per bucket."""
     for batch in batches:
         bucket = batch.column("bucket").to_numpy()
         kept = batch.select([n for n in TABLES[name].schema.names if n in batch.schema.names])
         times = [n for n in batch.schema.names if n.endswith("_ns")]
-        for each in np.unique(bucket).tolist():
-            mine = pa.array(bucket == each)
-            rows = pa.Table.from_batches([kept.filter(mine)])
+        for number in np.unique(bucket).tolist():
+            is_in_bucket = pa.array(bucket == number)
+            rows = pa.Table.from_batches([kept.filter(is_in_bucket)])
             for time in times:
                 place = rows.schema.get_field_index(time.removesuffix("_ns"))
-                exact = batch.column(time).filter(mine).cast(pa.timestamp("ns", "UTC"))
+                exact = batch.column(time).filter(is_in_bucket).cast(pa.timestamp("ns", "UTC"))
                 rows = rows.set_column(place, rows.schema.names[place], exact)
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, rows.schema) as writer:
                 writer.write_table(rows)
             content = pa.array([sink.getvalue().to_pybytes()], pa.binary())
             yield pa.RecordBatch.from_arrays(
-                [pa.array([each], pa.int32()), pa.array([name]), content],
+                [pa.array([number], pa.int32()), pa.array([name]), content],
                 names=["bucket", "kind", "content"],
             )
 
 
 def _unpacked(names: Sequence[str], parts: Iterator[pa.RecordBatch]) -> dict[str, pd.DataFrame]:
-    """The tables of a bucket, in order of time, as `analysis.load` has them."""
-    found: dict[str, list[pa.Table]] = {name: [] for name in names}
+    """The tables of a bucket, in order of time, as `analysis.load` returns them."""
+    tables: dict[str, list[pa.Table]] = {name: [] for name in names}
     for part in parts:
         for kind, content in zip(
             part["kind"].to_pylist(), part["content"].to_pylist(), strict=True
         ):
-            found[kind].append(pa.ipc.open_stream(content).read_all())
-    return {name: _in_order(name, tables) for name, tables in found.items()}
+            tables[kind].append(pa.ipc.open_stream(content).read_all())
+    return {name: _in_order(name, parts) for name, parts in tables.items()}
 
 
 def _in_order(name: str, tables: Sequence[pa.Table]) -> pd.DataFrame:
     schema = TABLES[name].schema
-    rows = pa.concat_tables([schema.empty_table(), *(each.cast(schema) for each in tables)])
+    rows = pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
     times = [field.name for field in schema if pa.types.is_timestamp(field.type)]
     return frame(rows.sort_by([(times[0], "ascending")]))
 

@@ -1,19 +1,19 @@
-"""What is asked of Spark: which tables of which captures, and how; checked before any job runs.
+"""The request: which tables of which captures. It is validated before any job runs.
 
 Options of the data source are text:
 
-    table         one of the tables                                                  exchanges
-    tables        with `reading`: all tables that are read together
-    reading       an identifier: DataFrames that have it share one reading of the captures
-    ports         where brokers listen, for connections that began before            9092
-    keylog        a file of TLS secrets, which the driver reads
-    since, until  ISO 8601, UTC where no zone is said: packets of that time only
-    apis          rows of these APIs only, by name or key: ``Produce,1``
-    values        false: no keys, values and headers in `records`                    true
-    show_secrets  true: leave secrets in `records`                                   false
-    shares        into how many tasks connections are dealt                          by size
-    spool         folder that driver and executors can read and write                a temporary one
-    watermark     streams: seconds, see `analysis.spark.stream`                      900
+    table         name of a table                                              exchanges
+    tables        with `plan_id`: names of all tables that are made together
+    plan_id       DataFrames with the same identifier share one plan
+    ports         broker ports, for connections that started earlier           9092
+    keylog        file of TLS secrets, which the driver reads
+    since, until  time range of packets, in ISO 8601, UTC by default
+    apis          only rows of these APIs, by name or key: ``Produce,1``
+    values        false: no keys, values and headers in `records`              true
+    show_secrets  true: do not redact                                          false
+    shards        number of tasks among which connections are divided          by size
+    result_dir    folder that driver and executors can read and write          temporary
+    watermark     streams: seconds, see `analysis.spark.stream`                900
     state         streams: folder that outlives the query
 """
 
@@ -34,12 +34,12 @@ from dissector.tables import TABLES
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 WATERMARK: Final = 900
-"""Seconds, as one process waits: longer than any broker lets a client wait by default."""
+"""Seconds, as in one process: longer than the default timeouts of brokers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Which tables of which captures."""
+    """Tables of captures, and how to make them."""
 
     paths: Sequence[str]
     tables: Sequence[str] = ("exchanges",)
@@ -47,25 +47,25 @@ class Request:
     """None: 9092."""
     keylog: str | None = None
     since: int = BEFORE_ALL
-    """ns since 1970: packets from then on are read"""
+    """ns since 1970; earlier packets are skipped."""
     until: int = AFTER_ALL
-    """and only those before."""
+    """ns since 1970; packets at or after this time are skipped."""
     apis: Collection[str] = ()
-    """Rows of these only; none: of all."""
+    """Only rows of these APIs; empty: all."""
     values: bool = True
     """Whether `records` has keys, values and headers."""
     show_secrets: bool = False
-    shares: int = 0
-    """Into how many tasks connections are dealt; 0: by the size of the captures."""
+    shards: int = 0
+    """Number of tasks among which connections are divided; 0: by the size of the captures."""
     split_bytes: int = SPLIT_BYTES
-    spool: str | None = None
+    result_dir: str | None = None
     memory: int = DEFAULT_MEMORY
-    """Bytes that a task may take for what waits, as in `dissector.open_capture`."""
+    """Bytes of pending data per task, as in `dissector.open_capture`."""
     watermark: int = WATERMARK
-    """s."""
+    """Seconds."""
     state: str | None = None
-    reading: str | None = None
-    """The first table of several with this identifier is asked for; one plan gives all of them."""
+    plan_id: str | None = None
+    """Identifier of a plan that makes all `tables`; the first of them is requested."""
 
 
 def request(
@@ -80,7 +80,7 @@ def request(
     show_secrets: bool = False,
     memory: int = DEFAULT_MEMORY,
 ) -> Request:
-    """A request whose times and APIs are words. Raises DissectorError."""
+    """A request from times and APIs as text. Raises DissectorError."""
     _check(tables)
     return Request(
         list(paths),
@@ -96,40 +96,40 @@ def request(
 
 
 def parse(options: Mapping[str, str]) -> Request:
-    """The request that options make. Raises DissectorError."""
-    rest = {name.lower(): value for name, value in options.items()}
-    paths = json.loads(rest.pop("paths", "[]")) or [rest.pop("path", "")]
+    """The request of these options. Raises DissectorError."""
+    remaining = {name.lower(): value for name, value in options.items()}
+    paths = json.loads(remaining.pop("paths", "[]")) or [remaining.pop("path", "")]
     if paths == [""]:
-        raise DissectorError("which captures? load(PATH), or the option path")
-    table = rest.pop("table", "exchanges")
-    tables = tuple(dict.fromkeys([table, *_words(rest, "tables")]))
+        raise DissectorError("no captures: pass a path to load(), or the option path")
+    table = remaining.pop("table", "exchanges")
+    tables = tuple(dict.fromkeys([table, *_words(remaining, "tables")]))
     _check(tables)
-    found = Request(
+    request = Request(
         paths,
         tables,
-        ports=[_number("ports", word) for word in _words(rest, "ports")] or None,
-        keylog=rest.pop("keylog", None),
-        since=_time(rest.pop("since")) if "since" in rest else BEFORE_ALL,
-        until=_time(rest.pop("until")) if "until" in rest else AFTER_ALL,
-        apis=frozenset(map(_api, _words(rest, "apis"))),
-        values=_flag(rest, "values", "true"),
-        show_secrets=_flag(rest, "show_secrets", "false"),
-        shares=_number("shares", rest.pop("shares", "0")),
-        spool=rest.pop("spool", None),
-        watermark=_number("watermark", rest.pop("watermark", str(WATERMARK))),
-        state=rest.pop("state", None),
-        reading=rest.pop("reading", None),
+        ports=[_number("ports", word) for word in _words(remaining, "ports")] or None,
+        keylog=remaining.pop("keylog", None),
+        since=_time(remaining.pop("since")) if "since" in remaining else BEFORE_ALL,
+        until=_time(remaining.pop("until")) if "until" in remaining else AFTER_ALL,
+        apis=frozenset(map(_api, _words(remaining, "apis"))),
+        values=_flag(remaining, "values", "true"),
+        show_secrets=_flag(remaining, "show_secrets", "false"),
+        shards=_number("shards", remaining.pop("shards", "0")),
+        result_dir=remaining.pop("result_dir", None),
+        watermark=_number("watermark", remaining.pop("watermark", str(WATERMARK))),
+        state=remaining.pop("state", None),
+        plan_id=remaining.pop("plan_id", None),
     )
-    if rest:
-        raise DissectorError(f"no option is called {next(iter(rest))}")
-    return found
+    if remaining:
+        raise DissectorError(f"unknown option {next(iter(remaining))}")
+    return request
 
 
 def _check(tables: Sequence[str]) -> None:
     for name in tables:
         if name not in TABLES:
             raise DissectorError(
-                f"no table is called {name}: there are {', '.join(TABLES)}"
+                f"unknown table {name}; the tables are {', '.join(TABLES)}"
                 f"{did_you_mean(name, TABLES)}"
             )
 
@@ -140,14 +140,14 @@ def _words(options: dict[str, str], name: str) -> list[str]:
 
 def _number(name: str, word: str) -> int:
     if not word.isdecimal():
-        raise DissectorError(f"{name} is a number, not {word}")
+        raise DissectorError(f"{name} must be a number, not {word}")
     return int(word)
 
 
 def _flag(options: dict[str, str], name: str, default: str) -> bool:
     word = options.pop(name, default).lower()
     if word not in ("true", "false"):
-        raise DissectorError(f"{name} is true or false, not {word}")
+        raise DissectorError(f"{name} must be true or false, not {word}")
     return word == "true"
 
 
@@ -155,7 +155,7 @@ def _api(word: str) -> str:
     """The name of an API, by name or key."""
     name = registry.api_name(int(word)) if word.isdecimal() else word
     if name is None or name not in registry.apis().values():
-        raise DissectorError(f"no API is called {word}")
+        raise DissectorError(f"unknown API {word}")
     return name
 
 
@@ -164,6 +164,6 @@ def _time(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise DissectorError(f"{text} is no time in ISO 8601") from error
+        raise DissectorError(f"{text} is not a time in ISO 8601") from error
     since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH
     return ((since.days * 86400 + since.seconds) * 10**6 + since.microseconds) * 1000

@@ -1,14 +1,13 @@
-"""The output folder of a job: a folder for each table, which appears when all tables are complete.
+"""The output folder of a job. Tables appear in it when all of them are complete.
 
-Tasks write below a hidden folder, whose name begins with a dot, so that no reader takes it for
-data. When all rows of all tables are written and the driver has seen the files, the tables' folders
-move to their places; `_SUCCESS` is written last, in each of them and beside them.
+Tasks write to a hidden folder, whose name starts with a dot, so that readers ignore it. When all
+tables are written and the driver has seen their files, the folders of the tables move to their
+places. `_SUCCESS` is written last, in each of them and next to them.
 
-A job that is killed leaves its hidden folder behind. The next job removes it where it is certain
-that its owner is not running. In it may be tables that the killed job was about to replace: those
-are moved back.
+A killed job leaves its hidden folder behind. The next job removes it if the owner is certainly not
+running, and restores tables that the killed job was about to replace.
 
-This is done before Spark starts, and needs no part of it.
+This module does not need Spark; the checks run before Spark starts.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ _REPLACED: Final = "replaced"
 
 
 class Output:
-    """The folder at a path or a URL that gets these tables."""
+    """An output folder for these tables, at a path or URL."""
 
     def __init__(self, path: str, tables: Sequence[str], mode: str = "error") -> None:
-        """`mode`: ``error`` where a table exists already, or ``overwrite``."""
+        """`mode`: ``error`` to stop if a table exists, or ``overwrite``."""
         self.path = path.rstrip("/") if is_url(path) else str(Path(path).absolute())
         self._system, self._root = located(self.path)
         self._mode = mode
@@ -47,21 +46,21 @@ class Output:
         self.folders = {
             name: Folder(f"{self.path}/{self._hidden}/{name}", is_divided=True) for name in tables
         }
-        """Where tasks write, by table."""
+        """Folders that tasks write to, by table."""
 
     def place(self, table: str) -> str:
-        """Where a table is when all are complete."""
+        """The final folder of a table."""
         return f"{self.path}/{table}"
 
     @contextmanager
     def opened(self) -> Iterator[Output]:
-        """Check and prepare the folder. At the end, nothing is left of what was not committed.
+        """Check and prepare the folder. At the end, remove everything that was not committed.
 
-        Raises DissectorError where the folder cannot be written to, or contains such a table.
+        Raises DissectorError if the folder is not writable, or contains such a table.
         """
         with self._errors():
             if self._system.exists(self._root) and not self._system.isdir(self._root):
-                raise DissectorError(f"{self.path}: is a file; tables are written to a folder")
+                raise DissectorError(f"{self.path} is a file; tables need a folder")
             for leftover in self._leftovers():
                 self._clean(leftover)
             for name in self.folders:
@@ -70,7 +69,8 @@ class Output:
         try:
             with self._errors():
                 self._system.makedirs(self._at(self._hidden))
-                self._system.pipe_file(self._at(self._hidden, _OWNER), json.dumps(_me()).encode())
+                owner = json.dumps(_owner()).encode()
+                self._system.pipe_file(self._at(self._hidden, _OWNER), owner)
             for folder in self.folders.values():
                 folder.begin()
             yield self
@@ -94,24 +94,24 @@ class Output:
             self._system.pipe_file(self._at(SUCCESS), b"")
 
     def _check(self, name: str) -> None:
-        """Raises DissectorError where a table may not be written."""
+        """Raises DissectorError if a table must not be written."""
         place = self._at(name)
         if not self._system.exists(place):
             return
         if not self._system.isdir(place):
-            raise DissectorError(f"{self.place(name)}: is a file, where a folder would be written")
+            raise DissectorError(f"{self.place(name)} is a file, but must be a folder")
         if self._mode == "error":
             is_complete = self._system.exists(f"{place}/{SUCCESS}")
             state = "" if is_complete else f", without {SUCCESS}: its job did not finish"
             raise DissectorError(
-                f"{self.place(name)}: exists already{state}; use another folder, or replace it "
+                f"{self.place(name)} already exists{state}; use another folder, or replace it "
                 "with --mode overwrite"
             )
         for file in self._system.find(place):
             last = file.rpartition("/")[2]
             if not last.endswith(".parquet") and not last.startswith(("_", ".")):
                 raise DissectorError(
-                    f"{self.place(name)}: contains {last}, which no job wrote; it is not replaced"
+                    f"{self.place(name)} contains {last}, which no job wrote; it is not replaced"
                 )
 
     def _leftovers(self) -> list[str]:
@@ -126,27 +126,27 @@ class Output:
         return sorted(self._system.ls(folder, detail=False))
 
     def _clean(self, leftover: str) -> None:
-        """Remove what a job left that is over. Raises DissectorError where it may be running."""
+        """Remove the folder of an ended job. Raises DissectorError if the job may be running."""
         owner: dict[str, Any] = {}
         with suppress(FileNotFoundError, ValueError):
             owner = json.loads(self._system.cat_file(self._at(leftover, _OWNER)))
-        here = owner.get("host") == socket.gethostname()
+        is_local = owner.get("host") == socket.gethostname()
         name = f"{self.path}/{leftover}"
-        if here and _is_running(owner["process"]):
+        if is_local and _is_running(owner["process"]):
             raise DissectorError(
-                f"{self.path}: process {owner['process']} of this machine has been writing there "
-                f"since {owner['began']}; if that is no longer so, remove {name}"
+                f"{self.path}: process {owner['process']} on this machine has been writing to it "
+                f"since {owner['began']}; if it is not running, remove {name}"
             )
-        if not here and self._mode == "error":
-            since = f" on {owner['host']}, begun at {owner['began']}" if owner else ""
+        if not is_local and self._mode == "error":
+            since = f" on {owner['host']}, started at {owner['began']}" if owner else ""
             raise DissectorError(
-                f"{self.path}: contains the unfinished output of another job{since}; if that job "
-                f"is over, remove {name}, or use --mode overwrite"
+                f"{self.path} contains the unfinished output of another job{since}; if that job "
+                f"has ended, remove {name}, or use --mode overwrite"
             )
         self._remove(leftover)
 
     def _remove(self, hidden: str) -> None:
-        """Remove a hidden folder. A table that was about to be replaced is moved back."""
+        """Remove a hidden folder. Move back a table that was about to be replaced."""
         replaced = self._at(hidden, _REPLACED)
         for path in self._listed(replaced) if self._system.exists(replaced) else []:
             place = self._at(path.rstrip("/").rpartition("/")[2])
@@ -160,7 +160,7 @@ class Output:
             if self._system.exists(self._at(self._hidden)):
                 self._remove(self._hidden)
             if self._is_new and not is_url(self.path):
-                Path(self._root).rmdir()  # which fails where it has a table
+                Path(self._root).rmdir()  # fails if it contains a table
 
     def _move(self, path: str, place: str) -> None:
         self._system.mv(path, place, recursive=True)
@@ -173,18 +173,16 @@ class Output:
         try:
             yield
         except OSError as error:
-            raise DissectorError(
-                f"{self.path}: cannot be written to: {error.strerror or error}"
-            ) from error
+            raise DissectorError(f"cannot write {self.path}: {error.strerror or error}") from error
 
 
-def _me() -> dict[str, Any]:
-    began = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"host": socket.gethostname(), "process": os.getpid(), "began": began}
+def _owner() -> dict[str, Any]:
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"host": socket.gethostname(), "process": os.getpid(), "began": started}
 
 
 def _is_running(process: int) -> bool:
-    """Whether it is another process that runs. This one removes what it leaves."""
+    """Whether another process with this id runs. This process removes its own folders."""
     if process == os.getpid():
         return False
     try:

@@ -1,13 +1,13 @@
-"""The plan: from files to tables, as Spark's jobs.
+"""The plan: the Spark jobs from files to tables.
 
-    look      some splits a task what must be known before: counts, the brokers, who is damaged
-    read      some splits a task packets in bundles
-              shuffle            by share, sorted by place in the capture
-    dissect   a task a share     parcels of rows, kept by Spark
-    settle    a task a share     numbers of connections, names of topics; the tables
+    scan        one task per group of splits    packet counts, brokers, validity of split positions
+    read        one task per group of splits    packets as bundles
+                shuffle                         by shard, sorted by position in the capture
+    dissect     one task per shard              encoded rows, kept by Spark
+    finalize    one task per shard              connection numbers and topic names; the tables
 
-A share is some connections whole. It streams through its task, so that a connection may be larger
-than memory. What goes over the network is each packet's payload once; parcels stay where they are.
+A shard is a set of whole connections. It streams through its task, so a connection may be larger
+than memory. The shuffle moves each packet's payload once; encoded rows stay where they are.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
 from analysis.spark import dissection, packets, splits
-from analysis.spark.cutting import NEED_RECORDS, Cutter
 from analysis.spark.dissection import (
     CONNECTIONS,
-    DOUBT,
+    ENCODED_ROWS,
     NAMES,
-    SPARK_PARCEL,
-    Knowledge,
+    PRUNE_MISMATCH,
+    CaptureIndex,
     Task,
 )
 from analysis.spark.options import Request
-from analysis.spark.schemas import TOLD, spark_schema, to_spark
-from analysis.spark.splits import Broker, Look, Split
+from analysis.spark.pruning import NEED_RECORDS, PayloadPruner
+from analysis.spark.schemas import TOPIC_REPORTS, spark_schema, to_spark
+from analysis.spark.splits import Broker, Split, SplitScan
 from analysis.spark.writing import SPARK_WRITTEN, Folder, Written
 from dissector.capture import captures_and_segments
 from dissector.errors import CaptureError
@@ -52,56 +52,56 @@ from dissector.tables.log_segments import segment_rows
 from dissector.tables.problems import problem_rows
 from dissector.tls.keylog_source import KeyLogSource
 
-SHARE_BYTES: Final = 128 << 20
-"""Bytes of capture, about, that are worth a share of their own."""
-MOST_SHARES: Final = 2
-"""Shares for each core, at most: with more of them bundles are small, and the shuffle is of many
-pieces. A share may be of any size, since it streams through its task."""
-FEW_SHARES: Final = 8
-"""So many are no matter, and even out what two or three cores have to do."""
+SHARD_BYTES: Final = 128 << 20
+"""Approximate bytes of capture per shard."""
+MOST_SHARDS: Final = 2
+"""Most shards per core. More shards make small bundles and a shuffle of many pieces. A shard may be
+of any size, because it streams through its task."""
+FEW_SHARDS: Final = 8
+"""This many shards are always acceptable; they balance the load of two or three cores."""
 TASKS: Final = 8
-"""Tasks of splits for each core, so that unequal ones even out."""
+"""Split tasks per core, to balance unequal splits."""
 MOST_SPLITS: Final = 16
-"""Splits of a task, about, at most: what is lost when one fails."""
+"""Approximate limit of splits per task, which are repeated if it fails."""
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 Work: TypeAlias = Callable[[Batches], Batches]
 Item = TypeVar("Item")
 
 _BYTES: Final = pa.schema([("content", pa.binary())])
-_NEWS: Final = ("leader", "leader_epoch", "replicas", "isr")
+_STATE_COLUMNS: Final = ("leader", "leader_epoch", "replicas", "isr")
 
 
 @dataclass(frozen=True, slots=True)
-class Dissected:
-    """The parcels of a request, and what is known now that all tasks have spoken."""
+class Dissection:
+    """The encoded rows of a request, and the index that all tasks contributed to."""
 
     spark: SparkSession
     task: Task
-    parcels: DataFrame
-    known: Knowledge
+    encoded: DataFrame
+    known: CaptureIndex
     problems: Sequence[Problem]
-    """Those of the first look."""
+    """Problems of the scan."""
     segments: Sequence[str] = ()
-    """Log segments of brokers, beside the captures."""
+    """Log segments of brokers in the input."""
 
     def table(self, name: str) -> DataFrame:
         """The rows of a table."""
-        rows = settled(self.spark, self.task, name, self._parcels(name), self.known)
+        rows = finalized(self.spark, self.task, name, self._encoded_rows(name), self.known)
         if name == "topics":
-            return news(rows)
+            return changes(rows)
         return rows.unionAll(as_rows(self.spark, self.problems)) if name == "problems" else rows
 
     def write(self, name: str, folder: Folder) -> int:
-        """Write a table as Parquet to a folder that has begun; how many rows.
+        """Write a table as Parquet to a folder that was created; returns the number of rows.
 
         Raises DissectorError.
         """
         if name == "topics":
             written = mapped(self.table(name), folder.write, SPARK_WRITTEN)
         else:
-            parcels = self._parcels(name)
-            written = settled(self.spark, self.task, name, parcels, self.known, folder)
+            encoded = self._encoded_rows(name)
+            written = finalized(self.spark, self.task, name, encoded, self.known, folder)
         files = [Written(*row) for row in written.collect()]
         if name == "problems" and self.problems:
             for each in folder.write(iter([to_spark(name, problem_rows([*self.problems]))])):
@@ -109,205 +109,205 @@ class Dissected:
         folder.end(files)
         return sum(file.rows for file in files)
 
-    def _parcels(self, name: str) -> DataFrame:
-        """Those of the captures, and those of a table of the log segments."""
+    def _encoded_rows(self, name: str) -> DataFrame:
+        """Encoded rows of the captures, and of the log segments for this table."""
         if not self.segments:
-            return self.parcels
-        return self.parcels.unionAll(
-            of_segments(self.spark, self.task.request, self.segments, name)
+            return self.encoded
+        return self.encoded.unionAll(
+            encode_segments(self.spark, self.task.request, self.segments, name)
         )
 
 
 @contextmanager
-def whole(spark: SparkSession, request: Request) -> Iterator[Dissected]:
-    """Dissect all captures of a request; their parcels are kept meanwhile.
+def dissect_captures(spark: SparkSession, request: Request) -> Iterator[Dissection]:
+    """Dissect all captures of a request; their encoded rows are cached meanwhile.
 
-    Raises CaptureError where nothing can be read.
+    Raises CaptureError if no capture can be read.
     """
     files, segments = inputs(request.paths)
     if STANDARD_INPUT in files:
         raise CaptureError("Spark reads files, not standard input")
-    # Tasks run in another folder.
-    here = [path if is_url(path) else str(Path(path).absolute()) for path in files]
+    # Tasks run in a different working directory.
+    absolute = [path if is_url(path) else str(Path(path).absolute()) for path in files]
     tasks = TASKS * parallelism(spark)
-    looks = proved(spark, splits.guess(here, request.split_bytes, tasks))
-    if not any(found.packets for found in looks) and not segments:
-        _say_why_not(looks)
-    brokers = frozenset[Broker]().union(*(found.brokers for found in looks))
-    secrets = [*keylog(request), *(text for found in looks for text in found.secrets)]
-    dealt = shares(spark, request, looks)
-    problems = [problem for each in looks for problem in each.problems_in(files)]
-    for is_cut in (NEED_RECORDS.isdisjoint(request.tables), False):
-        task = Task(request, files, brokers, secrets, is_cut=is_cut)
-        bundles = bundled(spark, request, looks, dealt, brokers if is_cut else None)
-        with dissected(spark, task, bundles, dealt) as (parcels, told):
-            if any(kind == DOUBT for kind, _ in told):
+    scans = validated_scans(spark, splits.guess(absolute, request.split_bytes, tasks))
+    if not any(scan.packets for scan in scans) and not segments:
+        _raise_unreadable(scans)
+    brokers = frozenset[Broker]().union(*(scan.brokers for scan in scans))
+    secrets = [*keylog(request), *(text for scan in scans for text in scan.secrets)]
+    count = shards(spark, request, scans)
+    problems = [problem for scan in scans for problem in scan.problems_in(files)]
+    for is_pruned in (NEED_RECORDS.isdisjoint(request.tables), False):
+        task = Task(request, files, brokers, secrets, is_pruned=is_pruned)
+        bundles = read_bundles(spark, request, scans, count, brokers if is_pruned else None)
+        with dissect(spark, task, bundles, count) as (encoded, metadata):
+            if any(kind == PRUNE_MISMATCH for kind, _ in metadata):
                 continue
-            known = dissection.knowledge(told)
-            yield Dissected(spark, task, parcels, known, problems, segments)
+            index = dissection.merge_index(metadata)
+            yield Dissection(spark, task, encoded, index, problems, segments)
             return
 
 
 def located(paths: Sequence[str]) -> list[str]:
-    """The captures that paths and URLs mean. Raises CaptureError."""
+    """The capture files of paths and URLs. Raises CaptureError."""
     return inputs(paths)[0]
 
 
 def inputs(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The captures that paths and URLs mean, and the log segments. Raises CaptureError."""
+    """The capture files and log segments of paths and URLs. Raises CaptureError."""
     urls = [path for path in paths if is_url(path)]
     try:
-        there = [file for url in urls for file in remote.files(url)]
+        remote_files = [file for url in urls for file in remote.files(url)]
     except OSError as error:
         raise CaptureError(str(error)) from error
     captures, segments = captures_and_segments([path for path in paths if path not in urls])
-    return [*captures, *dict.fromkeys(there)], segments
+    return [*captures, *dict.fromkeys(remote_files)], segments
 
 
 def keylog(request: Request) -> Iterator[bytes]:
-    """The text of the key log. Raises CaptureError, or DissectorError where it is of no use."""
+    """The text of the key log. Raises CaptureError, or DissectorError if it is invalid."""
     if request.keylog is not None:
         yield from KeyLogSource([], request.keylog).read_new()
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Tasks that run at a time."""
+    """Number of tasks that run at once."""
     return int(spark.sparkContext.defaultParallelism)
 
 
-def shares(spark: SparkSession, request: Request, looks: Sequence[Look]) -> int:
-    """Into how many tasks connections are dealt."""
-    worth = math.ceil(sum(found.size for found in looks) / SHARE_BYTES)
+def shards(spark: SparkSession, request: Request, scans: Sequence[SplitScan]) -> int:
+    """Number of tasks among which connections are divided."""
+    by_size = math.ceil(sum(scan.size for scan in scans) / SHARD_BYTES)
     cores = parallelism(spark)
-    return request.shares or min(max(cores, worth), max(MOST_SHARES * cores, FEW_SHARES))
+    return request.shards or min(max(cores, by_size), max(MOST_SHARDS * cores, FEW_SHARDS))
 
 
-def looks_at(spark: SparkSession, items: Sequence[Split]) -> list[Look]:
-    """First looks at splits, in their order."""
+def scan_splits(spark: SparkSession, items: Sequence[Split]) -> list[SplitScan]:
+    """Scan splits; results are in the order of splits."""
 
-    def look(split: Split) -> Batches:
-        found = pickle.dumps(splits.look(split))
-        yield pa.RecordBatch.from_arrays([pa.array([found], pa.binary())], schema=_BYTES)
+    def scan(split: Split) -> Batches:
+        pickled = pickle.dumps(splits.scan_split(split))
+        yield pa.RecordBatch.from_arrays([pa.array([pickled], pa.binary())], schema=_BYTES)
 
     return [
         pickle.loads(bytes(row.content))
-        for row in _each(spark, items, look, "content binary").collect()
+        for row in _for_each(spark, items, scan, "content binary").collect()
     ]
 
 
-def bundled(
-    spark: SparkSession, request: Request, looks: Sequence[Look], shares: int,
+def read_bundles(
+    spark: SparkSession, request: Request, scans: Sequence[SplitScan], shards: int,
     brokers: Collection[Broker] | None = None,
 ) -> DataFrame:  # fmt: skip
-    """The packets of the time that is asked for, in bundles.
+    """The packets of the requested time range, as bundles.
 
-    `brokers`: where they listen, for records to stay behind; None: all bytes travel.
+    `brokers`: broker addresses, to prune record payload; None: keep all bytes.
     """
     since, until, ports = request.since, request.until, request.ports or DEFAULT_PORTS
-    inside = [each.split for each in looks if each.latest >= since and each.earliest < until]
+    inside = [scan.split for scan in scans if scan.latest >= since and scan.earliest < until]
 
     def read(split: Split) -> Batches:
-        cutter = None if brokers is None else Cutter(ports, brokers, split.packets_before)
-        return splits.bundles(split, shares, since, until, cutter)
+        pruner = None if brokers is None else PayloadPruner(ports, brokers, split.packets_before)
+        return splits.bundles(split, shards, since, until, pruner)
 
-    return _each(spark, inside, read, packets.SPARK_SCHEMA)
+    return _for_each(spark, inside, read, packets.SPARK_SCHEMA)
 
 
-def of_segments(
+def encode_segments(
     spark: SparkSession, request: Request, segments: Sequence[str], table: str
 ) -> DataFrame:
-    """The rows of a table that are in log segments, as parcels; a segment is read by one task."""
+    """The rows of log segments for a table, encoded; one task reads a whole segment."""
 
     def read(path: str) -> Batches:
         for name, batch in segment_rows(path, [table], lambda count: None):
-            yield dissection.parcel(name, dissection.of_apis(request.apis, batch))
+            yield dissection.encode_rows(name, dissection.filter_apis(request.apis, batch))
 
-    here = [str(Path(path).absolute()) for path in segments]
-    return _each(spark, here, read, SPARK_PARCEL)
+    absolute = [str(Path(path).absolute()) for path in segments]
+    return _for_each(spark, absolute, read, ENCODED_ROWS)
 
 
 @contextmanager
-def dissected(
-    spark: SparkSession, task: Task, bundles: DataFrame, shares: int
+def dissect(
+    spark: SparkSession, task: Task, bundles: DataFrame, shards: int
 ) -> Iterator[tuple[DataFrame, list[tuple[str, bytes]]]]:
-    """Parcels, kept; and of those that hold no rows, kind and content."""
-    dealt = bundles.repartitionById(shares, "share").sortWithinPartitions("position")
-    parcels = mapped(dealt, lambda batches: dissection.dissect(task, batches), SPARK_PARCEL)
-    parcels.persist(StorageLevel.MEMORY_AND_DISK)
+    """Cached encoded rows; and the kind and content of those that are not rows of a table."""
+    sharded = bundles.repartitionById(shards, "shard").sortWithinPartitions("position")
+    encoded = mapped(sharded, lambda batches: dissection.dissect(task, batches), ENCODED_ROWS)
+    encoded.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        told = parcels.filter(parcels.kind.isin(CONNECTIONS, NAMES, DOUBT)).collect()
-        yield parcels, [(row.kind, bytes(row.content)) for row in told]
+        metadata = encoded.filter(encoded.kind.isin(CONNECTIONS, NAMES, PRUNE_MISMATCH)).collect()
+        yield encoded, [(row.kind, bytes(row.content)) for row in metadata]
     finally:
-        parcels.unpersist()
+        encoded.unpersist()
 
 
-def settled(
-    spark: SparkSession, task: Task, name: str, parcels: DataFrame, known: Knowledge,
+def finalized(
+    spark: SparkSession, task: Task, name: str, encoded: DataFrame, known: CaptureIndex,
     folder: Folder | None = None,
 ) -> DataFrame:  # fmt: skip
-    """The rows of a table, of its parcels; of `topics`, those of `TOLD`.
+    """The rows of a table from its encoded rows; for `topics`, those of `TOPIC_REPORTS`.
 
     With a folder, they are written there, and the rows are those of `writing.WRITTEN`.
     """
     shared = spark.sparkContext.broadcast(known)
 
-    def settle(batches: Batches) -> Batches:
-        contents = (each.as_buffer() for batch in batches for each in batch.column("content"))
-        rows = dissection.settle(task, name, shared.value, contents)
+    def finalize(batches: Batches) -> Batches:
+        contents = (value.as_buffer() for batch in batches for value in batch.column("content"))
+        rows = dissection.finalize(task, name, shared.value, contents)
         return folder.write(rows) if folder else rows
 
-    schema = SPARK_WRITTEN if folder else spark_schema(TOLD if name == "topics" else name)
-    return mapped(parcels.filter(parcels.kind == name).select("content"), settle, schema)
+    schema = SPARK_WRITTEN if folder else spark_schema(TOPIC_REPORTS if name == "topics" else name)
+    return mapped(encoded.filter(encoded.kind == name).select("content"), finalize, schema)
 
 
-def news(told: DataFrame) -> DataFrame:
-    """Of what is told of topics, what differs from what was told before: rows of `topics`."""
+def changes(reports: DataFrame) -> DataFrame:
+    """Reports of topics that differ from the report before: rows of `topics`."""
     order = Window.partitionBy("topic", "topic_id", "partition").orderBy("time_ns", "connection_id")
     same = f.lit(True)
-    for name in _NEWS:
+    for name in _STATE_COLUMNS:
         same &= f.lag(name).over(order).eqNullSafe(f.col(name))
     first = f.row_number().over(order) == 1
     columns = spark_schema("topics").names
-    return told.withColumn("new", first | ~same).filter("new").select(columns)
+    return reports.withColumn("new", first | ~same).filter("new").select(columns)
 
 
-def newest(told: DataFrame) -> DataFrame:
-    """Of what is told of topics, the latest of each partition."""
+def latest_reports(reports: DataFrame) -> DataFrame:
+    """The latest report of each partition."""
     order = Window.partitionBy("topic", "topic_id", "partition").orderBy(
         f.desc("time_ns"), f.desc("connection_id")
     )
-    return told.withColumn("place", f.row_number().over(order)).filter("place = 1").drop("place")
+    return reports.withColumn("place", f.row_number().over(order)).filter("place = 1").drop("place")
 
 
 def as_rows(spark: SparkSession, problems: Iterable[Problem]) -> DataFrame:
     """Rows of `problems`."""
-    found = to_spark("problems", problem_rows(list(problems)))
-    return spark.createDataFrame(pa.Table.from_batches([found]))
+    rows = to_spark("problems", problem_rows(list(problems)))
+    return spark.createDataFrame(pa.Table.from_batches([rows]))
 
 
-def _say_why_not(looks: Sequence[Look]) -> None:
-    """Raise, where nothing at all could be read."""
-    problems = [problem for each in looks for problem in each.problems]
-    unreadable = [each.detail for each in problems if each.kind == "unreadable_file"]
-    if len(unreadable) == len(looks):
-        raise CaptureError("; ".join(unreadable) or "no capture was found")
+def _raise_unreadable(scans: Sequence[SplitScan]) -> None:
+    """Raise CaptureError if no capture could be read."""
+    problems = [problem for scan in scans for problem in scan.problems]
+    unreadable = [problem.detail for problem in problems if problem.kind == "unreadable_file"]
+    if len(unreadable) == len(scans):
+        raise CaptureError("; ".join(unreadable) or "no captures found")
 
 
-def proved(spark: SparkSession, guesses: Sequence[Split]) -> list[Look]:
-    """First looks at all splits, in order; at files that cannot be split, as one."""
-    found: list[Look] = []
-    while guesses:  # what fails the proof comes again, as files that are one split each
-        looks = looks_at(spark, guesses)
-        proved, guesses = splits.settle(looks)
-        ready = frozenset(proved)
-        found += [each for each in looks if each.split in ready]
-    return sorted(found, key=lambda each: (each.split.capture, each.split.packets_before))
+def validated_scans(spark: SparkSession, guesses: Sequence[Split]) -> list[SplitScan]:
+    """Scans of all valid splits, in order; a file that cannot be split is one split."""
+    valid_scans: list[SplitScan] = []
+    while guesses:  # files that fail the validation are scanned again as one split each
+        scans = scan_splits(spark, guesses)
+        valid, guesses = splits.validate(scans)
+        ready = frozenset(valid)
+        valid_scans += [scan for scan in scans if scan.split in ready]
+    return sorted(valid_scans, key=lambda scan: (scan.split.capture, scan.split.packets_before))
 
 
 def mapped(frame: DataFrame, work: Work, schema: str) -> DataFrame:
-    """What `work` gives for the batches of each partition, on the cores that a task has.
+    """Apply `work` to the batches of each partition, on the cores of the task.
 
-    Arrow would take all of the machine, which other tasks have.
+    Arrow would otherwise use all cores of the machine, which other tasks need.
     """
 
     def run(batches: Batches) -> Batches:
@@ -322,15 +322,15 @@ def mapped(frame: DataFrame, work: Work, schema: str) -> DataFrame:
 
 @cache
 def _freeze() -> None:
-    """Let the garbage collector pass over what is there: Spark lets it run after each task."""
+    """Exclude existing objects from garbage collection, which Spark runs after each task."""
     gc.collect()
     gc.freeze()
 
 
-def _each(
+def _for_each(
     spark: SparkSession, items: Sequence[Item], work: Callable[[Item], Batches], schema: str
 ) -> DataFrame:
-    """What `work` gives for each of the items, some of them in a task."""
+    """Apply `work` to each item, several items per task."""
     tasks = min(len(items), max(TASKS * parallelism(spark), len(items) // MOST_SPLITS))
     shared = spark.sparkContext.broadcast(list(items))
 

@@ -1,7 +1,7 @@
-"""What a job needs of its session and of the executors, checked before it runs for hours.
+"""The requirements of a job, which are checked at its start.
 
-The job runs Python functions of this package in the executors, with Arrow, and tasks write to the
-output folder themselves. So every executor needs this package and what it imports, the driver's
+The job runs Python functions of this package in the executors, with Arrow, and its tasks write to
+the output folder. So each executor needs this package and its dependencies, the driver's version of
 PySpark, and the driver's folder.
 """
 
@@ -21,12 +21,12 @@ MODULES: Final = (
     *("numpy", "pyarrow", "pandas", "zstandard", "fsspec", "dissector"),
     "analysis.spark.plan",
 )
-"""The last one imports all that tasks need."""
+"""The last module imports everything that tasks need."""
 
 
 def is_connect(spark: Any) -> bool:
-    """Whether a session is one of Spark Connect."""
-    return any(each.__module__.startswith("pyspark.sql.connect") for each in type(spark).__mro__)
+    """Whether a session uses Spark Connect."""
+    return any(base.__module__.startswith("pyspark.sql.connect") for base in type(spark).__mro__)
 
 
 def refuse_connect(spark: Any) -> None:
@@ -39,50 +39,50 @@ def refuse_connect(spark: Any) -> None:
 
 
 def check(spark: SparkSession, folder: Folder) -> None:
-    """Ask executors for the package, PySpark and the folder, which has begun.
+    """Check the package, PySpark and the folder in the executors. The folder must exist.
 
-    Raises DissectorError, and errors of Spark.
+    Raises DissectorError and Spark errors.
     """
     refuse_connect(spark)
     context = spark.sparkContext
     tasks = context.defaultParallelism
     reports = context.parallelize(range(tasks), tasks).mapPartitions(
-        _question(MODULES, folder.path)
+        _check_function(MODULES, folder.path)
     )
-    for host, python, version, lacking, mismatch in reports.collect():
-        if lacking:
+    for host, python, version, missing, mismatch in reports.collect():
+        if missing:
             raise DissectorError(
-                f"the Python of executor {host}, {python}, lacks {', '.join(lacking)}: bring "
-                f"kafka-dissector and what it needs to the executors; {DOCS}"
+                f"the Python of executor {host}, {python}, lacks {', '.join(missing)}: install "
+                f"kafka-dissector and its dependencies on the executors; {DOCS}"
             )
         if version != pyspark.__version__:
             raise DissectorError(
-                f"executor {host} has PySpark {version}, the driver {pyspark.__version__}: both "
-                f"need the same; {DOCS}"
+                f"executor {host} has PySpark {version}, the driver has {pyspark.__version__}: "
+                f"install the same version; {DOCS}"
             )
         if mismatch:
             raise DissectorError(mismatch)
 
 
-def _question(modules: Sequence[str], path: str) -> Any:
-    """The function of a task. It is sent as code, since an executor may lack this module."""
+def _check_function(modules: Sequence[str], path: str) -> Any:
+    """The function of a task. It is sent as code, because an executor may lack this module."""
 
-    def ask(_: Iterator[int]) -> Iterator[tuple[str, str, str, list[str], str]]:
+    def check_executor(_: Iterator[int]) -> Iterator[tuple[str, str, str, list[str], str]]:
         import importlib
         import socket
         import sys
 
         import pyspark
 
-        lacking: list[str] = []
+        missing: list[str] = []
         for name in modules:
             try:
                 importlib.import_module(name)
             except ImportError as error:
-                missing = error.name or name
-                lacking += [missing] if missing not in lacking else []
+                module = error.name or name
+                missing += [module] if module not in missing else []
         mismatch = ""
-        if not lacking:
+        if not missing:
             from analysis.spark.writing import Folder
             from dissector.errors import DissectorError
 
@@ -90,6 +90,6 @@ def _question(modules: Sequence[str], path: str) -> Any:
                 Folder(path).check()
             except DissectorError as error:
                 mismatch = str(error)
-        yield socket.gethostname(), sys.executable, pyspark.__version__, lacking, mismatch
+        yield socket.gethostname(), sys.executable, pyspark.__version__, missing, mismatch
 
-    return ask
+    return check_executor

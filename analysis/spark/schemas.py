@@ -1,7 +1,7 @@
-"""The tables as Spark has them, derived from `dissector.tables`.
+"""The tables as Spark schemas, derived from `dissector.tables`.
 
-Spark's timestamps end at microseconds. So each time is there twice: as a timestamp, cut, and beside
-it, as `NAME_ns`, a long of nanoseconds since 1970. All else is as it is in Arrow.
+Spark's timestamps have microseconds. So each time has two columns: a truncated timestamp, and
+`NAME_ns`, a long of nanoseconds since 1970. All other columns are as in Arrow.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 
 from dissector.tables import TABLES
 
-TOLD = "told"
-"""Not a table: what is told of topics, as often as it is told, and in which connection."""
+TOPIC_REPORTS = "topic reports"
+"""Not a table: all reports of topics in Metadata, with their connections."""
 _MICROSECONDS = pa.timestamp("us", "UTC")
 _NS_PER_US = 1000
 
@@ -36,19 +36,19 @@ def spark_schema(table: str) -> StructType:
 
 
 def _schema(table: str) -> pa.Schema:
-    if table == TOLD:
+    if table == TOPIC_REPORTS:
         return TABLES["topics"].schema.append(pa.field("connection_id", pa.int64()))
     return TABLES[table].schema
 
 
 @cache
 def arrow_schema(table: str) -> pa.Schema:
-    """What Spark takes for that schema, exactly."""
+    """The exact Arrow schema that Spark expects."""
     return to_arrow_schema(spark_schema(table), timezone="UTC")
 
 
 def to_spark(table: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows as `dissector` gives them, in that schema."""
+    """Convert rows of `dissector` to the schema of Spark."""
     columns: dict[str, pa.Array] = {}
     for column, values in zip(rows.schema, rows.columns, strict=True):
         columns[column.name] = values
@@ -57,7 +57,7 @@ def to_spark(table: str, rows: pa.RecordBatch) -> pa.RecordBatch:
             columns[column.name] = _microseconds(ns)
             columns[_ns(column.name).name] = ns
     schema = arrow_schema(table)
-    arrays = [columns[each.name].cast(each.type) for each in schema]
+    arrays = [columns[field.name].cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -66,6 +66,6 @@ def _ns(name: str) -> pa.Field:
 
 
 def _microseconds(ns: pa.Array) -> pa.Array:
-    """Cut towards the past, also before 1970."""
+    """Truncate towards the past, also before 1970."""
     down = pc.if_else(pc.less(ns, 0), pc.subtract(ns, _NS_PER_US - 1), ns)
     return pc.divide(down, _NS_PER_US).cast(_MICROSECONDS)

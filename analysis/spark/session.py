@@ -1,6 +1,6 @@
-"""A Spark session that needs nothing but Java, and says so where there is none.
+"""Creates a Spark session. It needs only Java, and reports if Java is missing.
 
-Everything stays on the loopback address, unless you name a master elsewhere.
+All sockets use the loopback address, unless you name a remote master.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ if TYPE_CHECKING:
 
 OLDEST_JAVA: Final = 17
 OLDEST_PYSPARK: Final = (4, 2)
-"""The first one with `DataFrame.repartitionById`."""
+"""The first version with `DataFrame.repartitionById`."""
 ATTEMPTS: Final = 4
-"""How often a task may run on this machine, as on a cluster. With ``local[N]`` it is once, and a
-Python process that is killed, as the kernel does when memory is short, fails the job."""
+"""Attempts of a task on this machine, as on a cluster. With ``local[N]`` there is one attempt, and
+the job fails if a Python process is killed, for example when memory is short."""
 LOOPBACK: Final = "127.0.0.1"
 
 _INSTALL: Final = (
     f"Spark needs Java {OLDEST_JAVA} or newer: install it (Debian: default-jre-headless), "
-    "or say where it is in JAVA_HOME"
+    "or set JAVA_HOME"
 )
 SMALL_BATCHES: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20)}
-"""A bundle is a row of megabytes; Spark would take 256 MB of them at a time out of its heap."""
-_QUICKLY: Final = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
-"""Java only hands bytes on. To compile that once more, for speed, takes longer than it saves; and
-to collect garbage meanwhile, in threads of its own, takes cores that tasks have."""
-_KEEP: Final = "spark.executorEnv.MALLOC_{}_"
-"""Settings of the C library's malloc, in the Python processes of tasks. What one block needed, the
-next one needs: to give it back meanwhile, and get it again as empty pages, is a third of the time
-of the first look. What is larger is of Arrow, which has a pool of its own."""
-_ALWAYS: Final = {
+"""Bundles are rows of megabytes; by default, Spark would read 256 MB of them at once."""
+_JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
+"""Java only passes bytes on. A second compilation takes longer than it saves, and concurrent
+garbage collection takes cores from the tasks."""
+_MALLOC: Final = "spark.executorEnv.MALLOC_{}_"
+"""Settings of malloc in the Python processes of tasks. They keep the memory of a block for the next
+block: returning it, and getting it again as empty pages, takes a third of the time of a scan.
+Larger allocations are Arrow's, which has its own pool."""
+_SETTINGS: Final = {
     **SMALL_BATCHES,
     # Over TCP, a task waits 40 ms for an acknowledgement that the other end delays.
     "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
-    _KEEP.format("MMAP_THRESHOLD"): str(128 << 20),
-    _KEEP.format("TRIM_THRESHOLD"): str(512 << 20),
-    "spark.driver.defaultJavaOptions": _QUICKLY,
-    "spark.executor.defaultJavaOptions": _QUICKLY,
-    # The driver collects some 16 bytes for each connection and 350 for each split. Spark would fail
-    # the job at 1 GB of them, which is 67 million connections; the driver's memory is the limit.
+    _MALLOC.format("MMAP_THRESHOLD"): str(128 << 20),
+    _MALLOC.format("TRIM_THRESHOLD"): str(512 << 20),
+    "spark.driver.defaultJavaOptions": _JAVA_OPTIONS,
+    "spark.executor.defaultJavaOptions": _JAVA_OPTIONS,
+    # The driver collects about 16 bytes per connection and 350 per split. By default Spark fails
+    # the job at 1 GB, which is 67 million connections. The real limit is the driver's memory.
     "spark.driver.maxResultSize": "0",
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
-    # How long a Python process may take to answer, on a machine that has more to do than it can.
+    # The timeout for a Python process to respond on an overloaded machine.
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
@@ -66,22 +66,22 @@ _LOCAL: Final = {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOP
 
 
 def local(path: Path) -> str:
-    """The URI of a local path, as Spark reads it: nothing is percent-encoded in it."""
+    """The URI of a local path for Spark, without percent-encoding."""
     return f"file://{path.absolute()}"
 
 
 def find_java() -> Path:
-    """The Java that Spark will run. Raises DissectorError, which says what to install."""
+    """The Java that Spark will run. Raises DissectorError with the package to install."""
     home = os.environ.get("JAVA_HOME")
-    named = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
+    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "java")
     try:
-        said = subprocess.run([named, "-version"], capture_output=True, text=True, check=True)
+        result = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise DissectorError(f"{_INSTALL}; there is none at {named}") from error
-    version = re.search(r'version "(\d+)', said.stderr + said.stdout)
+        raise DissectorError(f"{_INSTALL}; not found at {java}") from error
+    version = re.search(r'version "(\d+)', result.stderr + result.stdout)
     if version is None or int(version[1]) < OLDEST_JAVA:
-        raise DissectorError(f"{_INSTALL}; {named} is older")
-    return named
+        raise DissectorError(f"{_INSTALL}; {java} is older")
+    return java
 
 
 def on_this_machine(cores: int | str) -> str:
@@ -92,10 +92,10 @@ def on_this_machine(cores: int | str) -> str:
 def session(
     master: str | None = None, settings: Mapping[str, str] = MappingProxyType({})
 ) -> SparkSession:
-    """A session, on all cores of this machine where no master is named.
+    """A session, by default on all cores of this machine.
 
-    `settings`: Spark's own. Raises DissectorError where Java or PySpark is missing or too old, or
-    there is no session to be had.
+    `settings`: Spark properties. Raises DissectorError if Java or PySpark is missing or too old, or
+    if Spark cannot start.
     """
     if (master or "").startswith("sc://") or os.environ.get("SPARK_REMOTE"):
         raise DissectorError(
@@ -113,11 +113,11 @@ def session(
             "Spark is not installed: pip install 'kafka-dissector[spark]'"
         ) from error
     if tuple(map(int, pyspark.__version__.split(".")[:2])) < OLDEST_PYSPARK:
-        oldest = ".".join(map(str, OLDEST_PYSPARK))
+        minimum = ".".join(map(str, OLDEST_PYSPARK))
         raise DissectorError(
-            f"PySpark {pyspark.__version__} is installed: {oldest} or newer is needed"
+            f"PySpark {pyspark.__version__} is too old: install {minimum} or newer"
         )
-    # It says so at every step, and nothing that is used here is concerned.
+    # The warning is repeated at each step, and does not concern the functions used here.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas")
     master = master or on_this_machine("*")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -125,10 +125,10 @@ def session(
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
         settings = _LOCAL | {**settings}
     builder = SparkSession.builder.master(master).appName("kafka-dissector")
-    for name, value in (_ALWAYS | {**settings}).items():
+    for name, value in (_SETTINGS | {**settings}).items():
         builder = builder.config(name, value)
     try:
-        made: SparkSession = builder.getOrCreate()
+        session: SparkSession = builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
-        raise DissectorError(f"no Spark at {master}: {cause(error)}") from error
-    return made
+        raise DissectorError(f"cannot use Spark at {master}: {cause(error)}") from error
+    return session

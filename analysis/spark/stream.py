@@ -1,19 +1,18 @@
-"""Streams: ``spark.readStream.format("kafka_capture")`` over a folder that a capture rotates into.
+"""Streams: ``spark.readStream.format("kafka_capture")`` over a folder with rotated captures.
 
-A batch is what was written to the files since the batch before. Between batches, each share keeps
-its state (open connections, requests that wait, bytes that are no whole message yet) in the folder
-that the option `state` names, by batch; what all shares know together (files, numbers of
-connections, names of topics) lies beside it. A batch is made of the state before it and of bytes
-that do not change, and its rows are written before Spark has any of them: where Spark asks for a
-batch again, after a failure or a restart, it gets the same rows. When a batch is done, what lies
-before it is deleted.
+A batch is the data written to the files since the last batch. Between batches, each shard keeps its
+state (open connections, pending requests, incomplete messages) in the folder of option `state`, by
+batch. State of all shards (files, connection numbers, topic names) is next to it. A batch depends
+only on the state before it and on bytes that do not change, and its rows are written before Spark
+gets them. So when Spark requests a batch again, after a failure or a restart, it gets the same
+rows. When a batch is committed, older state is deleted.
 
-Nothing waits longer than the watermark. A request is unanswered when the capture has gone on for so
-long, and a connection that is over is forgotten then. When nothing at all was written for so long,
-everything that waits is given out, as at the end of a capture.
+Nothing waits longer than the watermark. When the capture has advanced by it, a pending request is
+unanswered, and a closed connection is forgotten. When no file has grown for that time, all pending
+data is emitted, as at the end of a capture.
 
-Rows whose topic is named by an id wait for its name, and a file that ends within a packet for the
-rest of it, for no longer either: see `late` and `places`.
+Rows that wait for a topic name, and files that end within a packet, wait no longer either: see
+`pending_names` and `file_progress`.
 """
 
 from __future__ import annotations
@@ -33,35 +32,37 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from analysis.spark import dissection, follow, late, packets, plan
-from analysis.spark.dissection import NOTHING, Knowledge, Passage, Task
-from analysis.spark.follow import BEGINNING, Offset
+from analysis.spark import dissection, file_offsets, packets, pending_names, plan
+from analysis.spark.dissection import EMPTY_INDEX, CaptureIndex, Checkpoint, Task
+from analysis.spark.file_offsets import START, Offset
+from analysis.spark.file_progress import FileProgress
 from analysis.spark.options import Request, parse
-from analysis.spark.places import Places
 from analysis.spark.session import local
-from analysis.spark.source import Desk, rows_of
+from analysis.spark.source import PlanClient, rows_of
 from analysis.spark.splits import Broker
 from dissector.errors import DissectorError
 from dissector.streams.limits import SECOND
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """What Spark sees of a stream."""
+    """The stream reader that Spark calls."""
 
-    def __init__(self, options: dict[str, str], schema: StructType, desk: Desk) -> None:
-        """Raises DissectorError for options that are missing."""
+    def __init__(
+        self, options: dict[str, str], schema: StructType, plan_client: PlanClient
+    ) -> None:
+        """Raises DissectorError for missing options."""
         self._options = options
         self._request = parse(options)
         self._schema = schema
-        self._desk = desk
+        self._plan_client = plan_client
         self._target: Offset | None = None
-        _folder(self._request, BEGINNING)
+        _folder(self._request, START)
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        return BEGINNING
+        return START
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self._latest(BEGINNING)
+        self._target = self._latest(START)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         if self._target is None:
@@ -72,12 +73,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._target | {"batch": start["batch"] + 1, "files": new}
 
     def _latest(self, start: Offset) -> Offset:
-        return follow.latest(start, self._request.paths, self._request.watermark)
+        return file_offsets.latest(start, self._request.paths, self._request.watermark)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         if start == end:
             return []
-        return self._desk.ask(batch, self._options, start, end)
+        return self._plan_client.request(batch, self._options, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is not None:
@@ -85,19 +86,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Offset) -> None:
         folder = _folder(self._request, end)
-        for each in folder.parent.glob("batch-*"):
-            if each.name[: -len("-") - _DIGEST] < folder.name[: -len("-") - _DIGEST]:
-                shutil.rmtree(each, ignore_errors=True)
+        for older in folder.parent.glob("batch-*"):
+            if older.name[: -len("-") - _DIGEST] < folder.name[: -len("-") - _DIGEST]:
+                shutil.rmtree(older, ignore_errors=True)
 
 
 _DIGEST: Final = 16
 
 
 def _folder(request: Request, end: Mapping[str, Any]) -> Path:
-    """Where the batch that ends there has its rows and its state."""
+    """The folder with rows and state of the batch that ends at this offset."""
     if request.state is None:
         raise DissectorError(
-            "a stream needs the option state: a folder that outlives the query, as its checkpoint"
+            "a stream needs the option state: a folder that outlives the query, like its checkpoint"
         )
     digest = hashlib.sha256(json.dumps(end, sort_keys=True).encode()).hexdigest()
     return Path(request.state).absolute() / f"batch-{end['batch']:09}-{digest[:_DIGEST]}"
@@ -105,18 +106,18 @@ def _folder(request: Request, end: Mapping[str, Any]) -> Path:
 
 @dataclass(slots=True)
 class _State:
-    """What all shares know together."""
+    """State that all shards share."""
 
-    shares: int
-    places: Places = field(default_factory=Places)
+    shards: int
+    progress: FileProgress = field(default_factory=FileProgress)
     brokers: set[Broker] = field(default_factory=set)
     secrets: list[bytes] = field(default_factory=list)
-    known: Knowledge = NOTHING
+    index: CaptureIndex = EMPTY_INDEX
 
 
-def batch(spark: SparkSession, request: Request, more: tuple[Any, ...]) -> str:
-    """The rows of the batch between two offsets, as files. Raises DissectorError."""
-    start, end = more
+def batch(spark: SparkSession, request: Request, offsets: tuple[Any, ...]) -> str:
+    """Write the rows of a batch between two offsets; returns the folder. Raises DissectorError."""
+    start, end = offsets
     before, after = _folder(request, start), _folder(request, end)
     if not (after / "done").exists():
         shutil.rmtree(after, ignore_errors=True)
@@ -129,31 +130,32 @@ def batch(spark: SparkSession, request: Request, more: tuple[Any, ...]) -> str:
 def _run(
     spark: SparkSession, request: Request, start: Offset, end: Offset, before: Path, after: Path
 ) -> None:
-    fresh = _State(request.shares or plan.parallelism(spark))
-    state = _load(before) if start["batch"] else fresh
-    places = state.places
-    items = places.unread(end, follow.files(request.paths))
-    looks = plan.looks_at(spark, [*items.values()])
-    problems = [*places.read(dict(zip(items, looks, strict=True)))]
-    problems += places.given_up(end, request.watermark)
-    new = {text for each in looks for text in each.secrets} | {*plan.keylog(request)}
+    initial = _State(request.shards or plan.parallelism(spark))
+    state = _load(before) if start["batch"] else initial
+    progress = state.progress
+    splits = progress.new_splits(end, file_offsets.files(request.paths))
+    scans = plan.scan_splits(spark, [*splits.values()])
+    problems = [*progress.read(dict(zip(splits, scans, strict=True)))]
+    problems += progress.abandoned(end, request.watermark)
+    new = {text for scan in scans for text in scan.secrets} | {*plan.keylog(request)}
     state.secrets += sorted(new.difference(state.secrets))
-    state.brokers |= {broker for each in looks for broker in each.brokers}
-    passage = Passage(
-        "" if start["ended"] or not start["batch"] else str(before), str(after), places.latest,
+    state.brokers |= {broker for scan in scans for broker in scan.brokers}
+    checkpoint = Checkpoint(
+        "" if start["ended"] or not start["batch"] else str(before), str(after), progress.latest,
         end["ended"],
     )  # fmt: skip
-    task = Task(request, places.captures, frozenset(state.brokers), state.secrets, passage)
-    bundles = plan.bundled(spark, request, looks, state.shares).unionAll(_each_share(spark, state))
-    with plan.dissected(spark, task, bundles, state.shares) as (parcels, told):
-        state.known = dissection.knowledge(told, state.known)
+    task = Task(request, progress.captures, frozenset(state.brokers), state.secrets, checkpoint)
+    bundles = plan.read_bundles(spark, request, scans, state.shards)
+    bundles = bundles.unionAll(_empty_bundles(spark, state))
+    with plan.dissect(spark, task, bundles, state.shards) as (encoded, metadata):
+        state.index = dissection.merge_index(metadata, state.index)
         name = request.tables[0]
-        names = state.known.names
-        lacking = () if end["ended"] else names.unresolved - names.names.keys()
-        since = places.latest - request.watermark * SECOND
-        parcels = parcels.filter(parcels.kind == name)
-        parcels = late.due(spark, parcels, lacking, since, before, after)
-        rows = plan.settled(spark, task, name, parcels, state.known)
+        names = state.index.names
+        missing = () if end["ended"] else names.unresolved - names.names.keys()
+        since = progress.latest - request.watermark * SECOND
+        encoded = encoded.filter(encoded.kind == name)
+        encoded = pending_names.resolve(spark, encoded, missing, since, before, after)
+        rows = plan.finalized(spark, task, name, encoded, state.index)
         if name == "topics":
             rows = _topics(spark, rows, before, after)
         if name == "problems":
@@ -167,26 +169,26 @@ def _load(folder: Path) -> _State:
         state: _State = pickle.loads((folder / "state").read_bytes())
     except OSError as error:
         raise DissectorError(
-            f"{folder.parent} has not the state that the checkpoint goes on from ({folder.name})"
+            f"{folder.parent} lacks the state of the checkpoint ({folder.name})"
         ) from error
     return state
 
 
-def _each_share(spark: SparkSession, state: _State) -> DataFrame:
-    """A bundle without packets for each share: time goes on in all of them."""
+def _empty_bundles(spark: SparkSession, state: _State) -> DataFrame:
+    """An empty bundle for each shard, so that time advances in all of them."""
 
     def empty(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for each in batches:
-            yield from map(packets.empty, each.column("id").to_pylist())
+        for rows in batches:
+            yield from map(packets.empty, rows.column("id").to_pylist())
 
-    return spark.range(0, state.shares, 1, 1).mapInArrow(empty, packets.SPARK_SCHEMA)
+    return spark.range(0, state.shards, 1, 1).mapInArrow(empty, packets.SPARK_SCHEMA)
 
 
-def _topics(spark: SparkSession, told: DataFrame, before: Path, after: Path) -> DataFrame:
-    """What is new of topics, given what was told in the batches before."""
+def _topics(spark: SparkSession, rows: DataFrame, before: Path, after: Path) -> DataFrame:
+    """Changes of topics, compared with the reports of earlier batches."""
     path = before / "topics"
-    known = spark.read.schema(told.schema).parquet(local(path)) if path.exists() else None
-    both = told if known is None else told.unionAll(known)
-    plan.newest(both).write.parquet(local(after / "topics"))
-    fresh = plan.news(both)
-    return fresh if known is None else fresh.exceptAll(known.select(fresh.columns))
+    earlier = spark.read.schema(rows.schema).parquet(local(path)) if path.exists() else None
+    reports = rows if earlier is None else rows.unionAll(earlier)
+    plan.latest_reports(reports).write.parquet(local(after / "topics"))
+    changes = plan.changes(reports)
+    return changes if earlier is None else changes.exceptAll(earlier.select(changes.columns))

@@ -1,15 +1,15 @@
-"""Writing: rows to Parquet, by the tasks that make them.
+"""Writing: tasks write their rows to Parquet files.
 
-Rows are made in Python, as Arrow, and Parquet is made of Arrow. To hand them to Spark's own writer
-means a Java object for each value and back to columns: of small messages that took longer than to
-dissect them. So tasks write, and Spark has a row for each file that they wrote.
+Tasks have rows as Arrow in Python, and Parquet is written from Arrow. Spark's own writer would make
+a Java object of each value and convert it back to columns; for small messages that took longer than
+the dissection. So tasks write the files, and Spark gets one row per file.
 
-A task may run twice, or fail when it has written half. So each attempt writes files of its own
-names. When all are done, the driver compares the files that tasks reported with those that it sees,
+A task may run twice, or fail after it has written a part. So each attempt uses its own file names.
+When all tasks are done, the driver compares the files that tasks reported with those that it sees,
 and removes the others.
 
-A task may also run on a machine where the path means another folder. So the driver leaves a mark in
-the folder, and a task that does not see the mark writes nothing.
+A task may also run on a machine where the path is a different folder. So the driver writes a marker
+file to the folder, and a task that does not see the marker writes nothing.
 """
 
 from __future__ import annotations
@@ -31,60 +31,60 @@ from dissector.packets.remote import located
 WRITTEN: Final = pa.schema([("file", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
 SPARK_WRITTEN: Final = "file string, rows long, bytes long"
 TIMES: Final = ("request_time", "response_time", "first_time", "time")
-"""Those of which the first that a row has gives its date."""
+"""The date of a row is that of the first of these columns that is not null."""
 SHARED: Final = (
     "the driver and all executors need one folder, on a shared file system or behind a URL such as "
     "s3:// or hdfs://"
 )
 
 _BY: Final = pa.schema([("date", pa.date32()), ("api", pa.string())])
-_MARK: Final = "_unfinished"
+_MARKER: Final = "_unfinished"
 _GROUP_ROWS: Final = 1 << 17
 _GATHERED_ROWS: Final = 1 << 15
-"""Rows of a file that are gathered before they are written."""
+"""Rows of a file that are collected before they are written."""
 _MOST_FILES: Final = 256
-"""Files that a task has open."""
+"""Open files per task."""
 
 
 class Written(NamedTuple):
-    """A file that a task reports: a row of `WRITTEN`."""
+    """A file that a task reports; a row of `WRITTEN`."""
 
     file: str
-    """Its path in the folder."""
+    """Path inside the folder."""
     rows: int
     bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder of Parquet files, at a path or a URL that tasks and driver can reach."""
+    """A folder of Parquet files, at a path or URL that tasks and driver can access."""
 
     path: str
     is_divided: bool = False
-    """Whether rows go to folders by date, in UTC, and by API where they have one."""
+    """Whether rows are divided into folders by date (UTC) and by API, if the table has one."""
 
     def begin(self) -> Folder:
-        """Create and mark it. Raises DissectorError where it exists, or cannot be created."""
+        """Create the folder and its marker. Raises DissectorError if it exists or on errors."""
         system, root = located(self.path)
         try:
             system.makedirs(root)
-            system.pipe_file(f"{root}/{_MARK}", b"")
+            system.pipe_file(f"{root}/{_MARKER}", b"")
         except OSError as error:
             raise DissectorError(f"{self.path}: {error.strerror or error}") from error
         return self
 
     def check(self) -> None:
-        """In a task: raises DissectorError where the driver's mark is not in this folder."""
+        """In a task: raises DissectorError if the driver's marker is not in this folder."""
         system, root = located(self.path)
-        if not system.exists(f"{root}/{_MARK}"):
+        if not system.exists(f"{root}/{_MARKER}"):
             raise DissectorError(
                 f"{self.path} on {socket.gethostname()} is not the driver's folder: {SHARED}"
             )
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """In a task: write rows of a table as Spark has them.
+        """In a task: write rows in Spark's schema.
 
-        Gives the rows of `WRITTEN`, if there were any. Raises OSError and DissectorError.
+        Yields rows of `WRITTEN`, if there are any. Raises OSError and DissectorError.
         """
         import pyarrow.dataset as ds
 
@@ -122,23 +122,23 @@ class Folder:
         yield pa.RecordBatch.from_arrays([*map(pa.array, columns)], schema=WRITTEN)
 
     def end(self, reported: Iterable[Written]) -> None:
-        """Leave the files that tasks reported, and no others.
+        """Keep the files that tasks reported, and remove all others.
 
-        Raises DissectorError where the driver does not see all of them.
+        Raises DissectorError if the driver does not see all of them.
         """
         system, root = located(self.path)
-        sizes = {each.file: each.bytes for each in reported}
+        sizes = {written.file: written.bytes for written in reported}
         try:
             system.invalidate_cache()
             seen = {
                 path.partition(f"{root}/")[2]: info["size"]
                 for path, info in system.find(root, detail=True).items()
             }
-            lacking = sorted(file for file, size in sizes.items() if seen.get(file) != size)
-            if lacking:
+            missing = sorted(file for file, size in sizes.items() if seen.get(file) != size)
+            if missing:
                 raise DissectorError(
-                    f"{len(lacking):,} of {len(sizes):,} files that tasks wrote to {self.path} are "
-                    f"not there for the driver, or not complete ({lacking[0]}): {SHARED}"
+                    f"{len(missing):,} of {len(sizes):,} files that tasks wrote to {self.path} are "
+                    f"missing or incomplete for the driver ({missing[0]}): {SHARED}"
                 )
             for file in seen.keys() - sizes.keys():
                 system.rm_file(f"{root}/{file}")
@@ -147,9 +147,9 @@ class Folder:
 
 
 def _dated(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows with the date of the first time that each has.
+    """Add the date of each row's first time.
 
-    Not by way of Spark's timestamps, whose date is that of the session's time zone.
+    Spark's own function would use the time zone of the session.
     """
     times = [f"{name}_ns" for name in TIMES if f"{name}_ns" in rows.schema.names]
     date = pc.coalesce(*map(rows.column, times)).cast(pa.timestamp("ns")).cast(pa.date32())

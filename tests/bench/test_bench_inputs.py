@@ -1,4 +1,4 @@
-"""A repeated recording is sound traffic: dpkt reads it, every stream is whole, ids go up."""
+"""A repeated recording is valid traffic: complete streams with ascending correlation ids."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Stream = tuple[bytes, int, bytes, int]
 
 
 @pytest.fixture
-def wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Input:
+def specification(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Input:
     monkeypatch.setattr(inputs, "DATA", tmp_path)
-    monkeypatch.setattr(inputs, "PORTS", 5)  # so that addresses have to help
+    monkeypatch.setattr(inputs, "PORTS", 5)  # so that several addresses are needed
     monkeypatch.setattr(inputs, "WINDOW", 1000)
     return Input("made", RECORDING, connections=17, bytes=10_000_000)
 
 
 def streams(path: Path) -> dict[Stream, bytes]:
-    """Both directions of every connection, joined by sequence; nothing may be missing."""
+    """Both directions of each connection, joined by sequence number; asserts completeness."""
     first: dict[Stream, int] = {}
     joined: dict[Stream, bytearray] = defaultdict(bytearray)
     before = 0
@@ -49,7 +49,7 @@ def streams(path: Path) -> dict[Stream, bytes]:
 
 
 def correlation_ids(stream: bytes, offset: int) -> list[int]:
-    """Of every message of a stream, which must end with one."""
+    """Correlation ids of a stream, which must end with a complete message."""
     ids, at = [], 0
     while at < len(stream):
         ids.append(int.from_bytes(stream[at + offset : at + offset + 4], "big"))
@@ -58,26 +58,26 @@ def correlation_ids(stream: bytes, offset: int) -> list[int]:
     return ids
 
 
-def test_every_connection_is_whole_and_its_ids_go_up(wanted: Input) -> None:
-    content = inputs.ready(wanted)
-    found = streams(wanted.path)
-    assert wanted.path.stat().st_size == content.bytes > wanted.bytes
-    assert len(found) == 2 * content.connections == 2 * wanted.connections
+def test_connections_are_complete_with_ascending_ids(specification: Input) -> None:
+    content = inputs.ready(specification)
+    payloads = streams(specification.path)
+    assert specification.path.stat().st_size == content.bytes > specification.bytes
+    assert len(payloads) == 2 * content.connections == 2 * specification.connections
     messages = 0
-    for (source, port, target, broker_port), stream in found.items():
+    for (source, port, target, broker_port), stream in payloads.items():
         if broker_port not in content.broker_ports:
             continue
-        asked = correlation_ids(stream, 8)
-        answered = correlation_ids(found[target, broker_port, source, port], 4)
-        assert asked == answered == sorted(set(asked))
-        messages += 2 * len(asked)
+        request_ids = correlation_ids(stream, 8)
+        response_ids = correlation_ids(payloads[target, broker_port, source, port], 4)
+        assert request_ids == response_ids == sorted(set(request_ids))
+        messages += 2 * len(request_ids)
     assert messages == content.messages
 
 
-def test_an_input_is_made_again_only_where_it_changed(wanted: Input) -> None:
-    first = inputs.ready(wanted)
-    wanted.path.write_bytes(b"as it was")
-    assert inputs.ready(wanted) == first
-    assert wanted.path.read_bytes() == b"as it was"
-    again: Content = inputs.ready(Input("made", RECORDING, connections=3, bytes=1))
-    assert wanted.path.stat().st_size == again.bytes < first.bytes
+def test_an_input_is_made_again_only_if_it_changed(specification: Input) -> None:
+    first = inputs.ready(specification)
+    specification.path.write_bytes(b"as it was")
+    assert inputs.ready(specification) == first
+    assert specification.path.read_bytes() == b"as it was"
+    changed: Content = inputs.ready(Input("made", RECORDING, connections=3, bytes=1))
+    assert specification.path.stat().st_size == changed.bytes < first.bytes

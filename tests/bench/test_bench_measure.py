@@ -1,4 +1,4 @@
-"""Processes run in turn, and whoever fails says why."""
+"""Processes run in turn, and failures are reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.report import table
 FAIL = "import sys; sys.exit('no such luck')"
 
 
-def test_programs_run_in_turn_and_failures_are_told(tmp_path: Path) -> None:
+def test_programs_run_in_turn_and_failures_are_reported(tmp_path: Path) -> None:
     log = tmp_path / "log"
     write = f"import pathlib, sys; pathlib.Path({str(log)!r}).open('a').write(sys.argv[1])"
     commands = {
@@ -20,17 +20,17 @@ def test_programs_run_in_turn_and_failures_are_told(tmp_path: Path) -> None:
         "missing": [str(tmp_path / "missing")],
         "b": [sys.executable, "-c", write, "b"],
     }
-    found = in_turn(commands, 3, lambda said: None)
+    results = in_turn(commands, 3, lambda text: None)
     assert log.read_text() == "ababab"
-    assert {name: series.failure for name, series in found.items()} == {
+    assert {name: series.failure for name, series in results.items()} == {
         "a": "",
         "fails": "no such luck",
         "missing": "missing is not installed",
         "b": "",
     }
-    assert len(found["a"].runs) == 3
-    assert len(found["fails"].runs) == 1
-    assert found["a"].memory > 1_000_000
+    assert len(results["a"].runs) == 3
+    assert len(results["fails"].runs) == 1
+    assert results["a"].memory > 1_000_000
 
 
 def test_a_table_is_aligned_and_short_rows_are_filled() -> None:

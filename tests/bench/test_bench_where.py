@@ -1,41 +1,41 @@
-"""The stages that `bench.where` names are there, and a stage's time is its own."""
+"""The functions of the stages of `bench.where` exist, and stage times are exclusive."""
 
 from __future__ import annotations
 
 import pytest
 
-from bench.where import REST, STAGES, Clock, located, put
+from bench.where import BETWEEN, STAGES, Clock, insert, locate
 
 
 @pytest.mark.parametrize("place", [place for places in STAGES.values() for place in places])
-def test_every_stage_is_there(place: str) -> None:
-    owner, name = located(place)
+def test_functions_of_stages_exist(place: str) -> None:
+    owner, name = locate(place)
     assert callable(getattr(owner, name))
 
 
-def test_a_stage_stops_the_one_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_pauses_the_one_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(100))
     monkeypatch.setattr("time.process_time", lambda: next(now))
-    monkeypatch.setitem(globals(), "outer", outer)  # put back what the clock replaces
+    monkeypatch.setitem(globals(), "outer", outer)  # restored after the test
     monkeypatch.setitem(globals(), "inner", inner)
     clock = Clock()
     clock.watch("outside", f"{__name__}:outer")
     clock.watch("inside", f"{__name__}:inner")
     assert outer() == 3
     clock.lap()
-    assert clock.seconds == {REST: 2, "outside": 3, "inside": 2}
+    assert clock.seconds == {BETWEEN: 2, "outside": 3, "inside": 2}
     assert clock.calls == {"outside": 1, "inside": 2}
 
 
-def test_a_table_goes_to_its_place_in_a_page() -> None:
+def test_a_table_is_inserted_into_a_page() -> None:
     page = "# Time\n<!-- where a -->\nold\n<!-- end -->\n<!-- where b -->\nkept\n<!-- end -->\n"
-    once = put(page, "a", "new")
+    once = insert(page, "a", "new")
     assert once.splitlines()[:6] == ["# Time", "<!-- where a -->", "", "new", "", "<!-- end -->"]
     assert "old" not in once
     assert "kept" in once
-    assert put(once, "a", "new") == once
+    assert insert(once, "a", "new") == once
     with pytest.raises(ValueError, match="no place for c"):
-        put(page, "c", "new")
+        insert(page, "c", "new")
 
 
 def outer() -> int:

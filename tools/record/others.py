@@ -259,7 +259,7 @@ def ssh(stage: Stage) -> None:
 
 
 def dns(stage: Stage) -> None:
-    """DNS over TCP: one question a connection, and many | dnsmasq, dig"""
+    """DNS over TCP: one or many questions per connection | dnsmasq, dig"""
     stage.server(
         "dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", f"--port={stage.port}",
         "--no-resolv", "--no-hosts", "--address=/kafka.test/192.0.2.7", "--user=root",
@@ -274,7 +274,7 @@ def dns(stage: Stage) -> None:
 
 
 def tls(stage: Stage) -> None:
-    """TLS 1.2 and 1.3 that carry text, no secrets kept | openssl s_server, s_client"""
+    """TLS 1.2 and 1.3 with text, without secrets | openssl s_server, s_client"""
     files = ("-keyout", "key.pem", "-out", "certificate.pem")
     stage.run(
         "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=other.test",
@@ -292,7 +292,7 @@ def tls(stage: Stage) -> None:
 
 
 def noise(stage: Stage) -> None:
-    """random bytes both ways, in pieces of every size | a script"""
+    """random bytes in both directions, in pieces of many sizes | a script"""
     chance = random.Random(7)
     listener = socket.create_server(("127.0.0.1", stage.port))
 

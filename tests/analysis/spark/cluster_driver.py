@@ -1,4 +1,4 @@
-"""A driver: dissects captures, says so, and writes the tables when it is told to go on.
+"""A driver that dissects captures, prints a line, waits for input, and writes the tables.
 
 python -m tests.analysis.spark.cluster_driver MASTER OUTPUT CAPTURE...
 """
@@ -11,18 +11,18 @@ from analysis.spark import plan
 from analysis.spark.options import Request
 from analysis.spark.session import session
 from analysis.spark.writing import Folder
-from tests.analysis.spark.dealing import SOME_TABLES
+from tests.analysis.spark.sharding import TEST_TABLES
 
 
 def main() -> None:
-    """Run it."""
+    """Run the driver."""
     master, output, *paths = sys.argv[1:]
     spark = session(master, {"spark.executor.memory": "600m", "spark.driver.memory": "600m"})
-    with plan.whole(spark, Request(paths, SOME_TABLES, shares=4)) as dissected:
+    with plan.dissect_captures(spark, Request(paths, TEST_TABLES, shards=4)) as dissection:
         print("dissected", flush=True)
         sys.stdin.readline()
-        for name in SOME_TABLES:
-            dissected.write(name, Folder(f"{output}/{name}").begin())
+        for name in TEST_TABLES:
+            dissection.write(name, Folder(f"{output}/{name}").begin())
     spark.stop()
 
 

@@ -1,4 +1,4 @@
-"""One Spark for all tests of it. `SLOW=1` has those run, too, that take minutes."""
+"""One Spark session for all tests. `SLOW=1` enables tests that take minutes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run on several processes, these run on one: a Spark is enough."""
+    """Run all tests of this folder in one process, so that one Spark session is enough."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.xdist_group("spark"))
@@ -28,7 +28,7 @@ SMALL = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"}
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    """Skips where there is no Java."""
+    """Skip the test without Java."""
     try:
         find_java()
     except DissectorError as error:
@@ -37,14 +37,14 @@ def java() -> None:
 
 @pytest.fixture(scope="session")
 def spark(java: None) -> Iterator[SparkSession]:
-    """Two cores of this machine."""
-    made = session("local[2]", SMALL)
-    yield made
-    made.stop()
+    """A session on two cores of this machine."""
+    spark_session = session("local[2]", SMALL)
+    yield spark_session
+    spark_session.stop()
 
 
 @pytest.fixture
 def slow() -> None:
-    """Skips where nobody asked for what takes minutes."""
+    """Skip the test unless SLOW is set."""
     if not os.environ.get("SLOW"):
         pytest.skip("takes minutes: SLOW=1")

@@ -1,4 +1,4 @@
-"""A real cluster: a master, two workers, a driver, all of them processes of their own."""
+"""A real cluster: a master, two workers and a driver, each in its own process."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ import pytest
 pytest.importorskip("pyspark", reason="the dependency group spark is not installed")
 
 from bench.cluster import ENVIRONMENT, Cluster, cluster, kill
-from tests.analysis.spark.dealing import (
+from tests.analysis.spark.sharding import (
     CAPTURES,
     RECORDINGS,
-    SOME_TABLES,
-    apart,
-    deal,
-    every,
-    made,
-    on_one_machine,
-    same_rows,
+    TEST_TABLES,
+    assert_same_rows,
+    disjoint_groups,
+    make_capture,
+    split_capture,
+    split_captures,
+    write_with_one_process,
 )
 
 DRIVER = "tests.analysis.spark.cluster_driver"
 
 
 @contextmanager
-def driven(running: Cluster, output: Path, paths: Sequence[str]) -> Iterator[None]:
-    """What is within happens when all is dissected, and nothing is written."""
+def driver_running(running: Cluster, output: Path, paths: Sequence[str]) -> Iterator[None]:
+    """Run the body when the driver has dissected all captures but written nothing."""
     driver = subprocess.Popen(
         [sys.executable, "-m", DRIVER, running.master, output, *paths],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT,
@@ -46,32 +46,28 @@ def driven(running: Cluster, output: Path, paths: Sequence[str]) -> Iterator[Non
 
 
 def compare(folder: Path, paths: Sequence[str]) -> None:
-    """Raises AssertionError where its tables are not those of one process."""
-    on_one_machine(paths, SOME_TABLES, folder / "expected")
-    for name in SOME_TABLES:
-        same_rows(folder / "tables" / name, folder / "expected" / name)
+    """Assert that the tables are those of one process."""
+    write_with_one_process(paths, TEST_TABLES, folder / "expected")
+    for name in TEST_TABLES:
+        assert_same_rows(folder / "tables" / name, folder / "expected" / name)
 
 
-def test_a_worker_that_is_killed_in_mid_job_takes_nothing_with_it(
-    java: None, tmp_path: Path
-) -> None:
-    paths = deal(CAPTURES / "kafka-4-quorum.pcap.zst", tmp_path, 6, shuffled=True)
-    with cluster(tmp_path) as running, driven(running, tmp_path / "tables", paths):
-        kill(running.workers[0])  # with what it keeps of packets and of rows
+def test_a_worker_killed_during_a_job_loses_no_rows(java: None, tmp_path: Path) -> None:
+    paths = split_capture(CAPTURES / "kafka-4-quorum.pcap.zst", tmp_path, 6, shuffled=True)
+    with cluster(tmp_path) as running, driver_running(running, tmp_path / "tables", paths):
+        kill(running.workers[0])  # with its packets and rows
     compare(tmp_path, paths)
 
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["rotated", "shuffled"])
 @pytest.mark.parametrize("files", [1, 2, 7, 50])
-def test_every_recording(
-    slow: None, java: None, tmp_path: Path, files: int, shuffled: bool
-) -> None:
+def test_all_recordings(slow: None, java: None, tmp_path: Path, files: int, shuffled: bool) -> None:
     with cluster(tmp_path) as running:
-        for number, group in enumerate(apart(RECORDINGS)):
+        for number, group in enumerate(disjoint_groups(RECORDINGS)):
             folder = tmp_path / str(number)
             folder.mkdir()
-            paths = every(group, folder, files, shuffled)
-            with driven(running, folder / "tables", paths):
+            paths = split_captures(group, folder, files, shuffled)
+            with driver_running(running, folder / "tables", paths):
                 pass
             compare(folder, paths)
 
@@ -79,10 +75,12 @@ def test_every_recording(
 @pytest.mark.parametrize("shuffled", [False, True], ids=["rotated", "shuffled"])
 @pytest.mark.parametrize("files", [1, 2, 7, 50])
 @pytest.mark.parametrize("kind", ["chatter", "bulk"])
-def test_a_larger_one(
+def test_large_captures(
     slow: None, java: None, tmp_path: Path, kind: str, files: int, shuffled: bool
 ) -> None:
-    paths = deal(made(kind, tmp_path, 100_000_000), tmp_path, files, shuffled=shuffled)
-    with cluster(tmp_path) as running, driven(running, tmp_path / "tables", paths):
+    paths = split_capture(
+        make_capture(kind, tmp_path, 100_000_000), tmp_path, files, shuffled=shuffled
+    )
+    with cluster(tmp_path) as running, driver_running(running, tmp_path / "tables", paths):
         pass
     compare(tmp_path, paths)

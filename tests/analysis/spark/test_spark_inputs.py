@@ -1,4 +1,4 @@
-"""What is read, and how often: log segments beside captures; several tables in one plan."""
+"""Inputs: log segments next to captures, and several tables in one plan."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from analysis.cli import main
 from analysis.spark import plan, splits
 from analysis.spark.schemas import to_spark
 from dissector.capture import open_capture
-from tests.analysis.spark.dealing import CAPTURES, deal, texts
+from tests.analysis.spark.sharding import CAPTURES, split_capture, texts
 
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
 SEGMENT = "00000000000000000000.log"
-OF_SEGMENTS = ("batches", "records", "problems")
+SEGMENT_TABLES = ("batches", "records", "problems")
 LATENCY = ("exchanges", "batches", "connections")
 
 
@@ -37,7 +37,7 @@ def read(spark: SparkSession) -> SparkSession:
 
 @pytest.fixture(scope="module")
 def segments(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A broker's disk: see tests/data/README.md."""
+    """A broker's log folder: see tests/data/README.md."""
     folder = tmp_path_factory.mktemp("segments")
     packed = Path(__file__).parents[2] / "data" / "segments.tar.zst"
     data = zstandard.ZstdDecompressor().stream_reader(packed.read_bytes()).read()
@@ -46,27 +46,27 @@ def segments(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "kafka-3"
 
 
-def on_one_machine(path: Path, table: str) -> list[str]:
+def rows_of_one_process(path: Path, table: str) -> list[str]:
     rows = open_capture(path).tables([table])[table]
     return texts([to_spark(table, batch) for batch in rows.to_batches()])
 
 
-@pytest.mark.parametrize("name", OF_SEGMENTS)
-def test_segments_beside_captures(
+@pytest.mark.parametrize("name", SEGMENT_TABLES)
+def test_segments_next_to_captures(
     read: SparkSession, segments: Path, tmp_path: Path, name: str
 ) -> None:
-    deal(QUOTAS, tmp_path, 2)
+    split_capture(QUOTAS, tmp_path, 2)
     for partition in ("orders-0", "__consumer_offsets-0"):
         shutil.copytree(segments / partition, tmp_path / partition)
     damaged = tmp_path / "orders-0" / SEGMENT
     damaged.write_bytes(damaged.read_bytes() + bytes(1000))
     actual = read.read.format("kafka_capture").option("table", name).load(str(tmp_path)).toArrow()
-    expected = on_one_machine(tmp_path, name)
-    assert len(expected) > len(on_one_machine(QUOTAS, name))
+    expected = rows_of_one_process(tmp_path, name)
+    assert len(expected) > len(rows_of_one_process(QUOTAS, name))
     assert texts(actual.to_batches()) == expected
 
 
-def test_segments_alone(
+def test_segments_without_captures(
     spark: SparkSession, segments: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SparkSession, "stop", lambda session: None)
@@ -79,34 +79,34 @@ def test_segments_alone(
     assert ds.dataset(tmp_path / "tables" / "exchanges").count_rows() == 0
 
 
-def test_several_tables_are_one_plan(
+def test_several_tables_share_one_plan(
     read: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans: list[tuple[str, ...]] = []
     guesses: list[object] = []
-    whole, guess = plan.whole, splits.guess
+    dissect_captures, guess = plan.dissect_captures, splits.guess
 
     def counted(spark: SparkSession, request: plan.Request):
         plans.append(tuple(request.tables))
-        return whole(spark, request)
+        return dissect_captures(spark, request)
 
-    def guessed(*given: object):
-        guesses.append(given)
-        return guess(*given)
+    def guessed(*arguments: object):
+        guesses.append(arguments)
+        return guess(*arguments)
 
-    monkeypatch.setattr(plan, "whole", counted)
+    monkeypatch.setattr(plan, "dissect_captures", counted)
     monkeypatch.setattr(splits, "guess", guessed)
-    paths = deal(QUOTAS, tmp_path, 3)
+    paths = split_capture(QUOTAS, tmp_path, 3)
     tables = analysis.spark.load(read, paths, LATENCY)
     assert plans == []  # nothing is read before a table is used
     actual = {name: tables[name].toArrow() for name in ("connections", *LATENCY)}
-    assert [{*each} for each in plans] == [{*LATENCY}]
-    assert len(guesses) == 1  # the captures were planned, and so read, once
+    assert [{*names} for names in plans] == [{*LATENCY}]
+    assert len(guesses) == 1  # the captures were planned and read once
     for name in LATENCY:
         rows = open_capture(paths).tables([name])[name]
-        same = pa.Table.from_batches([to_spark(name, each) for each in rows.to_batches()])
-        assert texts(actual[name].to_batches()) == texts(same.to_batches())
-    # What is loaded again is read again: captures may have changed.
+        expected = pa.Table.from_batches([to_spark(name, batch) for batch in rows.to_batches()])
+        assert texts(actual[name].to_batches()) == texts(expected.to_batches())
+    # Another load reads the captures again, because they may have changed.
     assert analysis.spark.load(read, paths[:1], LATENCY)["exchanges"].count() < len(
         actual["exchanges"]
     )

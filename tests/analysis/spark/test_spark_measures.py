@@ -1,4 +1,4 @@
-"""Measures on Spark have the columns and the rows of the answers in pandas."""
+"""Measures on Spark have the columns and rows of the pandas answers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from analysis.frames import frame
 from analysis.spark.schemas import to_spark
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
-from tests.analysis.spark.dealing import CAPTURES
+from tests.analysis.spark.sharding import CAPTURES
 
 RECORDINGS = ("kafka-4-quotas", "kafka-4-group-eager", "kafka-4-errors", "kafka-4-group-consumer")
 NAMES = ("exchanges", "errors", "batches", "connections", "partitions", "memberships")
-ASKED = [
+CALLS = [
     ("latency", {}),
     ("latency", {"by": ("broker", "software")}),
     ("throttle", {}),
@@ -37,13 +37,13 @@ ASKED = [
 
 @pytest.fixture(scope="module")
 def rows() -> dict[str, pa.Table]:
-    """Tables of some recordings."""
-    return open_capture([CAPTURES / f"{each}.pcap.zst" for each in RECORDINGS]).tables(NAMES)
+    """Tables of several recordings."""
+    return open_capture([CAPTURES / f"{name}.pcap.zst" for name in RECORDINGS]).tables(NAMES)
 
 
 @pytest.fixture(scope="module")
 def on_spark(rows: Mapping[str, pa.Table], spark: SparkSession) -> dict[str, DataFrame]:
-    """The same, as the data source gives them."""
+    """The same tables in the schema of the data source."""
     return {
         name: spark.createDataFrame(
             pa.Table.from_batches([to_spark(name, batch) for batch in table.to_batches()])
@@ -52,22 +52,22 @@ def on_spark(rows: Mapping[str, pa.Table], spark: SparkSession) -> dict[str, Dat
     }
 
 
-@pytest.mark.parametrize(("name", "options"), ASKED, ids=lambda each: str(each))
-def test_as_in_pandas(
+@pytest.mark.parametrize(("name", "options"), CALLS, ids=str)
+def test_a_measure_equals_its_answer(
     rows: Mapping[str, pa.Table], on_spark: Mapping[str, DataFrame], name: str, options: dict
 ) -> None:
-    tables = {each: frame(table) for each, table in rows.items()}
+    tables = {table: frame(values) for table, values in rows.items()}
     expected = getattr(analysis, name)(tables, **options)
-    found = getattr(analysis.spark, name)(on_spark, **options).toArrow()
-    assert found.schema.names == [*expected.columns]
+    actual = getattr(analysis.spark, name)(on_spark, **options).toArrow()
+    assert actual.schema.names == [*expected.columns]
     assert len(expected) > 0
-    assert plain(frame(found)) == plain(expected)
+    assert plain(frame(actual)) == plain(expected)
 
 
 def plain(rows: pd.DataFrame) -> list[str]:
     """Rows as text: times to the microsecond, null as "-"; sorted.
 
-    Numbers have a digit more than nanoseconds in ms, of which a median may be the half.
+    Numbers in ms have one digit more than nanoseconds, because a median may be a half.
     """
     lines = []
     for row in rows.to_dict("records"):
@@ -85,10 +85,10 @@ def plain(rows: pd.DataFrame) -> list[str]:
     return sorted(lines)
 
 
-def test_a_column_that_is_not_there(on_spark: Mapping[str, DataFrame]) -> None:
+def test_an_unknown_column(on_spark: Mapping[str, DataFrame]) -> None:
     with pytest.raises(DissectorError, match="no column nothing to group by"):
         analysis.spark.latency(on_spark, by=("nothing",))
 
 
-def test_every_measure_is_an_answer() -> None:
+def test_measures_are_answers() -> None:
     assert {*analysis.spark.MEASURES} <= {*ANSWERS}

@@ -23,13 +23,13 @@ from pyspark.sql import SparkSession
 
 from analysis.cli import main
 from analysis.spark import packets, plan, session
-from analysis.spark.dissection import Passage, Task, dissect
+from analysis.spark.dissection import Checkpoint, Task, dissect
 from analysis.spark.options import Request
 from analysis.spark.output import HIDDEN, SUCCESS, Output
 from analysis.spark.writing import Folder, Written
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
-from tests.analysis.spark.dealing import CAPTURES
+from tests.analysis.spark.sharding import CAPTURES
 
 ROOT = Path(__file__).parents[3]
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
@@ -39,7 +39,7 @@ TABLE = pa.table({"api": ["Fetch", "Produce"], "request_time_ns": [0, 1]})
 
 @pytest.fixture
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark must not start."""
+    """Fail if Spark starts."""
 
     def start(*given: object) -> None:
         raise AssertionError("Spark was started")
@@ -49,7 +49,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def kept(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command may stop Spark, which other tests need."""
+    """Keep the Spark session, which other tests need."""
     monkeypatch.setattr(SparkSession, "stop", lambda session: None)
 
 
@@ -58,7 +58,7 @@ def command(output: Path | str, *words: str) -> list[str]:
 
 
 def below(folder: Path) -> set[str]:
-    """Names of files below a folder; of Parquet files, the suffix alone."""
+    """Names of files below a folder; only the suffix of Parquet files."""
     return {
         each.suffix if each.suffix == ".parquet" else str(each.relative_to(folder))
         for each in folder.rglob("*")
@@ -71,38 +71,38 @@ def names(folder: Path) -> set[str]:
 
 
 def write(output: Output) -> None:
-    """Write a row or two to each table, as tasks do."""
+    """Write rows to each table, as tasks do."""
     for folder in output.folders.values():
         rows = folder.write(iter(TABLE.to_batches()))
         folder.end(Written(**row) for batch in rows for row in batch.to_pylist())
 
 
 @pytest.mark.parametrize(
-    ("make", "complaint"),
+    ("make", "message"),
     [
-        (lambda path: path.write_text("x"), "tables: is a file; tables are written to a folder"),
-        (lambda path: (path / "exchanges").mkdir(parents=True), "exchanges: exists already"),
+        (lambda path: path.write_text("x"), "tables is a file; tables need a folder"),
+        (lambda path: (path / "exchanges").mkdir(parents=True), "exchanges already exists"),
         (
             lambda path: path.mkdir() or (path / "exchanges").write_text("x"),
-            "exchanges: is a file, where a folder would be written",
+            "exchanges is a file, but must be a folder",
         ),
     ],
     ids=["a file", "a table", "a file for a table"],
 )
 def test_the_folder_is_checked_before_spark_starts(
-    no_spark: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], make, complaint: str
+    no_spark: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], make, message: str
 ) -> None:
     make(tmp_path / "tables")
     assert main(command(tmp_path / "tables")) == 1
-    assert complaint in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("mode", ["error", "overwrite"])
-def test_a_folder_that_cannot_be_written_to(
+def test_a_folder_that_is_not_writable(
     no_spark: None, capsys: pytest.CaptureFixture[str], mode: str
 ) -> None:
     assert main(command("/proc/tables", "--mode", mode)) == 1
-    assert "/proc/tables: cannot be written to" in capsys.readouterr().err
+    assert "cannot write /proc/tables" in capsys.readouterr().err
 
 
 def test_a_job_that_cannot_start_leaves_no_folder(
@@ -113,7 +113,7 @@ def test_a_job_that_cannot_start_leaves_no_folder(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_success_is_there_and_tables_are_replaced_as_a_whole(
+def test_success_is_written_and_tables_are_replaced_completely(
     kept: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "tables"
@@ -124,7 +124,7 @@ def test_success_is_there_and_tables_are_replaced_as_a_whole(
     assert below(output) == success | {".parquet"}
     before = {*output.rglob("*.parquet")}
     assert main(words) == 1
-    assert f"{output}/exchanges: exists already" in capsys.readouterr().err
+    assert f"{output}/exchanges already exists" in capsys.readouterr().err
     assert main([*words, "--mode", "overwrite"]) == 0
     assert below(output) == success | {".parquet"}
     after = {*output.rglob("*.parquet")}
@@ -132,24 +132,24 @@ def test_success_is_there_and_tables_are_replaced_as_a_whole(
     assert ds.dataset(output / "exchanges", partitioning="hive").count_rows() == expected
 
 
-def test_where_the_second_table_fails_there_is_none(
+def test_if_the_second_table_fails_no_table_appears(
     kept: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real = plan.Dissected.write
+    real = plan.Dissection.write
 
-    def fail(self: plan.Dissected, name: str, folder: Folder) -> object:
+    def fail(self: plan.Dissection, name: str, folder: Folder) -> object:
         if name == "errors":
             raise DissectorError("the disk is full")
         return real(self, name, folder)
 
-    monkeypatch.setattr(plan.Dissected, "write", fail)
+    monkeypatch.setattr(plan.Dissection, "write", fail)
     words = command(tmp_path / "tables", "--table", "exchanges", "--table", "errors")
     assert main(words) == 1
     assert "the disk is full" in capsys.readouterr().err
     assert [*tmp_path.iterdir()] == []
 
 
-def test_nothing_appears_before_all_is_complete(tmp_path: Path) -> None:
+def test_tables_appear_when_all_are_complete(tmp_path: Path) -> None:
     with Output(str(tmp_path), ["exchanges", "errors"]).opened() as output:
         write(output)
         assert all(name.startswith(HIDDEN) for name in names(tmp_path))
@@ -158,7 +158,7 @@ def test_nothing_appears_before_all_is_complete(tmp_path: Path) -> None:
     assert names(tmp_path) == {"exchanges", "errors", SUCCESS}
 
 
-def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
+def test_an_error_keeps_existing_tables(tmp_path: Path) -> None:
     with Output(str(tmp_path), ["exchanges"]).opened() as output:
         write(output)
         output.commit()
@@ -174,7 +174,7 @@ def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
     assert {*tmp_path.rglob("*")} == before
 
 
-def test_a_move_that_fails_leaves_what_was_there(
+def test_a_failed_move_keeps_existing_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Output(str(tmp_path), ["exchanges"]).opened() as output:
@@ -186,7 +186,7 @@ def test_a_move_that_fails_leaves_what_was_there(
 
     def fail_once(path: str, place: str) -> None:
         moves.append(path)
-        if len(moves) == 2:  # the old table is away, the new one is not there yet
+        if len(moves) == 2:  # the old table is moved, the new one is not
             raise OSError(5, "Input/output error")
         move(path, place)
 
@@ -197,12 +197,12 @@ def test_a_move_that_fails_leaves_what_was_there(
             write(output)
             output.commit()
 
-    with pytest.raises(DissectorError, match="cannot be written to: Input/output error"):
+    with pytest.raises(DissectorError, match=r"cannot write .*: Input/output error"):
         replace()
     assert {*tmp_path.rglob("*.parquet")} == before
 
 
-def test_a_table_that_is_not_complete_is_reported(tmp_path: Path) -> None:
+def test_an_incomplete_table_is_reported(tmp_path: Path) -> None:
     (tmp_path / "exchanges").mkdir()
     with (
         pytest.raises(DissectorError, match="without _SUCCESS: its job did not finish"),
@@ -211,11 +211,11 @@ def test_a_table_that_is_not_complete_is_reported(tmp_path: Path) -> None:
         pass
 
 
-def test_a_folder_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "records" / "old").mkdir(parents=True)
     (tmp_path / "records" / "old" / "thesis.txt").write_text("precious")
     with (
-        pytest.raises(DissectorError, match=r"records: contains thesis\.txt, which no job wrote"),
+        pytest.raises(DissectorError, match=r"records contains thesis\.txt, which no job wrote"),
         Output(str(tmp_path), ["records"], "overwrite").opened(),
     ):
         pass
@@ -223,7 +223,7 @@ def test_a_folder_of_somebody_else_is_not_replaced(tmp_path: Path) -> None:
 
 
 def killed(folder: Path, *, in_commit: bool) -> None:
-    """A process that writes to a folder, and is killed before the end or in mid-commit."""
+    """Run a process that writes to a folder and is killed before or during the commit."""
     program = f"""
 import os, signal
 from analysis.spark.output import Output
@@ -237,12 +237,14 @@ with Output({str(folder)!r}, ["exchanges"], "overwrite").opened() as output:
         output.commit()
     kill()
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
-    assert done.returncode == -signal.SIGKILL
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
+    assert result.returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("in_commit", [False, True], ids=["before", "within"])
-def test_what_a_killed_job_left_is_removed_and_put_back(tmp_path: Path, in_commit: bool) -> None:
+def test_leftovers_of_a_killed_job_are_removed_and_tables_restored(
+    tmp_path: Path, in_commit: bool
+) -> None:
     with Output(str(tmp_path), ["exchanges"]).opened() as output:
         write(output)
         output.commit()
@@ -274,20 +276,22 @@ def running() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("mode", ["error", "overwrite"])
-def test_a_job_that_runs_is_left_alone(tmp_path: Path, running: int, mode: str) -> None:
+def test_the_folder_of_a_running_job_is_kept(tmp_path: Path, running: int, mode: str) -> None:
     hidden = leftover(tmp_path, socket.gethostname(), running)
     with (
-        pytest.raises(DissectorError, match=f"process {running} of this machine has been writing"),
+        pytest.raises(DissectorError, match=f"process {running} on this machine has been writing"),
         Output(str(tmp_path), ["errors"], mode).opened(),
     ):
         pass
     assert hidden.exists()
 
 
-def test_what_a_job_of_another_machine_left_is_reported(tmp_path: Path) -> None:
+def test_leftovers_of_another_machine_are_reported(tmp_path: Path) -> None:
     hidden = leftover(tmp_path, "elsewhere.example", 1)
     with (
-        pytest.raises(DissectorError, match=r"elsewhere\.example, begun at .* remove .* overwrite"),
+        pytest.raises(
+            DissectorError, match=r"elsewhere\.example, started at .* remove .* overwrite"
+        ),
         Output(str(tmp_path), ["errors"]).opened(),
     ):
         pass
@@ -296,7 +300,7 @@ def test_what_a_job_of_another_machine_left_is_reported(tmp_path: Path) -> None:
         assert not hidden.exists()
 
 
-def test_the_command_runs_again_after_it_was_killed(java: None, tmp_path: Path) -> None:
+def test_the_command_succeeds_after_a_killed_run(java: None, tmp_path: Path) -> None:
     output = tmp_path / "tables"
     process = subprocess.Popen([*COMMAND, *command(output)], cwd=ROOT, start_new_session=True)
     try:
@@ -309,8 +313,10 @@ def test_the_command_runs_again_after_it_was_killed(java: None, tmp_path: Path) 
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     assert any(output.rglob("*"))
-    done = subprocess.run([*COMMAND, *command(output)], cwd=ROOT, check=False, capture_output=True)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run(
+        [*COMMAND, *command(output)], cwd=ROOT, check=False, capture_output=True
+    )
+    assert result.returncode == 0, result.stderr
     assert below(output) == {SUCCESS, f"exchanges/{SUCCESS}", ".parquet"}
     assert len([*output.iterdir()]) == 2
 
@@ -331,24 +337,24 @@ def test_files_that_the_driver_does_not_see_are_an_error(tmp_path: Path) -> None
 
     folder, files = written("missing")
     (tmp_path / "missing" / files[0].file).unlink()
-    with pytest.raises(DissectorError, match=r"1 of 1 files that tasks wrote to .* are not there"):
+    with pytest.raises(DissectorError, match=r"1 of 1 files that tasks wrote to .* are missing"):
         folder.end(files)
 
     folder, files = written("cut")
     os.truncate(tmp_path / "cut" / files[0].file, files[0].bytes - 1)
-    with pytest.raises(DissectorError, match="or not complete"):
+    with pytest.raises(DissectorError, match="or incomplete"):
         folder.end(files)
 
 
 def test_a_task_writes_only_to_the_drivers_folder(tmp_path: Path) -> None:
-    (tmp_path / "tables").mkdir()  # of this name, but without the driver's mark
+    (tmp_path / "tables").mkdir()  # the name exists, but without the driver's marker
     with pytest.raises(DissectorError, match="is not the driver's folder: the driver and all"):
         next(Folder(str(tmp_path / "tables")).write(iter(TABLE.to_batches())))
     assert [*(tmp_path / "tables").iterdir()] == []
 
 
-def test_a_stream_runs_only_where_executors_share_its_state(tmp_path: Path) -> None:
-    passage = Passage("", str(tmp_path / "elsewhere"), 0, ends=True)
-    task = Task(Request([str(QUOTAS)]), [str(QUOTAS)], frozenset(), [], passage)
+def test_a_stream_needs_a_shared_state_folder(tmp_path: Path) -> None:
+    checkpoint = Checkpoint("", str(tmp_path / "elsewhere"), 0, ends=True)
+    task = Task(Request([str(QUOTAS)]), [str(QUOTAS)], frozenset(), [], checkpoint)
     with pytest.raises(DissectorError, match=r"elsewhere on .* is not the driver's folder"):
         next(dissect(task, iter([packets.empty(0)])))

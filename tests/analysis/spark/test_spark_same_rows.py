@@ -1,4 +1,4 @@
-"""The rows of Spark are those of one process, order aside, however packets lie in files."""
+"""Spark gives the rows of one process in any order, however packets are divided into files."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from pyspark.sql import SparkSession
 from analysis.spark import plan, splits
 from analysis.spark.options import Request
 from analysis.spark.writing import Folder
-from tests.analysis.spark.dealing import (
+from tests.analysis.spark.sharding import (
     CAPTURES,
-    CUT,
+    PRUNED_TABLES,
     RECORDINGS,
-    SOME_TABLES,
     TABLES,
-    apart,
-    deal,
-    every,
-    made,
-    on_one_machine,
+    TEST_TABLES,
+    assert_same_rows,
+    disjoint_groups,
+    make_capture,
     plain,
-    same_rows,
+    split_capture,
+    split_captures,
+    write_with_one_process,
 )
 
 KEYS = str(CAPTURES / "kafka-4-tls.keys.log")
-SOME = [
+DIFFICULT = [
     CAPTURES / name
     for name in (
         "kafka-3-zookeeper.pcap.zst", "kafka-4-cut-midway.pcap.zst", "kafka-4-java.pcap.zst",
@@ -39,75 +39,75 @@ SOME = [
         "kafka-4-tls-secrets.pcapng.zst", "kafka-4-transactions.pcap.zst",
     )
 ]  # fmt: skip
-"""Without SYNs, with loss, in tunnels, encrypted, with topic ids whose names come late."""
+"""Without SYNs, with loss, in tunnels, encrypted, with topic names after their ids."""
 
 
 def compare(
     spark: SparkSession, folder: Path, paths: Sequence[str],
-    groups: Sequence[Sequence[str]] = (TABLES, CUT), **options: object,
+    groups: Sequence[Sequence[str]] = (TABLES, PRUNED_TABLES), **options: object,
 ) -> None:  # fmt: skip
-    """Raises AssertionError where the two differ.
+    """Assert that both give the same rows.
 
-    `groups`: tables that are asked for together. Among some of them records stay behind.
+    `groups`: tables that are requested together; for one group, record payload is pruned.
     """
     requests = [Request(paths, tables, **options) for tables in groups]
-    every = sorted({name for tables in groups for name in tables})
-    on_one_machine(paths, every, folder / "one", keylog=requests[0].keylog)
+    names = sorted({name for tables in groups for name in tables})
+    write_with_one_process(paths, names, folder / "one", keylog=requests[0].keylog)
     for request in requests:
         output = folder / f"spark-{len(request.tables)}"
-        with plan.whole(spark, request) as dissected:
+        with plan.dissect_captures(spark, request) as dissection:
             for name in request.tables:
-                rows = dissected.write(name, Folder(str(output / name)).begin())
-                assert rows == same_rows(output / name, folder / "one" / name)
+                rows = dissection.write(name, Folder(str(output / name)).begin())
+                assert rows == assert_same_rows(output / name, folder / "one" / name)
                 assert rows or name != "exchanges"
     shutil.rmtree(folder)
 
 
 def test_packets_shuffled_between_files(spark: SparkSession, tmp_path: Path) -> None:
-    assert len(apart(SOME)) == 1
-    compare(spark, tmp_path / "rows", every(SOME, tmp_path, 7, True))
+    assert len(disjoint_groups(DIFFICULT)) == 1
+    compare(spark, tmp_path / "rows", split_captures(DIFFICULT, tmp_path, 7, True))
 
 
 def test_files_in_splits(spark: SparkSession, tmp_path: Path) -> None:
-    paths = every([*SOME, CAPTURES / "chatter-mock.pcap.zst"], tmp_path, 1, False)
-    compare(spark, tmp_path / "rows", paths, split_bytes=150_000, shares=3)
+    paths = split_captures([*DIFFICULT, CAPTURES / "chatter-mock.pcap.zst"], tmp_path, 1, False)
+    compare(spark, tmp_path / "rows", paths, split_bytes=150_000, shards=3)
 
 
-def test_with_a_key_log(spark: SparkSession, tmp_path: Path) -> None:
-    paths = deal(CAPTURES / "kafka-4-tls.pcap.zst", tmp_path, 2)
+def test_a_key_log(spark: SparkSession, tmp_path: Path) -> None:
+    paths = split_capture(CAPTURES / "kafka-4-tls.pcap.zst", tmp_path, 2)
     compare(spark, tmp_path / "rows", paths, keylog=KEYS)
 
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["rotated", "shuffled"])
 @pytest.mark.parametrize("files", [1, 2, 7, 50])
-def test_every_recording(
+def test_all_recordings(
     slow: None, spark: SparkSession, tmp_path: Path, files: int, shuffled: bool
 ) -> None:
-    for group in apart(RECORDINGS):
-        compare(spark, tmp_path / "rows", every(group, tmp_path, files, shuffled))
+    for group in disjoint_groups(RECORDINGS):
+        compare(spark, tmp_path / "rows", split_captures(group, tmp_path, files, shuffled))
 
 
 def large(
     spark: SparkSession, folder: Path, kind: str, size: int, files: int, shuffled: bool,
-    groups: Sequence[Sequence[str]] = (TABLES, CUT),
+    groups: Sequence[Sequence[str]] = (TABLES, PRUNED_TABLES),
 ) -> None:  # fmt: skip
-    """Compare what is made of a large capture, dealt to files."""
-    paths = deal(made(kind, folder, size), folder, files, shuffled=shuffled)
+    """Compare the rows of a large capture, divided into files."""
+    paths = split_capture(make_capture(kind, folder, size), folder, files, shuffled=shuffled)
     compare(spark, folder / "rows", paths, groups, split_bytes=size // 6)
 
 
 def test_a_large_capture_of_small_messages(spark: SparkSession, tmp_path: Path) -> None:
-    large(spark, tmp_path, "chatter", 6_000_000, 7, True, [SOME_TABLES])
+    large(spark, tmp_path, "chatter", 6_000_000, 7, True, [TEST_TABLES])
 
 
-def test_a_large_capture_whose_records_stay_behind(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_large_capture_with_pruned_records(spark: SparkSession, tmp_path: Path) -> None:
     large(spark, tmp_path, "bulk", 12_000_000, 2, False, [("exchanges", "errors", "connections")])
 
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["rotated", "shuffled"])
 @pytest.mark.parametrize("files", [1, 2, 7, 50])
 @pytest.mark.parametrize("kind", ["chatter", "bulk"])
-def test_a_larger_one(
+def test_large_captures(
     slow: None, spark: SparkSession, tmp_path: Path, kind: str, files: int, shuffled: bool
 ) -> None:
     large(spark, tmp_path, kind, 100_000_000, files, shuffled)
@@ -118,8 +118,8 @@ def test_a_damaged_file_is_one_split(tmp_path: Path) -> None:
     data[200_000:203_000] = bytes(3000)
     path = tmp_path / "damaged.pcap"
     path.write_bytes(data)
-    looks = [splits.look(each) for each in splits.guess([str(path)], 50_000)]
-    assert len(looks) > 10
-    proved, again = splits.settle(looks)
-    assert not proved
-    assert [each.part.end for each in again] == [None]
+    scans = [splits.scan_split(guess) for guess in splits.guess([str(path)], 50_000)]
+    assert len(scans) > 10
+    valid, invalid = splits.validate(scans)
+    assert not valid
+    assert [split.part.end for split in invalid] == [None]

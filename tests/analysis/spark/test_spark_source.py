@@ -1,4 +1,4 @@
-"""The data source: options, SQL, and what is wrong with captures and options."""
+"""The data source: options, SQL, invalid captures and options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from analysis.spark import options
 from analysis.spark.schemas import to_spark
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
-from tests.analysis.spark.dealing import CAPTURES, deal, packets, plain, texts
+from tests.analysis.spark.sharding import CAPTURES, packets, plain, split_capture, texts
 
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
 SECOND = 10**9
@@ -33,83 +33,83 @@ def read(spark: SparkSession) -> SparkSession:
 
 
 def test_a_damaged_file_among_good_ones_gives_problems(read: SparkSession, tmp_path: Path) -> None:
-    paths = deal(QUOTAS, tmp_path, 4)
+    paths = split_capture(QUOTAS, tmp_path, 4)
     head, records = packets(plain(Path(paths[1])))
     records[40] = bytes(100)
     Path(paths[1]).write_bytes(head + b"".join(records))
     Path(paths[2]).write_bytes(b"")
     Path(paths[3]).write_bytes(b"no capture at all")
-    source = read.read.format("kafka_capture").option("shares", 2)
+    source = read.read.format("kafka_capture").option("shards", 2)
     expected = open_capture(paths).tables(["exchanges", "problems"])
     for name, table in expected.items():
-        found = source.option("table", name).load(paths).toArrow()
+        actual = source.option("table", name).load(paths).toArrow()
         same = [to_spark(name, batch) for batch in table.to_batches()]
-        # When a stream was given up, and in which words, depends on what is read at once.
-        columns = [each for each in found.schema.names if name == "exchanges" or each in _PROBLEM]
-        assert texts(found.select(columns).to_batches()) == texts(
+        # The time and detail of a problem of a stream depend on the blocks.
+        columns = [c for c in actual.schema.names if name == "exchanges" or c in _PROBLEM]
+        assert texts(actual.select(columns).to_batches()) == texts(
             [batch.select(columns) for batch in same]
         )
-        assert len(found) >= 3
+        assert len(actual) >= 3
     assert {"unreadable_file"} < {*expected["problems"]["kind"].to_pylist()}
 
 
 def test_sql_with_options(read: SparkSession) -> None:
-    one = open_capture(QUOTAS).tables(["exchanges"])["exchanges"]
-    until = one["request_time"].cast("int64")[0].as_py() // SECOND * SECOND + 10 * SECOND
+    exchanges = open_capture(QUOTAS).tables(["exchanges"])["exchanges"]
+    until = exchanges["request_time"].cast("int64")[0].as_py() // SECOND * SECOND + 10 * SECOND
     moment = datetime.fromtimestamp(until // SECOND, UTC).isoformat()
     read.sql(
         f"""create or replace temporary view asked using kafka_capture options (
             path '{QUOTAS}', apis 'Metadata, 0', until '{moment}')"""
     )
-    found = read.sql("select api, request_time_ns, client_id from asked").toArrow()
-    time = one["request_time"].cast("int64")
-    chosen = pc.is_in(one["api"], pa.array(["Metadata", "Produce"]))
-    expected = one.filter(pc.and_(chosen, pc.less(time, until)))
-    assert 3 < len(expected) < len(one)
-    assert sorted(found["request_time_ns"].to_pylist()) == sorted(
+    actual = read.sql("select api, request_time_ns, client_id from asked").toArrow()
+    time = exchanges["request_time"].cast("int64")
+    has_api = pc.is_in(exchanges["api"], pa.array(["Metadata", "Produce"]))
+    expected = exchanges.filter(pc.and_(has_api, pc.less(time, until)))
+    assert 3 < len(expected) < len(exchanges)
+    assert sorted(actual["request_time_ns"].to_pylist()) == sorted(
         expected["request_time"].cast("int64").to_pylist()
     )
-    assert {*found["api"].to_pylist()} <= {"Metadata", "Produce"}
-    # The same view again: nothing of one query stays for the next.
+    assert {*actual["api"].to_pylist()} <= {"Metadata", "Produce"}
+    # Another query of the view does not reuse the filter of the first one.
     assert read.sql("select count(*) from asked where api = 'Metadata'").first()[0] == sum(
-        api == "Metadata" for api in found["api"].to_pylist()
+        api == "Metadata" for api in actual["api"].to_pylist()
     )
-    assert read.sql("select count(*) from asked").first()[0] == len(found)
+    assert read.sql("select count(*) from asked").first()[0] == len(actual)
 
 
 def test_records_without_values(read: SparkSession) -> None:
-    found = (
+    actual = (
         read.read.format("kafka_capture")
         .options(table="records", values="false")
         .load([str(QUOTAS)])
         .toArrow()
     )
-    one = open_capture(QUOTAS).tables(["records"])["records"]
-    assert len(found) == len(one) > 0
-    assert sorted(found["offset"].to_pylist()) == sorted(one["offset"].to_pylist())
-    assert found["value"].null_count == len(found)
+    exchanges = open_capture(QUOTAS).tables(["records"])["records"]
+    assert len(actual) == len(exchanges) > 0
+    assert sorted(actual["offset"].to_pylist()) == sorted(exchanges["offset"].to_pylist())
+    assert actual["value"].null_count == len(actual)
 
 
 @pytest.mark.parametrize(
-    ("given", "complaint"),
+    ("given", "message"),
     [
-        ({"path": "x", "table": "rows"}, "no table is called rows"),
-        ({"path": "x", "apis": "Frobnicate"}, "no API is called Frobnicate"),
-        ({"path": "x", "apis": "9999"}, "no API is called 9999"),
-        ({"path": "x", "since": "yesterday"}, "yesterday is no time"),
-        ({"path": "x", "shares": "-1"}, "shares is a number, not -1"),
-        ({"path": "x", "values": "maybe"}, "values is true or false, not maybe"),
-        ({"path": "x", "tabel": "errors"}, "no option is called tabel"),
-        ({}, "which captures"),
+        ({"path": "x", "table": "rows"}, "unknown table rows"),
+        ({"path": "x", "apis": "Frobnicate"}, "unknown API Frobnicate"),
+        ({"path": "x", "apis": "9999"}, "unknown API 9999"),
+        ({"path": "x", "since": "yesterday"}, "yesterday is not a time"),
+        ({"path": "x", "shards": "-1"}, "shards must be a number, not -1"),
+        ({"path": "x", "values": "maybe"}, "values must be true or false, not maybe"),
+        ({"path": "x", "tabel": "errors"}, "unknown option tabel"),
+        ({}, "no captures"),
     ],
 )
-def test_options_that_mean_nothing(given: dict[str, str], complaint: str) -> None:
-    with pytest.raises(DissectorError, match=complaint):
+def test_invalid_options(given: dict[str, str], message: str) -> None:
+    with pytest.raises(DissectorError, match=message):
         options.parse(given)
 
 
-def test_bad_options_and_captures_are_told_to_spark(read: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(AnalysisException, match="no table is called rows"):
+def test_spark_reports_invalid_options_and_captures(read: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(AnalysisException, match="unknown table rows"):
         read.read.format("kafka_capture").option("table", "rows").load(str(QUOTAS))
     with pytest.raises(AnalysisException, match=r"nothing\.pcap"):
         read.read.format("kafka_capture").load(str(tmp_path / "nothing.pcap")).count()

@@ -1,4 +1,4 @@
-"""Streams over a folder that a capture rotates into: all batches together are the batch result."""
+"""Streams over a folder with rotated captures: all batches together equal one batch query."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import analysis.spark
-from analysis.spark import follow, stream
+from analysis.spark import file_offsets, stream
 from analysis.spark.options import parse
 from analysis.spark.schemas import to_spark
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
-from tests.analysis.spark.dealing import CAPTURES, deal, texts
+from tests.analysis.spark.sharding import CAPTURES, split_capture, texts
 
 ADMIN = CAPTURES / "kafka-4-admin.pcap.zst"
 FOLLOWED = CAPTURES / "kafka-4-followed.pcap.zst"
 QUORUM = CAPTURES / "kafka-4-quorum.pcap.zst"
 WATERMARK = 60
-"""s; no request of it waits for so long."""
+"""Seconds; no request of these captures waits this long."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def start(spark: SparkSession, work: Path, table: str, **trigger: object) -> Str
     """A query from the folder `in` to the folder `out`."""
     rows = (
         spark.readStream.format("kafka_capture")
-        .options(table=table, state=str(work / "state"), watermark=WATERMARK, shares=2)
+        .options(table=table, state=str(work / "state"), watermark=WATERMARK, shards=2)
         .load(str(work / "in"))
     )
     return (
@@ -55,48 +55,48 @@ def start(spark: SparkSession, work: Path, table: str, **trigger: object) -> Str
     )
 
 
-def once(spark: SparkSession, work: Path, table: str) -> None:
-    """Read what is there, and stop."""
+def run_once(spark: SparkSession, work: Path, table: str) -> None:
+    """Read the available data, and stop."""
     start(spark, work, table, availableNow=True).awaitTermination()
 
 
 def compare(spark: SparkSession, work: Path, table: str, parts: list[str]) -> None:
-    """The union of what was written is what a batch says, but for names of files."""
-    found = spark.read.parquet(str(work / "out")).toArrow()
-    assert texts(without_names(found)) == in_one(parts, table)
-    assert len(found) > 100
+    """Assert that the written rows equal those of one process, except for file names."""
+    actual = spark.read.parquet(str(work / "out")).toArrow()
+    assert texts(without_names(actual)) == rows_of_one_process(parts, table)
+    assert len(actual) > 100
 
 
-def long_ago(folder: Path) -> None:
-    """Let all that was written have been written before the watermark."""
+def age_files(folder: Path) -> None:
+    """Set the modification times of all files to before the watermark."""
     for path in folder.iterdir():
         os.utime(path, (1, 1))
 
 
 def test_files_that_grow_are_renamed_and_compressed(streams: SparkSession, tmp_path: Path) -> None:
-    """A table of a capture whose files grow, are renamed, compressed and written over."""
-    parts = deal(QUORUM, tmp_path, 5)
+    """Files grow, are renamed, compressed and overwritten."""
+    parts = split_capture(QUORUM, tmp_path, 5)
     folder = tmp_path / "in"
     folder.mkdir()
     data = [Path(part).read_bytes() for part in parts]
     (folder / "now.pcap").write_bytes(data[0])
     (folder / "next.pcap").write_bytes(data[1][: len(data[1]) // 2])  # within a packet
-    once(streams, tmp_path, "exchanges")
+    run_once(streams, tmp_path, "exchanges")
     (folder / "now.pcap").rename(folder / "now.pcap.2")
     (folder / "next.pcap").unlink()
     (folder / "next.pcap.gz").write_bytes(gzip.compress(data[1]))
     (folder / "now.pcap").write_bytes(data[2])
-    once(streams, tmp_path, "exchanges")
-    (folder / "now.pcap").write_bytes(data[3])  # over the one before, as tcpdump -W does
+    run_once(streams, tmp_path, "exchanges")
+    (folder / "now.pcap").write_bytes(data[3])  # overwritten, as by tcpdump -W
     (folder / "last.pcap").write_bytes(data[4])
-    long_ago(folder)
-    once(streams, tmp_path, "exchanges")
-    once(streams, tmp_path, "exchanges")  # there is nothing more
+    age_files(folder)
+    run_once(streams, tmp_path, "exchanges")
+    run_once(streams, tmp_path, "exchanges")  # without new data
     compare(streams, tmp_path, "exchanges", parts)
 
 
 def test_a_file_a_second_for_a_minute(slow: None, streams: SparkSession, tmp_path: Path) -> None:
-    parts = deal(QUORUM, tmp_path, 60)
+    parts = split_capture(QUORUM, tmp_path, 60)
     folder = tmp_path / "in"
     folder.mkdir()
 
@@ -118,14 +118,14 @@ def test_a_file_a_second_for_a_minute(slow: None, streams: SparkSession, tmp_pat
     query = start(streams, tmp_path, "exchanges", processingTime="1 second")
     writer.join()
     query.processAllAvailable()
-    long_ago(folder)
+    age_files(folder)
     query.processAllAvailable()
     query.stop()
     compare(streams, tmp_path, "exchanges", parts)
 
 
-class ByHand:
-    """A stream of a table of a folder, batch by batch, without Spark's query around it."""
+class ManualStream:
+    """A stream of one table, batch by batch, without a Spark query."""
 
     def __init__(
         self, spark: SparkSession, work: Path, table: str, watermark: int = WATERMARK
@@ -139,30 +139,30 @@ class ByHand:
                 "table": table,
                 "state": str(work / f"state of {table}"),
                 "watermark": str(watermark),
-                "shares": "2",
+                "shards": "2",
             }
         )
-        self._offset = follow.BEGINNING
+        self._offset = file_offsets.START
         self.batches: list[pa.Table] = []
 
     def take(self, parts: Sequence[str]) -> pa.Table:
-        """The rows of a batch, when these files have come into the folder."""
+        """Copy these files to the folder; returns the rows of the next batch."""
         for part in parts:
             shutil.copy(part, self.folder)
         return self.step()
 
     def step(self) -> pa.Table:
-        """The rows of a batch with all that is new."""
+        """The rows of the next batch."""
         start = self._offset
-        end = follow.latest(start, self._request.paths, self._request.watermark)
+        end = file_offsets.latest(start, self._request.paths, self._request.watermark)
         rows = stream.batch(self._spark, self._request, (start, end))
         self._offset = end
         self.batches.append(self._spark.read.parquet(rows).toArrow())
         return self.batches[-1]
 
     def end(self) -> pa.Table:
-        """The rows of a last batch, after a long silence."""
-        long_ago(self.folder)
+        """The rows of the last batch, after the watermark."""
+        age_files(self.folder)
         return self.step()
 
     def rows(self) -> list[str]:
@@ -171,58 +171,59 @@ class ByHand:
 
 
 def without_names(rows: pa.Table) -> list[pa.RecordBatch]:
-    """Rows without what depends on batches: the names of files, which may be renamed, and when it
-    is that nothing more is waited for."""
-    given_up = {"time", "time_ns"} if "kind" in rows.column_names else set()
-    return rows.drop_columns({"capture", *given_up} & {*rows.column_names}).to_batches()
+    """Rows without columns that depend on batches: file names, and the time of problems."""
+    abandoned = {"time", "time_ns"} if "kind" in rows.column_names else set()
+    return rows.drop_columns({"capture", *abandoned} & {*rows.column_names}).to_batches()
 
 
-def in_one(parts: Sequence[str], table: str) -> list[str]:
+def rows_of_one_process(parts: Sequence[str], table: str) -> list[str]:
     """The rows of one process."""
     batches = open_capture(parts).tables([table])[table].to_batches()
     return texts(without_names(pa.Table.from_batches([to_spark(table, each) for each in batches])))
 
 
 @pytest.mark.parametrize(
-    ("table", "least"), [("topics", 10), ("batches", 100), ("connections", 100)]
+    ("table", "minimum"), [("topics", 10), ("batches", 100), ("connections", 100)]
 )
-def test_every_kind_of_table(streams: SparkSession, tmp_path: Path, table: str, least: int) -> None:
-    """What comes from rows, what is new among them, and what comes at a connection's end."""
-    parts = deal(ADMIN, tmp_path, 2)
-    by_hand = ByHand(streams, tmp_path, table)
-    by_hand.take(parts[:1])
-    shutil.copy(parts[1], by_hand.folder)
-    by_hand.end()
-    assert by_hand.rows() == in_one(parts, table)
-    assert len(by_hand.rows()) > least
-    assert len(by_hand.batches[0]) or table == "connections"
+def test_all_kinds_of_tables(
+    streams: SparkSession, tmp_path: Path, table: str, minimum: int
+) -> None:
+    """Tables of changes, of rows, and of closed connections."""
+    parts = split_capture(ADMIN, tmp_path, 2)
+    manual = ManualStream(streams, tmp_path, table)
+    manual.take(parts[:1])
+    shutil.copy(parts[1], manual.folder)
+    manual.end()
+    assert manual.rows() == rows_of_one_process(parts, table)
+    assert len(manual.rows()) > minimum
+    assert len(manual.batches[0]) or table == "connections"
 
 
-def test_a_name_that_is_told_in_a_later_batch(streams: SparkSession, tmp_path: Path) -> None:
-    """Rows that go by the topic's id wait for it, however many batches that takes."""
-    parts = deal(FOLLOWED, tmp_path, 12)[7:]
-    by_hand = ByHand(streams, tmp_path, "exchanges")
-    for some in (parts[:2], parts[2:3], parts[3:]):
-        by_hand.take(some)
-    waited = len(in_one(parts[:2], "exchanges")) - len(by_hand.batches[0])
+def test_a_topic_name_in_a_later_batch(streams: SparkSession, tmp_path: Path) -> None:
+    """Rows with a topic id wait for the name for several batches."""
+    parts = split_capture(FOLLOWED, tmp_path, 12)[7:]
+    manual = ManualStream(streams, tmp_path, "exchanges")
+    for new_parts in (parts[:2], parts[2:3], parts[3:]):
+        manual.take(new_parts)
+    waited = len(rows_of_one_process(parts[:2], "exchanges")) - len(manual.batches[0])
     assert waited > 30
-    assert not ids_in(by_hand.batches)
-    by_hand.end()
-    assert by_hand.rows() == in_one(parts, "exchanges")
+    assert not ids_in(manual.batches)
+    manual.end()
+    assert manual.rows() == rows_of_one_process(parts, "exchanges")
 
 
-def test_a_name_that_is_not_told_in_time(streams: SparkSession, tmp_path: Path) -> None:
-    """Nothing waits longer than the watermark: then the id is given out."""
-    parts = deal(FOLLOWED, tmp_path, 12)[7:]
-    by_hand = ByHand(streams, tmp_path, "batches", watermark=1)
-    for some in (parts[:1], parts[1:3], parts[3:]):  # the second takes some seconds
-        by_hand.take(some)
-    assert [bool(ids_in([batch])) for batch in by_hand.batches] == [True, True, False]
-    assert len(by_hand.rows()) == len(in_one(parts, "batches"))
+def test_a_topic_name_after_the_watermark(streams: SparkSession, tmp_path: Path) -> None:
+    """After the watermark, the id is emitted."""
+    parts = split_capture(FOLLOWED, tmp_path, 12)[7:]
+    manual = ManualStream(streams, tmp_path, "batches", watermark=1)
+    for new_parts in (parts[:1], parts[1:3], parts[3:]):  # the second takes some seconds
+        manual.take(new_parts)
+    assert [bool(ids_in([batch])) for batch in manual.batches] == [True, True, False]
+    assert len(manual.rows()) == len(rows_of_one_process(parts, "batches"))
 
 
 def ids_in(tables: Sequence[pa.Table]) -> set[str]:
-    """What is a topic's id where its name should be."""
+    """Topic ids in the place of names."""
     words: set[str] = set()
     for table in tables:
         for name in {"topic", "topics"} & {*table.column_names}:
@@ -231,43 +232,45 @@ def ids_in(tables: Sequence[pa.Table]) -> set[str]:
     return {word for word in words if word and len(word) == 22}
 
 
-def test_a_packet_that_never_becomes_whole(streams: SparkSession, tmp_path: Path) -> None:
-    """It may, as long as anything is waited for; then it is a problem, once."""
-    parts = deal(QUORUM, tmp_path, 4)
+def test_a_packet_that_stays_incomplete(streams: SparkSession, tmp_path: Path) -> None:
+    """It becomes one problem after the watermark."""
+    parts = split_capture(QUORUM, tmp_path, 4)
     data = [Path(part).read_bytes() for part in parts]
-    by_hand = ByHand(streams, tmp_path, "problems")
-    (by_hand.folder / "grows").write_bytes(data[0][:-7])
-    (by_hand.folder / "begins").write_bytes(data[3][:44])  # within its first packet
-    assert not told(by_hand.step())
-    (by_hand.folder / "grows").write_bytes(data[0])
-    (by_hand.folder / "stays").write_bytes(data[1][:-7])
-    (by_hand.folder / "more").write_bytes(data[2][:-7])
-    assert not told(by_hand.step())
-    (by_hand.folder / "more").unlink()
-    (by_hand.folder / "more.gz").write_bytes(gzip.compress(data[2][:-7]))
-    assert told(by_hand.step()) == [("truncated_file", len(data[2]) - 7)]  # it cannot grow
-    by_hand.end()
-    parts = [str(path) for path in by_hand.folder.iterdir()]
-    assert by_hand.rows() == in_one(parts, "problems")
-    assert len([row for batch in by_hand.batches for row in told(batch)]) == 3
+    manual = ManualStream(streams, tmp_path, "problems")
+    (manual.folder / "grows").write_bytes(data[0][:-7])
+    (manual.folder / "begins").write_bytes(data[3][:44])  # within its first packet
+    assert not file_problems(manual.step())
+    (manual.folder / "grows").write_bytes(data[0])
+    (manual.folder / "stays").write_bytes(data[1][:-7])
+    (manual.folder / "more").write_bytes(data[2][:-7])
+    assert not file_problems(manual.step())
+    (manual.folder / "more").unlink()
+    (manual.folder / "more.gz").write_bytes(gzip.compress(data[2][:-7]))
+    assert file_problems(manual.step()) == [("truncated_file", len(data[2]) - 7)]  # it cannot grow
+    manual.end()
+    parts = [str(path) for path in manual.folder.iterdir()]
+    assert manual.rows() == rows_of_one_process(parts, "problems")
+    assert len([row for batch in manual.batches for row in file_problems(batch)]) == 3
 
 
-def test_a_packet_that_time_goes_on_without(streams: SparkSession, tmp_path: Path) -> None:
-    """The folder is never silent: files come, and one that ended within a packet is left behind."""
-    parts = deal(QUORUM, tmp_path, 4)
+def test_an_incomplete_packet_while_other_files_arrive(
+    streams: SparkSession, tmp_path: Path
+) -> None:
+    """The capture advances past a file that ends within a packet."""
+    parts = split_capture(QUORUM, tmp_path, 4)
     data = [Path(part).read_bytes() for part in parts]
-    by_hand = ByHand(streams, tmp_path, "problems", watermark=2)
-    (by_hand.folder / "0").write_bytes(data[0][:-7])
-    assert not told(by_hand.step())
-    (by_hand.folder / "1").write_bytes(data[1])
-    (by_hand.folder / "0").unlink()  # what was told of it is still known
-    assert told(by_hand.step()) == [("truncated_file", len(data[0]) - 7)]
-    (by_hand.folder / "2").write_bytes(data[2])
-    assert not told(by_hand.step())
+    manual = ManualStream(streams, tmp_path, "problems", watermark=2)
+    (manual.folder / "0").write_bytes(data[0][:-7])
+    assert not file_problems(manual.step())
+    (manual.folder / "1").write_bytes(data[1])
+    (manual.folder / "0").unlink()  # its problem is still pending
+    assert file_problems(manual.step()) == [("truncated_file", len(data[0]) - 7)]
+    (manual.folder / "2").write_bytes(data[2])
+    assert not file_problems(manual.step())
 
 
-def told(problems: pa.Table) -> list[tuple[str, int]]:
-    """Kind of what is wrong with files, and where they end."""
+def file_problems(problems: pa.Table) -> list[tuple[str, int]]:
+    """Kinds of file problems, and the ends of the files."""
     return [
         (row["kind"], row["offset"] + row["bytes"])
         for row in problems.to_pylist()
@@ -275,48 +278,48 @@ def told(problems: pa.Table) -> list[tuple[str, int]]:
     ]
 
 
-def test_a_file_is_known_by_its_first_packet(tmp_path: Path) -> None:
-    one, other = deal(QUORUM, tmp_path, 2)
-    seen = follow.files([one, other])
+def test_a_file_is_identified_by_its_first_packet(tmp_path: Path) -> None:
+    left, right = split_capture(QUORUM, tmp_path, 2)
+    seen = file_offsets.files([left, right])
     assert len(seen) == 2
     packed = tmp_path / "packed.gz"
-    packed.write_bytes(gzip.compress(Path(one).read_bytes()))
-    Path(one).rename(tmp_path / "renamed")
-    again = follow.files([str(tmp_path / "renamed"), other, str(packed)])
-    assert [*again] == [*seen]
-    # The one that can be read on from any byte is preferred.
-    assert [each.size > 0 for each in again.values()] == [True, True]
-    Path(other).write_bytes(Path(other).read_bytes()[:30])  # its first packet is not yet whole
-    assert [each.has_packet for each in follow.files([str(packed), other]).values()] == [
+    packed.write_bytes(gzip.compress(Path(left).read_bytes()))
+    Path(left).rename(tmp_path / "renamed")
+    renamed = file_offsets.files([str(tmp_path / "renamed"), right, str(packed)])
+    assert [*renamed] == [*seen]
+    # The uncompressed file is preferred, because it can be read from any byte.
+    assert [info.size > 0 for info in renamed.values()] == [True, True]
+    Path(right).write_bytes(Path(right).read_bytes()[:30])  # its first packet is incomplete
+    assert [info.has_packet for info in file_offsets.files([str(packed), right]).values()] == [
         False,
         True,
     ]
 
 
-def test_nothing_new_is_no_batch_and_silence_is_one(tmp_path: Path) -> None:
-    (path,) = deal(QUORUM, tmp_path, 1)
-    first = follow.latest(follow.BEGINNING, [path], WATERMARK)
+def test_only_new_data_or_the_watermark_makes_a_batch(tmp_path: Path) -> None:
+    (path,) = split_capture(QUORUM, tmp_path, 1)
+    first = file_offsets.latest(file_offsets.START, [path], WATERMARK)
     assert (first["batch"], first["ended"]) == (1, False)
-    assert follow.latest(first, [path], WATERMARK) == first
+    assert file_offsets.latest(first, [path], WATERMARK) == first
     os.utime(path, (1, 1))
-    ended = follow.latest(first, [path], WATERMARK)
+    ended = file_offsets.latest(first, [path], WATERMARK)
     assert (ended["batch"], ended["files"], ended["ended"]) == (2, first["files"], True)
-    assert follow.latest(ended, [path], WATERMARK) == ended
+    assert file_offsets.latest(ended, [path], WATERMARK) == ended
 
 
-def test_a_file_without_a_whole_packet_is_known_when_it_is_silent(tmp_path: Path) -> None:
-    (path,) = deal(QUORUM, tmp_path, 1)
+def test_a_file_without_a_packet_counts_after_the_watermark(tmp_path: Path) -> None:
+    (path,) = split_capture(QUORUM, tmp_path, 1)
     begun = tmp_path / "begun"
     begun.write_bytes(Path(path).read_bytes()[:30])
     paths = [path, str(begun)]
-    assert len(follow.latest(follow.BEGINNING, paths, WATERMARK)["files"]) == 1
+    assert len(file_offsets.latest(file_offsets.START, paths, WATERMARK)["files"]) == 1
     os.utime(begun, (1, 1))
-    silent = follow.latest(follow.BEGINNING, paths, WATERMARK)
-    assert sorted(silent["files"].values()) == [follow.WHOLE, Path(path).stat().st_size]
+    silent = file_offsets.latest(file_offsets.START, paths, WATERMARK)
+    assert sorted(silent["files"].values()) == [file_offsets.WHOLE, Path(path).stat().st_size]
     assert not silent["ended"]
 
 
-def test_a_stream_without_a_folder_for_its_state() -> None:
+def test_a_stream_without_a_state_folder() -> None:
     from analysis.spark.stream import StreamReader
 
     options = {"path": "in"}

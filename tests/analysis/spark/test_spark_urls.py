@@ -1,4 +1,4 @@
-"""Captures behind URLs: here a web server that gives ranges of files, which executors can reach."""
+"""Captures behind URLs: a local web server that supports range requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ from pyspark.sql import SparkSession
 from analysis.spark import plan, splits
 from analysis.spark.options import Request
 from analysis.spark.writing import Folder
-from tests.analysis.spark.dealing import CAPTURES, deal, on_one_machine, same_rows
+from tests.analysis.spark.sharding import (
+    CAPTURES,
+    assert_same_rows,
+    split_capture,
+    write_with_one_process,
+)
 
 QUORUM = CAPTURES / "kafka-4-quorum.pcap.zst"
 TABLES = ("exchanges", "connections")
@@ -28,16 +33,16 @@ LOOPBACK = "127.0.0.1"
 
 
 class Ranges(SimpleHTTPRequestHandler):
-    """Gives the ranges of a file that are asked for (RFC 9110, section 14)."""
+    """Serves ranges of files (RFC 9110, section 14)."""
 
     def do_GET(self) -> None:
-        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        byte_range = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
         path = Path(self.translate_path(self.path))
-        if asked is None or not path.is_file():
+        if byte_range is None or not path.is_file():
             super().do_GET()
             return
         data = path.read_bytes()
-        first, last = int(asked[1]), min(int(asked[2]), len(data) - 1)
+        first, last = int(byte_range[1]), min(int(byte_range[2]), len(data) - 1)
         self.send_response(206)
         self.send_header("Content-Range", f"bytes {first}-{last}/{len(data)}")
         self.send_header("Content-Length", str(last + 1 - first))
@@ -45,7 +50,7 @@ class Ranges(SimpleHTTPRequestHandler):
         self.copyfile(BytesIO(data[first : last + 1]), self.wfile)
 
     def log_message(self, format: str, *values: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -57,21 +62,23 @@ def server(tmp_path: Path) -> Iterator[str]:
         running.shutdown()
 
 
-def test_the_same_rows(spark: SparkSession, server: str, tmp_path: Path) -> None:
-    names = [Path(path).name for path in deal(QUORUM, tmp_path, 2)]
+def test_urls_give_the_same_rows(spark: SparkSession, server: str, tmp_path: Path) -> None:
+    names = [Path(path).name for path in split_capture(QUORUM, tmp_path, 2)]
     (tmp_path / "packed.zst").write_bytes((CAPTURES / "kafka-4-sasl.pcap.zst").read_bytes())
     names.append("packed.zst")
-    on_one_machine([str(tmp_path / name) for name in names], TABLES, tmp_path / "one")
+    write_with_one_process([str(tmp_path / name) for name in names], TABLES, tmp_path / "one")
     urls = [f"{server}/{name}" for name in names]
     request = Request(urls, TABLES, split_bytes=100_000)
     assert len(splits.guess(urls, request.split_bytes)) > len(urls)
-    with plan.whole(spark, request) as dissected:
+    with plan.dissect_captures(spark, request) as dissection:
         for name in TABLES:
-            dissected.write(name, Folder(str(tmp_path / "spark" / name)).begin())
-    same_rows(tmp_path / "spark" / "connections", tmp_path / "one" / "connections")
-    same_rows(tmp_path / "spark" / "exchanges", tmp_path / "one" / "exchanges", without="capture")
+            dissection.write(name, Folder(str(tmp_path / "spark" / name)).begin())
+    assert_same_rows(tmp_path / "spark" / "connections", tmp_path / "one" / "connections")
+    assert_same_rows(
+        tmp_path / "spark" / "exchanges", tmp_path / "one" / "exchanges", without="capture"
+    )
 
 
 def test_a_folder_by_its_url(tmp_path: Path) -> None:
-    paths = deal(QUORUM, tmp_path, 3)
+    paths = split_capture(QUORUM, tmp_path, 3)
     assert plan.located([tmp_path.as_uri()]) == [f"file://{path}" for path in paths]

@@ -16,13 +16,13 @@ from dissector.capture import open_capture
 from dissector.protocol.registry import apis, versions
 from tools.record.ledger import CAPTURES, README
 
-TITLE = "\n## Seen on a real wire\n"
+TITLE = "\n## API versions in captures\n"
 ABOUT = """
-Written by `python -m tools.record.kafka.coverage` from the captures: of each version that was
-answered the capture that has most of it, and how many captures have it. {seen} of {known} versions
-of {apis} APIs.
+Written by `python -m tools.record.kafka.coverage` from the captures: for each version with
+responses, the capture with most of them and the number of captures. {seen} of {known} versions of
+{apis} APIs.
 
-| API | versions that no capture has | seen: version, capture, captures |
+| API | versions in no capture | version, capture, number of captures |
 |---|---|---|
 """
 

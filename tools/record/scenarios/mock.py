@@ -29,7 +29,7 @@ from tools.record.scenarios.librdkafka import (
 PRODUCE, FETCH, OFFSET_COMMIT, FIND_COORDINATOR, JOIN_GROUP, INIT_PRODUCER_ID = 0, 1, 8, 10, 11, 22
 
 
-@scenario("each acks, each codec, an idempotent producer, a reader of it all", Tool())
+@scenario("each acks, each codec, an idempotent producer, a consumer of all records", Tool())
 def librdkafka_mock_produce(recording: Recording) -> None:
     with MockCluster(3) as cluster:
         cluster.create_topic("orders", 3)
@@ -53,7 +53,7 @@ def write_in_every_way(cluster: MockCluster) -> None:
 
 @scenario(
     "a classic group of two that rebalances, a consumer group (KIP-848), a share group (KIP-932), "
-    "telemetry that the broker asked for (KIP-714)",
+    "telemetry (KIP-714)",
     Tool(packing=".gz"),
 )
 def librdkafka_mock_groups(recording: Recording) -> None:
@@ -103,7 +103,7 @@ def share(cluster: MockCluster) -> None:
 
 
 @scenario(
-    "transactions: committed with offsets, aborted, fenced; a reader of what was committed",
+    "transactions: committed with offsets, aborted, fenced; a read_committed consumer",
     Tool("dumpcap"),
 )
 def librdkafka_mock_transactions(recording: Recording) -> None:
@@ -148,9 +148,8 @@ def transact(cluster: MockCluster) -> None:
 
 
 @scenario(
-    "errors that the broker was told to give, retried; moved leaders and a moved coordinator; an "
-    "unknown topic; a connection closed for an answer; slow answers, some too late; a broker that "
-    "goes away",
+    "injected errors, retried; moved leaders and a moved coordinator; an unknown topic; a "
+    "connection closed instead of a response; slow responses, some too late; a broker that stops",
     Tool(interface="any", link="LINUX_SLL2", nanoseconds=False),
 )
 def librdkafka_mock_errors(recording: Recording) -> None:

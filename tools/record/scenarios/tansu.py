@@ -72,7 +72,7 @@ def settle(futures: Mapping[Any, Future[Any]], *, may_fail: bool = False) -> Non
 
 
 @scenario(
-    "a topic made; produce with acks 0 and 1, gzip; a group of two, commits",
+    "a topic created; produce with acks 0 and 1, gzip; a group of two, commits",
     Tool(nanoseconds=False),
 )
 def aiokafka_tansu(recording: Recording) -> None:
@@ -127,7 +127,7 @@ async def member(bootstrap: str, name: str) -> None:
 
 
 @scenario(
-    "a topic made; produce with acks 0 and 1 and each codec; a group, commits",
+    "a topic created; produce with acks 0 and 1 and each codec; a group, commits",
     Tool("dumpcap", packing=".gz"),
 )
 def kafka_python_tansu(recording: Recording) -> None:

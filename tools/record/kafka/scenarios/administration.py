@@ -23,7 +23,7 @@ def kafka_4_admin() -> None:
     """Groups of each kind that stand empty, and an administrator who tries every call."""
     broker = artifacts.plugin(artifacts.broker(KAFKA_4), "Telemetry")
     java, streams = artifacts.client(KAFKA_4), artifacts.streams()
-    about = "every call of the Java Admin, also those that this cluster refuses"
+    about = "all calls of the Java Admin, including rejected ones"
     nodes = [Node(1), Node(2, "broker", disks=2)]
     with (
         Recording("kafka-4-admin", about) as recording,
@@ -48,7 +48,7 @@ def kafka_4_telemetry() -> None:
     """A broker that wants the metrics of its clients."""
     broker = artifacts.plugin(artifacts.broker(KAFKA_4), "Telemetry")
     java = artifacts.client(KAFKA_4)
-    about = "client telemetry (KIP-714): a subscription, and what a producer and a consumer push"
+    about = "client telemetry (KIP-714): a subscription, and metrics of a producer and a consumer"
     reporter = {"metric.reporters": "Telemetry"}
     with (
         Recording("kafka-4-telemetry", about) as recording,

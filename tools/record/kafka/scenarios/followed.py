@@ -24,7 +24,7 @@ def kafka_4_followed() -> None:
     """A producer, two groups, transactions; each process says what it saw."""
     about = (
         "a producer, a classic group of up to three (one leaves, one is killed), a consumer group "
-        "(KIP-848) of two, transactions: commit, abort, timed out; all say what they saw"
+        "(KIP-848) of two, transactions: commit, abort, timed out; all log their records"
     )
     broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
     command, _ = clients.in_python("followed")

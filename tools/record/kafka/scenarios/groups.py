@@ -34,15 +34,15 @@ TOOLS = "org.apache.kafka.tools.consumer"
 ASSIGNORS = "partition.assignment.strategy=org.apache.kafka.clients.consumer."
 KINDS = {
     "kafka-4-group-eager": (
-        "a classic group, eager: members come, one is killed, the others go",
+        "a classic group, eager: members join, one is killed, the others leave",
         (*CLASSIC, f"{ASSIGNORS}RangeAssignor"),
     ),
     "kafka-4-group-cooperative": (
-        "a classic group, cooperative: members come, one is killed, the others go",
+        "a classic group, cooperative: members join, one is killed, the others leave",
         (*CLASSIC, f"{ASSIGNORS}CooperativeStickyAssignor"),
     ),
     "kafka-4-group-consumer": (
-        "a consumer group (KIP-848): members come, one is killed, the others go",
+        "a consumer group (KIP-848): members join, one is killed, the others leave",
         ("group.protocol=consumer",),
     ),
 }
@@ -80,7 +80,7 @@ each(members, *KINDS)
 @scenario
 def kafka_4_group_static() -> None:
     """A member that comes back under its own name, and one that takes the name of another."""
-    about = "static members (group.instance.id): one comes back, one is fenced"
+    about = "static members (group.instance.id): one returns, one is fenced"
     java = artifacts.client(KAFKA_4)
     artifacts.broker(KAFKA_4)
     command, _ = clients.in_java(java, "Member")
@@ -109,7 +109,7 @@ def kafka_4_group_share() -> None:
     """Members that share partitions, and give back some of what they read."""
     about = (
         "a share group (KIP-932): records accepted, released and rejected; a member killed; "
-        "records that nobody reads; an administrator asks for its lag"
+        "unread records; an administrator asks for its lag"
     )
     java, tools = artifacts.client(KAFKA_4), artifacts.tools()
     artifacts.broker(KAFKA_4)

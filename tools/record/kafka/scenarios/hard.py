@@ -19,7 +19,7 @@ WEATHER = {
     ),
     "kafka-4-net-delay": ("80 ms each way", Weather(delay_ms=80)),
     "kafka-4-net-vxlan": (
-        "VXLAN around all of it; 1 % of the packets lost, 4 % late",
+        "VXLAN encapsulation; 1 % of the packets lost, 4 % late",
         Weather(loss=0.01, late=0.04, delay_ms=3),
     ),
 }
@@ -56,15 +56,15 @@ each(weather, *WEATHER)
 def kafka_4_cut() -> None:
     """The same work seen by poor captures: from midway, cut short, of one side."""
     broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
-    about = "a producer and a member, whole: what the captures kafka-4-cut-* have a part of"
+    about = "a producer and a group member; the captures kafka-4-cut-* are parts of it"
     with Recording("kafka-4-cut", about) as recording:
         port = ":9092"
         both, asks, answers = "tcp port 9092", "tcp dst port 9092", "tcp src port 9092"
         recording.tap(select=both, ports=port)
         short, one, other = (f"kafka-4-cut-{what}" for what in ("snaplen", "requests", "responses"))
         recording.tap(short, "96 bytes of each packet", snaplen=96, select=both, ports=port)
-        recording.tap(one, "only what goes to the broker", select=asks, ports=port)
-        recording.tap(other, "only what the broker sends", select=answers, ports=port)
+        recording.tap(one, "only packets to the broker", select=asks, ports=port)
+        recording.tap(other, "only packets from the broker", select=answers, ports=port)
         with Cluster(recording, KAFKA_4, broker) as cluster:
             clients.java(recording, java, "Topics", cluster.bootstrap, "work:2:1")
             member, _ = clients.in_java(java, "Member")
@@ -74,7 +74,7 @@ def kafka_4_cut() -> None:
             produced = [*given, "150", "2000", "pause=50", "linger.ms=5"]
             producer = recording.start("produce", [*produce, *produced])
             time.sleep(6)
-            midway = "begun while all connections stand"
+            midway = "started after all connections were open"
             recording.tap("kafka-4-cut-midway", midway, select=both, ports=port)
             producer.wait(60)
             reader.wait(60)

@@ -53,7 +53,7 @@ def kafka_4_sasl() -> None:
     broker = java = artifacts.broker(KAFKA_4)  # OAUTHBEARER wants Jackson, which clients leave out
     about = (
         "SASL: PLAIN, SCRAM-SHA-256 and 512, OAUTHBEARER (unsigned), delegation tokens, "
-        "authentication again, a wrong password"
+        "reauthentication, a wrong password"
     )
     users = [
         part
@@ -120,7 +120,7 @@ def kafka_4_tls() -> None:
         recording.derive(
             source,
             "kafka-4-tls-secrets.pcapng",
-            "the same, its keys in a Decryption Secrets Block",
+            "kafka-4-tls with its keys in a Decryption Secrets Block",
             *("editcap", "--inject-secrets", f"tls,{keys}"),
         )
         with Cluster(recording, KAFKA_4, broker, settings=settings, protocol="SSL") as cluster:

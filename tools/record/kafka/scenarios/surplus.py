@@ -30,7 +30,7 @@ def kafka_4_list_topics() -> None:
         command, _ = clients.in_python("list_topics")
         monitor = recording.start("monitor", [*command, cluster.bootstrap, "4", "readers"])
         time.sleep(3)
-        midway = "kafka-4-list-topics, begun while its connections stand"
+        midway = "kafka-4-list-topics, started after its connections were open"
         recording.tap("kafka-4-cut-list-topics", midway, select="tcp port 9093", ports=":9093")
         if monitor.wait(60):
             raise RuntimeError(recording.log("monitor"))

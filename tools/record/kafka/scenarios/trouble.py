@@ -10,7 +10,7 @@ from tools.record.kafka.scenarios import each, scenario
 
 WAYS = {
     "kafka-4-transactions": ("transactions as of 4.0 (KIP-890)", "2"),
-    "kafka-4-transactions-old": ("transactions as before 4.0: partitions are added first", "1"),
+    "kafka-4-transactions-old": ("transactions before 4.0 (partitions are added first)", "1"),
 }
 OFTEN = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
 
@@ -52,7 +52,7 @@ def kafka_4_errors() -> None:
     broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
     about = (
         "errors: unknown, illegal, existing topics; too large; out of range; denied by ACL; not "
-        "the leader any more; too few replicas; unknown versions and APIs"
+        "the leader; too few replicas; unknown versions and APIs"
     )
     nodes = [Node(1), Node(2, "broker")]
     settings = {

@@ -1,15 +1,15 @@
-"""Cutting: what need not travel, since no table that is asked for tells of it.
+"""Pruning: payload that no requested table needs is not shuffled.
 
-Most bytes of a bulk capture are records, of which `exchanges` and its like tell how many there
-are: that is in the header of each batch. So whoever reads a split follows its large connections as
-far as frames, requests and responses, and leaves behind the payload of packets that lie within a
-batch, behind its header. Whoever dissects the connection finds zeros there, and never looks.
+Most bytes of a bulk capture are records. `exchanges` and similar tables only need their number,
+which is in the header of each batch. So the task that reads a split follows its large connections
+up to frames, requests and responses, and removes the payload of packets that lie inside a batch,
+after its header. The dissecting task sees zeros there, and never reads them.
 
-That is so if both see the same messages. The one that cuts has a part of the capture, which may
-begin in mid-connection or lack packets that another file has; it takes whole messages only, and
-says of which it has cut something: a claim. The one that dissects compares the claims with what it
-found. If one is not among it, the rows are made again of packets that are not cut. Between the two
-a message is the same if it has the same API and version, correlation id, size and first packet.
+This is correct if both tasks find the same messages. The reading task has only a part of the
+capture, which may start in mid-connection or lack packets that another file has. So it prunes only
+whole messages, and records a check for each: a hash of API, version, correlation id, size and first
+packet. The dissecting task verifies that it found these messages. If one is missing, the rows are
+made again from packets that are not pruned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from analysis.spark import packets
-from analysis.spark.packets import Claims, chosen
+from analysis.spark.packets import PruneChecks, select_packets
 from dissector.exchanges.correlator import Correlator
 from dissector.exchanges.decoded_messages import DecodedMessages
 from dissector.exchanges.topic_names import TopicNames
@@ -36,100 +36,100 @@ from dissector.streams import Streams
 from dissector.streams.byteview import ByteView, ContiguousBytes, ScatteredBytes, ranges
 
 NEED_RECORDS: Final = frozenset({"batches", "decompressed_batches", "records", "problems"})
-"""Tables that tell more of batches than their headers do."""
+"""Tables that need more of a batch than its header."""
 
 _HEADER: Final = 61
-"""Bytes of a batch's header, in the newest format; others are not cut."""
+"""Bytes of a batch header in the newest format; batches of other formats are not pruned."""
 _NEWEST: Final = 2
 _LARGE_PACKET: Final = 1000
-"""Bytes of payload; what a connection sends must be for the most part in such packets."""
+"""Bytes of payload. A large connection sends most of its bytes in packets of this size."""
 _UNDECODED: Final = "undecoded"
 
 
-class Cutter:
+class PayloadPruner:
     """Follows the large connections of a split, block by block."""
 
     def __init__(
         self, ports: Collection[int], brokers: Iterable[tuple[int, int, int]], packets_before: int
     ) -> None:
-        """`packets_before`: packets of the file before those that blocks count."""
+        """`packets_before`: number of packets of the file before those that blocks count."""
         newest = {key: registry.versions(key)[-1] for key in registry.apis()}
         self._streams = Streams(ports=ports, newest=newest, evidence=evidence)
         for broker in brokers:
             self._streams.learn_broker(*broker)
-        self._conversation = Correlator(TopicNames(), tables=())
+        self._correlator = Correlator(TopicNames(), tables=())
         self._pairs = np.zeros(0, np.int64)
-        self._before = packets_before
+        self._packets_before = packets_before
         self._now = 0
 
     def reserve(self) -> int:
-        """Bytes to leave free in front of the next block."""
+        """Bytes to leave free before the next block."""
         return self._streams.reserve
 
-    def cut(self, block: PacketBlock) -> tuple[NDArray[np.bool_], Claims]:
-        """Which packets of a block need not travel, and in return for which claims."""
+    def prune(self, block: PacketBlock) -> tuple[NDArray[np.bool_], PruneChecks]:
+        """The packets of a block without needed payload, and the prune checks for them."""
         large = self._large(block)
-        none = np.zeros(len(block), np.bool_)
+        pruned = np.zeros(len(block), np.bool_)
         if not large.any():
-            return none, packets.NO_CLAIMS
-        block = block if large.all() else chosen(block, large)
+            return pruned, packets.NO_CHECKS
+        block = block if large.all() else select_packets(block, large)
         self._now = max(self._now, block.latest or 0)
         frames = self._streams.feed(block)
         self._streams.decrypted.clear()
         ended = np.zeros(self._streams.connections.count, np.bool_)
-        turn = self._conversation.feed(frames, self._now, ended)
-        begin, end, claims = [], [], []
+        turn = self._correlator.feed(frames, self._now, ended)
+        begin, end, checks = [], [], []
         for side in (turn.request, turn.response):
             for message, space, low, high in _bodies(side):
                 at, until = _positions(space, low, high, block)
                 begin.append(at)
                 end.append(until)
-                claims.append(self._claims(side, np.unique(message)))
-        none[large] = _inside(block, begin, end)
-        return none, packets.joined(claims)
+                checks.append(self._checks(side, np.unique(message)))
+        pruned[large] = _inside(block, begin, end)
+        return pruned, packets.concat_checks(checks)
 
     def _large(self, block: PacketBlock) -> NDArray[np.bool_]:
-        """The packets of large connections; one that was once is followed from then on."""
+        """The packets of large connections. A connection that was large once stays so."""
         pair, code = np.unique(packets.connections(block), return_inverse=True)
         size = np.bincount(code, block.captured, len(pair))
         mass = np.where(block.captured >= _LARGE_PACKET, block.captured, 0)
         is_large = 2 * np.bincount(code, mass, len(pair)) > size
         self._pairs = np.union1d(self._pairs, pair[is_large])
-        found: NDArray[np.bool_] = np.isin(pair, self._pairs)[code]
-        return found
+        large: NDArray[np.bool_] = np.isin(pair, self._pairs)[code]
+        return large
 
-    def _claims(self, side: DecodedMessages, message: Int64) -> Claims:
-        heads, told = side.headers[message], side.messages
-        pair = packets.connections_of(self._streams.connections, heads.connection)
-        kind = _kind(told.direction, told.api_key[message], told.version[message])
-        number = heads.packet + self._before
-        return Claims(pair, _hashed(kind, heads.correlation_id, heads.bytes, number))
+    def _checks(self, side: DecodedMessages, message: Int64) -> PruneChecks:
+        headers, messages = side.headers[message], side.messages
+        pair = packets.connections_of(self._streams.connections, headers.connection)
+        kind = _kind(messages.direction, messages.api_key[message], messages.version[message])
+        number = headers.packet + self._packets_before
+        return PruneChecks(pair, _fingerprint(kind, headers.correlation_id, headers.bytes, number))
 
 
 def _bodies(side: DecodedMessages) -> Iterator[tuple[Int64, ByteView, Int64, Int64]]:
-    """The records of each batch: message, space, and address of the first byte and behind the last.
+    """The records of each batch: message, space, and the addresses where they start and end.
 
-    Of messages that are whole and understood.
+    Only for messages that are complete and decoded.
     """
-    sure = side.known & side.fields.good & side.headers.whole
+    is_complete = side.known & side.fields.good & side.headers.whole
     for group, column in side.fields.columns("records"):
         assert column.length is not None
         batches = read_batches(group.space, column.at, column.length, verify=False)
         message = group.message(column)[batches.field]
-        some = sure[message] & (batches.magic == _NEWEST) & ~batches.truncated
-        some &= batches.size >= _HEADER + _LARGE_PACKET
-        low, size = batches.address[some], batches.size[some]
-        yield message[some], group.space, low + _HEADER, low + size
+        is_prunable = is_complete[message] & (batches.magic == _NEWEST) & ~batches.truncated
+        is_prunable &= batches.size >= _HEADER + _LARGE_PACKET
+        low, size = batches.address[is_prunable], batches.size[is_prunable]
+        yield message[is_prunable], group.space, low + _HEADER, low + size
 
 
 def _positions(
     space: ByteView, begin: Int64, end: Int64, block: PacketBlock
 ) -> tuple[Int64, Int64]:
-    """Where these stretches of a space lie in a block's data, piece by piece."""
+    """Ranges of a block's data for address ranges of a space, piece by piece."""
     if isinstance(space, ContiguousBytes) and space.data is block.data:
         return begin, end
     if not isinstance(space, ScatteredBytes) or space.data is not block.data:
-        return begin[:0], end[:0]  # copies of what came earlier
+        return begin[:0], end[:0]  # copies of bytes of earlier blocks
     first = np.maximum(np.searchsorted(space.address, begin, "right") - 1, 0)
     count = np.searchsorted(space.address, end, "left") - first
     piece, _ = ranges(first, count)
@@ -141,7 +141,7 @@ def _positions(
 
 
 def _inside(block: PacketBlock, begin: list[Int64], end: list[Int64]) -> NDArray[np.bool_]:
-    """Packets whose payload lies within one of these stretches of the block's data."""
+    """Packets whose payload lies inside one of these ranges of the block's data."""
     low, high = np.concatenate([*begin, [-1]]), np.concatenate([*end, [-1]])
     order = np.argsort(low)
     low, high = low[order], high[order]
@@ -150,25 +150,25 @@ def _inside(block: PacketBlock, begin: list[Int64], end: list[Int64]) -> NDArray
     return inside & (block.captured > 0)
 
 
-def _hashed(kind: Int64, correlation_id: Int64, size: Int64, packet: Int64) -> Int64:
+def _fingerprint(kind: Int64, correlation_id: Int64, size: Int64, packet: Int64) -> Int64:
     columns = (kind, correlation_id, size << 40 ^ packet)
     return packets.mixed(*(each.view(np.uint64) for each in columns)).view(np.int64)
 
 
-def found(exchanges: pa.RecordBatch) -> Int64:
-    """The claims that rows of `exchanges` bear out."""
-    understood = exchanges.filter(pc.not_equal(exchanges["status"], _UNDECODED))
-    return np.concatenate([_told(understood, side) for side in Direction])
+def fingerprints(exchanges: pa.RecordBatch) -> Int64:
+    """The fingerprints of messages in rows of `exchanges`."""
+    decoded = exchanges.filter(pc.not_equal(exchanges["status"], _UNDECODED))
+    return np.concatenate([_side_fingerprints(decoded, side) for side in Direction])
 
 
-def _told(rows: pa.RecordBatch, side: Direction) -> Int64:
+def _side_fingerprints(rows: pa.RecordBatch, side: Direction) -> Int64:
     size, packet = f"{side.name.lower()}_bytes", f"{side.name.lower()}_packet"
     rows = rows.filter(rows[packet].is_valid())
-    api_key, version, *more = (
+    api_key, version, *columns = (
         rows[name].fill_null(-1).to_numpy().astype(np.int64)
         for name in ("api_key", "api_version", "correlation_id", size, packet)
     )
-    return _hashed(_kind(side, api_key, version), *more)
+    return _fingerprint(_kind(side, api_key, version), *columns)
 
 
 def _kind(side: Direction, api_key: Int64, version: Int64) -> Int64:

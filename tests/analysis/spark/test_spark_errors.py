@@ -1,4 +1,4 @@
-"""What goes wrong with executors and sessions: an error that names the cause and what to do."""
+"""Errors of executors and sessions name the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import analysis.spark
 from analysis.cli import main
 from analysis.spark import session as sessions
 from bench.cluster import ENVIRONMENT, cluster
-from tests.analysis.spark.dealing import CAPTURES
+from tests.analysis.spark.sharding import CAPTURES
 
 ROOT = Path(__file__).parents[3]
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
@@ -30,7 +30,7 @@ import analysis.spark
 from analysis.spark.session import session
 spark = session(sys.argv[1])
 analysis.spark.register(spark)
-source = spark.read.format("kafka_capture").option("spool", sys.argv[3])
+source = spark.read.format("kafka_capture").option("result_dir", sys.argv[3])
 print("count", source.load(sys.argv[2]).count())
 """
 
@@ -42,11 +42,11 @@ def may_mount() -> bool:
     return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.skipif(not may_mount(), reason="needs the right to mount: run as root")
-def test_rows_on_disks_that_the_driver_does_not_see_are_an_error(
+@pytest.mark.skipif(not may_mount(), reason="needs the privilege to mount: run as root")
+def test_output_on_disks_that_the_driver_does_not_see_is_an_error(
     java: None, tmp_path: Path
 ) -> None:
-    """Each worker has a file system of its own where the output and the spool are to be."""
+    """Each worker has its own file system at the path of the output and result folders."""
     shared, logs = tmp_path / "shared", tmp_path / "logs"
     for folder in (shared, logs):
         folder.mkdir()
@@ -70,17 +70,17 @@ def test_rows_on_disks_that_the_driver_does_not_see_are_an_error(
         assert "is not the driver's folder" in query.stderr
 
 
-def test_a_bare_python_on_executors_is_named(java: None, tmp_path: Path) -> None:
+def test_missing_packages_of_executors_are_named(java: None, tmp_path: Path) -> None:
     venv.create(tmp_path / "bare")
     python = tmp_path / "bare" / "bin" / "python"
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    done = subprocess.run(
+    result = subprocess.run(
         [*COMMAND, "spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "1"],
         env=environment | {"PYSPARK_PYTHON": str(python)}, cwd=tmp_path, capture_output=True,
         text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 1
-    message = done.stderr.splitlines()[-1]
+    assert result.returncode == 1
+    message = result.stderr.splitlines()[-1]
     assert message.startswith("Error: the Python of executor ")
     assert f"{python}, lacks numpy, pyarrow, pandas, zstandard, fsspec, dissector" in message
     assert message.endswith('see "Executors" in docs/spark.md')
@@ -140,7 +140,7 @@ def test_the_cause_is_named(text: str, cause: str) -> None:
     assert "\n" not in actual
 
 
-def test_an_error_in_a_task_is_named_by_the_command(
+def test_the_command_reports_an_error_in_a_task(
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -162,54 +162,56 @@ def test_an_error_in_a_task_is_named_by_the_command(
 def test_tasks_on_this_machine_have_four_attempts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    calls: list[str] = []
 
     def start(master: str, settings: object) -> None:
-        asked.append(master)
+        calls.append(master)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sessions, "session", start)
     assert main(["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "3"]) == 130
-    assert asked == ["local[3,4]"]
+    assert calls == ["local[3,4]"]
 
 
-def test_the_driver_may_collect_what_it_needs(spark: SparkSession) -> None:
+def test_the_size_of_driver_results_is_unlimited(spark: SparkSession) -> None:
     assert spark.sparkContext.getConf().get("spark.driver.maxResultSize") == "0"
 
 
 def test_properties_of_spark_reach_the_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: dict[str, str] = {}
+    calls: dict[str, str] = {}
 
     def start(master: str, settings: dict[str, str]) -> None:
-        asked.update(settings)
+        calls.update(settings)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sessions, "session", start)
     words = ["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--conf"]
     assert main([*words, "spark.archives=env.tar.gz#env"]) == 130
-    assert asked["spark.archives"] == "env.tar.gz#env"
+    assert calls["spark.archives"] == "env.tar.gz#env"
     assert main([*words, "spark.archives"]) == 2
     assert "--conf spark.archives: give NAME=VALUE" in capsys.readouterr().err
 
 
 class ConnectSession:
-    """As the session of Spark Connect, which needs packages that are not installed here."""
+    """Imitates a session of Spark Connect, which needs packages that are not installed."""
 
     __module__ = "pyspark.sql.connect.session"
 
 
 @pytest.mark.parametrize("use", [analysis.spark.register, analysis.spark.load])
-def test_spark_connect_is_refused(use) -> None:
+def test_spark_connect_is_rejected(use) -> None:
     from dissector.errors import DissectorError
 
-    given = (ConnectSession(),) if use is analysis.spark.register else (ConnectSession(), "x", [])
+    arguments = (
+        (ConnectSession(),) if use is analysis.spark.register else (ConnectSession(), "x", [])
+    )
     with pytest.raises(DissectorError, match="Spark Connect is not supported: use a classic"):
-        use(*given)
+        use(*arguments)
 
 
-def test_a_master_of_spark_connect_is_refused(
+def test_a_master_of_spark_connect_is_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--master", "sc://127.0.0.1"]
@@ -217,9 +219,9 @@ def test_a_master_of_spark_connect_is_refused(
     assert "Error: Spark Connect is not supported: name a master" in capsys.readouterr().err
 
 
-def test_a_pyspark_that_is_too_old_is_named(
+def test_an_old_pyspark_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], java: None
 ) -> None:
     monkeypatch.setattr("pyspark.__version__", "3.5.1")
     assert main(["spark", str(QUOTAS), "-o", str(tmp_path / "tables")]) == 1
-    assert "PySpark 3.5.1 is installed: 4.2 or newer is needed" in capsys.readouterr().err
+    assert "PySpark 3.5.1 is too old: install 4.2 or newer" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Recordings dealt to several files, and what one process says of them."""
+"""Recordings divided into several files, and the rows of one process for comparison."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from dissector.packets.byte_input import ByteInput
 
 CAPTURES = Path(__file__).parents[3] / "captures"
 RECORDINGS = sorted(path for path in CAPTURES.iterdir() if {".pcap", ".pcapng"} & {*path.suffixes})
-CUT = (
+PRUNED_TABLES = (
     "exchanges", "errors", "connections", "topics", "partitions", "memberships", "transactions",
 )  # fmt: skip
-"""Tables for which records stay behind."""
-TABLES = (*CUT, "batches", "decompressed_batches", "records")
-SOME_TABLES = ("exchanges", "errors", "batches", "connections")
+"""Tables for which record payload is pruned."""
+TABLES = (*PRUNED_TABLES, "batches", "decompressed_batches", "records")
+TEST_TABLES = ("exchanges", "errors", "batches", "connections")
 PCAPNG, ENHANCED_PACKET = b"\n\r\r\n", 6
 
 
@@ -40,51 +40,57 @@ def plain(path: Path) -> bytes:
 
 
 def packets(data: bytes) -> tuple[bytes, list[bytes]]:
-    """What stands before the packets of a little-endian capture, and each packet's record."""
+    """The header of a little-endian capture, and the record of each packet."""
     is_ng = data.startswith(PCAPNG)
-    head, found, at = (b"", [], 0) if is_ng else (data[:24], [], 24)
+    head, records, at = (b"", [], 0) if is_ng else (data[:24], [], 24)
     while at < len(data):
         kind, size = struct.unpack_from("<II", data, at if is_ng else at + 4)
         record = data[at : at + (size if is_ng else 16 + size)]
         if is_ng and kind != ENHANCED_PACKET:
             head += record
         else:
-            found.append(record)
+            records.append(record)
         at += len(record)
-    return head, found
+    return head, records
 
 
-def deal(path: Path, folder: Path, files: int, *, shuffled: bool = False) -> list[str]:
-    """Write the packets of a capture to so many files, one after the other or at random."""
-    head, every = packets(plain(path))
-    cards = [index * files // max(len(every), 1) for index in range(len(every))]
+def split_capture(path: Path, folder: Path, files: int, *, shuffled: bool = False) -> list[str]:
+    """Divide the packets of a capture among files, in sequence or at random."""
+    head, records = packets(plain(path))
+    file_index = [index * files // max(len(records), 1) for index in range(len(records))]
     if shuffled:
-        random.Random(files).shuffle(cards)
+        random.Random(files).shuffle(file_index)
     paths = [folder / f"{path.name}.{files}.{index}" for index in range(files)]
     for index, target in enumerate(paths):
-        mine = (each for each, card in zip(every, cards, strict=True) if card == index)
-        target.write_bytes(head + b"".join(mine))
-    return [str(each) for each in paths]
+        parts = (r for r, number in zip(records, file_index, strict=True) if number == index)
+        target.write_bytes(head + b"".join(parts))
+    return [*map(str, paths)]
 
 
-def every(recordings: Sequence[Path], folder: Path, files: int, shuffled: bool) -> list[str]:
-    """All of these recordings, each dealt to so many files."""
-    return [part for path in recordings for part in deal(path, folder, files, shuffled=shuffled)]
+def split_captures(
+    recordings: Sequence[Path], folder: Path, files: int, shuffled: bool
+) -> list[str]:
+    """Divide each of these recordings among files."""
+    return [
+        part
+        for path in recordings
+        for part in split_capture(path, folder, files, shuffled=shuffled)
+    ]
 
 
-def made(kind: str, folder: Path, size: int) -> Path:
-    """A capture of so many bytes, of many connections: many blocks, many splits."""
+def make_capture(kind: str, folder: Path, size: int) -> Path:
+    """A capture of `size` bytes with many connections, blocks and splits."""
     source, connections = {"chatter": ("chatter-mock", 200), "bulk": ("bulk-tansu", 8)}[kind]
-    one = inputs.Input(
+    large = inputs.Input(
         str(folder / "large"), CAPTURES / f"{source}.pcap.zst", connections, bytes=size
     )
-    inputs.make(one)
-    return one.path
+    inputs.make(large)
+    return large.path
 
 
-def apart(paths: Iterable[Path]) -> list[list[Path]]:
-    """The recordings in groups of which no two have connections between the same ends: what is one
-    capture then is as if each were alone."""
+def disjoint_groups(paths: Iterable[Path]) -> list[list[Path]]:
+    """Groups of recordings without common endpoint pairs, so that a group can be read as one
+    capture."""
     groups: list[tuple[set[tuple[int, ...]], list[Path]]] = []
     for path in paths:
         mine = _pairs(path)
@@ -100,41 +106,41 @@ def apart(paths: Iterable[Path]) -> list[list[Path]]:
 
 def _pairs(path: Path) -> set[tuple[int, ...]]:
     source = open_packets([path])
-    found: set[tuple[int, ...]] = set()
+    records: set[tuple[int, ...]] = set()
     while block := source.read(0):
         source_end = np.stack([block.src_high, block.src_low, block.src_port]).T.tolist()
         target_end = np.stack([block.dst_high, block.dst_low, block.dst_port]).T.tolist()
-        found |= {
+        records |= {
             (*low, *high) for low, high in map(sorted, zip(source_end, target_end, strict=True))
         }
-    return found
+    return records
 
 
-def on_one_machine(
+def write_with_one_process(
     paths: Sequence[str], tables: Sequence[str], output: Path, *, keylog: str | None = None
 ) -> None:
-    """Write the rows of one process, as Spark has them; a folder of Parquet a table."""
+    """Write the rows of one process in Spark's schema, one Parquet folder per table."""
     folders = {name: Folder(str(output / name)) for name in tables}
-    found = open_capture(paths, keylog=keylog).tables(tables)
+    expected = open_capture(paths, keylog=keylog).tables(tables)
     for name, folder in folders.items():
         folder.begin()
-        rows = (to_spark(name, batch) for batch in found[name].to_batches())
+        rows = (to_spark(name, batch) for batch in expected[name].to_batches())
         folder.end(Written(**row) for batch in folder.write(rows) for row in batch.to_pylist())
 
 
-def same_rows(one: Path, other: Path, *, without: str = "") -> int:
-    """How many rows two folders of Parquet have, each the same as often, in any order.
+def assert_same_rows(actual: Path, expected: Path, *, without: str = "") -> int:
+    """Assert that two Parquet folders have the same rows in any order; returns their number.
 
-    `without`: a column in which they may differ. Raises AssertionError where they do otherwise.
+    `without`: a column that is not compared.
     """
-    files = [[*map(str, each.rglob("*.parquet"))] for each in (one, other)]
+    files = [[*map(str, folder.rglob("*.parquet"))] for folder in (actual, expected)]
     if not files[0] or not files[1]:
         assert files[0] == files[1]
         return 0
-    tables = [duckdb.read_parquet(each) for each in files]
+    tables = [duckdb.read_parquet(paths) for paths in files]
     if without:
-        tables = [each.project(f"* exclude ({without})") for each in tables]
-    count, *odd = (
+        tables = [table.project(f"* exclude ({without})") for table in tables]
+    count, *differences = (
         duckdb.sql(query).fetchall()
         for query in (
             "select count(*) from a", "from a except all from b limit 2",
@@ -142,10 +148,10 @@ def same_rows(one: Path, other: Path, *, without: str = "") -> int:
         )
         for a, b in [tables]
     )  # fmt: skip
-    assert odd == [[], []], f"{one.name}: {odd}"
+    assert differences == [[], []], f"{actual.name}: {differences}"
     return int(count[0][0])
 
 
 def texts(batches: Sequence[pa.RecordBatch]) -> list[str]:
-    """Each row as text; sorted."""
+    """Rows as sorted text."""
     return sorted(repr(row) for batch in batches for row in batch.to_pylist())
