@@ -28,7 +28,7 @@ from bench.report import MB, table
 STAGES = {
     "packets: read bytes": ("dissector.packets.byte_input:ByteInput.fill",),
     "packets: record headers": ("dissector.packets.pcap:Pcap.scan",),
-    "packets: link, IP, TCP": ("dissector.packets.files:segments",),
+    "packets: link, IP, TCP": ("dissector.packets.files:parse_packets",),
     "packets: other": ("dissector.packets.files:FileSource.read",),
     "streams: connections": ("dissector.streams.flows:FlowTracker.assign",),
     "streams: reassembly": ("dissector.streams.reassembly:Reassembler.feed",),
