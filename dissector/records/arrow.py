@@ -1,10 +1,10 @@
 """Records as Arrow columns.
 
-Keys and values are `binary_view`: 16 bytes each, of which the first four are the length. Up to 12
-bytes stand in the view itself, zeros behind them; of a longer one the first four, then the number
-of a buffer and a position in it (Arrow's columnar format, "Variable-size Binary View Layout"). So
-the bytes of keys and values stay in the block, or in what was decompressed, and are not copied.
-Headers are short, and copied into ordinary columns.
+Keys and values are `binary_view`: 16 bytes each, of which the first four are the length. A string
+of up to 12 bytes is inside the view, padded with zeros. A longer string has its first four bytes in
+the view, then the number of a buffer and a position in it (Arrow columnar format, "Variable-size
+Binary View Layout"). So keys and values stay in the block, or in the decompressed data, and are not
+copied. Headers are short, and are copied into ordinary columns.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ SCHEMA = pa.schema(
         ("record_kind", pa.string()),
     ]
 )
-"""batch: index of the batch; timestamp: ms since 1970, -1 for none; record_kind: of a control
-record."""
+"""batch: index of the batch; timestamp: ms since 1970, -1 if absent; record_kind: for control
+records."""
 
 _NO_HEADERS = pa.array([], SCHEMA.field("headers").type.value_type)
 _INLINE = 12
@@ -42,12 +42,12 @@ _VIEW = 2 * 8
 _HALF = np.uint64(32)
 _SIZES = range(_INLINE + 2)
 _FRONT = np.array([((1 << 8 * min(size, 4)) - 1) << 32 for size in _SIZES], np.uint64)
-_REST = np.array([(1 << 8 * max(size - 4, 0)) - 1 for size in _SIZES[:-1]] + [0], np.uint64)
-"""What of a view's two halves are bytes of the string, by its size; last those of a long one."""
+_TAIL = np.array([(1 << 8 * max(size - 4, 0)) - 1 for size in _SIZES[:-1]] + [0], np.uint64)
+"""Masks of the string bytes in the two halves of a view, by size; the last entry: long strings."""
 
 
 def records_table(records: Records, batches: Batches) -> pa.RecordBatch:
-    """`records` with the columns of `SCHEMA`. `batches` are those that they were read from."""
+    """`records` with the columns of `SCHEMA`. `batches`: the batches of the records."""
     parts, order = records.parts, records.order
     count = _joined([part.headers.count for part in parts])
     header_order = None
@@ -93,7 +93,7 @@ def _joined(arrays: list[Int64]) -> Int64:
 
 
 def _views(rows: list[Bytes], spans: list[Spans], order: Int64 | None) -> pa.Array:
-    """A binary_view of the spans of each row of bytes, one row's after the other's, in `order`."""
+    """A binary_view of the spans of all rows of bytes, row after row, in `order`."""
     length = _joined([length for _, length in spans])
     empty = np.zeros((0, 2), np.uint64)
     parts = [
@@ -112,10 +112,10 @@ def _views(rows: list[Bytes], spans: list[Spans], order: Int64 | None) -> pa.Arr
 
 
 def _view(row: Bytes, number: int, at: Int64, length: Int64) -> NDArray[np.uint64]:
-    """The views of byte strings in the buffer of that number; shape (n, 2).
+    """The views of byte strings in buffer `number`; shape (n, 2).
 
-    Each stands behind `_SIZE` bytes or more, so that what is read from so far before it is a view
-    already, but for the length and for what stands behind a short string.
+    At least `_SIZE` bytes precede each string. The 16 bytes that begin there are already a view,
+    except for the length, and for the bytes after a short string.
     """
     if kernel.COMPILED:
         compiled = np.empty((len(at), 2), np.uint64)
@@ -128,17 +128,17 @@ def _view(row: Bytes, number: int, at: Int64, length: Int64) -> NDArray[np.uint6
     views[:, 0] &= _FRONT[known]
     views[:, 0] |= size.view(np.uint64)
     long = known > _INLINE
-    some = long.any()
-    if not (some and long.all()):
-        views[:, 1] &= _REST[known]
-    if some:
+    has_long = long.any()
+    if not (has_long and long.all()):
+        views[:, 1] &= _TAIL[known]
+    if has_long:
         place = at.view(np.uint64) << _HALF | np.uint64(number)
         np.copyto(views[:, 1], place, where=long)
     return views
 
 
 def _text(views: pa.Array) -> pa.Array:
-    """As strings; bytes that are no UTF-8 become U+FFFD."""
+    """The views as strings; invalid UTF-8 becomes U+FFFD."""
     try:
         return views.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,28 +1,28 @@
-"""Batch headers as columns.
+"""Reads batch headers into columns.
 
-A `records` field holds batches, one after the other (KIP-98; message sets before it). All formats
-agree on the first 17 bytes:
+A `records` field contains batches, one after the other (KIP-98; before it, message sets). All
+formats have the same first 17 bytes:
 
     offset   type    magic 2                  magic 0 and 1
-         0   int64   base offset              offset of the message, or of a wrapper's last one
+         0   int64   base offset              offset of the message, or of a wrapper's last
          8   int32   bytes that follow        bytes that follow
-        12   int32   partition leader epoch   CRC-32 of all that follows it
+        12   int32   partition leader epoch   CRC-32 of all bytes after it
         16   int8    magic                    magic
 
-so the fields of a whole block are walked together, a batch of each field a step, without a look at
-what the batches are. What stands behind the magic is gathered for all batches of a format at once:
+So all fields of a block are followed together, one batch of each field per step, for all formats.
+Then the bytes after the magic are read for all batches of a format at once:
 
-    magic 2   17 crc (CRC-32C of all that follows it), 21 attributes, 23 last offset delta,
+    magic 2   17 crc (CRC-32C of all bytes after it), 21 attributes, 23 last offset delta,
               27 base timestamp, 35 max timestamp, 43 producer id, 51 producer epoch,
               53 base sequence, 57 record count, 61 records
-    magic 1   17 attributes, 18 timestamp, 26 key and value, each behind an int32 length
+    magic 1   17 attributes, 18 timestamp, 26 key and value, with an int32 length each
     magic 0   17 attributes, 18 key and value
 
-With magic 0 and 1 a row is an outermost message: one record, or a wrapper of a compressed set.
+In magic 0 and 1 a row is an outermost message: a record, or a wrapper of a compressed set.
 
 Only headers are read; nothing is decompressed or copied. A broker fills a Fetch response up to the
-limit of bytes and cuts the last batch (KIP-74): such a rest is a row with `truncated`, or, where
-the 17 bytes are not all there, only counted. What is no batch ends its field's walk.
+limit of bytes and cuts the last batch (KIP-74). A cut batch is a row with `truncated`; if fewer
+than 17 bytes are present, it is only counted. Bytes that are not a batch end their field.
 """
 
 from __future__ import annotations
@@ -41,45 +41,45 @@ from dissector.streams.byteview import ByteView
 OVERHEAD = 12
 """Bytes of a batch that its own length does not count."""
 FRONT = 17
-"""Bytes that tell how long a batch is, and its format."""
+"""First bytes of a batch, up to its length and format."""
 MIN_SIZE = (26, 34, 61)
 """Size of an empty batch, by magic."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-"""Name of each compression, by the number in the attributes' low three bits."""
+"""Name of each codec, by the low three bits of the attributes."""
 TIMESTAMP_TYPES = ("create_time", "log_append_time")
 
 _TIMESTAMP_TYPE, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
 _ALONE = 16
-"""With fewer fields than this still going, a step for each batch is cheaper than arrays."""
+"""With fewer unfinished fields, following each alone is faster than arrays."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Batches of n `records` fields, as arrays of shape (rows,), by field, then by address.
+    """Batches of n `records` fields: arrays of shape (rows,), by field, then by address.
 
-    -1 stands for what the header does not tell, or what is cut off.
+    Absent values are -1: fields that the format does not have, and fields that are cut.
     """
 
     field: Int64
-    """Index of the field that the batch is in."""
+    """Index of the field that contains the batch."""
     address: Int64
-    """Where it begins, in the space that was read."""
+    """Address of its first byte."""
     size: Int64
-    """Bytes, all of its header included, as its length says."""
+    """Bytes by its length field, including the header."""
     readable: Int64
-    """How many of them are there."""
+    """How many of these bytes are present."""
     magic: NDArray[np.int8]
     base_offset: Int64
-    """Offset of the first record; -1 for a wrapper, which tells its last one's."""
+    """Offset of the first record; -1 for a wrapper, which has the offset of its last record."""
     last_offset: Int64
     record_count: Int32
-    """As the header says; 1 for a message that is not compressed, -1 for a wrapper."""
+    """By the header; 1 for an uncompressed message, -1 for a wrapper."""
     codec: NDArray[np.int8]
-    """Index into `CODECS`; up to 7, where there is no such codec."""
+    """Index into `CODECS`; unknown codecs are up to 7."""
     timestamp_type: NDArray[np.int8]
     """0 create time, 1 log append time; -1 for magic 0."""
     base_timestamp: Int64
-    """ms; what the records' deltas count from: with `has_delete_horizon` that horizon (KIP-534)."""
+    """ms; base of the records' deltas. With `has_delete_horizon`, the delete horizon (KIP-534)."""
     max_timestamp: Int64
     """ms."""
     leader_epoch: Int32
@@ -90,15 +90,15 @@ class Batches:
     is_control: NDArray[np.bool_]
     has_delete_horizon: NDArray[np.bool_]
     crc: UInt32
-    """As stored."""
+    """The stored checksum."""
     crc_ok: NDArray[np.int8]
-    """1 the checksum holds, 0 it does not, -1 not checked, or cut."""
+    """1 valid checksum, 0 invalid, -1 not verified, or cut."""
     truncated: NDArray[np.bool_]
-    """Its end is not there: cut by the fetch limit, or missing in the capture."""
+    """Whether the batch is cut: by the fetch limit, or in the capture."""
     cut_headers: int = 0
     """Fields that end within the first 17 bytes of a batch."""
     problems: list[tuple[int, Problem]] = dataclasses.field(default_factory=list)
-    """What could not be read: index of the field, and the problem, with its offset in the field."""
+    """Index of a field and a problem in it; offsets are relative to the field."""
 
     def __len__(self) -> int:
         return len(self.address)
@@ -106,17 +106,17 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class BatchOffsets:
-    """Where the batches of some fields lie; arrays of shape (rows,), and what ended the walks."""
+    """Positions of the batches of several fields: arrays of shape (rows,)."""
 
     field: Int64
     address: Int64
     size: Int64
     magic: NDArray[np.int8]
     broken: list[tuple[int, int]]
-    """Field and address of what is no batch."""
+    """Field and address of bytes that are not a batch."""
 
     def ordered(self) -> BatchOffsets:
-        """By field, then by address."""
+        """Sorted by field, then by address."""
         if (np.diff(self.field) > 0).all():
             return self
         order = np.lexsort((self.address, self.field))
@@ -126,14 +126,14 @@ class BatchOffsets:
 
 
 def follow_sizes(space: ByteView, start: Int64, stop: Int64) -> BatchOffsets:
-    """Follow the lengths through every field, from `start` to `stop`, all fields together."""
+    """Follow the sizes through all fields at once, from `start` to `stop`."""
     going, at = np.arange(len(start)), start.astype(np.int64)
     steps = [(going[:0], at[:0], at[:0], np.zeros(0, np.uint8))]
     broken: list[tuple[int, int]] = []
     while len(going) >= _ALONE:
-        there = at + FRONT <= stop[going]
-        if not there.all():
-            going, at = going[there], at[there]
+        has_header = at + FRONT <= stop[going]
+        if not has_header.all():
+            going, at = going[has_header], at[has_header]
         magic = space.u8(at + 16)
         size = space.number(at + 8, "i4").astype(np.int64) + OVERHEAD
         good = is_sane(magic, size)
@@ -143,7 +143,7 @@ def follow_sizes(space: ByteView, start: Int64, stop: Int64) -> BatchOffsets:
         steps.append((going, at, size, magic))
         at = at + size
     for index, begin in zip(going.tolist(), at.tolist(), strict=True):
-        places, sizes, magics, end = _walk_alone(space, begin, int(stop[index]))
+        places, sizes, magics, end = _follow_one(space, begin, int(stop[index]))
         alone = np.full(len(places), index), np.array(places, np.int64), np.array(sizes, np.int64)
         steps.append((*alone, np.array(magics, np.uint8)))
         if end is not None:
@@ -159,10 +159,10 @@ def is_sane(magic: NDArray[np.uint8], size: Int64) -> NDArray[np.bool_]:
     return known & np.asarray(size >= least, np.bool_)
 
 
-def _walk_alone(
+def _follow_one(
     space: ByteView, at: int, stop: int
 ) -> tuple[list[int], list[int], list[int], int | None]:
-    """`follow_sizes` for one field: addresses, sizes, magics, and where it met what is no batch."""
+    """`follow_sizes` for one field: addresses, sizes, magics, and the address of an error."""
     places: list[int] = []
     sizes: list[int] = []
     magics: list[int] = []
@@ -179,19 +179,19 @@ def _walk_alone(
 
 
 def no_batch(space: ByteView, at: int, until: int) -> Problem:
-    """What to say of bytes that are no batch. The offset is the address."""
-    stretch = np.frombuffer(space.bytes(at, until - at), np.uint8)
-    if not stretch.any():
-        kind, detail = "zero_bytes", "zeros where a batch should begin"
+    """The problem for bytes that are not a batch. Its offset is the address."""
+    data = np.frombuffer(space.bytes(at, until - at), np.uint8)
+    if not data.any():
+        kind, detail = "zero_bytes", "zeros at the expected start of a batch"
     else:
         front = space.bytes(at, FRONT)
         magic, length = front[16], int.from_bytes(front[8:12], signed=True)
-        kind, detail = "no_batch", f"no batch begins here: magic {magic}, length {length}"
+        kind, detail = "no_batch", f"not a batch: magic {magic}, length {length}"
     return Problem(stage="records", kind=kind, detail=detail, offset=at, bytes=until - at)
 
 
 def read_headers(space: ByteView, chain: BatchOffsets, stop: Int64) -> Batches:
-    """Every field of the headers; `stop[field]` is where the bytes of a field end."""
+    """All fields of the headers; `stop[field]`: end address of a field's bytes."""
     n = len(chain.address)
     size = chain.size
     readable = np.minimum(size, stop[chain.field] - chain.address)
@@ -199,7 +199,7 @@ def read_headers(space: ByteView, chain: BatchOffsets, stop: Int64) -> Batches:
     def unknown(dtype: str) -> NDArray[Any]:
         return np.full(n, -1, dtype)
 
-    def none() -> NDArray[np.bool_]:
+    def false() -> NDArray[np.bool_]:
         return np.zeros(n, np.bool_)
 
     offset = space.number(chain.address, "i8").astype(np.int64)
@@ -208,8 +208,8 @@ def read_headers(space: ByteView, chain: BatchOffsets, stop: Int64) -> Batches:
         base_offset=offset.copy(), last_offset=offset, record_count=unknown("i4"),
         codec=unknown("i1"), timestamp_type=unknown("i1"), base_timestamp=unknown("i8"),
         max_timestamp=unknown("i8"), leader_epoch=unknown("i4"), producer_id=unknown("i8"),
-        producer_epoch=unknown("i2"), base_sequence=unknown("i4"), is_transactional=none(),
-        is_control=none(), has_delete_horizon=none(), crc=np.zeros(n, np.uint32),
+        producer_epoch=unknown("i2"), base_sequence=unknown("i4"), is_transactional=false(),
+        is_control=false(), has_delete_horizon=false(), crc=np.zeros(n, np.uint32),
         crc_ok=unknown("i1"), truncated=readable < size,
     )  # fmt: skip
     newest = chain.magic == 2
@@ -220,9 +220,9 @@ def read_headers(space: ByteView, chain: BatchOffsets, stop: Int64) -> Batches:
 
 
 def record_counts(space: ByteView, start: Int64, length: Int64) -> tuple[Int64, Int64]:
-    """Of the batches of n `records` fields: the index of the field, and how many records it has.
+    """Index of the field, and number of records, of each batch in n `records` fields.
 
-    That is -1 where it is not told, or not there. For those who need no more of `Batches`.
+    The number is -1 if it is absent or cut. Faster than `read_headers`.
     """
     stop = start + np.maximum(length, 0)
     chain = follow_sizes(space, start, stop)
@@ -238,17 +238,17 @@ def record_counts(space: ByteView, start: Int64, length: Int64) -> tuple[Int64, 
 
 def _read_batches(space: ByteView, batches: Batches, rows: Int64) -> None:
     """Magic 2."""
-    at, there = batches.address[rows], batches.readable[rows]
-    whole = bool((there >= MIN_SIZE[2]).all())
+    at, readable = batches.address[rows], batches.readable[rows]
+    is_complete = bool((readable >= MIN_SIZE[2]).all())
 
     def put(column: NDArray[np.generic], offset: int, width: int) -> None:
-        """Into the rows whose field is not cut."""
+        """Read a header field into the rows where it is not cut."""
         dtype = f"{column.dtype.kind}{width}"
-        if whole:
+        if is_complete:
             column[rows] = space.number(at + offset, dtype)
         else:
-            some = there >= offset + width
-            column[rows[some]] = space.number(at[some] + offset, dtype)
+            uncut = readable >= offset + width
+            column[rows[uncut]] = space.number(at[uncut] + offset, dtype)
 
     attributes = np.zeros(len(batches), np.int16)
     delta = np.zeros(len(batches), np.int32)
@@ -262,14 +262,14 @@ def _read_batches(space: ByteView, batches: Batches, rows: Int64) -> None:
     put(batches.producer_epoch, 51, 2)
     put(batches.base_sequence, 53, 4)
     put(batches.record_count, 57, 4)
-    known = rows[there >= 23]
+    known = rows[readable >= 23]
     flags = attributes[known]
     batches.codec[known] = flags & 7
     batches.timestamp_type[known] = (flags & _TIMESTAMP_TYPE) != 0
     batches.is_transactional[known] = (flags & _TRANSACTIONAL) != 0
     batches.is_control[known] = (flags & _CONTROL) != 0
     batches.has_delete_horizon[known] = (flags & _DELETE_HORIZON) != 0
-    known = rows[there >= 27]
+    known = rows[readable >= 27]
     batches.last_offset[known] += delta[known]
 
 
@@ -290,7 +290,7 @@ def _read_messages(space: ByteView, batches: Batches, rows: Int64) -> None:
 
 
 def take(batches: Batches, rows: Int64 | slice) -> Batches:
-    """Some rows, without the counts and problems."""
+    """The batches with indexes `rows`, without counts and problems."""
     arrays = {
         column.name: getattr(batches, column.name)[rows]
         for column in fields(batches)

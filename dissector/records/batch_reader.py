@@ -1,9 +1,9 @@
-"""The batches of `records` fields, checked, as columns: what the `batches` table is made of.
+"""Reads the batches of `records` fields into columns, for the `batches` table.
 
-A walk along the lengths finds the batches (`headers`), their checksums are compared (`checksums`),
-and where one does not hold, or the walk met something else than a batch, the good batches behind it
-are found again (`recovery`), so that damage costs no other batch. Without `verify` only the headers
-are looked at, and whatever is no batch costs the rest of its field.
+`batch_headers` follows the sizes to find the batches, `checksums` verifies them. If a checksum is
+wrong, or bytes are not a batch, `recovery` finds the intact batches after the damage. So damage
+costs no other batch. Without `verify`, only headers are read, and bytes that are not a batch cost
+the remainder of their field.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def read_batches(
     *,
     verify: bool = True,
 ) -> Batches:
-    """The batches of n `records` fields, each `length` bytes from the address `start` on.
+    """The batches of n `records` fields of `length` bytes at address `start`.
 
-    All arrays int64, of shape (n,); a null field has length 0 or less. `readable_end` is the
-    address up to which a field's bytes are there, where that may be less than its length says.
-    Nothing is decompressed, nothing copied that lies in one row. Damage raises nothing: it is in
-    `crc_ok` and `problems`.
+    All arrays are int64 of shape (n,); a null field has length 0 or less. `readable_end`: the
+    address up to which the bytes of a field are present, if the field may be cut. Nothing is
+    decompressed, and contiguous bytes are not copied. Damage raises nothing: it is in `crc_ok` and
+    `problems`.
     """
     stop = start + np.maximum(length, 0)
     if readable_end is not None:
@@ -44,9 +44,9 @@ def read_batches(
         from dissector.records.recovery import recover
 
         batches.crc_ok[:] = check_crc(space, batches)
-        mended, problems = recover(space, chain, batches, stop)
-        if mended is not chain:
-            batches = read_headers(space, mended, stop)
+        repaired, problems = recover(space, chain, batches, stop)
+        if repaired is not chain:
+            batches = read_headers(space, repaired, stop)
             batches.crc_ok[:] = check_crc(space, batches)
     else:
         problems = [(index, no_batch(space, at, int(stop[index]))) for index, at in chain.broken]
@@ -63,10 +63,10 @@ def read_batches(
 def _cut_headers(
     batches: Batches, start: Int64, stop: Int64, problems: list[tuple[int, Problem]]
 ) -> int:
-    """How many fields end within the first bytes of a batch."""
+    """The number of fields that end within the first bytes of a batch."""
     reached = start.copy()
     np.maximum.at(reached, batches.field, batches.address + batches.size)
     for index, problem in problems:
         reached[index] = max(reached[index], (problem.offset or 0) + (problem.bytes or 0))
-    left = stop - reached
-    return int(np.count_nonzero((left > 0) & (left < FRONT)))
+    remaining = stop - reached
+    return int(np.count_nonzero((remaining > 0) & (remaining < FRONT)))

@@ -1,18 +1,17 @@
-"""Decompression of batches, with a limit on what comes out.
+"""Decompresses batches, with limits on the size of the output.
 
 Kafka's codecs, by number: 1 gzip, 2 snappy, 3 lz4, 4 zstd.
 
-- gzip (RFC 1952), possibly of several members.
-- snappy: either one raw block, or snappy-java's framing ("xerial"): 8 bytes of magic, two int32 of
-  versions, then blocks, each behind an int32 length. A raw block begins with the length that it
-  decompresses to.
-- lz4: the LZ4 frame format. Producers of magic 0 computed the header checksum over the frame's
-  magic number too (KAFKA-3160), and consumers of magic 0 never checked it: it is set right here.
+- gzip (RFC 1952), possibly with several members.
+- snappy: one raw block, or the framing of snappy-java ("xerial"): 8 bytes of magic, two int32
+  versions, then blocks with an int32 length each. A raw block begins with its decompressed length.
+- lz4: the LZ4 frame format. Producers of magic 0 included the magic number of the frame in the
+  header checksum (KAFKA-3160), and consumers of magic 0 never verified it. It is corrected here.
 - zstd (RFC 8878).
 
-A kilobyte can decompress to gigabytes. So what comes out is counted while it comes, and refused
-beyond a limit of bytes, or, where it is more than a small amount, beyond a ratio that records do
-not reach. gzip is done by ISA-L, which takes half the time of zlib.
+A kilobyte can decompress to gigabytes. So output is counted as it is produced, and refused above a
+number of bytes, or, unless it is small, above a ratio that records do not reach. ISA-L decompresses
+gzip in half the time of zlib.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
 _SNAPPY_RATIO = 22
-"""No raw snappy block decompresses to more: three bytes copy at most 64."""
+"""Largest ratio of a raw snappy block: three bytes copy at most 64."""
 _LZ4_RATIO = 255
-"""No LZ4 block decompresses to more: a byte of length stands for at most 255."""
+"""Largest ratio of an LZ4 block: a length byte stands for at most 255 bytes."""
 _STEP = 1 << 16
-"""Bytes that are made room for at first, where there is no telling how many will come."""
+"""Initial output buffer if the decompressed size is unknown."""
 _ERRORS = (
     cast("type[Exception]", isal_zlib.error),
     cramjam.DecompressionError,
-    RuntimeError,  # all that lz4 raises
+    RuntimeError,  # the only exception of lz4
     ZstdError,
     EOFError,
 )
@@ -54,22 +53,22 @@ _ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one batch may decompress to."""
+    """Limits on the decompressed size of one batch."""
 
     batch_bytes: int = 128 << 20
-    """Never more than this."""
+    """Absolute limit."""
     ratio: int = 1024
-    """Bytes out for each byte in, about what gzip can reach; zstd could reach more."""
+    """Output bytes per input byte, about the maximum of gzip; zstd could reach more."""
     free_bytes: int = 16 << 20
-    """So many bytes may come out whatever the ratio: equal records compress well."""
+    """Output bytes that any batch may have, since equal records compress well."""
 
     def of(self, compressed: int) -> int:
-        """How many bytes may come out of so many."""
+        """The limit for a batch of `compressed` bytes."""
         return min(self.batch_bytes, max(self.free_bytes, self.ratio * compressed))
 
 
 class Inflated:
-    """A row of bytes that batches are decompressed into, one behind the other."""
+    """A buffer into which batches are decompressed, one after the other."""
 
     def __init__(self, guess: int = 0) -> None:
         self.data: Bytes = np.empty(guess, np.uint8)
@@ -77,16 +76,16 @@ class Inflated:
         self._limit = self._stop = 0
 
     def limit(self, size: int) -> None:
-        """From here on no more than `size` bytes may come."""
+        """Limit the next batch to `size` bytes."""
         self._limit, self._stop = size, self.used + size
 
     @property
     def left(self) -> int:
-        """How many bytes may still come."""
+        """Bytes left up to the limit."""
         return self._stop - self.used
 
     def take(self, size: int) -> None:
-        """Count bytes that have come; `DecodeError` where they are more than may."""
+        """Count `size` bytes of output. Raises DecodeError above the limit."""
         self.used += size
         if self.used > self._stop:
             self.used = self._stop - self._limit
@@ -95,7 +94,7 @@ class Inflated:
             )
 
     def room(self, size: int) -> memoryview:
-        """All that is free behind what has come, at least `size` bytes."""
+        """The free part of the buffer, at least `size` bytes."""
         needed = self.used + size
         if needed > len(self.data):
             grown = np.empty(2 * needed, np.uint8)
@@ -104,13 +103,13 @@ class Inflated:
         return self.data.data[self.used :]
 
     def add(self, chunk: bytes) -> None:
-        """Copy what has come; `DecodeError` where it is more than may."""
+        """Append `chunk`. Raises DecodeError above the limit."""
         self.room(len(chunk))[: len(chunk)] = chunk
         self.take(len(chunk))
 
 
 def decompress(codec: int, data: memoryview, limits: Limits, *, magic: int = 2) -> bytes:
-    """What `data` decompresses to by the codec of that number. `DecodeError` as below."""
+    """Decompress `data` with codec number `codec`. Raises DecodeError as `decompress_into`."""
     row = Inflated()
     decompress_into(row, codec, data, limits, magic=magic)
     return row.data[: row.used].tobytes()
@@ -119,15 +118,15 @@ def decompress(codec: int, data: memoryview, limits: Limits, *, magic: int = 2) 
 def decompress_into(
     row: Inflated, codec: int, data: memoryview, limits: Limits, *, magic: int = 2
 ) -> None:
-    """Put behind the others in `row` what `data` decompresses to by the codec of that number.
+    """Decompress `data` with codec number `codec`, and append the result to `row`.
 
-    `DecodeError` where there is no such codec, the data is damaged, or a limit is reached; the row
-    is then as it was.
+    Raises DecodeError for an unknown codec, damaged data, and output above a limit. Then `row` is
+    unchanged.
     """
     if codec not in _DECOMPRESS:
-        raise DecodeError(f"no codec has the number {codec}", offset=0)
+        raise DecodeError(f"unknown codec number {codec}", offset=0)
     if codec == _LZ4 and magic == 0:
-        data = memoryview(with_right_checksum(data))
+        data = memoryview(with_valid_checksum(data))
     before = row.used
     row.limit(limits.of(len(data)))
     try:
@@ -138,13 +137,13 @@ def decompress_into(
 
 
 def _gunzip(data: memoryview, row: Inflated) -> None:
-    rest: memoryview | bytes = data
-    while rest:
+    remaining: memoryview | bytes = data
+    while remaining:
         stream = isal_zlib.decompressobj(wbits=31)
-        row.add(stream.decompress(rest, row.left + 1))
+        row.add(stream.decompress(remaining, row.left + 1))
         if not stream.eof:
-            raise EOFError("it ends early")
-        rest = stream.unused_data
+            raise EOFError("the data is truncated")
+        remaining = stream.unused_data
 
 
 def _unsnappy(data: memoryview, row: Inflated) -> None:
@@ -156,7 +155,7 @@ def _unsnappy(data: memoryview, row: Inflated) -> None:
         length = int.from_bytes(data[at : at + 4], signed=True)
         at += 4
         if not 0 < length <= len(data) - at:
-            raise EOFError(f"a block of {length} bytes where {len(data) - at} are left")
+            raise EOFError(f"a block has {length} bytes but {len(data) - at} are left")
         _unsnappy_block(data[at : at + length], row)
         at += length
 
@@ -164,7 +163,7 @@ def _unsnappy(data: memoryview, row: Inflated) -> None:
 def _unsnappy_block(block: memoryview, row: Inflated) -> None:
     length = cramjam.snappy.decompress_raw_len(block)
     if length > _SNAPPY_RATIO * len(block):
-        raise EOFError(f"a block of {len(block)} bytes says that it holds {length}")
+        raise EOFError(f"a block of {len(block)} bytes announces {length} bytes of output")
     if length <= row.left:
         cramjam.snappy.decompress_raw_into(block, row.room(length))
     row.take(length)
@@ -172,36 +171,36 @@ def _unsnappy_block(block: memoryview, row: Inflated) -> None:
 
 def _unlz4(data: memoryview, row: Inflated) -> None:
     while data:
-        told = int.from_bytes(data[6:14], "little") if _tells_its_size(data) else 0
-        if told > _LZ4_RATIO * len(data):
-            raise EOFError(f"a frame of {len(data)} bytes says that it holds {told}")
+        announced = int.from_bytes(data[6:14], "little") if _has_content_size(data) else 0
+        if announced > _LZ4_RATIO * len(data):
+            raise EOFError(f"a frame of {len(data)} bytes announces {announced} bytes of output")
         if _LZ4_RATIO * len(data) <= row.left:
-            whole, used = lz4.frame.decompress(data, return_bytes_read=True)
-            row.add(whole)
+            plain, used = lz4.frame.decompress(data, return_bytes_read=True)
+            row.add(plain)
             data = data[used:]
         else:
             data = _unlz4_by_steps(data, row)
 
 
-def _tells_its_size(frame: memoryview) -> bool:
+def _has_content_size(frame: memoryview) -> bool:
     return frame[:4] == _LZ4_MAGIC and len(frame) > 4 and bool(frame[4] & 0x08)
 
 
 def _unlz4_by_steps(data: memoryview, row: Inflated) -> memoryview:
-    """One frame that may reach the limit; what stands behind it."""
+    """Decompress one frame that may reach the limit; returns the bytes after it."""
     stream = lz4.frame.LZ4FrameDecompressor()
     step = _STEP
-    rest: memoryview | bytes = data
+    remaining: memoryview | bytes = data
     while not stream.eof:
-        if stream.needs_input and not rest:
-            raise EOFError("it ends early")
-        row.add(stream.decompress(rest, min(step, row.left + 1)))
-        rest, step = b"", 2 * step
+        if stream.needs_input and not remaining:
+            raise EOFError("the data is truncated")
+        row.add(stream.decompress(remaining, min(step, row.left + 1)))
+        remaining, step = b"", 2 * step
     return memoryview(stream.unused_data or b"")
 
 
-def with_right_checksum(frame: memoryview) -> bytes:
-    """An LZ4 frame whose header checksum is what the format says."""
+def with_valid_checksum(frame: memoryview) -> bytes:
+    """An LZ4 frame with the header checksum that the format defines."""
     fixed = bytearray(frame)
     if len(fixed) > 6:
         end = 6 + (8 if fixed[4] & 0x08 else 0) + (4 if fixed[4] & 0x01 else 0)
@@ -219,11 +218,11 @@ def _xxh32(data: bytes | bytearray) -> int:
         return (number << bits | number >> 32 - bits) & mask
 
     value = prime[4] + len(data)
-    whole = len(data) & ~3
-    for at in range(0, whole, 4):
+    aligned = len(data) & ~3
+    for at in range(0, aligned, 4):
         lane = int.from_bytes(data[at : at + 4], "little")
         value = rotated((value + lane * prime[2]) & mask, 17) * prime[3]
-    for byte in data[whole:]:
+    for byte in data[aligned:]:
         value = rotated((value + byte * prime[4]) & mask, 11) * prime[0]
     value &= mask
     value = (value ^ value >> 15) * prime[1] & mask
@@ -232,7 +231,7 @@ def _xxh32(data: bytes | bytearray) -> int:
 
 
 class _PerThread(threading.local):
-    """A zstd decompressor is expensive to make, and serves one thread at a time."""
+    """A zstd decompressor is expensive to create, and not thread-safe."""
 
     def __init__(self) -> None:
         self.zstd = ZstdDecompressor()
@@ -243,20 +242,20 @@ _per_thread = _PerThread()
 
 def _unzstd(data: memoryview, row: Inflated) -> None:
     room = row.room(_STEP)[: row.left]
-    # Where the frame tells its size, and there is room, it is read at once, a twelfth sooner; what
-    # is wrong with it is told by the reader below.
+    # If the frame has its size, and it fits, decompressing at once takes a twelfth less time. The
+    # reader below reports errors.
     if 0 <= frame_content_size(data) <= len(room):
         with suppress(cramjam.DecompressionError):
             row.take(cramjam.zstd.decompress_into(data, room))
             return
     reader = _per_thread.zstd.stream_reader(data, read_across_frames=True)
-    whole = False
-    while not whole:
+    is_done = False
+    while not is_done:
         room = row.room(_STEP)[: row.left + 1]
         size = reader.readinto(room)
         row.take(size)
-        # Only the end of the data makes it give less than there is room for.
-        whole = size < len(room)
+        # The reader fills the buffer, except at the end of the data.
+        is_done = size < len(room)
 
 
 _DECOMPRESS: dict[int, Callable[[memoryview, Inflated], None]] = {

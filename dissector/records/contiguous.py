@@ -16,44 +16,47 @@ from dissector.packets.block import PAD, Bytes, Int64
 from dissector.streams.byteview import ByteView, ContiguousBytes, ScatteredBytes, ranges
 
 MAX_ROW = (1 << 31) - 1
-"""Longest row: Arrow's views count positions in 32 bits."""
+"""Longest array: Arrow views have 32-bit positions."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeSlices:
-    """The stretches of `data` that n ranges consist of, m >= n of them, in order."""
+    """The m >= n slices of `data` that make up n ranges, in order."""
 
     data: Bytes
     first: Int64
-    """Index of each range's first stretch, and m at the end; shape (n + 1,)."""
+    """Index of the first slice of each range, and m at the end; shape (n + 1,)."""
     low: Int64
-    """Where in `data` each stretch begins, and where it ends; shape (m,)."""
+    """Begin and end of each slice in `data`; shape (m,)."""
     high: Int64
 
     def of(self, index: int) -> list[memoryview]:
         """The memory of one range."""
         memory = self.data.data
-        some = slice(int(self.first[index]), int(self.first[index + 1]))
+        selected = slice(int(self.first[index]), int(self.first[index + 1]))
         return [
             memory[low:high]
-            for low, high in zip(self.low[some].tolist(), self.high[some].tolist(), strict=True)
+            for low, high in zip(
+                self.low[selected].tolist(), self.high[selected].tolist(), strict=True
+            )
         ]
 
 
 def slices(space: ByteView, start: Int64, length: Int64) -> RangeSlices:
-    """Where the n ranges lie in memory; lost bytes are zeros. `length` is 0 or more."""
+    """The memory of n ranges; lost bytes are zeros. `length` is 0 or more."""
     if isinstance(space, ContiguousBytes):
         return RangeSlices(space.data, np.arange(len(start) + 1), start, start + length)
     if isinstance(space, ScatteredBytes) and len(space.address):
-        found = _pieces(space, start, length)
-        if np.array_equal(np.add.reduceat(np.append(found.high - found.low, 0), found.first[:-1])
-                          if len(start) else start, length):  # fmt: skip
-            return found
+        covered = _scattered_slices(space, start, length)
+        sizes = np.append(covered.high - covered.low, 0)
+        total = np.add.reduceat(sizes, covered.first[:-1]) if len(start) else start
+        if np.array_equal(total, length):
+            return covered
     data, offsets = space.take(start, length)
     return RangeSlices(data, np.arange(len(start) + 1), offsets[:-1], offsets[1:])
 
 
-def _pieces(space: ScatteredBytes, start: Int64, length: Int64) -> RangeSlices:
+def _scattered_slices(space: ScatteredBytes, start: Int64, length: Int64) -> RangeSlices:
     end = start + length
     begin = np.maximum(np.searchsorted(space.address, start, side="right") - 1, 0)
     behind = np.maximum(np.searchsorted(space.address, end, side="left"), begin + 1)
@@ -66,14 +69,14 @@ def _pieces(space: ScatteredBytes, start: Int64, length: Int64) -> RangeSlices:
 
 
 def as_contiguous(space: ByteView, start: Int64, length: Int64) -> tuple[Bytes, Int64]:
-    """An array that ends with PAD bytes of padding, and where in it each of the n ranges lies."""
-    found = slices(space, start, length)
-    if len(found.low) == len(start) and PAD <= len(found.data) <= MAX_ROW + PAD:
-        ends = len(found.data) - PAD
-        if not len(start) or int(found.high.max()) <= ends:
-            return found.data, found.low
-    memory = found.data.data
-    pairs = zip(found.low.tolist(), found.high.tolist(), strict=True)
+    """An array with PAD bytes of padding at its end, and the position of each range in it."""
+    covered = slices(space, start, length)
+    if len(covered.low) == len(start) and PAD <= len(covered.data) <= MAX_ROW + PAD:
+        ends = len(covered.data) - PAD
+        if not len(start) or int(covered.high.max()) <= ends:
+            return covered.data, covered.low
+    memory = covered.data.data
+    pairs = zip(covered.low.tolist(), covered.high.tolist(), strict=True)
     row = b"".join([*(memory[low:high] for low, high in pairs), bytes(PAD)])
     offsets = np.zeros(len(start), np.int64)
     np.cumsum(length[:-1], out=offsets[1:])

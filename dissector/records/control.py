@@ -1,7 +1,7 @@
-"""Control records: what a broker or a KRaft controller writes into the log itself.
+"""Control records: records that a broker or a KRaft controller writes into the log itself.
 
-They stand alone in batches with the control bit. The key is a version and a type, both int16
-(KIP-98, KIP-595, KIP-630, KIP-853); what the value holds depends on the type.
+They are in batches with the control bit. The key is a version and a type, both int16 (KIP-98,
+KIP-595, KIP-630, KIP-853). The type determines the structure of the value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KEY_LENGTH = 4
 
 
 def control_types(columns: RecordColumns, batches: Batches) -> Int64:
-    """Type of each control record, shape (n,); NOT_CONTROL for others."""
+    """Type of each record, shape (n,); NOT_CONTROL for ordinary records."""
     types = np.full(len(columns.offset), NOT_CONTROL)
     if batches.is_control.any():
         at, length = columns.key
@@ -38,7 +38,7 @@ def control_types(columns: RecordColumns, batches: Batches) -> Int64:
 
 
 def kind_of(control_type: int) -> str | None:
-    """What the `records` table calls it; a type that is not known has its number for a name."""
+    """Name of a type in the `records` table; an unknown type is named by its number."""
     if control_type == NOT_CONTROL:
         return None
     if control_type < len(CONTROL_KINDS):

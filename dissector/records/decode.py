@@ -1,7 +1,7 @@
-"""One `records` field as Python objects: `decode_records`.
+"""Decodes one `records` field into Python objects: `decode_records`.
 
-For a look at a few batches, and for whoever has bytes and no capture. It reads as the columns are
-read; only the objects are made here.
+It uses the column readers, and creates objects from their columns. It is meant for a few batches,
+and for bytes without a capture.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ class Record:
 
     offset: int
     timestamp: int
-    """ms since 1970; -1 for none."""
+    """ms since 1970; -1 if absent."""
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str | bytes, bytes | None], ...] = ()
-    """Keys as text, or as bytes where they are no UTF-8."""
+    """Keys as text, or as bytes if they are not UTF-8."""
     kind: str | None = None
-    """Of a control record: commit, abort, leader_change, …"""
+    """Type of a control record: commit, abort, leader_change, …"""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One record batch, or outermost message with magic 0 and 1. -1 for what it does not tell."""
+    """One record batch, or outermost message of magic 0 and 1. Unknown numbers are -1."""
 
     position: int
-    """Where it begins in the data."""
+    """Offset of the batch in the data."""
     size: int
-    """Bytes, all of its header included."""
+    """Bytes, including the header."""
     magic: int
-    """0, 1 or 2; -1 for bytes that are no batch, of which `problem` says more."""
+    """0, 1 or 2; -1 for bytes that are not a batch, which `problem` describes."""
     base_offset: int
-    """Offset of the first record; -1 for a wrapper, which tells its last one's."""
+    """Offset of the first record; -1 for a wrapper, which has the offset of its last record."""
     last_offset: int
     record_count: int
-    """As the header says; -1 for a wrapper."""
+    """Record count of the header; -1 for a wrapper."""
     codec: str | None
-    """none, gzip, snappy, lz4 or zstd; None where there is no such codec."""
+    """none, gzip, snappy, lz4 or zstd; None for an unknown codec."""
     timestamp_type: str | None
     """create_time or log_append_time; None for magic 0."""
     base_timestamp: int
-    """ms; the delete horizon where `has_delete_horizon`."""
+    """ms; the delete horizon if `has_delete_horizon`."""
     max_timestamp: int
     leader_epoch: int
     producer_id: int
@@ -67,46 +67,46 @@ class Batch:
     has_delete_horizon: bool
     crc: int
     crc_ok: bool | None
-    """None where the batch is cut."""
+    """None if the batch is cut."""
     truncated: bool
-    """Its end is not there; then it has no records."""
+    """Whether the batch is cut; then it has no records."""
     problem: str | None
-    """What of it could not be read."""
+    """Description of the parts that could not be read."""
     records: tuple[Record, ...]
 
 
 def decode_records(data: bytes) -> list[Batch]:
-    """The batches of one `records` field, or of a log segment, each with its records.
+    """The batches of one `records` field, or of a log segment, with their records.
 
-    Damage raises nothing: what is good is there, and `crc_ok`, `truncated` and `problem` say what
-    is not. Bytes that are no batch stand in the list with magic -1.
+    Damage raises nothing: intact parts are returned, and `crc_ok`, `truncated` and `problem` report
+    the damage. Bytes that are not a batch are in the list with magic -1.
     """
     space = ContiguousBytes.of(data)
     batches = read_batches(space, np.array([0]), np.array([len(data)]))
     records: list[list[Record]] = [[] for _ in range(len(batches))]
     details: list[list[str]] = [[] for _ in range(len(batches))]
-    for some in read_records(space, batches):
-        for index, problem in some.problems:
+    for group in read_records(space, batches):
+        for index, problem in group.problems:
             details[index].append(problem.detail)
-        for part in some.parts:
+        for part in group.parts:
             for index, record in zip(part.batch.tolist(), _objects(part, batches), strict=True):
                 records[index].append(record)
     rows = {address: index for index, address in enumerate(batches.address.tolist())}
-    found: list[Batch] = []
+    decoded: list[Batch] = []
     for _, problem in batches.problems:
         position, size = problem.offset or 0, problem.bytes or 0
         if position in rows:
             details[rows[position]].append(problem.detail)
         else:
-            found.append(_unread(position, size, problem.detail))
+            decoded.append(_unread(position, size, problem.detail))
     for index in range(len(batches)):
         detail = "; ".join(details[index]) or None
-        found.append(_batch(batches, index, detail, tuple(records[index])))
-    found.sort(key=lambda batch: batch.position)
+        decoded.append(_batch(batches, index, detail, tuple(records[index])))
+    decoded.sort(key=lambda batch: batch.position)
     if batches.cut_headers:
-        end = max((batch.position + batch.size for batch in found), default=0)
-        found.append(_unread(end, len(data) - end, None))
-    return found
+        end = max((batch.position + batch.size for batch in decoded), default=0)
+        decoded.append(_unread(end, len(data) - end, None))
+    return decoded
 
 
 _COMMON = (
@@ -114,7 +114,7 @@ _COMMON = (
     "max_timestamp", "leader_epoch", "producer_id", "producer_epoch", "base_sequence",
     "is_transactional", "is_control", "has_delete_horizon", "crc", "truncated",
 )  # fmt: skip
-"""Columns of `Batches` that `Batch` has as they are."""
+"""Columns of `Batches` that `Batch` has unchanged."""
 
 
 def _batch(batches: Batches, index: int, problem: str | None, records: tuple[Record, ...]) -> Batch:
@@ -132,7 +132,7 @@ def _batch(batches: Batches, index: int, problem: str | None, records: tuple[Rec
 
 
 def _unread(position: int, size: int, problem: str | None) -> Batch:
-    """Bytes that are no batch; without a problem, the front of one that is cut."""
+    """Bytes that are not a batch; without a problem, the beginning of a batch that is cut."""
     return Batch(
         position=position, size=size, magic=-1, base_offset=-1, last_offset=-1, record_count=-1,
         codec=None, timestamp_type=None, base_timestamp=-1, max_timestamp=-1, leader_epoch=-1,
@@ -155,8 +155,8 @@ def _objects(part: RecordColumns, batches: Batches) -> Iterator[Record]:
         control_types(part, batches).tolist(),
         strict=True,
     ):
-        theirs = tuple((_text(key or b""), value) for key, value in islice(headers, count))
-        yield Record(offset, timestamp, key, value, theirs, kind_of(control))
+        pairs = tuple((_text(key or b""), value) for key, value in islice(headers, count))
+        yield Record(offset, timestamp, key, value, pairs, kind_of(control))
 
 
 def _strings(row: Bytes, spans: Spans) -> Iterator[bytes | None]:

@@ -1,8 +1,8 @@
-"""Log segments: a broker's `.log` file is one long `records` field.
+"""Reads log segments: a broker's `.log` file is one long `records` field.
 
-It is read in blocks of some megabytes. A batch that a block's end cuts goes into the next one; one
-that is larger than a block makes the block grow. Only the file's last batch can be truncated, after
-a crash. Zeros at the end, of a segment that was preallocated, are one problem and not many.
+It is read in blocks of 16 MB. A batch that crosses the end of a block goes into the next block; a
+batch larger than a block enlarges the block. Only the last batch of a file can be truncated, after
+a crash. Zeros at the end of a preallocated segment are one problem.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from dissector.streams.byteview import ContiguousBytes
 
 BLOCK = 16 << 20
 MAX_BATCH = 256 << 20
-"""A batch that says to be larger is not believed."""
+"""A batch with a larger length is treated as damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentBlock:
-    """The batches of a stretch of a segment; for their records, `read_records(space, batches)`."""
+    """The batches of a part of a segment; `read_records(space, batches)` reads their records."""
 
     space: ContiguousBytes
-    """Where the batches' addresses mean something."""
+    """The bytes to which the addresses of the batches refer."""
     batches: Batches
     position: int
-    """Where in the file address 0 is; problems' offsets count from there, too."""
+    """Offset of address 0 in the file; offsets of problems are relative to it too."""
 
 
 def is_segment(head: bytes) -> bool:
-    """Whether a file with these first bytes, 17 or more, can be a log segment."""
+    """Whether a file that begins with `head`, 17 bytes or more, can be a log segment."""
     if len(head) < FRONT:
         return False
     size = int.from_bytes(head[8:12], signed=True) + OVERHEAD
@@ -49,49 +49,49 @@ def is_segment(head: bytes) -> bool:
 def read_segment(path: str | Path, *, block: int = BLOCK) -> Iterator[SegmentBlock]:
     """The batches of a segment, `block` bytes at a time; nothing for an empty file.
 
-    `CaptureError` where the file cannot be read. Damage is in the batches' `problems`.
+    Raises CaptureError if the file cannot be read. Damage is in the `problems` of the batches.
     """
     try:
         with Path(path).open("rb") as file:
-            carried, position, more = b"", 0, True
-            while more:
-                # A batch larger than a block is not read anew with every block of it.
+            carried, position, has_more = b"", 0, True
+            while has_more:
+                # The block grows, so that a large batch is not read again with every block.
                 fresh = file.read(max(block, len(carried)))
-                more = len(fresh) > 0
+                has_more = len(fresh) > 0
                 data = np.frombuffer(b"".join([carried, fresh, bytes(PAD)]), np.uint8)
                 size = len(data) - PAD
                 if not size:
                     return
                 space = ContiguousBytes(data)
                 batches = read_batches(space, np.array([0]), np.array([size]))
-                settled = _settled(batches, size) if more else size
-                yield SegmentBlock(space, _before(batches, settled, final=not more), position)
-                carried = data[settled:size].tobytes()
-                position += settled
+                final_end = _final_end(batches, size) if has_more else size
+                yield SegmentBlock(space, _before(batches, final_end, final=not has_more), position)
+                carried = data[final_end:size].tobytes()
+                position += final_end
     except OSError as error:
         raise CaptureError(f"{path}: {error.strerror or error}") from error
 
 
-def _settled(batches: Batches, size: int) -> int:
-    """Up to where the bytes that come next can change nothing."""
-    settled = 0
+def _final_end(batches: Batches, size: int) -> int:
+    """The address up to which later bytes cannot change the result."""
+    final_end = 0
     if len(batches):
         at, length = int(batches.address[-1]), int(batches.size[-1])
-        settled = at + length if at + length <= size else at
+        final_end = at + length if at + length <= size else at
     for _, problem in batches.problems:
         start, end = problem.offset or 0, (problem.offset or 0) + (problem.bytes or 0)
         if end == size:
-            settled = size if problem.kind == "zero_bytes" else max(settled, start)
-    if size - settled > MAX_BATCH:
-        detail = f"neither a batch nor its end within {MAX_BATCH:,} bytes"
-        problem = Problem("records", "bad_length", detail, offset=settled, bytes=size - settled)
+            final_end = size if problem.kind == "zero_bytes" else max(final_end, start)
+    if size - final_end > MAX_BATCH:
+        detail = f"no batch, or no end of a batch, within {MAX_BATCH:,} bytes"
+        problem = Problem("records", "bad_length", detail, offset=final_end, bytes=size - final_end)
         batches.problems.append((0, problem))
-        settled = size
-    return settled
+        final_end = size
+    return final_end
 
 
-def _before(batches: Batches, settled: int, *, final: bool) -> Batches:
-    """What begins before that address."""
-    problems = [pair for pair in batches.problems if (pair[1].offset or 0) < settled]
-    some = take(batches, np.flatnonzero(batches.address < settled))
-    return replace(some, cut_headers=batches.cut_headers if final else 0, problems=problems)
+def _before(batches: Batches, final_end: int, *, final: bool) -> Batches:
+    """The batches and problems that begin before an address."""
+    problems = [pair for pair in batches.problems if (pair[1].offset or 0) < final_end]
+    selected = take(batches, np.flatnonzero(batches.address < final_end))
+    return replace(selected, cut_headers=batches.cut_headers if final else 0, problems=problems)

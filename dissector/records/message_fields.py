@@ -1,12 +1,12 @@
-"""The fields of magic 0 and 1 messages, of all messages at once.
+"""Reads the fields of magic 0 and 1 messages, for all messages at once.
 
     message   offset int64, size int32, crc uint32, magic int8, attributes int8,
               [magic 1: timestamp int64], key length int32, key, value length int32, value
 
 A compressed message is a wrapper: its value decompresses to a set of messages. The offsets inside
-are absolute with magic 0; with magic 1 they count from 0, and the wrapper's own offset is that of
-its last message, once a broker has set it (KIP-31). With log append time the wrapper's timestamp is
-that of all its messages (KIP-32).
+are absolute in magic 0. In magic 1 they count from 0, and the wrapper has the offset of its last
+message once a broker has set it (KIP-31). With log append time, the wrapper's timestamp applies to
+all its messages (KIP-32).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dissector.streams.byteview import ContiguousBytes
 
 @dataclass(frozen=True, slots=True)
 class MessageFields:
-    """Fields of n messages, as arrays of shape (n,); without meaning where `good` is False."""
+    """Fields of n messages: arrays of shape (n,); undefined where `good` is False."""
 
     offset: Int64
     timestamp: Int64
@@ -36,7 +36,7 @@ class MessageFields:
 
 
 def read_messages(data: Bytes, at: Int64, size: Int64, magic: NDArray[np.int8]) -> MessageFields:
-    """Read whole messages of at least the smallest size of their magic."""
+    """Read complete messages of at least the smallest size of their magic."""
     space = ContiguousBytes(data)
     end = at + size
     timestamp = np.full(len(at), -1, np.int64)
@@ -44,7 +44,7 @@ def read_messages(data: Bytes, at: Int64, size: Int64, magic: NDArray[np.int8]) 
     timestamp[timed] = space.number(at[timed] + 18, "i8")
     key_length = space.number(at + np.where(magic == 1, 26, 18), "i4").astype(np.int64)
     key_at = at + np.where(magic == 1, 30, 22)
-    # The value's length must begin within the message: a key that runs over is cut before it.
+    # The length of the value must be inside the message: a key that is too long is cut before it.
     behind = np.minimum(key_at + np.maximum(key_length, 0), end - 4)
     value_length = space.number(behind, "i4").astype(np.int64)
     value_at = behind + 4

@@ -1,7 +1,7 @@
-"""Records as columns of positions.
+"""Classes of record columns: positions of keys, values and headers.
 
-A key, a value or a header is a position and a length in a row of bytes: the block itself, or what
-its batches decompressed to. Nothing is copied until someone asks for the bytes.
+A key, value or header is a position and a length in a row of bytes: the block itself, or
+decompressed data. Bytes are copied only when a caller asks for them.
 """
 
 from __future__ import annotations
@@ -19,48 +19,48 @@ Spans: TypeAlias = tuple[Int64, Int64]
 """Positions and lengths of n byte strings; length -1 for null."""
 
 Problems: TypeAlias = list[tuple[int, Problem]]
-"""Index of a batch, and what of it could not be read, with the offset in the batch."""
+"""Index of a batch, and a problem in it, with the offset in the batch."""
 
 NO_SPANS: Spans = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
 class BatchBytes:
-    """The records of n batches in one row of bytes; arrays of shape (n,)."""
+    """The record bytes of n batches in one array; arrays of shape (n,)."""
 
     data: Bytes
     """Ends with PAD bytes of padding."""
     batch: Int64
     """Index of each batch, ascending."""
     begin: Int64
-    """Where its records begin, and end; for a message that is not compressed, the message."""
+    """Begin and end of its records; for an uncompressed message, of the message."""
     end: Int64
 
-    def some(self, which: NDArray[np.bool_]) -> BatchBytes:
-        """Some of the batches."""
-        return BatchBytes(self.data, self.batch[which], self.begin[which], self.end[which])
+    def select(self, mask: NDArray[np.bool_]) -> BatchBytes:
+        """The batches that `mask` selects."""
+        return BatchBytes(self.data, self.batch[mask], self.begin[mask], self.end[mask])
 
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """Headers of n records, as arrays of shape (headers,), record by record."""
+    """Headers of n records: arrays of shape (headers,), record by record."""
 
     count: Int64
-    """How many each record has; shape (n,)."""
+    """Number of headers of each record; shape (n,)."""
     key: Spans = NO_SPANS
     value: Spans = NO_SPANS
 
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """n records whose bytes lie in one row, as arrays of shape (n,), batch by batch."""
+    """n records with bytes in one array: arrays of shape (n,), batch by batch."""
 
     row: Bytes
     batch: Int64
     """Index of the record's batch."""
     offset: Int64
     timestamp: Int64
-    """ms since 1970; -1 for none."""
+    """ms since 1970; -1 if absent."""
     key: Spans
     value: Spans
     headers: Headers
@@ -68,34 +68,34 @@ class RecordColumns:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records of some batches, in the order of the batches."""
+    """Records of several batches, in the order of the batches."""
 
     parts: tuple[RecordColumns, ...]
-    """By format, and by where the bytes lie; mostly one."""
+    """One part per format and per array of bytes; usually one."""
     order: Int64 | None
-    """Index into the parts, one behind the other, of each record; None where they are in order."""
+    """Index of each record into the concatenated parts; None if they are in order."""
     problems: Problems = field(default_factory=list)
 
     def __len__(self) -> int:
         return sum(len(part.offset) for part in self.parts)
 
 
-def chosen(columns: RecordColumns, which: NDArray[np.bool_]) -> RecordColumns:
-    """Some of the records."""
+def select_records(columns: RecordColumns, mask: NDArray[np.bool_]) -> RecordColumns:
+    """The records that `mask` selects."""
 
-    def spans(pair: Spans, some: NDArray[np.bool_]) -> Spans:
-        return pair[0][some], pair[1][some]
+    def spans(pair: Spans, mask: NDArray[np.bool_]) -> Spans:
+        return pair[0][mask], pair[1][mask]
 
     headers = columns.headers
-    theirs = np.repeat(which, headers.count)
+    header_mask = np.repeat(mask, headers.count)
     return RecordColumns(
         row=columns.row,
-        batch=columns.batch[which],
-        offset=columns.offset[which],
-        timestamp=columns.timestamp[which],
-        key=spans(columns.key, which),
-        value=spans(columns.value, which),
+        batch=columns.batch[mask],
+        offset=columns.offset[mask],
+        timestamp=columns.timestamp[mask],
+        key=spans(columns.key, mask),
+        value=spans(columns.value, mask),
         headers=Headers(
-            headers.count[which], spans(headers.key, theirs), spans(headers.value, theirs)
+            headers.count[mask], spans(headers.key, header_mask), spans(headers.value, header_mask)
         ),
     )

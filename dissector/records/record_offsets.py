@@ -1,20 +1,20 @@
-"""Where the records of batches begin: the chain of their lengths.
+"""Finds the records of magic 2 batches by following their lengths.
 
-Each record of a batch of magic 2 begins with its length, so the second can only be found by the
-first. One batch is a loop of some 0.1 µs a record. But the batches of a block are independent, so
-they are walked together, each in a lane of its own, in three gaits:
+A record begins with its length, so the position of a record depends on the record before it. A loop
+over one batch takes about 0.1 µs per record. The batches of a block are independent, and are
+followed together, one lane per batch, in three ways:
 
-- step: the next record of every lane at once. One lookup of the two bytes at hand gives the whole
-  way to the next record;
-- leap: where records are all of one size, the next ones can be guessed from the one at hand. Dozens
-  are looked up in one go; a lane goes on as far as its guess was right;
-- alone: with few lanes left, one after the other.
+- step: the next record of every lane at once. A table lookup of the first two bytes of a record
+  returns the distance to the next one.
+- leap: if records have equal sizes, the positions of the next dozens are guessed and checked at
+  once. A lane advances as far as its guess was right.
+- alone: if few lanes are left, they are followed one after the other.
 
-The lookup knows lengths of one and two bytes, which is records up to 8 KB, and the lanes trust the
-counts in the headers. Both are checked at the end, since only right ones end where the batch does;
-a batch for which they were wrong is walked again, by nothing but its bytes.
+The table knows lengths of one and two bytes, that is records up to 8 KB, and the lanes trust the
+counts in the headers. Both are checked at the end, because only a right chain ends where the batch
+ends. A batch with a wrong chain is followed again, by its bytes alone.
 
-Where loops are compiled (`kernel`), one of them does all this, batch by batch.
+If loops are compiled (`kernel`), one of them does all this, batch by batch.
 """
 
 from __future__ import annotations
@@ -34,23 +34,22 @@ from dissector.records.varints import SHORT, read_one, value_of, width_of, words
 MIN_RECORD = 7
 """Bytes of the smallest record: length, attributes, two deltas, two lengths and a count."""
 _FEW = 40
-"""With fewer lanes than this, each is faster alone."""
+"""With fewer lanes than this, following each alone is faster."""
 _VERY_FEW = 4
-"""With fewer lanes than this, looking at each is cheaper than arrays."""
+"""With fewer lanes than this, checking each lane is faster than arrays."""
 _LEAP = 16, 4096
-"""Records of each lane that a leap tries at first, and at most."""
+"""Records per lane of the first leap, and at most."""
 _LEAP_SIZE = 1 << 16
-"""Records of all lanes that a leap tries at most."""
+"""Maximum number of records in a leap, over all lanes."""
 _WALK = 64, 4096
-"""Records of each lane that are walked before a leap is tried, at first and at most."""
+"""Steps per lane before the next leap, at first and at most."""
 
 _ADVANCE = np.where(
     (width_of(SHORT) > 0) & (value_of(SHORT) >= MIN_RECORD - 1),
     width_of(SHORT) + value_of(SHORT),
     0,
 )
-"""From the two bytes that a record begins with, how far on the next one is; 0 where they do not
-tell."""
+"""Distance to the next record, by the first two bytes of a record; 0 if they do not suffice."""
 _ADVANCE_LIST: list[int] = _ADVANCE.tolist()
 
 
@@ -63,14 +62,14 @@ class RecordChain:
     count: Int64
     """Records found in each batch; shape (n,)."""
     reached: Int64
-    """Where each batch's walk ended: at the batch's end, if its bytes are right, and somewhere
-    behind it, if the last record runs over; shape (n,)."""
+    """Where the chain of each batch ended: for an intact batch, at its end; after it, if the last
+    record extends beyond; shape (n,)."""
 
 
 def walk_records(data: Bytes, begin: Int64, end: Int64, count: Int64) -> RecordChain:
-    """Find the records between `begin` and `end` of each of n batches. All of shape (n,).
+    """Find the records between `begin` and `end` of each of n batches. All arrays: shape (n,).
 
-    `count` is what the headers say; it is only a hint.
+    `count`: the record counts of the headers, which are only a hint.
     """
     hint = np.clip(count, 0, np.maximum(end - begin, 0) // MIN_RECORD)
     if kernel.COMPILED:
@@ -97,7 +96,7 @@ def walk_records(data: Bytes, begin: Int64, end: Int64, count: Int64) -> RecordC
 
 
 def _right(data: Bytes, start: Int64, begin: Int64, end: Int64, count: Int64) -> NDArray[np.bool_]:
-    """Whether the lanes ended where the batches do."""
+    """Whether each lane ended at the end of its batch."""
     right = begin == end
     filled = np.flatnonzero(count)
     last = start[(np.cumsum(count) - 1)[filled]]
@@ -107,19 +106,19 @@ def _right(data: Bytes, start: Int64, begin: Int64, end: Int64, count: Int64) ->
 
 
 class _Lanes:
-    """Batches that are walked together; arrays of shape (lanes,)."""
+    """Batches that are followed together; arrays of shape (lanes,)."""
 
     def __init__(self, data: Bytes, begin: Int64, end: Int64, count: Int64) -> None:
         self._memory = data.data
         self._word = words(data, 2)
-        self._start = np.full(int(count.sum()), -1)  # what no walk comes to stays so
+        self._start = np.full(int(count.sum()), -1)  # positions that are not reached stay -1
         self._at = begin.copy()
         self._end = end
         self._left = count.copy()
         self._slot = np.cumsum(count) - count
 
     def walk(self) -> Int64:
-        """The starts of so many records of each batch as its count says, right or wrong."""
+        """The record positions of each batch, as many as its count states, right or wrong."""
         leap, walk = _LEAP[0], _WALK[0]
         while self._drop_finished():
             if self._promising() and self._leap(leap):
@@ -130,7 +129,7 @@ class _Lanes:
         return self._start
 
     def _drop_finished(self) -> bool:
-        """Whether lanes are left."""
+        """Drop finished lanes; returns whether lanes remain."""
         going = self._left > 0
         if not going.all():
             self._at, self._end = self._at[going], self._end[going]
@@ -141,11 +140,11 @@ class _Lanes:
         return _ADVANCE[self._word[at].astype(np.intp)]
 
     def _promising(self) -> bool:
-        """Whether in half of the lanes the next two records are of one size."""
+        """Whether the next two records have equal sizes in half of the lanes."""
         if len(self._at) < _VERY_FEW:
             ends = zip(self._at.tolist(), self._end.tolist(), strict=True)
             sizes = [list(islice(_starts(self._memory, at, end), 3)) for at, end in ends]
-            same = sum(len(some) > 2 and some[2] - some[1] == some[1] - some[0] for some in sizes)
+            same = sum(len(at) > 2 and at[2] - at[1] == at[1] - at[0] for at in sizes)
         else:
             size = self._advance(self._at)
             following = self._advance(np.minimum(self._at + size, self._end))
@@ -153,8 +152,9 @@ class _Lanes:
         return 2 * same >= len(self._at)
 
     def _leap(self, most: int) -> bool:
-        """Guess that the next `most` records of each lane are as long as the one at hand; whether
-        half of them were."""
+        """Guess that the next `most` records of each lane have the size of the current one.
+
+        Returns whether half of the guesses were right."""
         size = self._advance(self._at)
         ahead = np.arange(min(most, int(self._left.max()), max(_LEAP_SIZE // len(size), 2)))
         guess = self._at[:, None] + size[:, None] * ahead

@@ -1,14 +1,14 @@
-"""The records of batches, as columns: what the `records` table is made of.
+"""Reads the records of batches into columns, for the `records` table.
 
-Batches are taken in groups. Those of a group that are compressed are decompressed into one row of
-bytes, the others stay where they are; then the records of all batches of a format are found
-(`chain`) and read (`fields`, `messages`) together. Memory is bounded whatever a capture holds: by
-the decompressed bytes of a group, `GROUP_BYTES` and one batch more, and by the columns of some
-hundred thousand records.
+Batches are read in groups. Compressed batches of a group are decompressed into one buffer, the
+others stay where they are. Then the records of all batches of a format are located
+(`record_offsets`) and read (`record_fields`, `message_fields`) together. Memory is bounded for any
+capture: by the decompressed bytes of a group (`GROUP_BYTES` and one batch), and by the columns of
+some hundred thousand records.
 
-A batch that was cut gives no records: the client did not read it either, and fetches it again. What
-is damaged in a batch costs what is damaged: records before it stay, and those behind it too, where
-the chain of lengths is sound.
+A cut batch yields no records: the client did not read it either, and fetches it again. Damage costs
+the damaged records only: records before them are kept, and records after them too, if the lengths
+are intact.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from dissector.records.record_columns import BatchBytes, Problems, RecordColumns
 from dissector.streams.byteview import ByteView
 
 GROUP_RECORDS = 1 << 18
-"""Records of a group, as the headers count them; more batches are more lanes to walk at once."""
+"""Records of a group, by the counts in the headers; larger groups have more lanes."""
 GROUP_BYTES = 16 << 20
-"""Bytes that the batches of a group decompress to; one batch may have more."""
+"""Decompressed bytes of a group; a single batch may have more."""
 _RATIO = 8
-"""How many times as much room is made for what comes out as goes in."""
+"""Initial size of the output buffer per compressed byte."""
 _WRAPPED = 64
-"""Bytes of a compressed message that are guessed to hold a record."""
+"""Assumed bytes of a compressed message per record."""
 
 
 def read_records(
@@ -50,10 +50,10 @@ def read_records(
     select: Int64 | None = None,
     limits: Limits | None = None,
 ) -> Iterator[Records]:
-    """The records of all batches, or of those with the indexes `select`, some thousands at a time.
+    """The records of all batches, or of the batches with indexes `select`, in groups.
 
-    They come in the order of `batches`. Positions in them refer to the bytes under `space`, or to
-    decompressed ones, both of which they keep alive. Damage raises nothing: it is in `problems`.
+    They are in the order of `batches`. Positions refer to the bytes of `space`, or to decompressed
+    bytes; the columns keep both alive. Damage raises nothing: it is in `problems`.
     """
     limits = limits or Limits()
     rows = np.arange(len(batches)) if select is None else np.sort(select)
@@ -82,7 +82,7 @@ def _inflate(
     limits: Limits,
     problems: Problems,
 ) -> tuple[BatchBytes, int]:
-    """What the group's compressed batches decompress to, and how far in the group that goes."""
+    """Decompress the batches of a group; returns them, and how many of the group were taken."""
     compressed = group[batches.codec[group] != 0]
     payload = _payloads(space, batches, compressed, problems)
     memory = payload.data.data
@@ -112,7 +112,7 @@ def _inflate(
 
 
 def decompressed_sizes(space: ByteView, batches: Batches, limits: Limits | None = None) -> Int64:
-    """Bytes of each batch, header included, were it not compressed; -1 where cut or damaged."""
+    """Uncompressed size of each batch, with header; -1 if it is cut or damaged."""
     limits = limits or Limits()
     compressed = np.flatnonzero((batches.codec != 0) & ~batches.truncated)
     sizes = np.where(batches.truncated | (batches.codec != 0), -1, batches.size)
@@ -133,7 +133,7 @@ def decompressed_sizes(space: ByteView, batches: Batches, limits: Limits | None 
 def _payloads(
     space: ByteView, batches: Batches, compressed: Int64, problems: Problems
 ) -> BatchBytes:
-    """The compressed bytes of batches: all behind a header, or the value of a message."""
+    """The compressed bytes of batches: all bytes after a header, or the value of a message."""
     size = batches.size[compressed]
     data, at = as_contiguous(space, batches.address[compressed], size)
     magic = batches.magic[compressed]
@@ -145,12 +145,12 @@ def _payloads(
     value_at, value_length = messages.value
     row.begin[wrappers], row.end[wrappers] = value_at, value_at + value_length
     damaged = ~messages.good | (value_length < 0)
-    whole = np.ones(len(size), np.bool_)
-    whole[wrappers[damaged]] = False
-    for index in compressed[~whole].tolist():
-        detail = "key and value do not fill the message"
+    is_intact = np.ones(len(size), np.bool_)
+    is_intact[wrappers[damaged]] = False
+    for index in compressed[~is_intact].tolist():
+        detail = "key and value do not match the message length"
         add_problem(problems, batches, index, "record_fields", detail)
-    return row.some(whole)
+    return row.select(is_intact)
 
 
 def _read_group(
@@ -168,14 +168,14 @@ def _read_group(
     row = BatchBytes(data, plain, begin, end)
     inflated_newest = batches.magic[inflated.batch] == 2
     readers = [
-        reader(some, batches, problems)
-        for some, reader in (
-            (row.some(newest), read_batch_records),
-            (row.some(~newest), read_message_records),
-            (inflated.some(inflated_newest), read_batch_records),
-            (inflated.some(~inflated_newest), read_wrapped_records),
+        reader(selected, batches, problems)
+        for selected, reader in (
+            (row.select(newest), read_batch_records),
+            (row.select(~newest), read_message_records),
+            (inflated.select(inflated_newest), read_batch_records),
+            (inflated.select(~inflated_newest), read_wrapped_records),
         )
-        if len(some.batch)
+        if len(selected.batch)
     ]
     if len(readers) == 1:
         for columns in readers[0]:
@@ -185,7 +185,7 @@ def _read_group(
     for columns in chain.from_iterable(readers):
         parts.append(columns)
         if sum(len(part.batch) for part in parts) > 2 * GROUP_RECORDS:
-            # The headers told less by far: rather some batches out of order than all in memory.
+            # Far more records than announced: yield batches out of order to limit memory.
             yield _together(parts, problems.copy())
             parts = []
             problems.clear()

@@ -1,11 +1,11 @@
 """Varints: the variable-length integers inside record batches, as columns.
 
-A varint is base 128, least significant group first, the high bit of a byte saying that another
-follows. Kafka writes signed ones in zigzag form (0, -1, 1, -2, … as 0, 1, 2, 3, …), of at most 10
-bytes. Nearly all are one or two bytes long, so two bytes are looked up in a table of 65,536, and
-longer ones are read byte by byte, all of them together.
+A varint is base 128, least significant group first; the high bit of a byte means that another byte
+follows. Kafka writes signed numbers in zigzag form (0, -1, 1, -2, … as 0, 1, 2, 3, …), in at most
+10 bytes. Nearly all take one or two bytes, so two bytes are looked up in a table of 65,536 entries.
+Longer ones are read byte by byte, all at once.
 
-Positions handed in lie in [0, len(data) - PAD]; no read goes beyond `data`.
+Positions must be in [0, len(data) - PAD]; no read goes beyond `data`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dissector.packets.block import Bytes, Int64
 
 MAX_WIDTH = 10
-"""Bytes of the longest varint, one of 64 bits."""
+"""Bytes of the longest varint, which has 64 bits."""
 
 
 def words(data: Bytes, width: int) -> NDArray[np.unsignedinteger]:
@@ -25,7 +25,7 @@ def words(data: Bytes, width: int) -> NDArray[np.unsignedinteger]:
 
 
 def unzigzag(raw: NDArray[np.uint64]) -> Int64:
-    """Signed numbers of zigzag ones."""
+    """Decode zigzag numbers."""
     return (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64)
 
 
@@ -40,8 +40,8 @@ def _table() -> Int64:
 
 
 SHORT = _table()
-"""Of the varint that a 16-bit little-endian word begins with, where it is of one or two bytes, the
-value times 4 plus the width; a width of 0 where it is longer. int64, shape (65536,)."""
+"""The varint in the low bytes of a 16-bit little-endian word: its value times 4, plus its width of
+1 or 2 bytes; width 0 if it is longer. int64, shape (65536,)."""
 
 
 def value_of(short: Int64) -> Int64:
@@ -55,9 +55,9 @@ def width_of(short: Int64) -> Int64:
 
 
 def read(data: Bytes, at: Int64) -> tuple[Int64, Int64]:
-    """The signed varint at each position, and the position behind it.
+    """The signed varint at each position, and the position after it.
 
-    One that does not end within `MAX_WIDTH` bytes or the data reads as 0, and ends behind all data.
+    A varint that does not end within `MAX_WIDTH` bytes or the data is 0, and ends after all data.
     """
     short = SHORT[words(data, 2)[at].astype(np.intp)]
     value, width = value_of(short), width_of(short)
@@ -70,7 +70,7 @@ def read(data: Bytes, at: Int64) -> tuple[Int64, Int64]:
 
 
 def _read_long(data: Bytes, at: Int64) -> tuple[Int64, Int64]:
-    """`read`, a byte of all varints a step."""
+    """`read`, one byte of all varints per step."""
     raw = np.zeros(len(at), np.uint64)
     end = np.full(len(at), len(data) + 1)
     going = np.arange(len(at))
@@ -89,7 +89,7 @@ def _read_long(data: Bytes, at: Int64) -> tuple[Int64, Int64]:
 
 
 def read_one(data: memoryview, at: int, stop: int) -> tuple[int, int]:
-    """The signed varint at `at`, and the position behind it; -1 where it does not end by `stop`."""
+    """The signed varint at `at`, and the position after it, or -1 if it does not end by `stop`."""
     raw = shift = 0
     for position in range(at, min(at + MAX_WIDTH, stop)):
         byte = data[position]

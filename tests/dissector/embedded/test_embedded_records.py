@@ -74,7 +74,7 @@ def test_damage_is_said() -> None:
     ((_, _, words),) = told(batch((b"k", b"v"))[:-1])
     assert words == "magic 2, 1 record, offset 0, none, cut"
     ((_, _, words),) = told(bytes(70))
-    assert words == "zeros where a batch should begin"
+    assert words == "zeros at the expected start of a batch"
 
 
 def test_times_that_no_calendar_has() -> None:

@@ -133,18 +133,18 @@ def test_what_is_no_batch_names_its_place() -> None:
     unknown = good[:16] + b"\x03" + good[17:]
     first, middle, last = decode_records(good + unknown + good)
     assert (first.problem, last.problem) == (None, None)
-    assert middle.problem == f"no batch begins here: magic 3, length {len(good) - 12}"
+    assert middle.problem == f"not a batch: magic 3, length {len(good) - 12}"
     assert (middle.position, middle.size, middle.magic) == (len(good), len(good), -1)
     (_, zeros) = decode_records(good + bytes(1000))
     assert (zeros.position, zeros.size) == (len(good), 1000)
-    assert zeros.problem == "zeros where a batch should begin"
+    assert zeros.problem == "zeros at the expected start of a batch"
 
 
 def test_damage_in_a_record_keeps_the_others() -> None:
     bad = record(1, value=b"x" * 10).replace(b"\x14xxx", b"\x18xxx")  # 12 bytes, where 10 are
     (found,) = decode_records(batch(record(0) + bad + record(2), 3))
     assert [each.offset for each in found.records] == [0, 2]
-    assert "the fields of 1 records do not fill them" in (found.problem or "")
+    assert "1 records have fields that do not match their length" in (found.problem or "")
 
 
 def test_a_broken_chain_keeps_what_stands_before() -> None:
@@ -158,8 +158,8 @@ def test_a_broken_chain_keeps_what_stands_before() -> None:
 def test_a_wrong_count_costs_no_record(count: int) -> None:
     (found,) = decode_records(batch(record(0) + record(1), count))
     assert [each.offset for each in found.records] == [0, 1]
-    assert found.problem == f"batch of offset 0: 2 records, where the header says {count}" or (
-        f"2 records, where the header says {count}" in (found.problem or "")
+    assert found.problem == f"batch at offset 0: 2 records, but the header announces {count}" or (
+        f"2 records, but the header announces {count}" in (found.problem or "")
     )
 
 
@@ -268,7 +268,7 @@ def test_an_lz4_frame_that_lies_about_its_size_allocates_nothing() -> None:
     frame = bytearray(lz4.frame.compress(b"small", store_size=True))
     frame[6:14] = (1 << 62).to_bytes(8, "little")
     frame[14] = xxhash.xxh32(bytes(frame[4:14])).intdigest() >> 8 & 0xFF
-    with pytest.raises(DecodeError, match="says that it holds 4611686018427387904"):
+    with pytest.raises(DecodeError, match="announces 4611686018427387904 bytes"):
         decompress(3, memoryview(frame), Limits())
 
 
@@ -276,7 +276,7 @@ def test_compressed_inside_compressed() -> None:
     inner = message(1, compressed(1, message(1, b"x")), attributes=1)
     (found,) = decode_records(message(1, compressed(1, inner + message(1, b"y")), attributes=1))
     assert [each.value for each in found.records] == [b"y"]
-    assert "a compressed message inside a compressed one" in (found.problem or "")
+    assert "a compressed message inside a compressed message" in (found.problem or "")
 
 
 @given(st.binary(max_size=400))
