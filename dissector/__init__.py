@@ -4,7 +4,15 @@ decode_request, decode_response    one frame to a `Message`
 decode_records                     the bytes of a `records` field to a list of `Batch`
 open_capture                       files to a `Capture`: exchanges one by one, or tables
 
-Data flows through packets, streams, protocol (with records), conversation and rows of tables.
+Data flows through these packages:
+
+packets     capture files and interfaces to blocks of packets
+streams     blocks of packets to frames, with tls for encrypted streams
+exchanges   frames to requests joined with their responses
+protocol    message bodies to fields; records: record batches to records
+tables      all of these to rows
+pipeline    the driver of all stages; parallel: the driver with several processes
+capture     the public facade
 """
 
 from __future__ import annotations

@@ -118,8 +118,9 @@ def captures_and_segments(
     """The files of paths: captures, and log segments. Files next to segments are skipped."""
     files = find(paths, also=is_segment)
     segments = [path for path in files if is_segment(path)]
-    others = set(files).difference(segments)
-    return [p for p in files if p in others and not is_segment_companion(p)], segments
+    known = set(segments)
+    captures = [p for p in files if p not in known and not is_segment_companion(p)]
+    return captures, segments
 
 
 class Capture:

@@ -87,40 +87,40 @@ class LayoutGroup:
 
     def sibling_numbers(self, column: FieldColumn, role: str, select: Int64) -> pa.Array:
         """The nearest number with a role for each selected value; null if there is none."""
-        found = self.sibling(column, role)
-        if found is None or found[0].values is None:
+        sibling = self.sibling(column, role)
+        if sibling is None or sibling[0].values is None:
             return pa.nulls(len(select), pa.int64())
-        index = found[1][select]
-        value = found[0].values[np.maximum(index, 0)].astype(np.int64)
+        index = sibling[1][select]
+        value = sibling[0].values[np.maximum(index, 0)].astype(np.int64)
         return pa.array(value, mask=index < 0)
 
     def sibling_texts(self, column: FieldColumn, role: str, select: Int64) -> pa.Array:
         """The nearest text with a role for each selected value; null if there is none."""
-        found = self.sibling(column, role)
-        if found is None:
+        sibling = self.sibling(column, role)
+        if sibling is None:
             return pa.nulls(len(select), pa.string())
-        other, index = found[0], found[1][select]
-        assert other.length is not None
-        length = np.where(index < 0, -1, other.length[index])
-        return texts([self.space], np.zeros(len(index), np.int64), other.at[index], length)
+        source, index = sibling[0], sibling[1][select]
+        assert source.length is not None
+        length = np.where(index < 0, -1, source.length[index])
+        return texts([self.space], np.zeros(len(index), np.int64), source.at[index], length)
 
     def sibling_uuids(self, column: FieldColumn, role: str, select: Int64) -> pa.Array:
         """The nearest uuid with a role for each selected value, 16 bytes; null if none or zero."""
-        found = self.sibling(column, role)
-        if found is None:
+        sibling = self.sibling(column, role)
+        if sibling is None:
             return pa.nulls(len(select), pa.binary())
-        other, index = found[0], found[1][select]
-        return uuids([self.space], np.zeros(len(index), np.int64), other.at[index], index >= 0)
+        source, index = sibling[0], sibling[1][select]
+        return uuids([self.space], np.zeros(len(index), np.int64), source.at[index], index >= 0)
 
     def nested_lists(self, column: FieldColumn, role: str) -> pa.Array:
         """For each value of `column`, the numbers of an array with a role in the same element."""
         counts = np.zeros(len(column.level.owner), np.int64)
         numbers = np.zeros(0, np.int64)
-        for other in self.walked.by_role(role):
-            if other.level.parent is column.level and other.values is not None:
-                owner = other.level.owner[other.row]
-                order = np.lexsort((other.level.ordinal[other.row], owner))
-                numbers = other.values[order].astype(np.int64)
+        for nested in self.walked.by_role(role):
+            if nested.level.parent is column.level and nested.values is not None:
+                owner = nested.level.owner[nested.row]
+                order = np.lexsort((nested.level.ordinal[nested.row], owner))
+                numbers = nested.values[order].astype(np.int64)
                 counts = np.bincount(owner, minlength=len(counts))
         offsets = np.zeros(len(counts) + 1, np.int32)
         np.cumsum(counts, out=offsets[1:])

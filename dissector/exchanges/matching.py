@@ -136,11 +136,13 @@ class Matcher:
         by_request = np.argsort(requests.key, kind="stable")  # mostly sorted already
         sorted_keys = requests.key[by_request]
         first = np.searchsorted(sorted_keys, responses.key, side="left")
-        found = first < len(sorted_keys)
-        found[found] = sorted_keys[first[found]] == responses.key[found]
+        is_known = first < len(sorted_keys)
+        is_known[is_known] = sorted_keys[first[is_known]] == responses.key[is_known]
         repeated = _repeated(sorted_keys, responses.key, requests.key[requests.repeats])
-        is_ambiguous = found & np.isin(responses.key, repeated) if len(repeated) else found & False
-        response = np.flatnonzero(found & ~is_ambiguous)
+        is_ambiguous = np.zeros(len(responses), np.bool_)
+        if len(repeated):
+            is_ambiguous = is_known & np.isin(responses.key, repeated)
+        response = np.flatnonzero(is_known & ~is_ambiguous)
         request = by_request[first[response]]
         if is_ambiguous.any():
             pairs = self._by_order(
@@ -299,7 +301,7 @@ class _ConnectionMatcher:
         """The requests of the responses from `ambiguous[at]` on, up to the first missing byte after
         the anchor."""
         requests, responses = self._requests, self._responses
-        found = [np.zeros(0, np.int64)]
+        parts = [np.zeros(0, np.int64)]
         is_same = int(responses.run[self._ambiguous[at]]) == anchor.response_run
         end = int(self._run_end[at]) if is_same else at
         count = CHAIN
@@ -311,12 +313,12 @@ class _ConnectionMatcher:
             fits &= requests.run[request] == anchor.request_run
             fits &= requests.key[request] == responses.key[response]
             fit = len(fits) if fits.all() else int(np.argmin(fits))
-            found.append(request[:fit])
+            parts.append(request[:fit])
             if fit < len(fits):
                 break
             at += fit
             count *= 2
-        return np.concatenate(found)
+        return np.concatenate(parts)
 
     def _request_follows(self, response: int, anchor: Anchor) -> bool:
         """Whether the request of this response comes after all known requests."""

@@ -19,13 +19,13 @@ def ordered(*columns: NDArray[np.integer]) -> Int64:
         return rows
     key, bits = np.zeros(len(rows), np.int64), 0
     for column in columns:
-        least = int(column.min())
-        width = (int(column.max()) - least).bit_length()
+        smallest = int(column.min())
+        width = (int(column.max()) - smallest).bit_length()
         bits += width
         if bits + len(rows).bit_length() > 63:
             return np.lexsort(columns[::-1])
         key <<= width
-        key |= column - least
+        key |= column - smallest
     key <<= len(rows).bit_length()
     key |= rows
     key.sort()

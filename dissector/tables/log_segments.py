@@ -75,8 +75,8 @@ def is_segment_companion(path: str) -> bool:
 
 def topic_partition(path: str) -> tuple[str | None, int | None]:
     """Topic and partition from the name of the folder; None if it is not a partition's folder."""
-    found = _FOLDER.fullmatch(Path(os.path.abspath(path)).parent.name)  # noqa: PTH100
-    return (found["topic"], int(found["partition"])) if found else (None, None)
+    folder = _FOLDER.fullmatch(Path(os.path.abspath(path)).parent.name)  # noqa: PTH100
+    return (folder["topic"], int(folder["partition"])) if folder else (None, None)
 
 
 def segment_rows(

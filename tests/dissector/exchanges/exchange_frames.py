@@ -1,4 +1,4 @@
-"""Builds frame blocks from a dialogue, one line a message, for tests of the conversation."""
+"""Builds frame blocks from a list of messages, for tests of the correlator."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MS = 10**6
 
 
 @dataclass(frozen=True)
-class Said:
-    """One message: who said what, and when."""
+class SentFrame:
+    """One message: connection, direction, bytes and time."""
 
     connection: int
     is_request: bool
@@ -23,43 +23,43 @@ class Said:
     ms: int
     readable: int | None = None
     lost: int = 0
-    """Bytes of the stream that are missing before it."""
+    """Number of missing bytes before the message."""
     received: int = -1
-    """Bytes of the other stream that its sender had received; -1: no acknowledgement number."""
+    """Bytes of the other direction that its sender had received; -1: no acknowledgement number."""
 
 
-def asks(frame: bytes, ms: int, connection: int = 0) -> Said:
-    return Said(connection, True, frame, ms)
+def sent_request(frame: bytes, ms: int, connection: int = 0) -> SentFrame:
+    return SentFrame(connection, True, frame, ms)
 
 
-def answers(frame: bytes, ms: int, connection: int = 0) -> Said:
-    return Said(connection, False, frame, ms)
+def sent_response(frame: bytes, ms: int, connection: int = 0) -> SentFrame:
+    return SentFrame(connection, False, frame, ms)
 
 
 @dataclass
 class Stream:
-    """How far a stream has come."""
+    """Position of a stream."""
 
     bytes: int = 0
     frames: int = 0
     runs: int = 0
 
-    def add(self, said: Said) -> tuple[int, int, int]:
+    def add(self, sent: SentFrame) -> tuple[int, int, int]:
         """Sequence number, rank and run of the next message."""
-        begin = self.bytes + said.lost
-        self.bytes = begin + 4 + len(said.frame)
+        begin = self.bytes + sent.lost
+        self.bytes = begin + 4 + len(sent.frame)
         self.frames += 1
-        self.runs += said.lost > 0
+        self.runs += sent.lost > 0
         return begin, self.frames, self.runs
 
 
-def block(*said: Said, streams: dict[tuple[int, bool], Stream] | None = None) -> FrameBlock:
-    """All of it as one block; the frames of a stream keep their order.
+def block(*sent: SentFrame, streams: dict[tuple[int, bool], Stream] | None = None) -> FrameBlock:
+    """The messages as one block; the frames of a stream keep their order.
 
-    `streams`: how far streams have come in earlier blocks.
+    `streams`: positions of the streams after earlier blocks.
     """
     streams = {} if streams is None else streams
-    ordered = sorted(said, key=lambda each: (each.connection, not each.is_request))
+    ordered = sorted(sent, key=lambda each: (each.connection, not each.is_request))
     data = bytearray()
     start = []
     for each in ordered:

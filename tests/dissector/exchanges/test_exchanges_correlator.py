@@ -15,44 +15,46 @@ from dissector.tables.finalizer import with_topic_names
 from dissector.tables.problems import decode_problems
 from tests.dissector.exchanges.exchange_frames import (
     MS,
-    Said,
+    SentFrame,
     Stream,
-    answers,
-    asks,
     block,
     request,
     response,
+    sent_request,
+    sent_response,
     text,
 )
 
 HEARTBEAT, PRODUCE, FETCH, API_VERSIONS, SASL_HANDSHAKE, METADATA = 12, 0, 1, 18, 17, 3
 
 
-class Ends:
+class FixedEndpoints:
     def columns(self, connection: Int64) -> dict[str, pa.Array]:
         ip, port = pa.array(["10.0.0.1"] * len(connection)), pa.array([9092] * len(connection))
         return {"client_ip": ip, "client_port": port, "broker_ip": ip, "broker_port": port}
 
 
-class Talk:
-    """A conversation, told block by block."""
+class CorrelatorTest:
+    """Feeds a correlator block by block, and returns rows of `exchanges`."""
 
     def __init__(self) -> None:
         self.names = TopicNames()
-        self.conversation = Correlator(self.names)
+        self.correlator = Correlator(self.names)
         self.problems: list[Any] = []
         self.streams: dict[tuple[int, bool], Stream] = {}
 
-    def tell(self, *said: Said, now: int = 0, ended: bool = False, last: bool = False) -> list[Any]:
-        """The exchanges that came to their end with this block."""
-        now = max([now * MS, *(each.ms * MS for each in said)])
-        count = max([1, *(each.connection + 1 for each in said)])
-        turn = self.conversation.feed(
-            block(*said, streams=self.streams), now, np.full(count, ended), last=last
+    def feed(
+        self, *sent: SentFrame, now: int = 0, ended: bool = False, last: bool = False
+    ) -> list[Any]:
+        """The exchanges that ended in this block."""
+        now = max([now * MS, *(each.ms * MS for each in sent)])
+        count = max([1, *(each.connection + 1 for each in sent)])
+        result = self.correlator.feed(
+            block(*sent, streams=self.streams), now, np.full(count, ended), last=last
         )
-        self.names.learn(turn.response.fields)
-        self.problems += decode_problems(turn, ["file"])
-        rows = exchanges.exchanges(turn, self.names, Ends(), ["file"])
+        self.names.learn(result.response.fields)
+        self.problems += decode_problems(result, ["file"])
+        rows = exchanges.exchanges(result, self.names, FixedEndpoints(), ["file"])
         return with_topic_names(rows, self.names).to_pylist()
 
 
@@ -66,7 +68,9 @@ def produce(correlation: int, acks: int) -> bytes:
 
 
 def test_an_exchange() -> None:
-    (row,) = Talk().tell(asks(heartbeat(7), 10), answers(response(7, b"\0\x1b"), 14))
+    (row,) = CorrelatorTest().feed(
+        sent_request(heartbeat(7), 10), sent_response(response(7, b"\0\x1b"), 14)
+    )
     assert row["status"] == "answered"
     assert (row["api"], row["api_key"], row["api_version"]) == ("Heartbeat", 12, 0)
     assert (row["correlation_id"], row["client_id"]) == (7, "me")
@@ -78,177 +82,185 @@ def test_an_exchange() -> None:
     assert row["throttle_time_ms"] is None  # from version 1 on
 
 
-def test_the_answer_comes_in_a_later_block() -> None:
-    talk = Talk()
-    assert talk.tell(asks(heartbeat(1), 1)) == []
-    (row,) = talk.tell(answers(response(1, b"\0\0"), 2))
+def test_the_response_is_in_a_later_block() -> None:
+    correlator = CorrelatorTest()
+    assert correlator.feed(sent_request(heartbeat(1), 1)) == []
+    (row,) = correlator.feed(sent_response(response(1, b"\0\0"), 2))
     assert (row["status"], row["group_id"], row["error"]) == ("answered", "g", "NONE")
 
 
 def test_pipelined_requests_on_two_connections() -> None:
-    talk = Talk()
-    found = talk.tell(
-        asks(heartbeat(1, "a"), 1), asks(heartbeat(2, "b"), 2), asks(heartbeat(1, "c"), 3, 1),
-        answers(response(1, b"\0\0"), 4), answers(response(1, b"\0\0"), 5, 1),
-        answers(response(2, b"\0\0"), 6),
+    correlator = CorrelatorTest()
+    found = correlator.feed(
+        sent_request(heartbeat(1, "a"), 1), sent_request(heartbeat(2, "b"), 2),
+        sent_request(heartbeat(1, "c"), 3, 1),
+        sent_response(response(1, b"\0\0"), 4), sent_response(response(1, b"\0\0"), 5, 1),
+        sent_response(response(2, b"\0\0"), 6),
     )  # fmt: skip
     assert [(row["group_id"], row["connection_id"], row["in_flight"]) for row in found] == [
         ("a", 0, 1), ("b", 0, 2), ("c", 1, 1),
     ]  # fmt: skip
 
 
-def test_acks_0_needs_no_answer() -> None:
-    talk = Talk()
-    (answered,) = talk.tell(
-        asks(produce(1, acks=0), 1), asks(produce(2, acks=1), 2),
-        answers(response(2, b"\0\0\0\0"), 3),
+def test_acks_0_needs_no_response() -> None:
+    correlator = CorrelatorTest()
+    (answered,) = correlator.feed(
+        sent_request(produce(1, acks=0), 1), sent_request(produce(2, acks=1), 2),
+        sent_response(response(2, b"\0\0\0\0"), 3),
     )  # fmt: skip
-    (silent,) = talk.tell(now=NO_REPLY_WAIT // MS + 10)
+    (silent,) = correlator.feed(now=NO_REPLY_WAIT // MS + 10)
     assert (silent["status"], silent["acks"]) == ("no_reply_expected", 0)
     assert (answered["status"], answered["acks"], answered["in_flight"]) == ("answered", 1, 1)
 
 
-def test_acks_0_that_a_broker_answers_all_the_same() -> None:
-    talk = Talk()
-    assert talk.tell(asks(produce(1, acks=0), 1)) == []
-    (row,) = talk.tell(answers(response(1, b"\0\0\0\0"), 2))
+def test_acks_0_with_a_response() -> None:
+    correlator = CorrelatorTest()
+    assert correlator.feed(sent_request(produce(1, acks=0), 1)) == []
+    (row,) = correlator.feed(sent_response(response(1, b"\0\0\0\0"), 2))
     assert (row["status"], row["acks"], row["latency_ms"]) == ("answered", 0, 1.0)
 
 
-def test_an_unanswered_request_is_given_out_when_its_connection_has_ended() -> None:
-    talk = Talk()
-    assert talk.tell(asks(heartbeat(1), 1)) == []
-    assert talk.tell(now=100, ended=True) == []
-    (row,) = talk.tell(now=RESPONSE_WAIT // MS + 100, ended=True)
+def test_an_unanswered_request_ends_with_its_connection() -> None:
+    correlator = CorrelatorTest()
+    assert correlator.feed(sent_request(heartbeat(1), 1)) == []
+    assert correlator.feed(now=100, ended=True) == []
+    (row,) = correlator.feed(now=RESPONSE_WAIT // MS + 100, ended=True)
     assert (row["status"], row["latency_ms"], row["response_bytes"]) == ("unanswered", None, None)
 
 
-def test_an_unanswered_request_is_given_out_at_the_end() -> None:
-    talk = Talk()
-    talk.tell(asks(heartbeat(1), 1))
-    (row,) = talk.tell(last=True)
+def test_an_unanswered_request_ends_with_the_capture() -> None:
+    correlator = CorrelatorTest()
+    correlator.feed(sent_request(heartbeat(1), 1))
+    (row,) = correlator.feed(last=True)
     assert row["status"] == "unanswered"
 
 
 def test_a_response_without_request() -> None:
-    talk = Talk()
-    assert talk.tell(answers(response(9, b"\0\0"), 1)) == []
-    (row,) = talk.tell(now=RESPONSE_WAIT // MS + 10)
+    correlator = CorrelatorTest()
+    assert correlator.feed(sent_response(response(9, b"\0\0"), 1)) == []
+    (row,) = correlator.feed(now=RESPONSE_WAIT // MS + 10)
     assert (row["status"], row["correlation_id"], row["api"]) == ("request_missing", 9, None)
     assert row["response_bytes"] == 10
 
 
-def test_a_request_that_comes_behind_its_response() -> None:
-    talk = Talk()
-    assert talk.tell(answers(response(9, b"\0\x10"), 2)) == []
-    (row,) = talk.tell(asks(heartbeat(9), 1))
+def test_a_request_after_its_response() -> None:
+    correlator = CorrelatorTest()
+    assert correlator.feed(sent_response(response(9, b"\0\x10"), 2)) == []
+    (row,) = correlator.feed(sent_request(heartbeat(9), 1))
     assert (row["status"], row["error_code"]) == ("answered", 16)
 
 
-def test_a_version_that_nobody_knows() -> None:
-    talk = Talk()
-    (row,) = talk.tell(
-        asks(request(HEARTBEAT, 99, 5, b"whatever"), 1), answers(response(5, b"\0\0\0"), 2)
+def test_an_unknown_version() -> None:
+    correlator = CorrelatorTest()
+    (row,) = correlator.feed(
+        sent_request(request(HEARTBEAT, 99, 5, b"whatever"), 1),
+        sent_response(response(5, b"\0\0\0"), 2),
     )
     assert (row["status"], row["api"], row["api_version"]) == ("undecoded", "Heartbeat", 99)
     assert (row["client_id"], row["correlation_id"], row["error_code"]) == ("me", 5, None)
-    assert {problem.kind for problem in talk.problems} == {"unknown_version"}
+    assert {problem.kind for problem in correlator.problems} == {"unknown_version"}
 
 
 def test_a_request_that_cannot_be_decoded_is_still_unanswered() -> None:
-    talk = Talk()
-    talk.tell(asks(request(HEARTBEAT, 99, 5, b"whatever"), 1))
-    (row,) = talk.tell(last=True)
+    correlator = CorrelatorTest()
+    correlator.feed(sent_request(request(HEARTBEAT, 99, 5, b"whatever"), 1))
+    (row,) = correlator.feed(last=True)
     assert (row["status"], row["api"], row["api_version"]) == ("unanswered", "Heartbeat", 99)
-    assert {problem.kind for problem in talk.problems} == {"unknown_version"}
+    assert {problem.kind for problem in correlator.problems} == {"unknown_version"}
 
 
-def test_an_api_that_nobody_knows() -> None:
-    talk = Talk()
-    (row,) = talk.tell(asks(request(1234, 0, 5, b"x"), 1), answers(response(5, b"y"), 2))
+def test_an_unknown_api() -> None:
+    correlator = CorrelatorTest()
+    (row,) = correlator.feed(
+        sent_request(request(1234, 0, 5, b"x"), 1), sent_response(response(5, b"y"), 2)
+    )
     assert (row["status"], row["api"], row["api_key"]) == ("undecoded", None, 1234)
     assert row["client_id"] == "me"
 
 
-def test_a_token_whose_handshake_is_not_there_has_no_client_id() -> None:
+def test_a_token_without_its_handshake_has_no_client_id() -> None:
     # Where a client id's length would stand, this one has 0x0070: its password's first letter.
     token = b"\0service\0p" + b"assword" * 20
-    (row,) = Talk().tell(asks(token, 1), last=True)
+    (row,) = CorrelatorTest().feed(sent_request(token, 1), last=True)
     assert (row["status"], row["api_key"], row["client_id"]) == ("unanswered", 0x73, None)
 
 
-def test_surplus_bytes_are_reported_and_cost_nothing() -> None:
-    talk = Talk()
-    requests = [asks(heartbeat(each) + bytes(each), each) for each in (0, 1, 3, 500)]
-    responses = [answers(response(each, b"\0\x19"), 600 + each) for each in (0, 1, 3, 500)]
-    exchanges = talk.tell(*requests, *responses)
+def test_a_request_with_surplus_bytes_is_decoded_and_reported() -> None:
+    correlator = CorrelatorTest()
+    requests = [sent_request(heartbeat(each) + bytes(each), each) for each in (0, 1, 3, 500)]
+    responses = [sent_response(response(each, b"\0\x19"), 600 + each) for each in (0, 1, 3, 500)]
+    exchanges = correlator.feed(*requests, *responses)
     assert [row["status"] for row in exchanges] == ["answered"] * 4
     assert {(row["client_id"], row["group_id"], row["member_id"]) for row in exchanges} == {
         ("me", "g", "member")
     }
     assert {row["error"] for row in exchanges} == {"UNKNOWN_MEMBER_ID"}
-    assert [(each.kind, each.stage, each.bytes, each.offset) for each in talk.problems] == [
+    assert [(each.kind, each.stage, each.bytes, each.offset) for each in correlator.problems] == [
         ("surplus_bytes", "protocol", size, len(heartbeat(size))) for size in (1, 3, 500)
     ]
-    assert talk.problems[0].detail == "Heartbeat v0 request: 1 byte follows the last field"
+    assert correlator.problems[0].detail == "Heartbeat v0 request: 1 byte follows the last field"
 
 
 def test_a_response_may_have_a_few_surplus_bytes() -> None:
-    talk = Talk()
-    exchanges = talk.tell(
-        asks(heartbeat(1), 1), answers(response(1, b"\0\x19" + bytes(4)), 2),
-        asks(heartbeat(2), 3), answers(response(2, b"\0\x19" + bytes(5)), 4),
+    correlator = CorrelatorTest()
+    exchanges = correlator.feed(
+        sent_request(heartbeat(1), 1), sent_response(response(1, b"\0\x19" + bytes(4)), 2),
+        sent_request(heartbeat(2), 3), sent_response(response(2, b"\0\x19" + bytes(5)), 4),
     )  # fmt: skip
     assert [(row["status"], row["error_code"]) for row in exchanges] == [
         ("answered", 25), ("undecoded", None),
     ]  # fmt: skip
-    assert [(each.kind, each.bytes) for each in talk.problems] == [
+    assert [(each.kind, each.bytes) for each in correlator.problems] == [
         ("surplus_bytes", 4), ("malformed", 15),
     ]  # fmt: skip
-    assert "5 bytes are left over" in talk.problems[1].detail
+    assert "5 bytes are left over" in correlator.problems[1].detail
 
 
 def test_missing_bytes_name_field_and_offset() -> None:
-    talk = Talk()
-    asked = asks(heartbeat(2)[:-3], 2)
-    (row,) = talk.tell(asked, answers(response(2, b"\0\0"), 4))
+    correlator = CorrelatorTest()
+    request_frame = sent_request(heartbeat(2)[:-3], 2)
+    (row,) = correlator.feed(request_frame, sent_response(response(2, b"\0\0"), 4))
     assert row["status"] == "undecoded"
-    (missing,) = talk.problems
+    (missing,) = correlator.problems
     assert (missing.kind, "member_id" in missing.detail) == ("malformed", True)
 
 
-def test_a_message_that_is_cut_in_its_surplus() -> None:
-    said = asks(heartbeat(1) + bytes(9), 1)
-    cut = Said(said.connection, True, said.frame, 1, readable=len(said.frame) - 4)
-    talk = Talk()
-    (row,) = talk.tell(cut, answers(response(1, b"\0\0"), 2))
+def test_a_message_truncated_in_its_surplus_bytes() -> None:
+    sent = sent_request(heartbeat(1) + bytes(9), 1)
+    cut = SentFrame(sent.connection, True, sent.frame, 1, readable=len(sent.frame) - 4)
+    correlator = CorrelatorTest()
+    (row,) = correlator.feed(cut, sent_response(response(1, b"\0\0"), 2))
     assert (row["status"], row["group_id"]) == ("answered", "g")
-    assert [(each.kind, each.bytes) for each in talk.problems] == [("surplus_bytes", 9)]
+    assert [(each.kind, each.bytes) for each in correlator.problems] == [("surplus_bytes", 9)]
 
 
-def test_a_message_that_is_cut_is_not_undecoded() -> None:
-    said = asks(heartbeat(1), 1)
-    (row,) = Talk().tell(
-        Said(said.connection, True, said.frame, 1, readable=14), answers(response(1, b"\0\0"), 2)
+def test_a_truncated_message_is_not_undecoded() -> None:
+    sent = sent_request(heartbeat(1), 1)
+    (row,) = CorrelatorTest().feed(
+        SentFrame(sent.connection, True, sent.frame, 1, readable=14),
+        sent_response(response(1, b"\0\0"), 2),
     )
     assert (row["status"], row["api"], row["client_id"]) == ("answered", "Heartbeat", "me")
-    assert row["request_bytes"] == 4 + len(said.frame)
+    assert row["request_bytes"] == 4 + len(sent.frame)
 
 
-def test_api_versions_answered_in_version_0() -> None:
+def test_api_versions_with_a_response_in_version_0() -> None:
     # KIP-511: error 35, one API: key 18, versions 0 to 3.
     body = b"\0\x23" + b"\0\0\0\1" + b"\0\x12\0\0\0\3"
-    asked = request(API_VERSIONS, 4, 1, b"\2a\2b\0", flexible=True)
-    (row,) = Talk().tell(asks(asked, 1), answers(response(1, body), 2))
+    request_frame = request(API_VERSIONS, 4, 1, b"\2a\2b\0", flexible=True)
+    (row,) = CorrelatorTest().feed(
+        sent_request(request_frame, 1), sent_response(response(1, body), 2)
+    )
     assert (row["status"], row["error"]) == ("answered", "UNSUPPORTED_VERSION")
 
 
 def test_sasl_tokens_without_headers() -> None:
     handshake = request(SASL_HANDSHAKE, 0, 1, text("PLAIN"))
-    found = Talk().tell(
-        asks(handshake, 1), asks(b"\0alice\0secret", 3), asks(heartbeat(2), 5),
-        answers(response(1, b"\0\0" + b"\0\0\0\1" + text("PLAIN")), 2), answers(b"", 4),
-        answers(response(2, b"\0\0"), 6),
+    found = CorrelatorTest().feed(
+        sent_request(handshake, 1), sent_request(b"\0alice\0secret", 3),
+        sent_request(heartbeat(2), 5),
+        sent_response(response(1, b"\0\0" + b"\0\0\0\1" + text("PLAIN")), 2), sent_response(b"", 4),
+        sent_response(response(2, b"\0\0"), 6),
     )  # fmt: skip
     assert [(row["api"], row["status"], row["latency_ms"]) for row in found] == [
         ("SaslHandshake", "answered", 1.0),
@@ -260,21 +272,24 @@ def test_sasl_tokens_without_headers() -> None:
     assert (token["request_bytes"], token["response_bytes"]) == (4 + 13, 4)
 
 
-def test_sasl_tokens_over_blocks() -> None:
-    talk = Talk()
-    talk.tell(asks(request(SASL_HANDSHAKE, 0, 0, text("X")), 1))
-    talk.tell(answers(response(0, b"\0\0\0\0\0\0"), 2), asks(b"n,,n=a,r=b", 3))
-    (first,) = talk.tell(answers(b"r=bc,s=ZA==,i=4096", 4), asks(b"c=biws,r=bc,p=ZA==", 5))
-    (second,) = talk.tell(answers(b"v=ZA==", 6), asks(heartbeat(0), 7))
-    (third,) = talk.tell(answers(response(0, b"\0\0"), 8))
+def test_sasl_tokens_in_several_blocks() -> None:
+    correlator = CorrelatorTest()
+    correlator.feed(sent_request(request(SASL_HANDSHAKE, 0, 0, text("X")), 1))
+    correlator.feed(sent_response(response(0, b"\0\0\0\0\0\0"), 2), sent_request(b"n,,n=a,r=b", 3))
+    (first,) = correlator.feed(
+        sent_response(b"r=bc,s=ZA==,i=4096", 4), sent_request(b"c=biws,r=bc,p=ZA==", 5)
+    )
+    (second,) = correlator.feed(sent_response(b"v=ZA==", 6), sent_request(heartbeat(0), 7))
+    (third,) = correlator.feed(sent_response(response(0, b"\0\0"), 8))
     assert [row["api"] for row in (first, second, third)] == ["SaslToken", "SaslToken", "Heartbeat"]
     assert [row["latency_ms"] for row in (first, second, third)] == [1.0, 1.0, 1.0]
 
 
 def test_correlation_ids_that_wrap() -> None:
-    found = Talk().tell(
-        asks(heartbeat(2**31 - 1), 1), asks(heartbeat(-(2**31)), 2),
-        answers(response(2**31 - 1, b"\0\0"), 3), answers(response(-(2**31), b"\0\0"), 4),
+    found = CorrelatorTest().feed(
+        sent_request(heartbeat(2**31 - 1), 1), sent_request(heartbeat(-(2**31)), 2),
+        sent_response(response(2**31 - 1, b"\0\0"), 3),
+        sent_response(response(-(2**31), b"\0\0"), 4),
     )  # fmt: skip
     assert [(row["correlation_id"], row["status"]) for row in found] == [
         (2**31 - 1, "answered"), (-(2**31), "answered"),
@@ -282,16 +297,16 @@ def test_correlation_ids_that_wrap() -> None:
 
 
 def test_a_frame_without_a_whole_header() -> None:
-    talk = Talk()
-    (row,) = talk.tell(asks(b"\0\x0c\0", 1), last=True)
+    correlator = CorrelatorTest()
+    (row,) = correlator.feed(sent_request(b"\0\x0c\0", 1), last=True)
     assert row["status"] in ("undecoded", "unanswered")
-    assert talk.problems
+    assert correlator.problems
 
 
-def test_a_frame_too_short_for_an_id_answers_nothing() -> None:
-    found = Talk().tell(
-        asks(heartbeat(0), 1), answers(b"", 2), answers(b"\0\0", 2),
-        answers(response(0, b"\0\0"), 3), last=True,
+def test_a_frame_too_short_for_a_correlation_id_matches_no_request() -> None:
+    found = CorrelatorTest().feed(
+        sent_request(heartbeat(0), 1), sent_response(b"", 2), sent_response(b"\0\0", 2),
+        sent_response(response(0, b"\0\0"), 3), last=True,
     )  # fmt: skip
     assert [(row["status"], row["response_bytes"]) for row in found] == [
         ("answered", 10), ("request_missing", 4), ("request_missing", 6),
@@ -314,31 +329,35 @@ def metadata_v12() -> bytes:
 
 
 def test_a_topic_named_by_id() -> None:
-    talk = Talk()
-    asked = request(METADATA, 12, 1, b"\0\0\0\0", flexible=True)
+    correlator = CorrelatorTest()
+    request_frame = request(METADATA, 12, 1, b"\0\0\0\0", flexible=True)
     nothing = b"\0" + b"\0\0\0\0" + b"\0\0" + b"\0\0\0\0" + b"\1" + b"\0"
-    early, _, late = talk.tell(
-        asks(fetch_by_id(1), 1, 1), answers(response(1, nothing), 2, 1),
-        asks(asked, 3), answers(response(1, metadata_v12()), 4),
-        asks(fetch_by_id(2), 5, 1), answers(response(2, nothing), 6, 1),
+    early, _, late = correlator.feed(
+        sent_request(fetch_by_id(1), 1, 1), sent_response(response(1, nothing), 2, 1),
+        sent_request(request_frame, 3), sent_response(response(1, metadata_v12()), 4),
+        sent_request(fetch_by_id(2), 5, 1), sent_response(response(2, nothing), 6, 1),
     )  # fmt: skip
     assert early["topics"] == late["topics"] == ["orders"]
     assert (late["partition_count"], late["max_wait_ms"]) == (1, 500)
 
 
-def test_a_topic_whose_name_is_not_told_yet() -> None:
-    talk = Talk()
+def test_a_topic_whose_name_comes_later() -> None:
+    correlator = CorrelatorTest()
     nothing = b"\0" + b"\0\0\0\0" + b"\0\0" + b"\0\0\0\0" + b"\1" + b"\0"
-    (row,) = talk.tell(asks(fetch_by_id(1), 1), answers(response(1, nothing), 2))
+    (row,) = correlator.feed(
+        sent_request(fetch_by_id(1), 1), sent_response(response(1, nothing), 2)
+    )
     assert row["topics"] == ["AQIDBAUGBwgJCgsMDQ4PEA"]
     waiting = pa.array([row["topics"]], pa.list_(pa.string()))
-    assert talk.names.has_unresolved(waiting)
-    asked = request(METADATA, 12, 2, b"\0\0\0\0", flexible=True)
-    talk.tell(asks(asked, 3), answers(response(2, metadata_v12()), 4))
-    assert talk.names.replace_ids(waiting).to_pylist() == [["orders"]]
+    assert correlator.names.has_unresolved(waiting)
+    request_frame = request(METADATA, 12, 2, b"\0\0\0\0", flexible=True)
+    correlator.feed(sent_request(request_frame, 3), sent_response(response(2, metadata_v12()), 4))
+    assert correlator.names.replace_ids(waiting).to_pylist() == [["orders"]]
 
 
-def test_times_that_cannot_be() -> None:
+def test_impossible_times() -> None:
     """A damaged capture: what it says is told, centuries as well."""
-    (row,) = Talk().tell(asks(heartbeat(7), 0), answers(response(7, b"\0\0"), 9 * 10**12))
+    (row,) = CorrelatorTest().feed(
+        sent_request(heartbeat(7), 0), sent_response(response(7, b"\0\0"), 9 * 10**12)
+    )
     assert row["latency_ms"] == 9e12

@@ -72,54 +72,57 @@ def ints(*columns: list[int]) -> list[Int64]:
     return [np.array(each, np.int64) for each in columns]
 
 
-def said(*messages: tuple[int, ...]) -> list[Message]:
+def messages_of(*messages: tuple[int, ...]) -> list[Message]:
     return [Message(*each) for each in messages]
 
 
 def test_by_key() -> None:
-    assert pairs(said((7, 1), (8, 2), (9, 3)), said((8, 5), (7, 6))) == [(0, 1), (1, 0)]
+    assert pairs(messages_of((7, 1), (8, 2), (9, 3)), messages_of((8, 5), (7, 6))) == [
+        (0, 1),
+        (1, 0),
+    ]
 
 
 def test_a_response_without_request_and_a_request_without_response() -> None:
-    assert pairs(said((1, 1)), said((2, 2))) == []
-    assert pairs(said(), said((2, 2))) == []
-    assert pairs(said((1, 1)), said()) == []
+    assert pairs(messages_of((1, 1)), messages_of((2, 2))) == []
+    assert pairs(messages_of(), messages_of((2, 2))) == []
+    assert pairs(messages_of((1, 1)), messages_of()) == []
 
 
 def test_a_client_that_always_sends_the_same_id() -> None:
-    assert pairs(said((0, 1), (0, 3)), said((0, 2), (0, 4))) == [(0, 0), (1, 1)]
+    assert pairs(messages_of((0, 1), (0, 3)), messages_of((0, 2), (0, 4))) == [(0, 0), (1, 1)]
 
 
 def test_the_same_id_pipelined() -> None:
-    assert pairs(said((0, 1), (0, 2)), said((0, 3), (0, 4))) == [(0, 0), (1, 1)]
+    assert pairs(messages_of((0, 1), (0, 2)), messages_of((0, 3), (0, 4))) == [(0, 0), (1, 1)]
 
 
 def test_the_same_id_with_a_lost_response() -> None:
     # Without acknowledgement numbers, the response answers the latest request before it.
-    assert pairs(said((0, 1), (0, 3)), [Message(0, 4, lost=1)]) == [(1, 0)]
-    assert pairs(said((0, 1), (0, 5)), [Message(0, 4, lost=1)]) == [(0, 0)]
+    assert pairs(messages_of((0, 1), (0, 3)), [Message(0, 4, lost=1)]) == [(1, 0)]
+    assert pairs(messages_of((0, 1), (0, 5)), [Message(0, 4, lost=1)]) == [(0, 0)]
 
 
 def test_the_same_id_with_a_lost_request() -> None:
-    assert pairs([Message(0, 3, lost=1)], said((0, 2), (0, 4))) == [(0, 1)]
+    assert pairs([Message(0, 3, lost=1)], messages_of((0, 2), (0, 4))) == [(0, 1)]
 
 
 def test_a_response_that_was_captured_before_its_request() -> None:
     # Clocks of two captures differ; an id that is there once needs no clock.
-    assert pairs(said((5, 10)), said((5, 9))) == [(0, 0)]
+    assert pairs(messages_of((5, 10)), messages_of((5, 9))) == [(0, 0)]
 
 
 def test_the_order_of_the_streams_decides_where_no_byte_is_missing() -> None:
     for skew in (-50, 50):
-        asked = said(*((0, time + skew) for time in range(100)))
-        assert pairs(asked, said(*((0, time) for time in range(60)))) == [
+        asked = messages_of(*((0, time + skew) for time in range(100)))
+        assert pairs(asked, messages_of(*((0, time) for time in range(60)))) == [
             (index, index) for index in range(60)
         ]
 
 
 def test_the_order_of_the_streams_goes_on_in_the_next_block() -> None:
     matcher = Matcher()
-    assert pairs(said((0, 1), (0, 2)), said((0, 9)), matcher) == [(0, 0)]
+    assert pairs(messages_of((0, 1), (0, 2)), messages_of((0, 9)), matcher) == [(0, 0)]
     # The second request and a third, the second response: numbers go on.
     matcher.grow(4)
     request, response = matcher.match(
@@ -129,7 +132,7 @@ def test_the_order_of_the_streams_goes_on_in_the_next_block() -> None:
     assert (request.tolist(), response.tolist()) == ([0], [0])
 
 
-def test_a_response_that_waits_for_its_request_takes_no_other() -> None:
+def test_a_response_that_waits_for_its_request_matches_no_other() -> None:
     # A response before it is lost; it acknowledges 30 bytes: the third request, not yet captured.
     matcher = Matcher()
     matcher.grow(1)
@@ -144,8 +147,8 @@ def test_a_response_that_waits_for_its_request_takes_no_other() -> None:
     assert matcher.match(more, early)[0].tolist() == [2]
 
 
-def test_acknowledgement_numbers_decide_behind_missing_bytes() -> None:
-    asked = said((0, 1), (0, 2), (0, 3))
+def test_acknowledgement_numbers_decide_after_missing_bytes() -> None:
+    asked = messages_of((0, 1), (0, 2), (0, 3))
     for received, answered in ((10, 0), (20, 1), (30, 2)):
         came = [Message(0, 0, received, lost=1)]
         assert pairs(asked, came) == [(answered, 0)]
@@ -157,15 +160,15 @@ def test_a_request_whose_sender_has_the_response_did_not_cause_it() -> None:
     assert pairs(asked, [Message(0, 9, lost=1)]) == [(0, 0)]
 
 
-def test_a_response_to_a_lost_request_answers_no_other() -> None:
+def test_a_response_to_a_lost_request_matches_no_other() -> None:
     # It acknowledges 20 bytes, the second ten of which are not in the capture.
     asked = [Message(0, 1), Message(0, 3, lost=1)]
     assert pairs(asked, [Message(0, 9, received=20, lost=1)]) == []
 
 
-def test_responses_of_one_run_answer_requests_of_one_run() -> None:
+def test_responses_of_one_run_match_requests_of_one_run() -> None:
     # All requests were sent at once. Of five responses the first is lost, and the last shows it.
-    asked = said(*((0, 1) for _ in range(5)))
+    asked = messages_of(*((0, 1) for _ in range(5)))
     came = [Message(0, 9, 50, lost=int(index == 0)) for index in range(4)]
     assert pairs(asked, came) == [(1, 0), (2, 1), (3, 2), (4, 3)]
 
@@ -180,13 +183,13 @@ def test_sequence_numbers_wrap() -> None:
     assert (request.tolist(), response.tolist()) == ([0, 1], [0, 1])
 
 
-def test_keys_tell_connections_and_negative_ids_apart() -> None:
+def test_keys_differ_by_connection_and_for_negative_ids() -> None:
     found = keys(np.array([0, 1, 1]), np.array([-1, -1, 1], np.int32))
     assert len(set(found.tolist())) == 3
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=40), st.data())
-def test_answers_in_order_find_their_requests(
+def test_responses_in_order_match_their_requests(
     sent: list[tuple[int, int]], data: st.DataObject
 ) -> None:
     """Each connection asks and is answered in order, whatever its ids; nothing is lost.
@@ -211,10 +214,10 @@ def test_answers_in_order_find_their_requests(
             time += 1
             truth.append((index, len(responses)))
             responses.append((requests[index][0], time + skew))
-    assert pairs(said(*requests), said(*responses)) == sorted(truth)
+    assert pairs(messages_of(*requests), messages_of(*responses)) == sorted(truth)
 
 
-def test_in_flight_counts_those_that_wait() -> None:
+def test_in_flight_counts_pending_requests() -> None:
     # Connection 0 sends at 1, 2 and 5; the first two are answered at 3 and 4.
     waits = in_flight(
         connection=np.array([0, 0, 0]),
@@ -228,7 +231,7 @@ def test_in_flight_counts_those_that_wait() -> None:
     assert waits.tolist() == [1, 2, 1]
 
 
-def test_in_flight_forgets_a_lost_response_with_the_next_answer() -> None:
+def test_in_flight_skips_a_lost_response_after_the_next_response() -> None:
     waits = in_flight(
         connection=np.array([1, 1]),
         ordinal=np.array([3, 4]),
@@ -241,7 +244,7 @@ def test_in_flight_forgets_a_lost_response_with_the_next_answer() -> None:
     assert waits.tolist() == [2, 1]
 
 
-def test_in_flight_does_not_care_how_far_apart_times_are() -> None:
+def test_in_flight_with_distant_times() -> None:
     near, far = np.array([10, 20, 30]), np.array([-(2**62), 0, 2**62])
     for time in (near, far):
         waits = in_flight(

@@ -18,7 +18,7 @@ def late() -> TopicNames:
     return names
 
 
-def test_a_late_name_takes_the_place_of_its_id() -> None:
+def test_a_late_name_replaces_its_id() -> None:
     assert late().replace_ids(pa.array(["other", TEXT, None])).to_pylist() == [
         "other",
         "orders",
@@ -26,7 +26,7 @@ def test_a_late_name_takes_the_place_of_its_id() -> None:
     ]
 
 
-def test_a_list_has_a_late_name_once() -> None:
+def test_a_list_contains_a_late_name_once() -> None:
     lists = pa.array([["orders", TEXT, "other"], None, [], [TEXT, None, "orders"], ["other"]])
     assert late().replace_ids(lists).to_pylist() == [
         ["orders", "other"], None, [], ["orders", None], ["other"]
