@@ -1,16 +1,15 @@
 """The command line: ``kafka-dissector COMMAND CAPTURE...``
 
-Exit status: 0; 1 when the input could not be read, or the output not be written; 2 when the command
-line is wrong; 130 after Ctrl-C, 141 when whoever reads the output has gone, as other Unix tools
-have it. Errors are one sentence on standard error.
+Exit status: 0 for success; 1 if the input cannot be read or the output cannot be written; 2 for a
+usage error; 130 after Ctrl-C; 141 if the reader of the output has closed the pipe. An error is one
+sentence on standard error.
 
-A command is a module of `analysis.commands`, imported when it is asked for. What is heavy (NumPy,
-Arrow, rich) it imports when it runs, so that ``--help`` is not slower than Python itself.
+A command is a module of `analysis.commands`, or an answer. It is imported when it is used. It
+imports NumPy, Arrow and rich when it runs, so that ``--help`` takes hardly longer than Python.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -22,13 +21,10 @@ import click
 
 from analysis.answers import ANSWERS
 from analysis.commands.answers import command_of
-from analysis.commands.common import NoPandas
+from analysis.startup import hide_pandas
 
-WHILE_IMPORTING: Final = 50_000
-"""Objects made until a search for unused cycles: few come of imports, and with Python's 700 all
-modules would be looked at over and over. `commands.common.imported` ends it."""
 INTERRUPTED: Final = 130
-READER_GONE: Final = 141
+PIPE_CLOSED: Final = 141
 
 COMMANDS: Final = (
     "summary",
@@ -40,18 +36,17 @@ COMMANDS: Final = (
     "sniff",
     "spark",
 )
-"""Each is the `command` of the module of its name, in the order of ``--help``."""
+"""Modules with a `command`, in the order of ``--help``."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status."""
+    """Run the command line, and return the exit status."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # A character that the terminal's encoding lacks is no reason to stop.
+            # Escape characters that the encoding of the terminal lacks.
             stream.reconfigure(errors="backslashreplace")
-    if arguments is None:  # the process is this command's alone
-        sys.meta_path.insert(0, NoPandas())
-        gc.set_threshold(WHILE_IMPORTING)
+    if arguments is None:  # the process runs only this command
+        hide_pandas()
     try:
         status: int | None = app.main(arguments, prog_name="kafka-dissector", standalone_mode=False)
     except click.ClickException as error:
@@ -61,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Commands(click.Group):
-    """Commands that end as the head of this module says, whatever ends them."""
+    """Commands and answers, with the exit statuses of this module."""
 
     def invoke(self, ctx: click.Context) -> None:
         try:
@@ -70,9 +65,9 @@ class _Commands(click.Group):
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
-            # What is still buffered goes nowhere, and Python does not complain of it at exit.
+            # Discard buffered output; Python would report it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(READER_GONE)
+            ctx.exit(PIPE_CLOSED)
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             raise click.ClickException(f"{where}{error.strerror or error}") from error
@@ -84,7 +79,7 @@ class _Commands(click.Group):
         for title, names in (("Commands", COMMANDS), ("Answers", ANSWERS)):
             room = formatter.width - 6 - max(map(len, names))
             commands = {name: self.get_command(ctx, name) for name in names}
-            helps = [(n, each.get_short_help_str(room)) for n, each in commands.items() if each]
+            helps = [(n, c.get_short_help_str(room)) for n, c in commands.items() if c]
             with formatter.section(title):
                 formatter.write_dl(helps)
 
@@ -100,10 +95,10 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="kafka-dissector", prog_name="kafka-dissector")
 def app() -> None:
-    """Kafka network traffic as tables.
+    """Analyse captured Kafka network traffic.
 
-    CAPTURE is a pcap or pcapng file, compressed or not, a broker's log segment, a folder or
-    pattern of them, or - for standard input. Several are read as one.
+    CAPTURE is a pcap or pcapng file, which may be compressed, a log segment of a broker, a folder
+    or pattern of such files, or - for standard input. Several files are read as one capture.
     """
 
 

@@ -1,4 +1,4 @@
-"""``kafka-dissector latency`` and its like: a command for each answer, made from the registry."""
+"""A command for each answer, made from its declaration."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from analysis.commands.common import (
     TABLE,
     Input,
     Output,
-    allow_pandas,
     on_capture,
     on_output,
     words,
 )
 from analysis.commands.output import check, check_columns, to_terminal, write
+from analysis.startup import allow_pandas
 
 NOTHING: Final = (
-    "No Kafka request or response was found. If a broker listens on another port than 9092, and "
-    "the connections are older than the capture, name the port: --port. If they are encrypted, "
-    "give their secrets: --keylog."
+    "No Kafka request or response was found. If brokers use a port other than 9092 and the "
+    "connections began before the capture, use --port PORT. If the connections are encrypted, "
+    "use --keylog FILE."
 )
 
 
 def command_of(answer: Answer) -> click.Command:
-    """The command that asks this question of a capture, and writes the rows of the answer."""
+    """The command that writes the rows of an answer."""
 
     def run(source: Input, output: Output, **options: Any) -> None:
         _run(answer, source, output, options)
@@ -67,19 +67,19 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     from analysis.sql.query import no_tables
     from dissector.errors import DissectorError
 
-    ask, names = partial(answer.function, **options), answer.tables
+    function, names = partial(answer.function, **options), answer.tables
     try:
-        # A wrong option is an error before a large capture is read.
-        columns = [str(name) for name in ask(no_tables(names))]
+        # Report a wrong option before reading a large capture.
+        columns = [str(name) for name in function(no_tables(names))]
     except DissectorError as error:
         raise click.UsageError(str(error)) from error
     check_columns(columns, output)
     with source.stored(names, show_progress=not to_terminal(output)) as sql:
-        rows = pa.Table.from_pandas(ask(sql), preserve_index=False)
+        rows = pa.Table.from_pandas(function(sql), preserve_index=False)
         if not len(rows):
             empty = "exchanges" in names and not sql.sql("from exchanges limit 1").fetchall()
             click.echo(NOTHING if empty else f"No {answer.rows} in this capture.", err=True)
     if len(rows) or output.form != TABLE or output.file:
-        # What a user groups by belongs to the answer.
+        # Columns that the user groups by are part of the answer.
         essential = (*options.get("by", ()), *answer.essential)
         write(rows.to_batches(), rows.schema, output, essential, answer.useful)

@@ -1,21 +1,17 @@
-"""What commands have in common: their input, their output, and how reading may end.
+"""Input and output options that commands share, and their errors.
 
-Only click is imported here and at the top of the commands' modules: ``--help`` reads all of them.
+Modules of commands import only click at their top: ``--help`` imports all of them.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import shlex
-import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from importlib.abc import MetaPathFinder
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
@@ -27,7 +23,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Named here again because the modules that know them import Arrow.
+# Repeated here because the modules that define them import Arrow.
 TABLE_NAMES: Final = (
     "exchanges",
     "errors",
@@ -43,12 +39,12 @@ TABLE_NAMES: Final = (
 )
 FORMAT_NAMES: Final = ("jsonl", "csv", "parquet", "arrow")
 TABLE: Final = "table"
-"""The format for people, which needs all rows before it can write the first."""
+"""The human-readable format; it needs all rows before it writes the first."""
 FORMAT_OF_SUFFIX: Final = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet",
     ".pq": "parquet", ".arrow": "arrow", ".arrows": "arrow",
 }  # fmt: skip
-"""What the name of an output file says of its format."""
+"""The format of an output file by its suffix."""
 
 DEFAULT_MEMORY: Final = 512
 """MB; as in `dissector`."""
@@ -57,13 +53,13 @@ SHOW_SECRETS: Final = "Show credentials and configuration values."
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What is read, and how."""
+    """The input options of a command."""
 
     captures: tuple[str, ...]
     ports: tuple[int, ...]
     keylog: Path | None
     jobs: int | None
-    """Processes; None: as many as are measured to be fastest, which is one."""
+    """Number of processes; None: the default."""
     memory: int
     """MB."""
 
@@ -71,9 +67,9 @@ class Input:
     def opened(
         self, *, show_progress: bool = True, show_secrets: bool = False
     ) -> Iterator[Capture]:
-        """The capture. What cannot be read becomes one sentence and exit status 1.
+        """The capture. Read errors end the command with one sentence and exit status 1.
 
-        `jobs` is for this alone: a process that has threads, as DuckDB's, should not be forked.
+        Only this method uses `jobs`: a process with threads, such as DuckDB's, must not be forked.
         """
         with self.options(show_progress=show_progress, show_secrets=show_secrets) as options:
             import dissector
@@ -84,12 +80,12 @@ class Input:
     def stored(
         self, tables: Collection[str], *, show_progress: bool = True
     ) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Tables on disk, for answers: see `analysis.sql.stored`. Errors end as in `opened`."""
+        """Tables on disk, for answers: see `analysis.sql.stored`. Errors: as in `opened`."""
         from analysis.sql.stored import stored
 
         with self.opened(show_progress=show_progress) as capture:
             rows = capture.stream(tables)
-            del capture  # its buffers go when it is read, and not when the context ends
+            del capture  # frees its buffers when it has been read
             with stored(rows, tables) as connection:
                 yield connection
 
@@ -97,12 +93,11 @@ class Input:
     def options(
         self, *, show_progress: bool = True, show_secrets: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Of `open_capture`, for whoever calls it; what it then raises ends as in `opened`."""
+        """Options for `open_capture`. Errors in the context: as in `opened`."""
         import dissector
         import dissector.capture
         from analysis.display.terminal import progress
 
-        imported()
         options: dict[str, Any] = {"ports": self.ports} if self.ports else {}
         options |= {"show_secrets": show_secrets, "keylog": self.keylog}
         options |= {"memory": self.memory << 20}
@@ -112,9 +107,9 @@ class Input:
         except dissector.DissectorError as error:
             raise click.ClickException(str(error)) from error
 
-    def again(self, rest: str) -> str:
-        """The command line that does something else with the same capture."""
-        verb, *options = rest.split()
+    def again(self, command: str) -> str:
+        """The command line that runs another command on the same capture."""
+        verb, *options = command.split()
         repeatable = len(self.captures) <= 3 and "-" not in self.captures
         names = shlex.join(self.captures) if repeatable else "CAPTURE..."
         named = [word for port in self.ports for word in ("--port", str(port))]
@@ -124,27 +119,22 @@ class Input:
 
     @property
     def name(self) -> str:
-        """What it is called in a heading."""
-        more = f" and {len(self.captures) - 3} more" if self.captures[3:] else ""
-        return ", ".join(self.captures[:3]) + more
-
-
-def imported() -> None:
-    """What is large was imported; from here on, cycles may hold blocks of packets."""
-    gc.set_threshold(700)
+        """The captures, for a heading."""
+        suffix = f" and {len(self.captures) - 3} more" if self.captures[3:] else ""
+        return ", ".join(self.captures[:3]) + suffix
 
 
 def processors() -> int:
-    """How many this process may use."""
+    """Number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def on_capture(command: F, *, alone: bool = False) -> F:
-    """The arguments of commands that read captures; the command gets an `Input` as `source`.
+    """Add the arguments of commands that read captures; the command gets an `Input` as `source`.
 
-    `alone`: it reads in one process, and so has no `--jobs`.
+    `alone`: it reads in one process, and has no `--jobs`.
     """
 
     @wraps(command)
@@ -157,19 +147,19 @@ def on_capture(command: F, *, alone: bool = False) -> F:
     for decorate in (
         click.option(
             "--port", "ports", type=click.IntRange(1, 65535), multiple=True, metavar="PORT",
-            help="Port that brokers listen on, for connections that began before the capture. "
-            "Reports connections to it that are not Kafka. May be repeated.  [default: 9092]",
+            help="Broker port, to identify connections older than the capture. Connections to "
+            "it that are not Kafka are reported. May be repeated.  [default: 9092]",
         ),
         click.option(
             "--keylog", type=click.Path(exists=True, dir_okay=False, path_type=Path),
             metavar="FILE",
-            help="TLS secrets in the NSS key log format (SSLKEYLOGFILE), to decrypt connections.",
+            help="Decrypt TLS with the secrets in FILE (NSS key log format, SSLKEYLOGFILE).",
         ),
         *(() if alone else (_JOBS,)),
         click.option(
             "--memory", type=click.IntRange(16), default=DEFAULT_MEMORY, show_default=True,
-            metavar="MB", help="Memory budget. When it is used up, the oldest pending data "
-            "is dropped and reported.",
+            metavar="MB", help="Memory budget for input blocks and incomplete messages. When it is "
+            "exceeded, the oldest are dropped and reported.",
         ),
         click.argument("captures", metavar="CAPTURE...", nargs=-1, required=True),
     ):  # fmt: skip
@@ -178,13 +168,13 @@ def on_capture(command: F, *, alone: bool = False) -> F:
 
 
 def on_capture_alone(command: F) -> F:
-    """The same for commands that read in one process."""
+    """`on_capture` for commands that read in one process."""
     return on_capture(command, alone=True)
 
 
 _JOBS: Final = click.option(
     "--jobs", type=click.IntRange(min=1), metavar="N", default=None,
-    help="Processes to use for input of 256 MB or more.  [default: 1; spark: all processors]",
+    help="Read input of 256 MB or more with N processes.  [default: 1; spark: all processors]",
 )  # fmt: skip
 
 
@@ -197,18 +187,18 @@ class Output:
     overwrite: bool = False
     show_secrets: bool = False
     columns: tuple[str, ...] = ()
-    """Names of the columns to write, in this order; empty: all."""
+    """Columns to write, in this order; empty: all."""
     is_wide: bool = False
-    """A table has all columns, whatever the width of the terminal."""
+    """Whether a table shows all columns in any terminal."""
     is_vertical: bool = False
-    """A table has a line for each value."""
+    """Whether a table has a line for each value."""
     pager: bool = True
 
 
 def on_output(command: F, forms: Sequence[str] = FORMAT_NAMES, secrets: bool = True) -> F:
-    """The options of commands that write rows; the command gets an `Output`.
+    """Add the options of commands that write rows; the command gets an `Output`.
 
-    `forms`: the formats to choose from, the default first. `secrets`: whether rows may have any.
+    `forms`: the formats, the default first. `secrets`: whether rows may contain secrets.
     """
 
     @wraps(command)
@@ -222,7 +212,7 @@ def on_output(command: F, forms: Sequence[str] = FORMAT_NAMES, secrets: bool = T
             not no_pager,
         )  # fmt: skip
         if output.form != TABLE and (is_wide or is_vertical):
-            raise click.UsageError(f"--wide and --vertical are for tables, not for {output.form}")
+            raise click.UsageError(f"--wide and --vertical need --format table, not {output.form}")
         return command(output=output, **given)
 
     if secrets:
@@ -233,10 +223,12 @@ def on_output(command: F, forms: Sequence[str] = FORMAT_NAMES, secrets: bool = T
 
 
 def _form(form: str | None, file: Path | None, forms: Sequence[str]) -> str:
-    """The format that is asked for, or that the name of the file says, or the default."""
+    """The format of `--format`, or of the suffix of the file, or the default."""
     named = FORMAT_OF_SUFFIX.get(file.suffix.lower()) if file else None
     if form is not None and named not in (None, form):
-        raise click.UsageError(f"--format {form} contradicts the name {file}, which says {named}")
+        raise click.UsageError(
+            f"--format {form} contradicts the suffix of {file} ({named}); change one of them"
+        )
     return form or named or forms[0]
 
 
@@ -249,25 +241,25 @@ def _output_options(forms: Sequence[str]) -> tuple[Callable[[F], F], ...]:
         on_overwrite,
         click.option(
             "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path),
-            metavar="FILE", help="Write to FILE, which has this name only once it is complete.",
+            metavar="FILE", help="Write rows to FILE. It gets this name when it is complete.",
         ),
         click.option(
             "--format", "form", type=click.Choice(forms),
-            help=f"Format of the output.  [default: by the suffix of FILE, else {forms[0]}]",
+            help=f"Set the output format.  [default: by the suffix of FILE, else {forms[0]}]",
         ),
     )  # fmt: skip
 
 
 def on_overwrite(command: F) -> F:
-    """The option of commands that write a file."""
+    """Add the option of commands that write a file."""
     return click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")(command)
 
 
 def on_pager(command: F) -> F:
-    """The option of commands that print text to read."""
+    """Add the option of commands that print text."""
     return click.option(
         "--no-pager", is_flag=True,
-        help="Do not show long output in a pager (PAGER, else less).",
+        help="Print long output directly, not in a pager (PAGER or less).",
     )(command)  # fmt: skip
 
 
@@ -278,31 +270,11 @@ _TABLE_OPTIONS: Final = (
     ),
     click.option(
         "--wide", "is_wide", is_flag=True,
-        help="Print all columns, even if they are wider than the terminal.",
+        help="Print all columns, even beyond the width of the terminal.",
     ),
 )  # fmt: skip
 
 
 def words(_: click.Context, __: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
     """``--by client_id,api`` is ``--by client_id --by api``."""
-    return tuple(word.strip() for each in given for word in each.split(","))
-
-
-class NoPandas(MetaPathFinder):
-    """Says that pandas is not installed.
-
-    Arrow imports pandas at its first conversion, to know DataFrames when it sees them. Few commands
-    make one (see `allow_pandas`), and the import takes longer than all else that a small capture
-    needs.
-    """
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError(fullname, name=fullname)
-
-
-def allow_pandas() -> None:
-    """For a command that makes DataFrames: before it imports what imports Arrow."""
-    sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, NoPandas)]
+    return tuple(word.strip() for text in given for word in text.split(","))

@@ -1,4 +1,4 @@
-"""``kafka-dissector export``: the rows of a table, to a file or a pipe."""
+"""``kafka-dissector export``: write the rows of a table."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from analysis.commands.output import check, check_columns, to_terminal, write
 @on_capture
 @click.option(
     "--table", type=click.Choice(TABLE_NAMES), metavar="NAME", default="exchanges",
-    show_default=True, help=f"Which table: {', '.join(TABLE_NAMES)}.",
+    show_default=True, help=f"Write this table: {', '.join(TABLE_NAMES)}.",
 )  # fmt: skip
 @on_output
 def command(source: Input, table: str, output: Output) -> None:
     """Write the rows of a table.
 
-    Rows come out while the capture is read. Times are ISO 8601 in UTC with nanoseconds, bytes are
-    base64; lists in csv are JSON. Credentials are shown as [redacted].
+    Rows are written while the capture is read. Times are ISO 8601 in UTC with nanoseconds, bytes
+    are base64, and lists in csv are JSON. Credentials are shown as [redacted].
     """
     write_table(source, table, output)
 
 
 def write_table(source: Input, table: str, output: Output) -> None:
-    """Write the rows of a table, as and where it was asked for."""
+    """Write the rows of a table to `output`."""
     check(output, source)
     from dissector.tables import TABLES
 

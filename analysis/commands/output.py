@@ -1,4 +1,4 @@
-"""Where the rows of a command go: to a file, a pipe or a terminal, in the format asked for."""
+"""Write the rows of a command to a file, a pipe or a terminal."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ BINARY_FORMATS: Final = ("parquet", "arrow")
 
 
 def to_terminal(output: Output) -> bool:
-    """Whether the rows themselves appear on a terminal."""
+    """Whether the rows are printed on a terminal."""
     return output.file is None and sys.stdout.isatty()
 
 
 def check(output: Output, source: Input) -> None:
-    """Raises click.UsageError for what cannot be written so; before anything is read."""
+    """Raises click.UsageError if the output cannot be written; call it before reading."""
     if to_terminal(output) and output.form in BINARY_FORMATS:
-        raise click.UsageError(f"{output.form} is not for a terminal: use -o FILE, or a pipe")
+        raise click.UsageError(f"cannot write {output.form} to a terminal: use -o FILE or a pipe")
     if output.file is not None and output.file.exists() and _is_among(output.file, source.captures):
-        raise click.UsageError(f"{output.file} is the input")
+        raise click.UsageError(f"{output.file} is an input file: choose another output file")
     if output.file is not None and not output.overwrite:
         from analysis.export import taken
 
@@ -36,12 +36,12 @@ def check(output: Output, source: Input) -> None:
 
 
 def check_columns(names: Sequence[str], output: Output) -> None:
-    """Raises click.UsageError for `--columns` that are not among `names`, or repeated."""
+    """Raises click.UsageError if `--columns` are repeated or not among `names`."""
     for name in output.columns:
         if name not in names:
-            raise click.UsageError(f"no column {name!r}; there are: {', '.join(names)}")
+            raise click.UsageError(f"no column {name!r}; choose from: {', '.join(names)}")
     if len(set(output.columns)) < len(output.columns):
-        raise click.UsageError("--columns names a column twice")
+        raise click.UsageError("--columns repeats a column; name each column once")
 
 
 def write(
@@ -51,7 +51,7 @@ def write(
     essential: Sequence[str] = (),
     useful: Sequence[str] = (),
 ) -> None:
-    """Write the rows, as and where `output` says; `essential` and `useful`: see `Answer`."""
+    """Write the rows to `output`; `essential` and `useful`: see `Answer`."""
     from analysis import export
     from analysis.text import without_controls
 
@@ -75,7 +75,7 @@ def write(
         with export.output(output.file, overwrite=output.overwrite) as sink:
             form(batches, schema, sink)
     except KeyboardInterrupt:
-        click.echo(f"{export.partial(output.file)} has the rows up to here.", err=True)
+        click.echo(f"{export.partial(output.file)} contains the rows read so far.", err=True)
         raise
 
 

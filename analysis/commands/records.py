@@ -1,4 +1,4 @@
-"""``kafka-dissector records``: the records of captures and log segments."""
+"""``kafka-dissector records``: write the records of captures and log segments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from analysis.commands.export import write_table
 def command(source: Input, output: Output) -> None:
     """Write the records of captures, or of a broker's log segments.
 
-    As `export --table records` does. Of a segment, topic and partition are what the name of its
-    folder says.
+    The same as `export --table records`. Topic and partition of a log segment come from the name of
+    its folder.
     """
     write_table(source, "records", output)

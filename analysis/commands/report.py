@@ -1,4 +1,4 @@
-"""``kafka-dissector report``: a capture as one page."""
+"""``kafka-dissector report``: write a capture as an HTML page."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from pathlib import Path
 
 import click
 
-from analysis.commands.common import Input, Output, allow_pandas, on_capture, on_overwrite
+from analysis.commands.common import Input, Output, on_capture, on_overwrite
 from analysis.commands.output import check
 from analysis.extras import needed
+from analysis.startup import allow_pandas
 
 
 @click.command("report")
 @on_capture
 @click.option(
     "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    default="report.html", show_default=True, help="Write to FILE.",
+    default="report.html", show_default=True, help="Write the page to FILE.",
 )  # fmt: skip
 @on_overwrite
 def command(source: Input, file: Path, overwrite: bool) -> None:
-    """Make a page of all answers, with charts.
+    """Write a page with all answers and charts.
 
-    One HTML file: it opens in any browser, needs no network, and may be passed on. It has client
-    ids, topics, groups and addresses of the capture, but nothing of the records. What a large
-    capture holds goes through the folder of temporary files (TMPDIR), not through memory.
+    The output is one HTML file, which needs no network. It contains client ids, topics, groups and
+    addresses of the capture, but no records. Tables of a large capture are stored in the folder for
+    temporary files (TMPDIR), not in memory.
     """
     check(Output("html", file, overwrite), source)
     allow_pandas()

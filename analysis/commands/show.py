@@ -1,4 +1,4 @@
-"""``kafka-dissector show``: exchanges, field by field."""
+"""``kafka-dissector show``: print exchanges field by field."""
 
 from __future__ import annotations
 
@@ -22,18 +22,30 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
     "undecoded": lambda exchange: exchange.status == "undecoded",
     "request_missing": lambda exchange: exchange.status == "request_missing",
 }
-"""What `show --only` chooses by."""
+"""Conditions of `show --only`."""
 
 
 @click.command("show")
 @on_capture_alone
-@click.option("--packet", type=int, help="Those of which a message begins in this packet.")
-@click.option("--correlation-id", type=int, help="Those with this correlation id.")
-@click.option("--connection", type=int, help="Those of this connection, by its connection_id.")
-@click.option("--only", type=click.Choice(list(CHOICES)), help="Those that are, or have, this.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=10, show_default=True, help="How many at most."
+    "--packet",
+    type=int,
+    metavar="N",
+    help="Show only exchanges whose request or response starts in packet N.",
 )
+@click.option(
+    "--correlation-id", type=int, metavar="N", help="Show only exchanges with this correlation id."
+)
+@click.option(
+    "--connection", type=int, metavar="N", help="Show only exchanges of this connection_id."
+)
+@click.option(
+    "--only", type=click.Choice(list(CHOICES)), help="Show only exchanges with this property."
+)
+@click.option(
+    "--limit", type=click.IntRange(1), default=10, show_default=True, metavar="N",
+    help="Show at most N exchanges.",
+)  # fmt: skip
 @click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS)
 @on_pager
 def command(
@@ -48,7 +60,7 @@ def command(
 ) -> None:
     """Show exchanges as trees: offset, field, value.
 
-    The first ones of the capture, or of those that the options choose.
+    Shows the first exchanges of the capture, or the first that match all options.
     """
     from analysis.display.exchange_tree import tree
     from analysis.display.terminal import write
@@ -62,12 +74,12 @@ def command(
         )
 
     with source.opened() as capture:
-        # One more than asked for, to know whether there are more.
+        # One more than the limit, to know whether the output is complete.
         chosen = list(islice(filter(is_chosen, capture.exchanges()), limit + 1))
     trees = (tree(exchange, secrets=show_secrets) for exchange in chosen[:limit])
     write((part for each in _apart(trees) for part in each), pager=not no_pager)
     if not chosen:
-        click.echo("No such exchange is in the capture.", err=True)
+        click.echo("No exchange in this capture matches the options.", err=True)
     elif len(chosen) > limit:
         click.echo(f"Showing the first {limit:,}; raise --limit for more.", err=True)
 
@@ -75,7 +87,7 @@ def command(
 def _apart(
     trees: Iterable[Iterable[RenderableType]],
 ) -> Iterator[Iterable[RenderableType]]:
-    """The trees, with an empty line between two."""
+    """The trees, separated by empty lines."""
     for index, each in enumerate(trees):
         if index:
             yield ("",)

@@ -1,4 +1,4 @@
-"""``kafka-dissector sniff``: what goes on now."""
+"""``kafka-dissector sniff``: show live traffic."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-
-from analysis.commands.common import imported
 
 if TYPE_CHECKING:
     from analysis.live.lines import JsonLinesFile, RowFilter
@@ -27,18 +25,19 @@ UNITS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "s": 1, "m": 60, "h":
 
 
 class Quantity(click.ParamType[int]):
-    """A number with a unit behind it."""
+    """A number with a unit suffix."""
 
     def __init__(self, name: str, units: str) -> None:
         self.name = name
         self._units = units
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        found = re.fullmatch(rf"([1-9]\d*)([{self._units}]?)", str(value))
-        if found is None:
-            detail = f"{value!r} is no {self.name}: a number, and one of {self._units} behind it"
+        match = re.fullmatch(rf"([1-9]\d*)([{self._units}]?)", str(value))
+        if match is None:
+            units = ", ".join(self._units)
+            detail = f"{value!r} is not a {self.name}: expected a number and a unit ({units})"
             self.fail(detail, param, ctx)
-        return int(found[1]) * UNITS[found[2]]
+        return int(match[1]) * UNITS[match[2]]
 
 
 SIZE: Final = Quantity("size", "kMG")
@@ -53,7 +52,7 @@ SPAN: Final = Quantity("time", "smhd")
     "interfaces",
     multiple=True,
     metavar="NAME",
-    help="Capture from this interface, or from any; may be repeated.",
+    help="Capture on this interface; any: on all. May be repeated.",
 )
 @click.option(
     "--port",
@@ -61,76 +60,77 @@ SPAN: Final = Quantity("time", "smhd")
     type=click.IntRange(1, 65535),
     multiple=True,
     metavar="PORT",
-    help="Where a broker listens; of interfaces, nothing else is captured. May be repeated.",
+    help="Broker port; on an interface, capture only this port. May be repeated.",
 )
 @click.option(
     "--filter",
     "expression",
     default="",
     metavar="EXPRESSION",
-    help="Only what tcpdump would capture with this.",
+    help="Capture only packets that match this filter, in the syntax of tcpdump.",
 )
 @click.option(
     "--keylog",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Secrets to decrypt TLS with, in the NSS key log format (SSLKEYLOGFILE); it may grow.",
+    help="Decrypt TLS with the secrets in FILE (NSS key log format); FILE may grow.",
 )
 @click.option(
     "--view",
     type=click.Choice(["lines", "jsonl", "screen", "none"]),
     default="lines",
     show_default=True,
-    help="What to show: a line for each exchange, rows as JSON, rates and latencies on the full "
-    "screen, or only the summary at the end.",
+    help="Show a line for each exchange, rows as JSON, rates and latencies on the full screen, or "
+    "only the summary at the end.",
 )
 @click.option(
     "--where",
     metavar="CONDITION",
-    help="Show only exchanges for which this is true, in SQL, over the columns of the table "
-    "exchanges: \"api = 'Produce' AND latency_ms > 100\".",
+    help="Show only exchanges that match this SQL condition on the columns of the table exchanges: "
+    "\"api = 'Produce' AND latency_ms > 100\".",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write the exchanges that --where leaves to FILE, as JSON Lines.",
+    help="Write the exchanges that match --where to FILE, as JSON Lines.",
 )
 @click.option(
     "--write",
     "record",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Keep the packets, as pcapng.",
+    help="Write the packets to FILE, as pcapng.",
 )
 @click.option(
     "--export",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep the tables, as Parquet files in a folder for each; a new file every five minutes.",
+    help="Write each table to a folder in DIR, as Parquet files; start a new file every five "
+    "minutes.",
 )
 @click.option(
     "--rotate-size",
     type=SIZE,
     metavar="SIZE",
-    help="Begin a new file after this many bytes: 500k, 100M, 2G.",
+    help="Start a new file after this many bytes: 500k, 100M, 2G.",
 )
 @click.option(
     "--rotate-time",
     type=SPAN,
     metavar="TIME",
-    help="Begin a new file after this time: 90, 5m, 1h.",
+    help="Start a new file after this time: 90, 5m, 1h.",
 )
 @click.option(
-    "--keep", type=click.IntRange(1), metavar="N", help="Keep only the latest N files of a kind."
+    "--keep", type=click.IntRange(1), metavar="N", help="Keep only the latest N files of each kind."
 )
 @click.option(
     "--metrics",
     "page",
     metavar="[ADDRESS:]PORT",
-    help="Serve metrics for Prometheus there; on this machine alone where no address is given.",
+    help="Serve Prometheus metrics on this address and port.  [default address: 127.0.0.1]",
 )
 @click.option(
     "--max-series",
@@ -138,7 +138,7 @@ SPAN: Final = Quantity("time", "smhd")
     metavar="N",
     default=1000,
     show_default=True,
-    help="Combinations of labels of a metric; what comes after them is counted as other.",
+    help="Limit the label combinations of a metric to N; later ones are counted as other.",
 )
 @click.option(
     "--unanswered-after",
@@ -147,11 +147,11 @@ SPAN: Final = Quantity("time", "smhd")
     metavar="TIME",
     default="60s",
     show_default=True,
-    help="How long an answer is waited for.",
+    help="Count a request as unanswered after this time.",
 )
 @click.option(
     "--buffer", "buffer_bytes", type=SIZE, metavar="SIZE", default="32M", show_default=True,
-    help="The kernel's buffer, for each interface.",
+    help="Set the size of the kernel buffer of each interface.",
 )  # fmt: skip
 def command(
     pipe: str | None, interfaces: tuple[str, ...], ports: tuple[int, ...], expression: str,
@@ -159,18 +159,20 @@ def command(
 ) -> None:  # fmt: skip
     """Show exchanges as they happen, and a summary at the end (Ctrl-C).
 
-    From interfaces, which needs root or CAP_NET_RAW; or from a pipe of tcpdump or dumpcap (- for
+    Reads interfaces, which needs root or CAP_NET_RAW, or a pipe of tcpdump or dumpcap (- for
     standard input):
 
       ssh HOST tcpdump -U -w - port 9092 | kafka-dissector sniff -
     """
     if bool(pipe) == bool(interfaces):
-        raise click.UsageError("capture from an interface (-i NAME), or from a pipe (-)")
+        raise click.UsageError("no input: name an interface (-i NAME) or a pipe (-), but not both")
     if pipe and expression:
-        raise click.UsageError("--filter is for interfaces: give it to who writes the pipe")
+        raise click.UsageError(
+            "--filter applies to interfaces: apply the filter in the program that writes the pipe"
+        )
     record = given["record"]
     if pipe and record and record.exists() and Path(pipe).exists() and record.samefile(pipe):
-        raise click.UsageError(f"{record} is the input")
+        raise click.UsageError(f"{record} is the input: choose another file for --write")
     if given["output"] and given["output"].suffix in (".parquet", ".csv", ".arrow"):
         raise click.UsageError("--output writes JSON Lines; for Parquet use --export DIR")
     if given["keep"] and not (given["rotate_size"] or given["rotate_time"]):
@@ -178,12 +180,11 @@ def command(
     from analysis.live.sources import Origin
     from dissector.errors import DissectorError
 
-    imported()
     origin = Origin(pipe, interfaces, ports, expression, buffer_bytes)
     if given["view"] == "screen" and origin.is_file:
         raise click.UsageError(
-            "the full screen has rates of the last seconds, and a file has none: use --view lines, "
-            "or kafka-dissector summary"
+            "--view screen shows rates of the last seconds, which a file does not have: use --view "
+            "lines, or kafka-dissector summary"
         )
     try:
         failures = _watch(origin, **given)
@@ -197,10 +198,10 @@ def _watch(
     origin: Origin, *, keylog: Path | None, patience: int, view: str, where: str | None,
     page: str | None, max_series: int, **kept: Any,
 ) -> list[str]:  # fmt: skip
-    """Capture until told to end, and show the summary; what failed on the way."""
+    """Capture until the end, and show the summary. Returns errors of writers."""
     from analysis.display.summary_screen import screen
     from analysis.display.terminal import write
-    from analysis.live import (  # noqa: F401 -- see drop
+    from analysis.live import (  # noqa: F401 -- imported before privileges.drop
         parquet_writer,
         privileges,
         recorder,
@@ -212,16 +213,15 @@ def _watch(
     from analysis.live.row_filter import SqlFilter
     from analysis.live.session import Session, ended_by_signals
     from analysis.live.watchers import Notices, SummaryWatcher
+    from analysis.startup import import_pipeline
     from dissector.packets.live import LiveSource
-    from dissector.pipeline import Pipeline
-    from dissector.tables import TABLES
 
     chosen = SqlFilter(where) if where else lambda rows: rows
     serve = _server(page, max_series) if page else None
     show = _shower() if view == "screen" else None
     feeds = (terminal.with_keyboard(origin) if view == "screen" else origin).feeds()
-    Pipeline(None).tables(TABLES)  # of nothing, which imports what one of something does
-    privileges.drop()  # what needs them is open; modules that only root may read are imported
+    import_pipeline()
+    privileges.drop()  # sockets are open, and modules that only root may read are imported
     source = LiveSource(feeds)
     capture = sources.open_pipeline(source, origin, keylog=keylog, timeout=patience)
     counted, notices = SummaryWatcher(), Notices(is_paused=view == "screen")
@@ -259,7 +259,7 @@ def _watch(
             )
         )
         if again("summary") is None:
-            click.echo("\nTo look further, keep the packets: --write FILE")
+            click.echo("\nTo analyse the packets later, capture with --write FILE.")
     return [writer.failure for writer in writers if writer.failure is not None]
 
 
@@ -296,15 +296,17 @@ def _writers(
 
 
 def _server(page: str, max_series: int) -> Callable[[LiveSource, Pipeline], Watcher]:
-    """What serves the metrics page, and gives what counts for it."""
+    """A function that starts the metrics server, and returns its watcher."""
     from analysis.extras import needed
 
     with needed("live"):
         from analysis.live.metrics import Gauges, Metrics, serve
-    found = re.fullmatch(r"(?:(?P<host>.+):)?(?P<port>\d{1,5})", page)
-    if found is None or int(found["port"]) > 65535:
-        raise click.UsageError(f"--metrics {page}: an address and a port, as 127.0.0.1:9464")
-    host, port = (found["host"] or "127.0.0.1").strip("[]"), int(found["port"])
+    match = re.fullmatch(r"(?:(?P<host>.+):)?(?P<port>\d{1,5})", page)
+    if match is None or int(match["port"]) > 65535:
+        raise click.UsageError(
+            f"--metrics {page}: expected ADDRESS:PORT, for example 127.0.0.1:9464"
+        )
+    host, port = (match["host"] or "127.0.0.1").strip("[]"), int(match["port"])
 
     def served(source: LiveSource, capture: Pipeline) -> Watcher:
         gauges = Gauges(
@@ -319,7 +321,7 @@ def _server(page: str, max_series: int) -> Callable[[LiveSource, Pipeline], Watc
 
 
 def _shower() -> Callable[[RecentExchanges, Session, Callable[[], str]], None]:
-    """What shows the full screen until it is left."""
+    """A function that shows the full screen until the user leaves it."""
     from analysis.extras import needed
 
     with needed("live"):
@@ -334,7 +336,7 @@ def _shower() -> Callable[[RecentExchanges, Session, Callable[[], str]], None]:
 
 
 def _status(source: LiveSource, capture: Pipeline, notices: Notices) -> str:
-    """What the head of the full screen tells."""
+    """The status line of the full screen."""
     dropped = sum(source.dropped().values())
     drops = f", {dropped:,} dropped" if dropped else ""
     said = f"  {notices.messages[-1]}" if notices.messages else ""
@@ -343,17 +345,17 @@ def _status(source: LiveSource, capture: Pipeline, notices: Notices) -> str:
 
 def _again(
     origin: Origin, *, record: Path | None, rotate_size: int | None, rotate_time: int | None,
-    **rest: Any,
+    **_: Any,
 ) -> Callable[[str], str | None]:  # fmt: skip
-    """Makes of ``export --table errors`` the command that does this with the packets, if they are
-    in a file: of `--write`, or one that they came from."""
+    """A function from a command, for example ``export --table errors``, to the command line that
+    runs it on the written or read capture file; None if there is no such file."""
     name = str(record) if record else origin.pipe
     if record and (rotate_size or rotate_time):
         name = f"{record.with_suffix('')}-*{record.suffix}"
     is_there = record is not None or (origin.is_file and name != "-")
 
-    def command(rest: str) -> str | None:
-        verb, _, options = rest.partition(" ")
+    def command(text: str) -> str | None:
+        verb, _, options = text.partition(" ")
         words = ["kafka-dissector", verb, shlex.quote(name or ""), options]
         return " ".join(filter(None, words)) if is_there else None
 

@@ -1,4 +1,4 @@
-"""``kafka-dissector spark``: tables of any amount of captures as Parquet, by a Spark job."""
+"""``kafka-dissector spark``: write tables of many captures as Parquet with Spark."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from analysis.commands.common import (
     SHOW_SECRETS,
     TABLE_NAMES,
     Input,
-    allow_pandas,
     on_capture,
     processors,
 )
+from analysis.startup import allow_pandas
 
 
 @click.command("spark")
@@ -26,7 +26,7 @@ from analysis.commands.common import (
     multiple=True,
     default=("exchanges",),
     show_default=True,
-    help=f"Which table; may be repeated: {', '.join(TABLE_NAMES)}.",
+    help=f"Write this table: {', '.join(TABLE_NAMES)}. May be repeated.",
 )
 @click.option(
     "-o",
@@ -34,7 +34,7 @@ from analysis.commands.common import (
     "path",
     metavar="DIR",
     required=True,
-    help="Folder to write to, in which each table has a folder of its own.",
+    help="Write each table to a folder of its own in DIR.",
 )
 @click.option(
     "--mode",
@@ -43,25 +43,38 @@ from analysis.commands.common import (
     show_default=True,
     help="If a table exists in DIR: stop, or replace it when the new one is complete.",
 )
-@click.option("--master", metavar="URL", help="Where Spark is.  [default: on this machine]")
+@click.option("--master", metavar="URL", help="Use this Spark master.  [default: on this machine]")
 @click.option(
     "--conf",
     "settings",
     metavar="NAME=VALUE",
     multiple=True,
-    help="Set a property of Spark, as spark-submit does; may be repeated.",
+    help="Set a Spark property, as in spark-submit. May be repeated.",
 )
-@click.option("--since", metavar="TIME", default="", help="Packets from then on; ISO 8601, UTC.")
-@click.option("--until", metavar="TIME", default="", help="And only those before.")
-@click.option("--api", "apis", metavar="NAME", multiple=True, help="Of these APIs only.")
+@click.option(
+    "--since", metavar="TIME", default="", help="Ignore packets before this time (ISO 8601, UTC)."
+)
+@click.option(
+    "--until",
+    metavar="TIME",
+    default="",
+    help="Ignore packets at or after this time (ISO 8601, UTC).",
+)
+@click.option(
+    "--api",
+    "apis",
+    metavar="NAME",
+    multiple=True,
+    help="Write only rows of this API. May be repeated.",
+)
 @click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS)
 def command(
     source: Input, tables: tuple[str, ...], path: str, mode: str, master: str | None,
     settings: tuple[str, ...], since: str, until: str, apis: tuple[str, ...], show_secrets: bool,
 ) -> None:  # fmt: skip
-    """Write tables as Parquet, by date and API, on Spark.
+    """Write tables as Parquet with Spark, partitioned by date and API.
 
-    For more captures than one machine reads in time. The rows are those of export.
+    For captures that one machine cannot read in time. The rows are the same as those of `export`.
     """
     properties = dict(map(_property, settings))
     allow_pandas()
@@ -71,11 +84,11 @@ def command(
     from dissector.errors import DissectorError
 
     try:
-        asked = request(
+        options = request(
             source.captures, tables, ports=source.ports, apis=apis, since=since, until=until,
             keylog=source.keylog, show_secrets=show_secrets, memory=source.memory << 20,
         )  # fmt: skip
-        with Output(path, asked.tables, mode).opened() as output:
+        with Output(path, options.tables, mode).opened() as output:
             bar = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
             spark = session(
                 master or on_this_machine(source.jobs or processors()), bar | properties
@@ -84,7 +97,7 @@ def command(
 
             try:
                 job.check(spark, output)
-                for name, rows, folder in job.run(spark, asked, output):
+                for name, rows, folder in job.run(spark, options, output):
                     click.echo(f"{name}: {rows:,} rows in {folder}")
             finally:
                 spark.stop()
@@ -95,5 +108,5 @@ def command(
 def _property(text: str) -> tuple[str, str]:
     name, is_there, value = text.partition("=")
     if not is_there:
-        raise click.UsageError(f"--conf {text}: give NAME=VALUE")
+        raise click.UsageError(f"--conf {text}: expected NAME=VALUE")
     return name, value

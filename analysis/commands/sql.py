@@ -1,4 +1,4 @@
-"""``kafka-dissector sql``: a query to the tables of a capture, or a prompt for many."""
+"""``kafka-dissector sql``: run a query on a capture, or open a prompt."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from analysis.commands.common import (
     F,
     Input,
     Output,
-    allow_pandas,
     on_capture_alone,
     on_output,
 )
 from analysis.commands.output import check, to_terminal, write
 from analysis.extras import needed
+from analysis.startup import allow_pandas
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from analysis.sql.session import Session
 
 SHOWN: Final = 1000
-"""Rows of a table for people, at most."""
+"""Most rows of a human-readable table."""
 
 
-NOT_TEXT: Final = "the query is not valid UTF-8"
+NOT_TEXT: Final = "the query is not valid UTF-8; save it as UTF-8"
 
 
 class WrongQuery(click.ClickException):
-    """An error in the query. Unlike a usage error it does not show how the command is used."""
+    """A usage error (exit status 2) that does not print the usage text."""
 
     exit_code = 2
 
@@ -62,21 +62,25 @@ def command(source: Input, output: Output) -> None:
     Without a query, a prompt opens; if standard input is not a terminal, the query is read from
     it. The SQL dialect is DuckDB's. The tables are those of `export`, and every answer is a view:
     `select * from latency`. `describe exchanges` lists the columns of a table. Times are in UTC.
-    Only the tables that a query names are built.
+    Only the tables in the query are built.
     """
     source, query = _divided(source)
     check(output, source)
     if query is None and "-" in source.captures:
-        raise click.UsageError("a capture from standard input needs a query")
+        raise click.UsageError(
+            "the capture is read from standard input: pass the query as the last argument"
+        )
     if query is None and not sys.stdin.isatty():
         query = _read_query()
         if not query.strip():
-            raise click.UsageError("no query is given, nor does standard input have one")
+            raise click.UsageError("no query: pass it as the last argument or on standard input")
     if query is None and output.file is not None:
-        raise click.UsageError("a file to write to needs a query")
-    # Progress ends before the first row comes only where rows wait, and where an end is known.
+        raise click.UsageError(
+            "--output needs a query: pass it as the last argument or on standard input"
+        )
+    # The progress bar ends before the first row only if rows are buffered and the size is known.
     if query is None or not ANSWERS.keys().isdisjoint(re.findall(r"\w+", query.lower())):
-        allow_pandas()  # an answer needs it, and so does a prompt, where one may be named later
+        allow_pandas()  # answers need it; in a prompt, any query may name one
     shows = not to_terminal(output) or (output.form == TABLE and "-" not in source.captures)
     with source.options(show_progress=shows, show_secrets=output.show_secrets) as options:
         from analysis.sql.session import Session
@@ -85,14 +89,14 @@ def command(source: Input, output: Output) -> None:
         tables = CaptureTables(source.captures, **options)
         with Session(tables) as session:
             if query is None:
-                _converse(session, output)
+                _run_prompt(session, output)
             else:
                 tables.pass_on = True
-                _answer(session, query, output)
+                _run_query(session, query, output)
 
 
 def _divided(source: Input) -> tuple[Input, str | None]:
-    """The captures, and the query, which click takes for one of them."""
+    """The captures, and the query, which click parses as the last capture."""
     *captures, last = source.captures
     if len(last.split()) < 2 or _is_file(last):
         return source, None
@@ -102,7 +106,7 @@ def _divided(source: Input) -> tuple[Input, str | None]:
 
 
 def _is_file(argument: str) -> bool:
-    """False also for what cannot be the name of a file, such as a long query."""
+    """Whether the argument is a file; False also for an invalid file name, such as a long query."""
     try:
         return Path(argument).exists()
     except (OSError, ValueError):
@@ -110,28 +114,28 @@ def _is_file(argument: str) -> bool:
 
 
 def _read_query() -> str:
-    """Standard input, whatever the locale."""
+    """Read standard input as UTF-8."""
     try:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
         raise WrongQuery(NOT_TEXT) from error
 
 
-def _converse(session: Session, output: Output) -> None:
-    """Answer one query after the other; what goes wrong with one does not end it."""
+def _run_prompt(session: Session, output: Output) -> None:
+    """Run queries from the prompt; an error does not end it."""
     with needed("sql"):
         from analysis.display.prompt import queries
 
     for query in queries():
         try:
-            _answer(session, query, output)
+            _run_query(session, query, output)
         except click.ClickException as error:
             error.show()
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
 
 
-def _answer(session: Session, query: str, output: Output) -> None:
+def _run_query(session: Session, query: str, output: Output) -> None:
     import duckdb
     import pyarrow as pa
 
@@ -139,25 +143,27 @@ def _answer(session: Session, query: str, output: Output) -> None:
 
     try:
         query.encode()
-    except UnicodeEncodeError as error:  # a surrogate stands for a byte that is not UTF-8
+    except UnicodeEncodeError as error:  # a surrogate is a byte that is not UTF-8
         raise WrongQuery(NOT_TEXT) from error
     try:
-        if (found := session.rows(query)) is None:
+        if (result := session.rows(query)) is None:
             return
-        schema, batches = found
-        write(_few(batches) if output.form == TABLE else batches, schema, output)
+        schema, batches = result
+        write(_first_rows(batches) if output.form == TABLE else batches, schema, output)
     except duckdb.Error as error:
         raise WrongQuery(message(error)) from error
-    except pa.ArrowInvalid as error:  # such as a year that nanoseconds do not reach
-        raise WrongQuery(f"{output.form} cannot have this: {error}") from error
+    except pa.ArrowInvalid as error:  # for example a year out of the range of nanoseconds
+        raise WrongQuery(f"a value cannot be written as {output.form}: {error}") from error
 
 
-def _few(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The first `SHOWN` rows; says so where there are more."""
+def _first_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The first `SHOWN` rows, with a note if there are more."""
     room = SHOWN
     for batch in batches:
         yield batch.slice(0, room)
         if len(batch) > room:
-            click.echo(f"There are more than {SHOWN:,} rows; --format csv writes all.", err=True)
+            click.echo(
+                f"Showing the first {SHOWN:,} rows; use --format csv to write all.", err=True
+            )
             return
         room -= len(batch)

@@ -1,4 +1,4 @@
-"""``kafka-dissector summary``: what is in a capture, at a glance."""
+"""``kafka-dissector summary``: print the contents of a capture on one screen."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from analysis.commands.common import Input, on_capture, on_pager
 @on_capture
 @on_pager
 def command(source: Input, no_pager: bool) -> None:
-    """Show what is in a capture, what is wrong first."""
+    """Summarise a capture, problems first."""
     from analysis.display.summary_screen import screen
     from analysis.display.terminal import write
     from analysis.summary import Summary
 
-    found = Summary()
+    summary = Summary()
     with source.opened() as capture:
-        found.read(capture.stream(Summary.TABLES))
+        summary.read(capture.stream(Summary.TABLES))
     parts = screen(
-        found, source.name, capture.packets, source.again, has_keylog=source.keylog is not None
+        summary, source.name, capture.packets, source.again, has_keylog=source.keylog is not None
     )
     write(parts, pager=not no_pager)

@@ -185,7 +185,7 @@ def test_show_says_when_there_is_nothing_or_more(
 ) -> None:
     made(exchanges=[exchange()])
     assert main(["show", "x.pcap", "--packet", "99"]) == 0
-    assert capsys.readouterr().err == "No such exchange is in the capture.\n"
+    assert capsys.readouterr().err == "No exchange in this capture matches the options.\n"
     made(exchanges=[exchange(), exchange()])
     assert main(["show", "x.pcap", "--limit", "1"]) == 0
     assert capsys.readouterr().err == "Showing the first 1; raise --limit for more.\n"

@@ -197,7 +197,7 @@ def test_columns_are_chosen_and_ordered(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(arguments) == 0
     assert path.read_text().splitlines()[0] == '"total_ms","client_id"'
     assert main(["throttle", "missing.pcap", "--columns", "nonsense"]) == 2
-    assert "no column 'nonsense'; there are: client_id" in capsys.readouterr().err
+    assert "no column 'nonsense'; choose from: client_id" in capsys.readouterr().err
     assert main(["export", "missing.pcap", "--columns", "api,api"]) == 2
 
 

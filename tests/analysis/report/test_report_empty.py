@@ -89,7 +89,7 @@ def test_another_protocol(tmp_path: Path) -> None:
     ("arguments", "status", "message"),
     [
         (["none.pcap", "-o", "x.html"], 1, "Error: none.pcap: No such file or directory\n"),
-        (["{empty}", "-o", "{empty}"], 2, "is the input"),
+        (["{empty}", "-o", "{empty}"], 2, "is an input file"),
         (["{empty}", "-o", "no/such/x.html"], 1, "No such file or directory"),
     ],
 )
