@@ -1,8 +1,7 @@
-"""What belongs to the normal operation of Kafka, and so is listed, but is no fault.
+"""Normal operation of Kafka: errors and unanswered requests that are not problems.
 
-Error codes by which brokers direct clients: each has a place in the flow of Kafka's own clients,
-which go on without a message to their user. And requests that were in flight when the capture, or
-their connection, ended.
+Brokers direct clients with some error codes, which Kafka's own clients handle without a message to
+the user. Requests may be in flight when the capture or their connection ends.
 """
 
 from __future__ import annotations
@@ -13,31 +12,31 @@ from typing import Final
 NORMAL_ERRORS: Final = MappingProxyType(
     {
         "MEMBER_ID_REQUIRED": "the coordinator gives a new member its id (KIP-394)",
-        "REBALANCE_IN_PROGRESS": "the coordinator tells a member to join its group again",
-        "COORDINATOR_LOAD_IN_PROGRESS": "a coordinator reads its state after a start or a move",
+        "REBALANCE_IN_PROGRESS": "the coordinator asks a member to join its group again",
+        "COORDINATOR_LOAD_IN_PROGRESS": "a coordinator loads its state after a start or a move",
         "COORDINATOR_NOT_AVAILABLE": "the topic of the coordinator is being created or moved",
         "NOT_COORDINATOR": "the coordinator moved, and clients look it up again",
         "NOT_CONTROLLER": "the controller moved, and clients look it up again",
-        "NOT_LEADER_OR_FOLLOWER": "the leader moved, and clients ask for metadata",
+        "NOT_LEADER_OR_FOLLOWER": "the leader moved, and clients request metadata",
         "LEADER_NOT_AVAILABLE": "a leader is being elected, as for each new topic",
         "NEW_LEADER_ELECTED": "a change of replicas was overtaken by an election",
         "FENCED_LEADER_EPOCH": "the client does not know of an election yet (KIP-320)",
         "UNKNOWN_LEADER_EPOCH": "the broker does not know of an election yet (KIP-320)",
-        "FETCH_SESSION_ID_NOT_FOUND": "the broker gave up a fetch session (KIP-227)",
-        "INVALID_FETCH_SESSION_EPOCH": "a fetch session begins again (KIP-227)",
-        "CONCURRENT_TRANSACTIONS": "the transaction before is still being completed",
-        "UNSTABLE_OFFSET_COMMIT": "a transaction with these offsets is not decided yet (KIP-447)",
+        "FETCH_SESSION_ID_NOT_FOUND": "the broker evicted a fetch session (KIP-227)",
+        "INVALID_FETCH_SESSION_EPOCH": "a fetch session restarts (KIP-227)",
+        "CONCURRENT_TRANSACTIONS": "the previous transaction is not yet complete",
+        "UNSTABLE_OFFSET_COMMIT": "a transaction with these offsets is still open (KIP-447)",
         "STALE_MEMBER_EPOCH": "a request crossed a new assignment of the group (KIP-848)",
-        "UNKNOWN_SUBSCRIPTION_ID": "the broker wants other telemetry now (KIP-714)",
+        "UNKNOWN_SUBSCRIPTION_ID": "the broker has changed its telemetry subscription (KIP-714)",
     }
 )
 """Why each error is normal, by its name."""
 
 NEGOTIATION: Final = ("UNSUPPORTED_VERSION", "ApiVersions")
-"""An error that is normal in one API: the client asks in an older version then (KIP-511)."""
+"""An error that is normal in one API: the client retries an older version (KIP-511)."""
 
 REQUEST_TIMEOUT_MS: Final = 30_000
-"""Default of request.timeout.ms: a request that waits for longer is no longer just in flight."""
+"""Default of request.timeout.ms. A request that waits longer is not merely in flight."""
 
 GROUP_TIMEOUT_MS: Final = 300_000
 """The same for JoinGroup and SyncGroup, which may wait for max.poll.interval.ms."""

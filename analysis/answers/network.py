@@ -27,7 +27,6 @@ from analysis.sql.expressions import (
     with_columns,
 )
 from analysis.sql.latency_breakdown import exchanges_with_parts
-from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,6 +76,8 @@ _SUMS: Final = (
 def network(tables: Tables, *, by: By = ("client_id", "broker")) -> pd.DataFrame:
     """Kafka connections, in groups; the longest round trip first."""
     if measured := {column.name for column in _COLUMNS}.intersection(column_names(by)):
+        from dissector.errors import DissectorError
+
         raise DissectorError(
             f"cannot group by column {measured.pop()}, a result of this answer; "
             "choose a column of connections, or client_id, broker, client, software"

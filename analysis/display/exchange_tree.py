@@ -1,12 +1,12 @@
-"""Show: one exchange as a tree, every field with its value and the offset of its first byte.
+"""One exchange as a tree: each field with its value and the offset of its first byte.
 
-Offsets count from the start of the message, behind its 4-byte size. Where a message contradicts its
-definition, the place is marked and the bytes from there on follow. So do surplus bytes, behind a
-line that counts them.
+Offsets count from the start of the message, after its 4-byte size. If a message contradicts its
+definition, the position is marked, and the remaining bytes follow as a dump. Surplus bytes follow a
+line with their number.
 
-What the bytes of a field hold stands below the field, one step deeper; without an offset where it
-was compressed. Secrets are not shown unless asked for: `dissector.secrets` defines them. Of bytes
-that may be secret, their number is shown, and a hash where no password can be guessed from it.
+Structures inside the bytes of a field follow the field, one level deeper; without offsets if they
+were compressed. Secrets (`dissector.secrets`) are hidden by default. For bytes that may be secret,
+the tree shows their number, and a hash if nobody can guess a password from it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from dissector.protocol.notation import Direction
 from dissector.secrets import REDACTED, hidden, may_be_secret, redacted_bytes
 
 TOPICS: Final = 5
-"""Names of topics that are shown above the messages, where newer versions have ids only."""
+"""Most topic names above the messages; newer versions have only ids in messages."""
 HEX_BYTES: Final = 24
-"""Bytes of a field that are shown."""
+"""Most bytes of a field."""
 TEXT_LENGTH: Final = 200
-"""Characters of a string that are shown."""
+"""Most characters of a string."""
 WORDS_LENGTH: Final = 400
-"""Characters of what is said in words."""
+"""Most characters of a text."""
 DUMP_BYTES: Final = 4096
-"""Bytes that are shown where a message cannot be read."""
+"""Most bytes of a dump."""
 
 
 def tree(exchange: Exchange, *, secrets: bool = False) -> Iterator[Text]:
@@ -57,8 +57,8 @@ def _head(exchange: Exchange) -> Iterator[Text]:
         "correlation id": exchange.correlation_id,
         "client id": exchange.client_id and _quoted(exchange.client_id),
     }
-    said = (f"{name} {value}" for name, value in facts.items() if value is not None)
-    yield Text(", ".join(said))
+    texts = (f"{name} {value}" for name, value in facts.items() if value is not None)
+    yield Text(", ".join(texts))
     if exchange.topics:
         names = ", ".join(map(printable, exchange.topics[:TOPICS]))
         count = len(exchange.topics)
@@ -73,7 +73,7 @@ def _head(exchange: Exchange) -> Iterator[Text]:
 
 
 def _message(exchange: Exchange, direction: Direction, secrets: bool) -> Iterator[Text]:
-    """One of the two messages: a heading, then a line a field."""
+    """The request or the response: a heading, then a line for each field."""
     if direction == Direction.REQUEST:
         name, frame, size = "Request", exchange.request_frame, exchange.request_bytes
         packet, time = exchange.request_packet, exchange.request_time
@@ -81,8 +81,8 @@ def _message(exchange: Exchange, direction: Direction, secrets: bool) -> Iterato
         name, frame, size = "Response", exchange.response_frame, exchange.response_bytes
         packet, time = exchange.response_packet, exchange.response_time
     if frame is None or size is None or time is None:
-        why = "none is sent" if exchange.status == "no_reply_expected" else "not in the capture"
-        yield Text.assemble((f"\n{name}", "bold"), f": {why}")
+        reason = "none is sent" if exchange.status == "no_reply_expected" else "not in the capture"
+        yield Text.assemble((f"\n{name}", "bold"), f": {reason}")
         return
     cut = "" if len(frame) + 4 >= size else f", {len(frame) + 4:,} of them in the capture"
     yield Text.assemble(
@@ -94,7 +94,7 @@ def _message(exchange: Exchange, direction: Direction, secrets: bool) -> Iterato
     unread, end = frame[explanation.end :], explanation.end
     if explanation.surplus:
         surplus = counted(explanation.surplus, "surplus byte")
-        yield _line(end, f"! {surplus} behind the last field", "yellow")
+        yield _line(end, f"! {surplus} after the last field", "yellow")
     api_key, version, events = exchange.api_key, exchange.api_version, explanation.events
     if unread and not secrets and may_be_secret(api_key, version, direction, events):
         yield _line(end, redacted_bytes(unread, api_key, version, direction), "yellow")
@@ -167,7 +167,7 @@ def _style(event: Explained, hidden: bool) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string in quotes; what does not print is escaped."""
+    """A string in quotes, with non-printable characters escaped."""
     if len(text) <= TEXT_LENGTH:
         return printable(json.dumps(text, ensure_ascii=False))
     shown = json.dumps(text[:TEXT_LENGTH], ensure_ascii=False)
@@ -179,7 +179,7 @@ def _line(offset: int, text: str, style: str) -> Text:
 
 
 def _dump(data: bytes, offset: int) -> Iterator[Text]:
-    """Bytes as they are: sixteen a line, in hex and as ASCII."""
+    """A hex dump: sixteen bytes per line, in hex and as ASCII."""
     for at in range(0, min(len(data), DUMP_BYTES), 16):
         row = data[at : at + 16]
         ascii = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)

@@ -1,6 +1,6 @@
-"""Listings: tables without lines, that fit the screen.
+"""Listings: tables without lines that fit the width of the terminal.
 
-Where a screen is too narrow, columns are left out, the least important first, and text is folded. A
+If the terminal is too narrow, columns are hidden, the least important first, and text is folded. A
 number or a time is never broken.
 """
 
@@ -15,9 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 GAP: Final = 2
-"""Blanks between columns."""
+"""Spaces between columns."""
 FOLDED: Final = 20
-"""Width to which an important text may be folded before a less important column is left out."""
+"""Width to which an important text is folded before a less important column is hidden."""
 
 ALWAYS: Final = 0
 OPTIONAL: Final = 1000
@@ -30,12 +30,12 @@ class Column:
 
     name: str
     number: bool = False
-    """Stands to the right, and is not broken."""
+    """Aligned to the right, never broken."""
     rank: int = ALWAYS
-    """Columns with a higher rank are left out first. `ALWAYS`: never. `OPTIONAL`: also where the
-    column fits only if text is folded."""
+    """Columns with a higher rank are hidden first. `ALWAYS`: never. `OPTIONAL`: also if the column
+    fits only with folded text."""
     is_whole: bool = False
-    """Is not broken."""
+    """Never broken."""
 
 
 class Listing:
@@ -49,8 +49,8 @@ class Listing:
         hint: str = "",
         is_wide: bool = False,
     ) -> None:
-        """`hint`: say below which columns are left out, and this. `is_wide`: leave out and fold
-        nothing; the lines may be longer than the screen is wide."""
+        """`hint`: list the hidden columns below, followed by this text. `is_wide`: hide and fold
+        nothing; lines may exceed the width of the terminal."""
         self._columns = columns
         self._rows = list(rows)
         self._hint = hint

@@ -1,4 +1,4 @@
-"""A prompt for queries: history, colours, and completion of what the tables and SQL know."""
+"""A prompt for SQL: history, colours, completion of names and keywords."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ WORDS: Final = (
     "describe", "summarize", "count(*)", "quantile_cont(", "sum(", "avg(", "min(", "max(",
     "time_bucket(", "date_trunc(", "interval", "unnest(", "desc", "distinct", "between", "is null",
 )  # fmt: skip
-"""What of SQL is completed, beside names: what a capture is asked most."""
+"""Keywords and functions of SQL to complete."""
 
 LEAVE: Final = frozenset({"exit", "quit", "\\q", ".exit", ".quit"})
 
 
 def queries() -> Iterator[str]:
-    """The queries of a person, until Ctrl-D."""
+    """Queries that the user enters, until Ctrl-D."""
     session: PromptSession[str] = PromptSession(
         "sql> ",
         history=_history(),
@@ -48,7 +48,7 @@ def queries() -> Iterator[str]:
     while True:
         try:
             text = session.prompt().strip()
-        except KeyboardInterrupt:  # the line is given up, not the prompt
+        except KeyboardInterrupt:  # cancels the line, not the prompt
             continue
         except EOFError:
             return
@@ -59,7 +59,7 @@ def queries() -> Iterator[str]:
 
 
 def completer() -> WordCompleter:
-    """Completes tables, answers and columns, each with its meaning, and words of SQL."""
+    """Completes tables, answers and columns, each with its meaning, and keywords of SQL."""
     declared = (
         COLUMNS,
         *(answer.columns for answer in ANSWERS.values()),
@@ -76,7 +76,7 @@ def completer() -> WordCompleter:
 
 
 def _history() -> History:
-    """Kept where the XDG base directories say; for this prompt only, where nothing can be kept."""
+    """History in the XDG state folder; in memory if the folder is not writable."""
     home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     folder = Path(home).expanduser() / "kafka-dissector"
     try:

@@ -1,7 +1,7 @@
-"""Any rows on a screen, for people: fewer digits than in the data, and columns that fit.
+"""Rows for people: rounded numbers, and columns that fit the width.
 
-Numbers have no separators, so that an id or a packet number can be copied. If all times are of one
-day, the day stands below the table. The vertical form has a line for each value, in full.
+Numbers have no separators, so that ids and packet numbers can be copied. If all times are of one
+day, the day is printed below the table. The vertical form has a line for each value, unrounded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from analysis.display.listing import ALWAYS, OPTIONAL, Column, Listing
 from analysis.display.terminal import printable, time_text
 
 DAY: Final = 10
-"""Characters of a day, as `time_text` writes it."""
+"""Characters of a day in `time_text`."""
 HINT: Final = "use --wide, --vertical or --columns"
 
 
@@ -31,8 +31,8 @@ def screen(
 ) -> Iterator[RenderableType]:
     """The parts of the screen.
 
-    `essential`: columns that a narrow screen hides last; `useful`: those that it hides before them;
-    both with the most important first. `is_wide`: all columns, whatever the width.
+    `essential`: columns that a narrow screen hides last; `useful`: columns that it hides before
+    them; both with the most important first. `is_wide`: show all columns at any width.
     """
     if not len(rows):
         yield Text("No rows.", "dim")

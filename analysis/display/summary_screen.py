@@ -1,4 +1,4 @@
-"""A summary on a screen: what is wrong first, each with the command that shows more of it."""
+"""The screen of a summary: problems first, each with the command that shows more."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from analysis.summary import WAITING_APIS, Summary, Totals
 T = TypeVar("T")
 
 MOST: Final = 10
-"""Rows of one kind that are shown; how many there are beyond is said."""
+"""Most rows of one kind; the number of further rows follows."""
 
 Command: TypeAlias = Callable[[str], str | None]
-"""Makes of ``export --table errors`` the command line that does this with the same capture; None
-where there is no capture that a command could read."""
+"""From a command, for example ``export --table errors``, to its command line on the same capture;
+None if there is no file to read."""
 
 ALL_CLIENTS: Final = "network --by client_id,software"
-"""Lists all clients: a row for each row of the summary, and for those that it leaves out."""
+"""Lists all clients, also those that the summary omits."""
 
 
 def screen(
     summary: Summary, name: str, packets: int, command: Command, *, has_keylog: bool = False
 ) -> Iterator[RenderableType]:
-    """The parts of the screen, from the top; `has_keylog`: TLS was to be decrypted."""
+    """The parts of the screen, from the top; `has_keylog`: a key log was given."""
     totals = summary.totals()
     unread = list(_coverage(totals, has_keylog=has_keylog))
     yield Text(printable(name), "bold")
@@ -54,7 +54,7 @@ def screen(
 
 
 def _section(title: str, parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
-    """A heading and what stands under it; nothing where there is nothing."""
+    """A heading and its parts; nothing without parts."""
     for index, part in enumerate(parts):
         if not index:
             yield Text(f"\n{title}", "bold")
@@ -81,23 +81,23 @@ def _span(summary: Summary, totals: Totals, packets: int) -> Iterator[Renderable
 def _nothing(totals: Totals, unread: Sequence[RenderableType]) -> Iterator[RenderableType]:
     yield Text("\nNo Kafka request or response was found.", "bold")
     if not totals.protocols:
-        yield Text("No packet is TCP, or TCP in an encapsulation that can be read.")
+        yield Text("No packet contains TCP, or TCP in a supported encapsulation.")
     yield from unread
 
 
 def _good(totals: Totals) -> Text:
-    """What is said where nothing is wrong: no more than could be seen."""
+    """The text for a capture without problems, limited to connections that could be read."""
     clean = "no error, no throttling, every request answered."
     connections = sum(totals.protocols.values())
     if totals.one_sided:
-        return Text("Nothing else in what could be read.")
+        return Text("Nothing else in the traffic that could be read.")
     if totals.read == connections:
         return Text(f"Nothing: {clean}", "green")
     return Text(f"Nothing in the {totals.read:,} of {connections:,} connections read: {clean}")
 
 
 def _coverage(totals: Totals, *, has_keylog: bool) -> Iterator[RenderableType]:
-    """How much of the traffic could be read, where that is not all, and what to do about it."""
+    """The part of the traffic that could be read, if not all, and how to read more."""
     if totals.unread:
         whole = counted(totals.read + totals.unread, "connection")
         only = "Only " if totals.read else ""
@@ -142,16 +142,16 @@ def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[Rende
         yield from _more(command("throttle"))
     if unanswered := summary.never_answered():
         count = sum(row["count"] for row in unanswered)
-        yield _finding(counted(count, "request"), "without an answer")
+        yield _finding(counted(count, "request"), "without a response")
         yield from map(_indented, _unanswered(summary, totals))
         yield from _more(command("unanswered"))
     statuses = summary.statuses()
-    for status, thing, what in (
+    for status, noun, text in (
         ("undecoded", "exchange", "that could not be decoded"),
         ("request_missing", "response", "to a request that is not in the capture"),
     ):
         if count := statuses.get(status, 0):
-            yield _finding(counted(count, thing), what)
+            yield _finding(counted(count, noun), text)
             yield from _more(command(f"show --only {status}"))
     if totals.lost_bytes:
         lossy = counted(totals.lossy, "connection")
@@ -160,10 +160,10 @@ def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[Rende
 
 
 def _normal(summary: Summary, totals: Totals, command: Command) -> Iterator[RenderableType]:
-    """What is not a fault, but may be of interest."""
+    """Normal operation of Kafka that may be of interest."""
     if errors := summary.normal_errors():
         count = sum(row["count"] for row in errors)
-        yield Text(f"{counted(count, 'error')} that clients handle by themselves")
+        yield Text(f"{counted(count, 'error')} that clients handle themselves")
         yield from map(_indented, _errors(errors, totals))
         yield from _more(command("errors"))
     if count := summary.in_flight:
@@ -267,7 +267,7 @@ def _clients(summary: Summary) -> Iterator[RenderableType]:
         lambda client: (
             _text(client.client_id),
             _text(client.software),
-            _text(_some(list(client.addresses))),
+            _text(_first_three(list(client.addresses))),
             _number(client.connections),
             _number(client.requests),
             _bad(client.errors),
@@ -333,19 +333,19 @@ def _unread(summary: Summary, command: Command) -> Iterator[RenderableType]:
 def _listed(
     columns: Sequence[Column], rows: Sequence[T], cells: Callable[[T], Sequence[Text]]
 ) -> Iterator[RenderableType]:
-    """A listing of the first `MOST` rows; how many there are beyond."""
+    """A listing of the first `MOST` rows, and the number of further rows."""
     if rows:
         yield Listing(columns, map(cells, rows[:MOST]))
     if len(rows) > MOST:
         yield Text(f"and {len(rows) - MOST:,} more", "dim")
 
 
-def _finding(count: str, what: str) -> Text:
-    return Text.assemble((count, "bold red"), f" {what}")
+def _finding(count: str, text: str) -> Text:
+    return Text.assemble((count, "bold red"), f" {text}")
 
 
 def _more(command: str | None) -> Iterator[RenderableType]:
-    """The command that shows more, where there is one."""
+    """The command that shows more, if there is one."""
     yield from map(_indented, _lead(command))
 
 
@@ -355,7 +355,7 @@ def _lead(command: str | None) -> Iterator[Text]:
 
 
 def _led(parts: Iterable[RenderableType], command: str | None) -> Iterator[RenderableType]:
-    """The parts, and where there is any, the command that shows more."""
+    """The parts, followed by the command that shows more; nothing without parts."""
     listed = list(parts)
     yield from listed
     if listed:
@@ -369,13 +369,13 @@ def _indented(part: RenderableType) -> RenderableType:
 
 
 def _text(value: str | None) -> Text:
-    """What came from the wire; a dash where nothing did."""
+    """A text of the capture, or a dash."""
     return Text("-", "dim") if value is None else Text(excerpt(value))
 
 
 def _span_of(row: Mapping[str, Any], totals: Totals) -> tuple[Text, Text]:
-    """The times of the first and the last, with dates where the capture has more than one day."""
-    ends = [time_text(each or 0, 3)[:10] for each in (totals.first_time, totals.last_time)]
+    """First and last time; with dates if the capture spans several days."""
+    ends = [time_text(time or 0, 3)[:10] for time in (totals.first_time, totals.last_time)]
     begin = 0 if ends[0] != ends[1] else 11
     return Text(time_text(row["first"], 3)[begin:]), Text(time_text(row["last"], 3)[begin:])
 
@@ -392,6 +392,6 @@ def _bad(count: int) -> Text:
     return Text(f"{count:,}", "red" if count else "dim")
 
 
-def _some(addresses: Sequence[str]) -> str:
-    more = f" and {len(addresses) - 3:,} more" if len(addresses) > 3 else ""
-    return ", ".join(addresses[:3]) + more
+def _first_three(addresses: Sequence[str]) -> str:
+    suffix = f" and {len(addresses) - 3:,} more" if len(addresses) > 3 else ""
+    return ", ".join(addresses[:3]) + suffix

@@ -1,9 +1,8 @@
-"""What a person reads: text that is safe and fits, to a terminal or to a pipe.
+"""Text for people, on a terminal or in a pipe.
 
-Client ids, topics and error messages come from the wire. `printable` makes every character that is
-not printed visible, so that none of them moves a cursor; and they reach rich as `Text`, which knows
-no markup. To a pipe goes plain text: no colour, no boxes, no lines broken or cut, no blanks at the
-end of a line.
+Client ids, topics and error messages come from the wire. `printable` escapes control characters, so
+that none of them moves a cursor. rich gets them as `Text`, without markup. A pipe gets plain text:
+no colours, no boxes, no broken or truncated lines, no trailing spaces.
 """
 
 from __future__ import annotations
@@ -24,26 +23,24 @@ if TYPE_CHECKING:
 Progress: TypeAlias = Callable[[int, int | None], None]
 
 PIPE_WIDTH: Final = 10_000
-"""Columns of a line that goes to a pipe: no line is longer, and so none is broken."""
+"""Width of lines in a pipe; more than any line needs, so that none is broken."""
 
 EXCERPT: Final = 200
-"""Characters of a name that are shown. A client id may have 32,767."""
+"""Most characters of a name. A client id may have 32,767."""
 
 SIZEABLE: Final = 16 << 20
-"""Bytes of input from which on progress is shown: less is read at once."""
+"""Bytes of input from which on progress is shown; smaller input is read in a moment."""
 
 
 def printable(text: str) -> str:
-    """The text, with what does not print written as Python writes it: ``\\x1b``, ``\\u2028``."""
+    """The text, with non-printable characters escaped as in Python: ``\\x1b``, ``\\u2028``."""
     if text.isprintable():
         return text
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
-    )
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def excerpt(text: str) -> str:
-    """The text, `printable`; of a long one its beginning and its length."""
+    """The text, `printable`; a long one is truncated, with its length."""
     if len(text) <= EXCERPT:
         return printable(text)
     return f"{printable(text[:EXCERPT])}… ({len(text):,} characters)"
@@ -57,7 +54,7 @@ def time_text(ns: int, digits: int = 9) -> str:
 
 
 def duration_text(ns: int) -> str:
-    """A duration as a person says it: ``14.301 s``, ``3 min 20 s``, ``26 h 5 min``."""
+    """A duration: ``14.301 s``, ``3 min 20 s``, ``26 h 5 min``."""
     seconds = ns / 1e9
     if seconds < 60:
         return f"{seconds:.3f} s"
@@ -80,7 +77,7 @@ def size_text(bytes: int) -> str:
 
 
 def span_text(first: int, last: int, digits: int = 3) -> str:
-    """From when to when, in ns since 1970; the day is said once where it is one."""
+    """A time span, in ns since 1970; the day appears once if both ends share it."""
     begin, end = time_text(first, digits), time_text(last, digits)
     return f"{begin} to {end[11:] if begin[:10] == end[:10] else end}"
 
@@ -91,10 +88,10 @@ def counted(number: int, thing: str) -> str:
 
 
 def write(parts: Iterable[RenderableType], *, pager: bool = False, is_wide: bool = False) -> None:
-    """Write to standard output, as wide as the terminal is.
+    """Write to standard output, in the width of the terminal.
 
-    `pager`: show on a terminal what is longer than its screen in the user's pager. `is_wide`: lines
-    may be longer than the terminal is wide.
+    `pager`: use the user's pager for output longer than the screen. `is_wide`: lines may exceed the
+    width of the terminal.
     """
     from rich.console import Console
 
@@ -116,7 +113,7 @@ def write(parts: Iterable[RenderableType], *, pager: bool = False, is_wide: bool
 
 
 def _is_too_large(text: str, is_wide: bool) -> bool:
-    """Whether the text is too large for the screen; False where the terminal has no known size."""
+    """Whether the text is larger than the screen; False if its size is unknown."""
     from rich.text import Text
 
     width, height = os.get_terminal_size(sys.stdout.fileno())
@@ -129,11 +126,11 @@ def _is_too_large(text: str, is_wide: bool) -> bool:
 
 
 def _paged(text: str, is_wide: bool) -> bool:
-    """Show the text in the pager that PAGER names, else in less; False where there is none."""
+    """Show the text in the pager of PAGER, or less; False if there is no pager."""
     command = shlex.split(os.environ.get("PAGER", "less"))
     if not command or command == ["cat"] or os.environ.get("TERM", "dumb") == "dumb":
         return False
-    # As git does: quit if it fits, show colours, leave the text on the screen. S: scroll sideways.
+    # As in git: quit if it fits, show colours, leave the text on the screen. S: scroll sideways.
     environment = {"LESS": "FRSX" if is_wide else "FRX"} | os.environ
     try:
         pager = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
@@ -142,7 +139,7 @@ def _paged(text: str, is_wide: bool) -> bool:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the pager
     try:
         pager.communicate(text.encode(errors="backslashreplace"))
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the user has quit the pager
         pager.wait()
     finally:
         signal.signal(signal.SIGINT, before)
@@ -150,7 +147,7 @@ def _paged(text: str, is_wide: bool) -> bool:
 
 
 def plain(parts: Iterable[RenderableType]) -> str:
-    """What goes to a pipe or a file."""
+    """The text for a pipe or a file."""
     from rich.console import Console
 
     console = Console(
@@ -164,13 +161,13 @@ def plain(parts: Iterable[RenderableType]) -> str:
 
 def _write(console: Console, parts: Iterable[RenderableType]) -> None:
     for part in parts:
-        # What is to be copied from the screen in one piece is broken by the terminal, not here.
+        # Lines to be copied in one piece are wrapped by the terminal, not here.
         console.print(part, soft_wrap=getattr(part, "no_wrap", False) is True)
 
 
 @contextmanager
 def progress(wanted: bool = True) -> Iterator[Progress | None]:
-    """Gives what shows progress on standard error, where that is a terminal; else None."""
+    """A context for a function that shows progress on standard error; None without a terminal."""
     if not (wanted and sys.stderr.isatty()):
         yield None
         return
@@ -186,7 +183,7 @@ def progress(wanted: bool = True) -> Iterator[Progress | None]:
     def show(read: int, total: int | None) -> None:
         if total is None or total >= SIZEABLE:
             bar.update(task, completed=read, total=total)
-            if read == total:  # what was read may be shown while the context goes on
+            if read == total:  # results may be printed before the context ends
                 bar.stop()
             else:
                 bar.start()

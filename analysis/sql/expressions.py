@@ -18,7 +18,6 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from analysis.columns import Column
-from dissector.errors import DissectorError, did_you_mean
 
 By: TypeAlias = str | Sequence[str]
 """A column to group by, or several."""
@@ -50,6 +49,8 @@ def checked_names(by: By, columns: Iterable[str]) -> tuple[str, ...]:
 
     Raises DissectorError if there are none, or one is repeated or not among `columns`.
     """
+    from dissector.errors import DissectorError, did_you_mean
+
     names, known = column_names(by), list(columns)
     if not names:
         raise DissectorError("no column to group by; pass at least one")

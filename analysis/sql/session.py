@@ -1,7 +1,7 @@
-"""Queries to DuckDB, and what they give: batches that every format of `analysis.export` can write.
+"""Queries of users: results in batches that every format of `analysis.export` can write.
 
-DuckDB heeds Ctrl-C in some of its calls only. So its calls are made in a thread, and whoever waits
-for one can be interrupted, and interrupts the query then.
+DuckDB reacts to Ctrl-C only in some of its calls. So they run in a worker thread: Ctrl-C interrupts
+the wait of the main thread, which then interrupts the query.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 Rows: TypeAlias = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 
 BATCH_ROWS: Final = 1 << 14
-"""Rows of a batch that comes out, at most."""
+"""Most rows of a batch."""
 
 WRITABLE: Final = frozenset(
     {
@@ -35,12 +35,12 @@ WRITABLE: Final = frozenset(
         "timestamp with time zone",
     }
 )  # fmt: skip
-"""Types, as DuckDB calls them, that every format can write, and so lists and structs of them.
-Others go out as the text that DuckDB has for them: intervals, maps, unions, enums."""
+"""DuckDB's types that every format can write, also in lists and structs. Other types, for example
+intervals, maps, unions and enums, are written as DuckDB's text."""
 
 
 class Session:
-    """Queries to one capture, one after the other; a context, at whose end DuckDB ends."""
+    """Queries on one capture, one after the other. As a context manager, it closes DuckDB."""
 
     def __init__(self, tables: CaptureTables) -> None:
         self._tables = tables
@@ -55,10 +55,10 @@ class Session:
         self._duckdb.close()
 
     def rows(self, query: str) -> Rows | None:
-        """What the last statement of a query gives, as it is found; None where it gives nothing.
+        """The rows of the last statement of a query, as they are computed; None without a result.
 
-        Raises duckdb.Error when the query is wrong, and DissectorError or OSError when the capture
-        could not be read or kept; so does asking for the next batch.
+        Raises duckdb.Error for a wrong query, and DissectorError or OSError if the capture cannot
+        be read or stored; the iterator of batches raises the same.
         """
         self._tables.used.clear()
         self._tables.named.clear()
@@ -66,12 +66,12 @@ class Session:
             return None
         relation = _writable(relation)
         self._tables.used |= self._wait(lambda: tables_used(relation))
-        self._tables.named.clear()  # only its run is to count: see CaptureTables.pass_on
+        self._tables.named.clear()  # count only names in the run: see CaptureTables.pass_on
         reader: pa.RecordBatchReader = self._wait(lambda: relation.to_arrow_reader(BATCH_ROWS))
         return reader.schema, self._batches(reader)
 
     def _bound(self, query: str) -> duckdb.DuckDBPyRelation | None:
-        """None for a statement that gives no rows, which has run."""
+        """The bound query; None for a statement without rows, which has run."""
         return self._duckdb.sql(query)
 
     def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -92,7 +92,7 @@ class Session:
 
 
 def message(error: duckdb.Error) -> str:
-    """DuckDB's message without its kind: the reason, and where there is one, the line and caret."""
+    """DuckDB's message without its kind: the reason, and the line with a caret, if any."""
     kind, separator, reason = str(error).partition(" Error: ")
     lines = [line for line in (reason if separator else kind).split("\n") if line.strip()]
     shown = [printable(line) for line in lines]
@@ -102,9 +102,9 @@ def message(error: duckdb.Error) -> str:
 
 
 def _below(line: str, carets: str) -> str:
-    """The carets, moved to where the text that they point to is once the line is printable.
+    """The carets, moved to their text in the printable line.
 
-    DuckDB counts cells of a terminal, of which a control character has none.
+    DuckDB counts terminal cells, of which a control character has none.
     """
     column = len(carets) - len(carets.lstrip())
     before = max(n for n in range(len(line) + 1) if _cells(line[:n]) <= column)
@@ -128,5 +128,5 @@ def _writable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
 
 def _is_writable(type: DuckDBPyType) -> bool:
     if type.id in ("list", "struct"):
-        return all(_is_writable(cast("DuckDBPyType", each)) for _, each in type.children)
+        return all(_is_writable(cast("DuckDBPyType", child)) for _, child in type.children)
     return type.id in WRITABLE

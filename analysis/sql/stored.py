@@ -1,10 +1,9 @@
-"""The tables of a capture on disk, for questions that need not have them in memory.
+"""The tables of a capture on disk, for answers on captures of any size.
 
-One pass over the capture writes each table that is wanted to a Parquet file in a temporary folder.
-DuckDB reads of a file what a query names, some row groups at a time, and writes what a sort, a join
-or groups need beyond its budget to the same folder. So what a question takes of memory depends on
-its answer, and hardly on the capture: only the values of an exact quantile are held, eight bytes
-each.
+One pass over the capture writes each table to a Parquet file in a temporary folder. DuckDB reads
+the columns of a query, a few row groups at a time. It spills sorts, joins and groups that exceed
+its memory budget to the same folder. So the memory of an answer depends on its result, and hardly
+on the capture: only the values of an exact quantile stay in memory, eight bytes each.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ from analysis.sql.query import NTH
 from analysis.sql.views import schema
 
 MEMORY: Final = 256 << 20
-"""Bytes that DuckDB may take before it writes to disk."""
+"""Memory budget of DuckDB in bytes; beyond it, DuckDB spills to disk."""
 THREADS: Final = 4
-"""Threads of DuckDB, at most: each has buffers of its own."""
+"""Most threads of DuckDB; each has buffers of its own."""
 GROUP_ROWS: Final = 1 << 15
-"""Rows of a row group, about."""
+"""Approximate rows of a row group."""
 
 Named: TypeAlias = Iterable[tuple[str, pa.RecordBatch]]
-"""Name of a table, and rows of it."""
+"""Names of tables, each with a batch of its rows."""
 
 
 @contextmanager
@@ -48,8 +47,8 @@ def stored(rows: Named, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConne
     with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
         files = {name: Path(folder) / f"{name}.parquet" for name in names}
         _write(rows, files)
-        _give_back()
-        # DuckDB's threads start when all is read: a process that has any should not be forked.
+        _release_memory()
+        # DuckDB's threads start after reading: a process with threads must not be forked.
         with duckdb.connect(config=_config(folder)) as connection:
             for name, file in files.items():
                 table = connection.read_parquet(str(file), file_row_number=True)
@@ -57,11 +56,11 @@ def stored(rows: Named, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConne
             yield connection
 
 
-def _give_back() -> None:
-    """Return the memory that reading took to the system, before questions take theirs."""
+def _release_memory() -> None:
+    """Return the memory of reading to the system before queries run."""
     gc.collect()
     pa.default_memory_pool().release_unused()
-    with suppress(AttributeError):  # of the GNU C library alone
+    with suppress(AttributeError):  # only in the GNU C library
         ctypes.CDLL(None).malloc_trim(0)
 
 
@@ -70,7 +69,7 @@ def _config(folder: str) -> dict[str, str | bool | int | float | list[str]]:
         "temp_directory": folder,
         "memory_limit": f"{MEMORY}B",
         "threads": min(os.cpu_count() or 1, THREADS),
-        # Every query says in what order it wants its rows.
+        # Every query orders its rows itself.
         "preserve_insertion_order": False,
         "autoinstall_known_extensions": False,
     }
@@ -78,7 +77,7 @@ def _config(folder: str) -> dict[str, str | bool | int | float | list[str]]:
 
 def _write(rows: Named, files: dict[str, Path]) -> None:
     schemas = {name: schema(name) for name in files}
-    waiting: dict[str, list[pa.RecordBatch]] = {name: [] for name in files}
+    pending: dict[str, list[pa.RecordBatch]] = {name: [] for name in files}
     writers = {
         name: pa.parquet.ParquetWriter(
             file, schemas[name], compression="zstd", use_dictionary=repeating(schemas[name])
@@ -87,22 +86,22 @@ def _write(rows: Named, files: dict[str, Path]) -> None:
     }
     try:
         for name, batch in rows:
-            waiting[name].append(batch)
-            if sum(map(len, waiting[name])) >= GROUP_ROWS:
-                _write_group(writers[name], waiting[name])
-        for name, batches in waiting.items():
+            pending[name].append(batch)
+            if sum(map(len, pending[name])) >= GROUP_ROWS:
+                _write_group(writers[name], pending[name])
+        for name, batches in pending.items():
             _write_group(writers[name], batches)
         for writer in writers.values():
             writer.close()
     except OSError:
         for writer in writers.values():
-            writer.is_open = False  # where there is no room, none is for the end of a file either
+            writer.is_open = False  # a full disk has no room for the footer either
         raise
 
 
 def _write_group(writer: pa.parquet.ParquetWriter, batches: list[pa.RecordBatch]) -> None:
-    """Write the rows that wait, if any, as a row group."""
+    """Write the pending rows, if any, as a row group."""
     if batches:
         writer.write_table(pa.Table.from_batches(batches).cast(writer.schema))
         batches.clear()
-        gc.collect()  # what reading left in cycles
+        gc.collect()  # frees reference cycles of reading

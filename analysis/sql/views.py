@@ -1,21 +1,20 @@
 """A capture in SQL: its tables and answers as views of DuckDB, over Arrow.
 
-A view is an object of Arrow's C data interface. DuckDB asks it for its schema when a query is
-bound, and for its rows when the query runs; so nothing is read before a query names a table, and
-what no query names is never built. The rows are Arrow's own buffers: DuckDB copies none of them.
+A view is an object of Arrow's C data interface. DuckDB requests its schema when it binds a query,
+and its rows when it runs the query. So the capture is read when a query names a table, and tables
+that no query names are never built. DuckDB uses the buffers of Arrow without a copy.
 
-A table that was read is kept for the next query, in a file without a name that is mapped into
-memory: what a capture of any size takes of memory is what the system can spare. A query that reads
-one table once (`CaptureTables.pass_on`) needs not even that: the rows go by while the capture is
-read. What DuckDB itself must hold, for a sort or an exact quantile, it writes to the folder of
-temporary files (``TMPDIR``) beyond four fifths of the machine's memory.
+A table is kept for later queries in an unlinked file that is mapped into memory, so the system can
+evict its pages. A query that reads one table once (`CaptureTables.pass_on`) streams the rows while
+the capture is read. DuckDB spills sorts and similar state to the folder for temporary files
+(``TMPDIR``) when it exceeds four fifths of the machine's memory.
 
 The answers of `analysis.answers` are views of the schema ``answers``, which is searched after the
 tables: ``from latency``; but ``from answers.errors``, because ``errors`` is a table. They have the
 default options. `analysis.sql.exchange_columns` has the additional columns of `exchanges`.
 
-Times are ``TIMESTAMP_NS``, in UTC without saying so: DuckDB has few functions for nanoseconds with
-a time zone, and other types would round them.
+Times are ``TIMESTAMP_NS`` in UTC, without a time zone: DuckDB has few functions for nanoseconds
+with a time zone, and other types would round them.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ if TYPE_CHECKING:
 def connect(paths: Paths, **options: Unpack[OpenOptions]) -> duckdb.DuckDBPyConnection:
     """A connection to DuckDB with `views`; `options`: of `dissector.open_capture`.
 
-    A query reads those tables that it is the first to name, in one pass over the capture. Raises
-    CaptureError when nothing can be read. What goes wrong later is an error of DuckDB's, with the
-    reason in its text.
+    A query reads the tables that no earlier query has named, in one pass over the capture. Raises
+    CaptureError if nothing can be read. Later errors are errors of DuckDB, with the reason in their
+    text.
     """
     return views(CaptureTables(paths, **options))
 
@@ -86,7 +85,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(
         config={
             "temp_directory": tempfile.gettempdir(),
-            # Nothing is fetched from anywhere because a query happens to name a function.
+            # A function in a query must not download an extension.
             "autoinstall_known_extensions": False,
         }
     )
@@ -96,7 +95,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
 
 @cache
 def schema(name: str) -> pa.Schema:
-    """Of a table, without the columns that `exchanges` has in SQL alone."""
+    """The schema of a table, without the additional columns of `exchanges` in SQL."""
     return _without_zones(TABLES[name].schema)
 
 
@@ -107,7 +106,7 @@ def name_of(answer: Answer) -> str:
 
 @cache
 def answer_schema(answer: Answer) -> pa.Schema:
-    """Of an answer with its default options."""
+    """The schema of an answer with its default options."""
     types = {field.name: field.type for table in TABLES.values() for field in table.schema}
     declared = {column.name: column.type for column in answer.columns}
     by = (option.default for option in answer.options if option.name == "by")
@@ -121,7 +120,7 @@ def answer_schema(answer: Answer) -> pa.Schema:
 
 
 def _without_zones(schema: pa.Schema) -> pa.Schema:
-    """Times as they are in SQL."""
+    """The schema with times without a time zone."""
     return pa.schema(
         [
             field.with_type(pa.timestamp("ns")) if pa.types.is_timestamp(field.type) else field
@@ -131,31 +130,31 @@ def _without_zones(schema: pa.Schema) -> pa.Schema:
 
 
 def _scanned_schema(name: str) -> pa.Schema:
-    """Of the rows that DuckDB scans for a table."""
+    """The schema of the rows that DuckDB scans for a table."""
     return exchange_columns.with_keys(schema(name)) if name == "exchanges" else schema(name)
 
 
 class CaptureTables:
-    """The tables of one capture, each read when a query needs it."""
+    """The tables of one capture; each is read when a query needs it."""
 
     def __init__(self, paths: Paths, **options: Unpack[OpenOptions]) -> None:
         """As `dissector.open_capture`. Raises CaptureError."""
         self._capture = dissector.open_capture(paths, **options)
         self._kept: dict[str, pa.Table] = {}
         self._looked_up: dict[str, pa.Array] = {}
-        self._lock = RLock()  # DuckDB's threads ask for several tables at once
+        self._lock = RLock()  # several threads of DuckDB request tables
         self.named: Counter[str] = Counter()
-        """How often queries have named each table."""
+        """How often queries named each table."""
         self.pass_on = False
-        """Keep no rows of a table that is named once, and alone. Whoever sets it clears `named`
-        between a query's binding and its run."""
+        """Do not keep the rows of a table that is named once, and alone. The caller clears
+        `named` between the binding and the run of a query."""
         self.used: set[str] = set()
         """Tables that the query's lookups need; see `exchange_columns.tables_used`."""
         self.failure: DissectorError | OSError | None = None
-        """What stopped the reading. DuckDB's error has only its text."""
+        """The error that stopped reading. DuckDB's error has only its text."""
 
     def rows(self, name: str) -> pa.RecordBatchReader:
-        """The rows of a table. Tables that are named and not kept yet are read in one pass."""
+        """The rows of a table. All named tables that are not kept yet are read in one pass."""
         with self._lock:
             if name in self._kept:
                 return _reader(name, self._kept[name].to_batches())
@@ -166,25 +165,25 @@ class CaptureTables:
 
     def answer(self, answer: Answer) -> pa.RecordBatchReader:
         """The rows of an answer with its default options."""
-        with self._asked(answer.tables) as connection:
+        with self._connected(answer.tables) as connection:
             rows = pa.Table.from_pandas(answer.function(connection), preserve_index=False)
         return rows.cast(answer_schema(answer)).to_reader()
 
     def looked_up(self, lookup: Lookup, rows: pa.Array) -> pa.Array:
         """The values of a lookup for these rows of `exchanges`."""
-        with self._lock, self.noted():
+        with self._lock, self.recorded_failure():
             if lookup.name not in self._looked_up:
-                # Only a query that DuckDB ran without `used` lacks any; the next may lack others.
+                # DuckDB may run a query without `used`; then read the tables of all lookups.
                 if not self._kept.keys() >= set(lookup.tables):
                     self.read({name for each in LOOKUPS for name in each.tables})
-                with self._asked(lookup.tables) as connection:
+                with self._connected(lookup.tables) as connection:
                     values = connection.sql(lookup.query).to_arrow_table()
                 self._looked_up[lookup.name] = values.to_struct_array().combine_chunks()
         return self._looked_up[lookup.name].take(rows)
 
     @contextmanager
-    def _asked(self, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection of its own with these tables, as `analysis.sql.query` needs them."""
+    def _connected(self, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A separate connection with these tables and `NTH`, for answers."""
         with self._lock:
             self.read({*self.named, *self.used, *names})
             with _connection() as connection:
@@ -195,7 +194,7 @@ class CaptureTables:
                 yield connection
 
     def read(self, names: Collection[str]) -> None:
-        """Read those of these tables that are not kept yet, in one pass, into mapped files."""
+        """Read the tables that are not kept yet, in one pass, into mapped files."""
         names = [name for name in TABLES if name in names and name not in self._kept]
         if not names:
             return
@@ -208,18 +207,18 @@ class CaptureTables:
             finally:
                 for writer in writers.values():
                     writer.close()
-            # A mapping outlives the name of its file: there is nothing to tidy up later.
+            # A mapping outlives the name of its file, so no clean-up is needed later.
             for name, file in files.items():
                 self._kept[name] = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
 
     def _stream(self, names: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        with self.noted():
+        with self.recorded_failure():
             for name, batch in self._capture.stream(names):
                 yield name, batch.cast(schema(name))
 
     @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Keep what stops the reading."""
+    def recorded_failure(self) -> Iterator[None]:
+        """Record the error that stops reading."""
         try:
             yield
         except (DissectorError, OSError) as error:
@@ -228,7 +227,7 @@ class CaptureTables:
 
 
 def _reader(name: str, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReader:
-    """What DuckDB scans for a table."""
+    """The rows that DuckDB scans for a table."""
     scanned = _scanned_schema(name)
     if name == "exchanges":
         batches = exchange_columns.keyed(batches, scanned)
@@ -236,7 +235,7 @@ def _reader(name: str, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReade
 
 
 class _View:
-    """What DuckDB takes for a table (Arrow's PyCapsule interface)."""
+    """A table for DuckDB (Arrow's PyCapsule interface)."""
 
     def __init__(
         self,
@@ -245,7 +244,7 @@ class _View:
         schema: pa.Schema,
         rows: Callable[[], pa.RecordBatchReader],
     ) -> None:
-        """`names`: of the tables that the rows are made of."""
+        """`names`: names of the tables that the rows need."""
         self._tables = tables
         self._names = names
         self._schema = schema
@@ -256,5 +255,5 @@ class _View:
         return self._schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        with self._tables.noted():
+        with self._tables.recorded_failure():
             return self._rows().__arrow_c_stream__(requested_schema)

@@ -297,7 +297,7 @@ def test_standard_input_is_a_capture() -> None:
 def test_bytes_do_not_go_to_a_terminal(form: str) -> None:
     status, text = on_terminal("export", CAPTURE, "--format", form)
     assert status == 2
-    assert f"{form} is not for a terminal" in text
+    assert f"cannot write {form} to a terminal" in text
 
 
 @pytest.mark.parametrize(

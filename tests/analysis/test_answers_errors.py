@@ -64,7 +64,7 @@ def test_timeouts_are_those_that_librdkafka_logged() -> None:
     )
     names = {"ApiVersion": "ApiVersions"}
     expected = Counter((client, names.get(api, api)) for client, api, _ in timed_out)
-    rows = analysis.unanswered(capture("librdkafka-mock-errors"), by=["why", "client_id", "api"])
+    rows = analysis.unanswered(capture("librdkafka-mock-errors"), by=["reason", "client_id", "api"])
     rows = rows[rows["reason"] == "timeout"]
     keys = zip(rows["client_id"], rows["api"], strict=True)
     assert dict(zip(keys, rows["requests"], strict=True)) == expected
