@@ -1,12 +1,12 @@
 """Export: the rows of one table as a stream of bytes, while the capture is read.
 
-A format is a function from record batches to a binary file. jsonl, csv and arrow pass on each batch
-as it comes; parquet gathers batches into row groups, and nothing holds more than one of those.
-jsonl and csv write times, bytes and lists as `text` says, null as ``null`` and as an empty field
-(an empty string in csv is ``""``).
+A format is a function from record batches to a binary file. jsonl, csv and arrow write each batch
+at once; parquet collects batches into row groups, and holds at most one of them. `analysis.text`
+defines the text of times, bytes and lists in jsonl and csv. Null is ``null`` in jsonl and an empty
+field in csv, where an empty string is ``""``.
 
-An output file appears whole or not at all: it is written beside its final name, with ``.partial``
-behind it, and renamed at the end. Whoever interrupts keeps the partial file, which can be read.
+An output file is complete or absent: it is written under its name with the suffix ``.partial``, and
+renamed at the end. After Ctrl-C the partial file remains, and is readable.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Batches: TypeAlias = Iterable[pa.RecordBatch]
 Export: TypeAlias = Callable[[Batches, pa.Schema, BinaryIO], None]
 
 TEXT_BYTES: Final = 4 << 20
-"""Bytes of a batch, as Arrow counts them, that become text in one go; few, for the cache's sake."""
+"""Bytes of a batch (in Arrow) that are converted to text at once; few, to stay in the cache."""
 
 GROUP_ROWS: Final = 1 << 15
 GROUP_BYTES: Final = 32 << 20
-"""A row group is written when it has as many rows, or bytes."""
+"""A row group is written when it has this many rows or bytes."""
 
 
 def jsonl(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
-    """A JSON object a line."""
+    """A JSON object per line."""
     for batch in batches:
         for piece in _pieces(batch):
             sink.write(text_bytes(json_lines(piece)))
@@ -60,9 +60,9 @@ def csv(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
 
 
 def parquet(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
-    """Parquet, zstd; dictionaries for what repeats: not for times and 64-bit numbers.
+    """Parquet with zstd, and dictionaries except for times and 64-bit numbers.
 
-    A row group is encoded in a thread, outside of Python's lock, while the next one is gathered.
+    A thread encodes a row group, without Python's lock, while the next one is collected.
     """
     from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -95,10 +95,10 @@ FORMATS: Final[Mapping[str, Export]] = MappingProxyType(
 
 @contextmanager
 def output(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
-    """A file to write to, which takes the name `path` when all has gone well.
+    """A context for an output file, which gets the name `path` after success.
 
-    A device or a pipe of that name is written to as it is. Raises OSError: FileExistsError where a
-    file would be replaced without `overwrite`.
+    A device or a pipe is written to directly. Raises OSError; FileExistsError if a file exists and
+    `overwrite` is False.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as sink:
@@ -116,20 +116,20 @@ def output(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
     except BaseException:
         growing.unlink(missing_ok=True)
         raise
-    if not overwrite and path.exists():  # another process was faster
-        raise FileExistsError(EEXIST, f"exists; the rows are in {growing}", str(path))
+    if not overwrite and path.exists():  # created by another process meanwhile
+        raise FileExistsError(EEXIST, f"exists; the rows are in {growing}: rename it", str(path))
     growing.replace(growing.with_suffix(""))
 
 
 def taken(path: Path) -> Path | None:
-    """The file that `output` would replace, if there is one: complete, or still partial."""
+    """The existing file that `output` would replace: complete or partial."""
     if path.exists() and not path.is_file():
         return None
     return next((each for each in (path, partial(path)) if each.exists()), None)
 
 
 def partial(path: Path) -> Path:
-    """The name that an output file has until it is complete; beside the file, not beside a link."""
+    """The name of an output file until it is complete; in the folder of the target of a link."""
     return Path(os.path.realpath(path) + ".partial")
 
 
@@ -146,20 +146,20 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _groups(batches: Batches) -> Iterator[pa.Table]:
-    waiting: list[pa.RecordBatch] = []
+    pending: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
-        waiting.append(batch)
+        pending.append(batch)
         rows, size = rows + len(batch), size + batch.nbytes
         if rows >= GROUP_ROWS or size >= GROUP_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, rows, size = [], 0, 0
+            yield pa.Table.from_batches(pending)
+            pending, rows, size = [], 0, 0
     if rows:
-        yield pa.Table.from_batches(waiting)
+        yield pa.Table.from_batches(pending)
 
 
 def repeating(schema: pa.Schema) -> list[str]:
-    """Columns that gain from a dictionary, by the names that they have in Parquet."""
+    """Columns for which dictionaries save space, by their names in Parquet."""
     return [
         f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
         for field in schema

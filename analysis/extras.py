@@ -1,4 +1,4 @@
-"""What is optional: packages that an extra of this project brings."""
+"""Optional packages, which extras of this project install."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def needed(extra: str) -> Iterator[None]:
-    """Around imports: raises DissectorError with what to install where a package is missing."""
+    """A context for imports. Raises DissectorError with a pip command if a package is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,9 +1,9 @@
-"""Summary: a capture at a glance, counted while it is read.
+"""Summary of a capture, counted while it is read.
 
-What is counted is counted as columns: each batch is grouped by Arrow, and a `Tally` adds the groups
-of a batch to those of the batches before, so that memory grows with the kinds of things (APIs,
-clients, error codes, connections) and not with the things. Only latencies are kept one by one,
-because a quantile is exact or it is not: twelve bytes for each exchange.
+Arrow groups the columns of each batch, and a `Tally` merges the groups with those of earlier
+batches. So memory grows with the number of APIs, clients, error codes and connections, not with the
+number of exchanges. Only latencies are kept one by one, for exact quantiles: twelve bytes per
+exchange.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Tally:
     """
 
     def __init__(self, keys: Sequence[str], **how: str) -> None:
-        """`how`: for each column an aggregation that may be repeated: sum, min, max, first."""
+        """`how`: for each column an associative aggregation: sum, min, max, first."""
         self.keys = list(keys)
         self._how = list(how.items())
         self.total: pa.Table | None = None
@@ -56,7 +56,7 @@ class Tally:
         return count
 
     def rows(self) -> list[dict[str, Any]]:
-        """The groups; empty where nothing was added."""
+        """The groups; empty before the first `add`."""
         return [] if self.total is None else self.total.to_pylist()
 
 
@@ -70,21 +70,21 @@ class ApiUse:
     errors: int
     """Responses with an error code that is not 0."""
     throttled: int
-    """Responses that tell a throttle time."""
+    """Responses with a throttle time."""
     p50_ms: float | None
-    """Quantiles of the latency, linear between the two nearest, as NumPy and SQL have them; None
-    where nothing was answered."""
+    """Quantiles of the latency, interpolated linearly, as in NumPy and SQL; None without a
+    response."""
     p99_ms: float | None
     max_ms: float | None
 
 
 @dataclass(slots=True)
 class Client:
-    """What goes by one client id and is one software."""
+    """Connections with the same client id and software."""
 
     client_id: str | None
     software: str | None
-    """Name and version, as the client says in ApiVersions (KIP-511)."""
+    """Name and version from ApiVersions (KIP-511)."""
     addresses: dict[str, None] = field(default_factory=dict)
     """In order of their first appearance."""
     connections: int = 0
@@ -97,16 +97,16 @@ class _End:
     """How a connection ended."""
 
     is_open: bool
-    """It did not: the capture ended before."""
+    """Whether the connection was open when the capture ended."""
     time: int | None
-    """ns; when nothing more could be seen of it."""
+    """Time of the last packet; ns."""
     is_whole: bool
-    """The capture has all of it."""
+    """Whether the capture has both directions without losses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Of all connections; times in ns, None where nothing was seen."""
+    """Totals of all connections; times in ns, None without packets."""
 
     first_time: int | None
     last_time: int | None
@@ -114,15 +114,15 @@ class Totals:
     bytes: int
     lost_bytes: int
     lossy: int
-    """Connections that miss bytes."""
+    """Connections with lost bytes."""
     protocols: Mapping[str, int]
     """Connections by protocol."""
     unknown_ports: Sequence[int]
-    """Ports of the servers that speak something else, those with the most bytes first."""
+    """Server ports of unknown protocols, the most bytes first."""
     unknown: int = 0
     """Connections with payload of no known protocol."""
     one_sided: int = 0
-    """Kafka's connections of which the capture has packets of one side only."""
+    """Kafka connections with packets of one direction only."""
 
     @property
     def unread(self) -> int:
@@ -136,7 +136,7 @@ class Totals:
 
 
 class Summary:
-    """Reads batches of `TABLES`; then the methods tell."""
+    """Counts batches of `TABLES`; then the methods return the results."""
 
     TABLES: ClassVar = ("exchanges", "errors", "connections", "problems", "memberships")
 
@@ -164,24 +164,24 @@ class Summary:
         )  # fmt: skip
         self._unknown_ports = Tally(("broker_port",), bytes="sum")
         self._ends: dict[int, _End] = {}
-        self._gone_unanswered = Tally(("api", "client_id"), count="sum", first="min", last="max")
-        """Of connections that are forgotten; likewise the next one."""
-        self._gone_never_answered = Tally(
+        self._evicted_unanswered = Tally(("api", "client_id"), count="sum", first="min", last="max")
+        """Counts of evicted connections; likewise the next one."""
+        self._evicted_never_answered = Tally(
             ("api", "client_id"), count="sum", first="min", last="max"
         )
         self._named: list[pa.Table] = []
-        """Connections that named their software."""
+        """Connections with a known client software."""
         self._latencies: list[tuple[NDArray[np.uint32], NDArray[np.float64]]] = []
 
     def read(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> None:
-        """Count all of them."""
+        """Count the rows of all batches."""
         for name, batch in batches:
             if len(batch):
                 getattr(self, f"_read_{name}")(_counted(pa.table(batch)))
 
     @property
     def exchanges(self) -> int:
-        """How many there are."""
+        """Number of exchanges."""
         return sum(self.statuses().values())
 
     def statuses(self) -> dict[str, int]:
@@ -189,7 +189,7 @@ class Summary:
         return {row["status"]: row["count"] for row in self._statuses.rows()}
 
     def apis(self) -> list[ApiUse]:
-        """By API and version, the most frequent first; without those whose request is missing."""
+        """Requests by API and version, the most frequent first; without missing requests."""
         rows = self._kinds.rows()
         latencies = self._latencies_by_kind()
         kinds = _kind_code(
@@ -209,7 +209,7 @@ class Summary:
         return sorted(uses, key=lambda use: (-use.count, use.api, use.version or 0))
 
     def clients(self) -> list[Client]:
-        """By client id and software, those with the most requests first."""
+        """Clients by client id and software; the most requests first."""
         software = self._software()
         clients: dict[tuple[str | None, str | None], Client] = {}
         add_clients(clients, self._clients.rows(), software)
@@ -223,7 +223,7 @@ class Summary:
         """client_id, api, count, total and longest in ms; the longest in total first."""
         return sorted(self._throttled.rows(), key=lambda row: -row["total"])
 
-    def faults(self) -> list[dict[str, Any]]:
+    def unexpected_errors(self) -> list[dict[str, Any]]:
         """`errors` that are not part of normal operation."""
         return [row for row in self.errors() if not is_normal(row["error"], row["api"])]
 
@@ -233,26 +233,26 @@ class Summary:
 
     def unanswered(self) -> list[dict[str, Any]]:
         """api, client_id, count, first and last (ns); the most frequent first."""
-        return self._by_client(self._unanswered.rows(), self._gone_unanswered)
+        return self._by_client(self._unanswered.rows(), self._evicted_unanswered)
 
     def never_answered(self) -> list[dict[str, Any]]:
         """`unanswered` without the requests in flight when the capture or connection ended."""
-        return self._by_client(self._split_unanswered()[0], self._gone_never_answered)
+        return self._by_client(self._split_unanswered()[0], self._evicted_never_answered)
 
     @property
     def in_flight(self) -> int:
         """Requests that were in flight when the capture or their connection ended."""
         _, in_flight = self._split_unanswered()
-        gone = self._gone_unanswered.count() - self._gone_never_answered.count()
+        gone = self._evicted_unanswered.count() - self._evicted_never_answered.count()
         count: int = sum(row["count"] for row in in_flight)
         return count + gone
 
-    def _by_client(self, rows: Sequence[Mapping[str, Any]], gone: Tally) -> list[dict[str, Any]]:
-        by_client = Tally(gone.keys, count="sum", first="min", last="max")
+    def _by_client(self, rows: Sequence[Mapping[str, Any]], evicted: Tally) -> list[dict[str, Any]]:
+        by_client = Tally(evicted.keys, count="sum", first="min", last="max")
         if rows and self._unanswered.total is not None:
             by_client.add(pa.Table.from_pylist(rows, self._unanswered.total.schema))
-        if gone.total is not None:
-            by_client.add(gone.total)
+        if evicted.total is not None:
+            by_client.add(evicted.total)
         return sorted(by_client.rows(), key=lambda row: -row["count"])
 
     def _split_unanswered(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -297,7 +297,7 @@ class Summary:
         return sorted(self._problems.rows(), key=lambda row: -row["count"])
 
     def totals(self) -> Totals:
-        """Over all connections."""
+        """Totals of all connections."""
         table = self._protocols.total
         if table is None:
             return Totals(None, None, 0, 0, 0, 0, {}, [])
@@ -344,7 +344,7 @@ class Summary:
         )
 
     def _read_memberships(self, rows: pa.Table) -> None:
-        """A new generation is what members of a classic group join, and others are moved to."""
+        """Find new generations: members of classic groups join them, others are moved to them."""
         classic = pc.equal(rows["group_type"], "classic")
         joined = pc.equal(rows["api"], "JoinGroup")
         moved = pc.not_equal(rows["generation"], rows["request_generation"])
@@ -402,13 +402,13 @@ class Summary:
         return dict(zip(kinds.tolist(), quantiles, strict=True))
 
     def _software(self) -> dict[int, str]:
-        """Name and version of the software at the other end of each connection that tells it."""
-        found = {}
+        """Name and version of the client software, by connection_id."""
+        names = {}
         for table in self._named:
             for row in table.to_pylist():
                 words = (row["software_name"], row["software_version"])
-                found[row["connection_id"]] = " ".join(word for word in words if word)
-        return found
+                names[row["connection_id"]] = " ".join(word for word in words if word)
+        return names
 
 
 def add_clients(
@@ -442,7 +442,7 @@ def _is_in_flight(row: Mapping[str, Any], ends: Mapping[int, _End]) -> bool:
 
 
 def _kind_code(api_key: Any, version: Any) -> NDArray[np.uint32]:
-    """API key and version as one number; what is null counts as -1."""
+    """API key and version as one number; null is -1."""
     key, version = (
         np.asarray(pc.fill_null(each, -1)).astype(np.uint16).astype(np.uint32)
         for each in (api_key, version)
@@ -452,7 +452,7 @@ def _kind_code(api_key: Any, version: Any) -> NDArray[np.uint32]:
 
 
 def _counted(table: pa.Table) -> pa.Table:
-    """With a column `count`: 1, where the rows have none."""
+    """The table with a column `count`; 1 if it is missing or null."""
     if "count" not in table.column_names:
         return table.append_column("count", _ones(len(table)))
     index = table.column_names.index("count")
@@ -474,13 +474,13 @@ def _known(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _of_protocol(table: pa.Table, protocol: str, name: str) -> int:
-    """A column of the row of one protocol; 0 where there is no such row."""
+    """A column of the row of a protocol; 0 without such a row."""
     count: int | None = pc.sum(table.filter(pc.equal(table["protocol"], protocol))[name]).as_py()
     return count or 0
 
 
 def _ports(table: pa.Table | None) -> list[int]:
-    """Those with the most bytes first."""
+    """Ports, the most bytes first."""
     if table is None:
         return []
     ports: list[int] = table.sort_by([("bytes", "descending")])["broker_port"].to_pylist()

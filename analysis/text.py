@@ -1,12 +1,12 @@
-"""Columns as text: what jsonl and csv are made of.
+"""Columns as text, for jsonl and csv.
 
 A column becomes text in a few passes over whole Arrow buffers, and a row of text is one join of its
 columns; no value becomes a Python object. Times are ISO 8601, in UTC, with nanoseconds. Bytes are
 base64 (RFC 4648, section 4).
 
-Strings come from the wire and can hold anything. Beside what JSON demands (RFC 8259, section 7),
-the C1 controls and the other characters that end a line somewhere (DEL, NEL, U+2028, U+2029) are
-escaped, so that a row is one line to every reader, and no terminal takes orders from a client id.
+Strings come from the wire and may contain any character. Besides the characters that JSON requires
+(RFC 8259, section 7), the C1 controls and other line terminators (DEL, NEL, U+2028, U+2029) are
+escaped. So a row is one line for every reader, and a client id cannot control a terminal.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _CONTROLS = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029])
 _SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 _CONTROL_ESCAPES = {each: _SHORT.get(each, f"\\u{ord(each):04x}") for each in _CONTROLS}
 _ESCAPES = {"\\": "\\\\", '"': '\\"'} | _CONTROL_ESCAPES
-"""The backslash first: those that follow bring new ones."""
+"""The backslash comes first, because other escapes add backslashes."""
 
 _SUSPECT = np.zeros(256, np.bool_)
 _SUSPECT[[each.encode()[0] for each in _ESCAPES]] = True
-"""First bytes, in UTF-8, of what is escaped."""
+"""First bytes, in UTF-8, of the escaped characters."""
 
 
 _BARE = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_boolean)
-"""Tests of types whose text is JSON as it is."""
+"""Tests for types whose text is valid JSON."""
 
 
 def json_lines(batch: pa.RecordBatch) -> pa.Array:
@@ -45,7 +45,7 @@ def json_lines(batch: pa.RecordBatch) -> pa.Array:
 
 
 def json_text(array: pa.Array) -> pa.Array:
-    """Each value as JSON, ``null`` where null: large_string, without nulls."""
+    """Each value as JSON, ``null`` if null: large_string without nulls."""
     if pa.types.is_struct(array.type):
         text = _object(array)
     elif pa.types.is_list(array.type):
@@ -61,7 +61,7 @@ def json_text(array: pa.Array) -> pa.Array:
 
 
 def plain_text(array: pa.Array) -> pa.Array:
-    """Each value as bare text, null where null; what has values in it as JSON: large_string."""
+    """Each value as plain text, null if null; lists and structs as JSON: large_string."""
     if pa.types.is_timestamp(array.type):
         naive = array.cast(pa.timestamp("ns"))  # in UTC anyway, and needs no database of zones
         text = pc.utf8_replace_slice(naive.cast(TEXT), start=10, stop=11, replacement="T")
@@ -76,8 +76,8 @@ def plain_text(array: pa.Array) -> pa.Array:
 def base64_text(array: pa.Array) -> pa.Array:
     """The bytes of each value in base64, null where null: large_string.
 
-    All values are encoded in one go: each is padded to whole groups of three bytes, and what the
-    padding became is then marked as such.
+    All values are encoded at once: each is padded to a multiple of three bytes, and the characters
+    of the padding are then replaced.
     """
     values = pc.fill_null(array.cast(pa.large_binary()), b"")
     length = np.asarray(pc.binary_length(values))
@@ -100,15 +100,15 @@ def escaped(text: pa.Array, escapes: Mapping[str, str] = _ESCAPES) -> pa.Array:
     held = np.frombuffer(text_bytes(text), np.uint8)
     if not _SUSPECT[held].any():
         return text
-    found = set(np.unique(held).tolist())
+    present = set(np.unique(held).tolist())
     for each, escape in escapes.items():
-        if found.issuperset(each.encode()):
+        if present.issuperset(each.encode()):
             text = pc.replace_substring(text, each, escape)
     return text
 
 
 def without_controls(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with the control characters of its strings escaped: for the eyes, not for data."""
+    """The batch with escaped control characters, for a terminal."""
     columns = [
         escaped(column.cast(TEXT), _CONTROL_ESCAPES).cast(column.type)
         if pa.types.is_string(column.type)
@@ -119,7 +119,7 @@ def without_controls(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def text_bytes(text: pa.Array) -> memoryview:
-    """The bytes of all values of a large_string or large_binary, one after the other; no copy."""
+    """The concatenated bytes of all values of a large_string or large_binary, without a copy."""
     _, offsets, data = text.buffers()
     border = np.frombuffer(offsets, np.int64)[[text.offset, text.offset + len(text)]]
     return memoryview(data or b"")[border[0] : border[1]]
@@ -150,5 +150,5 @@ def _literal(text: str) -> pa.Scalar:
 
 
 def _joined(*pieces: pa.Array | pa.Scalar) -> pa.Array:
-    """The pieces of each row, one behind the other; null where one is null."""
+    """The pieces of each row, joined; null if one is null."""
     return pc.binary_join_element_wise(*pieces, _literal(""))

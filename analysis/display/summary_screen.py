@@ -128,7 +128,7 @@ def _are(count: int) -> str:
 
 
 def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[RenderableType]:
-    if errors := summary.faults():
+    if errors := summary.unexpected_errors():
         yield _finding(counted(sum(row["count"] for row in errors), "error"), "in responses")
         yield from map(_indented, _errors(errors, totals, "red"))
         yield from _more(command("errors"))

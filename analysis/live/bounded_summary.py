@@ -71,10 +71,10 @@ class BoundedSummary(Summary):
         never_answered, _ = self._split_unanswered()
         closed = pc.is_in(seen["connection_id"], connections)
         ids = set(connections.to_pylist())
-        names = [*self._gone_unanswered.keys, "count", "first", "last"]
-        self._gone_unanswered.add(seen.filter(closed).select(names))
+        names = [*self._evicted_unanswered.keys, "count", "first", "last"]
+        self._evicted_unanswered.add(seen.filter(closed).select(names))
         rows = [row for row in never_answered if row["connection_id"] in ids]
-        self._gone_never_answered.add(pa.Table.from_pylist(rows, seen.schema).select(names))
+        self._evicted_never_answered.add(pa.Table.from_pylist(rows, seen.schema).select(names))
         self._unanswered.total = seen.filter(pc.invert(closed))
         for connection in ids:
             self._ends.pop(connection, None)

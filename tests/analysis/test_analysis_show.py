@@ -126,7 +126,7 @@ def test_surplus_bytes_are_shown_as_such() -> None:
     frame = request(3, 0, struct.pack(">i", 0) + b"abc")
     assert shown(**METADATA_0, request_frame=frame)[-4:-1] == [
         "      13  topics                 [0]",
-        "      17  ! 3 surplus bytes behind the last field",
+        "      17  ! 3 surplus bytes after the last field",
         f"      17  {'61 62 63':<47}  abc",
     ]
 

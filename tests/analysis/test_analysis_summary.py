@@ -166,7 +166,7 @@ def test_connections_add_up() -> None:
 def test_a_capture_without_anything() -> None:
     text = printed(summed())
     assert "No Kafka request or response was found." in text
-    assert "No packet is TCP" in text
+    assert "No packet contains TCP" in text
     assert "What is wrong" not in text
 
 
@@ -272,14 +272,14 @@ def test_requests_in_flight_at_the_end_are_no_fault() -> None:
             int(not is_fault),
             int(is_fault),
         )
-        assert ("1 request without an answer" in printed(summary)) == is_fault
+        assert ("1 request without a response" in printed(summary)) == is_fault
 
 
 def test_an_error_of_negotiation_is_normal_only_there() -> None:
     refused = error(error="UNSUPPORTED_VERSION", error_code=35)
     summary = summed(errors=[refused | {"api": "ApiVersions"}, refused | {"api": "Fetch"}])
     assert [row["api"] for row in summary.normal_errors()] == ["ApiVersions"]
-    assert [row["api"] for row in summary.faults()] == ["Fetch"]
+    assert [row["api"] for row in summary.unexpected_errors()] == ["Fetch"]
 
 
 def test_the_documentation_lists_the_normal_errors_with_their_reasons() -> None:
@@ -310,7 +310,7 @@ def test_what_is_wrong_names_the_command_that_shows_more() -> None:
     for said in (
         "1 error in responses",
         "1 response throttled by a quota, the longest for 250 ms",
-        "1 request without an answer",
+        "1 request without a response",
         "1 exchange that could not be decoded",
         "1 response to a request that is not in the capture",
         "9 bytes missing from the capture, in 1 connection",
