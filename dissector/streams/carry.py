@@ -1,9 +1,9 @@
-"""CarryBuffer: bytes that are kept from block to block.
+"""CarryBuffer: bytes that are carried from block to block.
 
-They lie in one store of their own, so that no block stays in memory for the sake of a few bytes.
-Each byte is copied into the store once, and once out of it, into the front of the block in which it
-is needed: a frame that takes a thousand blocks is not copied a thousand times. A store that is full
-is exchanged for one of twice the size of what is needed of it, which is linear over time.
+The bytes are copied to a store of their own, so that no block stays in memory because of a few
+bytes. Each byte is copied into the store once, and once from the store to the front of the block
+that needs it: a frame that spans a thousand blocks is not copied a thousand times. A full store is
+replaced by one of twice the needed size, so that the total cost is linear.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ _SMALLEST = 1 << 16
 
 
 class CarryBuffer:
-    """Segments that are kept, with their bytes."""
+    """Carried segments, with their bytes."""
 
     def __init__(self) -> None:
         self.segments = NO_SEGMENTS
-        """By stream and position. `source` is their place in the next block's data."""
+        """By stream and position. `source`: offset in the next block's data."""
         self.bytes = 0
-        """How many there are."""
+        """Number of carried bytes."""
         self._store: Bytes = np.empty(0, np.uint8)
         self._end = 0
 
-    def give(self, data: Bytes, segments: Segments) -> None:
-        """Put the bytes of these held segments into the block's data."""
+    def load(self, data: Bytes, segments: Segments) -> None:
+        """Copy the bytes of these carried segments into the block's data."""
         _copy(self._store, segments.held, data, segments.source, segments.length)
 
     def oldest(self, excess: int) -> tuple[Int64, Int64, Int64]:
-        """The streams that wait longest, as many as hold `excess` bytes: each one's number, first
-        position and bytes."""
-        held = self.segments
-        if excess <= 0 or not len(held):
-            none = np.zeros(0, np.int64)
-            return none, none, none
-        first = np.append(0, last_of_each(held.stream)[:-1] + 1)
-        size = np.add.reduceat(held.length, first)
-        order = np.argsort(np.minimum.reduceat(held.time, first), kind="stable")
-        chosen = order[np.cumsum(size[order]) - size[order] < excess]
-        return held.stream[first[chosen]], held.at[first[chosen]], size[chosen]
+        """The streams with the oldest carried bytes, as many as carry `excess` bytes: stream, first
+        position and number of bytes."""
+        carried = self.segments
+        if excess <= 0 or not len(carried):
+            empty = np.zeros(0, np.int64)
+            return empty, empty, empty
+        first = np.append(0, last_of_each(carried.stream)[:-1] + 1)
+        size = np.add.reduceat(carried.length, first)
+        order = np.argsort(np.minimum.reduceat(carried.time, first), kind="stable")
+        evicted = order[np.cumsum(size[order]) - size[order] < excess]
+        return carried.stream[first[evicted]], carried.at[first[evicted]], size[evicted]
 
-    def keep(self, data: Bytes, segments: Segments, joins: Bools) -> None:
-        """Hold these segments, and nothing else.
+    def store(self, data: Bytes, segments: Segments, joins: Bools) -> None:
+        """Carry these segments, and no others.
 
-        Those that came in this block are copied from its data. `joins`: segments that need not be
-        told from the one before, where they follow it.
+        Segments that arrived in this block are copied from its data. `joins`: segments that may be
+        merged with the previous one if they follow it.
         """
         fresh = segments.held == BLOCK
         length = segments.length
-        total, more = int(length.sum()), int(length[fresh].sum())
-        if self._end + more > len(self._store):
+        total, added = int(length.sum()), int(length[fresh].sum())
+        if self._end + added > len(self._store):
             store = np.empty(max(2 * total, _SMALLEST), np.uint8)
             place = np.cumsum(length) - length
             old = ~fresh
@@ -67,7 +67,7 @@ class CarryBuffer:
             place = segments.held.copy()
             place[fresh] = self._end + np.cumsum(length[fresh]) - length[fresh]
             _copy(data, segments.source[fresh], self._store, place[fresh], length[fresh])
-            self._end += more
+            self._end += added
         if not total:
             self._store, self._end = np.empty(0, np.uint8), 0
         kept = _joined(replace(segments, held=place), joins)
@@ -76,7 +76,7 @@ class CarryBuffer:
 
 
 def _joined(segments: Segments, joins: Bools) -> Segments:
-    """Neighbours in stream and store made one; it has the time and packet of the first."""
+    """Merge neighbours in stream and store; the result has the time and packet of the first."""
     if len(segments) < 2:
         return segments
     before, after = slice(None, -1), slice(1, None)
@@ -93,7 +93,7 @@ def _joined(segments: Segments, joins: Bools) -> Segments:
 
 
 def _copy(source: Bytes, at: Int64, target: Bytes, to: Int64, length: Int64) -> None:
-    """Copy ranges; a step for each, at the speed of memory."""
-    get, put = source.data, target.data
-    for here, there, size in zip(at.tolist(), to.tolist(), length.tolist(), strict=True):
-        put[there : there + size] = get[here : here + size]
+    """Copy ranges: one step per range, at the speed of memory."""
+    read, write = source.data, target.data
+    for begin, to_begin, size in zip(at.tolist(), to.tolist(), length.tolist(), strict=True):
+        write[to_begin : to_begin + size] = read[begin : begin + size]

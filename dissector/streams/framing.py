@@ -1,6 +1,6 @@
-"""Framer: from segments in order to frames, with what is held in between.
+"""Framer: from ordered segments to frames, with the bytes that are carried between blocks.
 
-One framer frames what packets carried; another what was decrypted.
+One framer treats the bytes of packets, another one decrypted bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dissector.streams.table import (
 
 
 class Framer:
-    """Frames the streams of a table. `carry` has what goes into the next block."""
+    """Frames the streams of a table. `carry`: the segments for the next block."""
 
     def __init__(
         self, table: ConnectionTable, streams: StreamTable, states: States, scorer: HeaderScorer,
@@ -58,18 +58,18 @@ class Framer:
         waits: Bools,
         block_problems: BlockProblems,
     ) -> tuple[FrameBlock, Segments]:
-        """The frames among segments that are in order, and the segments again, to be held.
+        """The frames of ordered segments; and the segments, to be passed to `hold`.
 
-        `stream_ids`: the stream of each local one. By local stream, `finished`: nothing more comes;
-        `waits`: it has bytes that cannot be read yet. Streams whose frame is still not whole are
-        not walked.
+        `stream_ids`: the stream of each slot. By slot, `finished`: the stream has ended; `waits`:
+        it has bytes that cannot be read yet. Streams whose frame is still incomplete are not
+        walked.
         """
         goes_on = self._goes_on(stream_ids, finished)
-        walked, resting = ready, NO_SEGMENTS
+        walked, waiting = ready, NO_SEGMENTS
         if not goes_on.all():
-            wanted = goes_on[ready.stream]
-            walked, resting = ready[wanted], ready[~wanted]
-        self.carry.give(data, walked[walked.held != BLOCK])
+            is_walked = goes_on[ready.stream]
+            walked, waiting = ready[is_walked], ready[~is_walked]
+        self.carry.load(data, walked[walked.held != BLOCK])
         walked = without_headers(data, stream_ids, walked, self._table, self._streams)
         chains = FrameChains(data, walked)
         parser = FrameParser(
@@ -79,10 +79,10 @@ class Framer:
         frames = parser.run(
             finished[chains.stream], goes_on[chains.stream], waits[chains.stream ^ 1]
         )
-        return frames, walked + resting
+        return frames, walked + waiting
 
     def hold(self, data: Bytes, stream_ids: Int64, segments: Segments) -> None:
-        """Hold what is needed of this block and of those before it."""
+        """Carry the segments that later blocks need."""
         streams = self._streams
         boundary, state = streams.flat("boundary")[stream_ids], streams.flat("state")[stream_ids]
         framed = streams.is_framed(stream_ids)
@@ -94,21 +94,19 @@ class Framer:
         segments = segments.trimmed(front, segments.span - front)
         segments = segments[np.lexsort((segments.at, segments.stream))]
         stream = stream_ids[segments.stream]
-        # The first borders are kept: where a size is wrong, messages begin there.
+        # The first borders are kept: if a size is wrong, messages begin at them.
         joins = framed[segments.stream] & (segments.at < streams.flat("next_position")[stream])
         joins &= segments.at >= boundary[segments.stream] + SEEK_BYTES
-        self.carry.keep(data, replace(segments, stream=stream), joins)
+        self.carry.store(data, replace(segments, stream=stream), joins)
 
     def _goes_on(self, stream_ids: Int64, finished: Bools) -> Bools:
-        """The streams that can go on: not those whose frame is still not whole."""
+        """The streams to walk: not those whose frame is still incomplete."""
         streams = self._streams
         frame_end = streams.flat("frame_end")[stream_ids]
-        expected = streams.flat("next_position")[stream_ids]
-        whole = (
-            (frame_end < 0)
-            | (frame_end <= expected)
-            | (streams.flat("check_from")[stream_ids] <= expected)
+        end = streams.flat("next_position")[stream_ids]
+        is_due = (
+            (frame_end < 0) | (frame_end <= end) | (streams.flat("check_from")[stream_ids] <= end)
         )
-        goes_on: Bools = np.where(streams.is_framed(stream_ids), whole | finished, True)
+        goes_on: Bools = np.where(streams.is_framed(stream_ids), is_due | finished, True)
         goes_on &= ~np.isin(streams.flat("state")[stream_ids], (IGNORED, ENCRYPTED))
         return goes_on

@@ -1,15 +1,15 @@
 """Reassembly: the segments of a block, in order, each byte once.
 
-Segments are sorted by stream, position and arrival; the running maximum of ends before each one
-trims what is already there, so reordering, retransmission, overlap and packets that were captured
-twice are one case; a start beyond the maximum is a hole. What lies beyond a hole waits, and comes
-again with the next block, until the hole is filled, or taken for lost:
+Segments are sorted by stream, position and arrival. Each one is trimmed by the running maximum of
+the ends before it. So reordering, retransmission, overlap and packets that were captured twice are
+one case. A start beyond the maximum is a hole. The segments beyond a hole wait for the next block,
+until the hole is filled or taken for lost:
 
-- the other end acknowledged it, and it has been open for `GRACE`;
-- it has been open for `PATIENCE`, or more waits beyond it than reordering explains;
-- nothing more is waited for in the stream: it is over, or memory is needed.
+- the receiver acknowledged its bytes, and it has been open for `GRACE`;
+- it has been open for `PATIENCE`, or more bytes wait beyond it than reordering explains;
+- the stream stops waiting: it has ended, or memory is needed.
 
-Where two copies of a byte differ, the first to arrive is right.
+If two copies of a byte differ, the one that arrived first wins.
 """
 
 from __future__ import annotations
@@ -31,7 +31,15 @@ from dissector.streams.limits import (
     WAITING_SEGMENTS,
 )
 from dissector.streams.origins import OriginFinder
-from dissector.streams.segments import BLOCK, NO_SEGMENTS, Segments, last_of_each, running_maximum
+from dissector.streams.segments import (
+    BLOCK,
+    NO_SEGMENTS,
+    POSITION_LIMIT,
+    Segments,
+    last_of_each,
+    running_maximum,
+    stream_base,
+)
 from dissector.streams.state import States
 from dissector.streams.table import (
     IGNORED,
@@ -44,14 +52,14 @@ from dissector.streams.table import (
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Bytes of streams that are not to be had; int64 arrays of shape (n,)."""
+    """Missing or stray bytes of streams; int64 arrays of shape (n,)."""
 
     stream: Int64
-    """Stream, not local."""
+    """Stream, not slot."""
     at: Int64
     length: Int64
     time: Int64
-    """ns; arrival of what shows it: a segment behind the gap, or the segment itself."""
+    """ns; arrival of the segment behind missing bytes, or of the stray segment."""
 
     def __add__(self, other: Gaps) -> Gaps:
         return Gaps(
@@ -67,16 +75,16 @@ NO_GAPS = Gaps(*(np.zeros(0, np.int64) for _ in range(4)))
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """What reassembly makes of a block."""
+    """The reassembled segments of a block."""
 
     ready: Segments
-    """By local stream and position, each byte once; from what was held on."""
+    """By slot and position, each byte once; carried segments included."""
     waiting: Segments
-    """Beyond a hole."""
+    """Segments beyond a hole."""
     lost: Gaps
-    """Holes that were given up."""
+    """Holes that are taken for lost."""
     stray: Gaps
-    """Segments that cannot be of their stream."""
+    """Segments that do not belong to their stream."""
 
 
 class Reassembler:
@@ -90,10 +98,10 @@ class Reassembler:
     def feed(
         self, block: PacketBlock, assignment: Assignment, held: Segments, now: int, give_up: Bools
     ) -> Ordered:
-        """Order what was held and what came.
+        """Reassemble carried segments and those of the block.
 
-        `held`: with local streams, and their place in the block's data. `now`: ns. `give_up`: by
-        local stream, whether nothing more is waited for.
+        `held`: carried segments, with slots, and offsets in the block's data. `now`: ns. `give_up`:
+        by slot, whether the stream stops waiting.
         """
         stream_ids = assignment.streams
         self._origins.place(block, assignment)
@@ -101,7 +109,7 @@ class Reassembler:
         late = self._late(stream_ids, segments)
         self._origins.begin(stream_ids, segments, give_up, now)
         fresh = arrival >= len(held)
-        segments, arrival, late = self._without_old(stream_ids, segments, arrival, late, fresh)
+        segments, arrival, late = self._without_read(stream_ids, segments, arrival, late, fresh)
         segments, arrival, late, is_sorted = self._sorted(stream_ids, segments, arrival, late)
         segments = self._clipped(stream_ids, segments)
         if not is_sorted:
@@ -110,29 +118,31 @@ class Reassembler:
             )
         kept, gap = self._trimmed(stream_ids, segments, arrival >= len(held), arrival, late)
         kept, gap, open_holes, astray = self._holes(block, assignment, kept, gap, now, give_up)
-        free = _before_first(kept.stream, open_holes)
-        over = np.flatnonzero((gap > 0) & free)
+        is_ready = _before_first(kept.stream, open_holes)
+        closed = np.flatnonzero((gap > 0) & is_ready)
         lost = Gaps(
-            stream_ids[kept.stream[over]], kept.at[over] - gap[over], gap[over], kept.time[over]
-        )
+            stream_ids[kept.stream[closed]], kept.at[closed] - gap[closed], gap[closed],
+            kept.time[closed],
+        )  # fmt: skip
         np.add.at(self._table.lost.reshape(-1), lost.stream, lost.length)
-        if free.all():
+        if is_ready.all():
             return Ordered(self._read(stream_ids, kept), NO_SEGMENTS, lost, stray + astray)
-        return Ordered(self._read(stream_ids, kept[free]), kept[~free], lost, stray + astray)
+        return Ordered(
+            self._read(stream_ids, kept[is_ready]), kept[~is_ready], lost, stray + astray
+        )
 
     def _arrived(
         self, block: PacketBlock, assignment: Assignment, held: Segments
     ) -> tuple[Segments, Int64, Gaps]:
-        """What was held, and the payloads of the block, by stream and arrival.
-
-        Also the order of arrival of each, and the payloads that are beyond any window.
+        """Carried segments and payloads of the block, by stream and arrival; their order of
+        arrival; and payloads beyond any window.
         """
         streams, stream_ids, slot = self._streams, assignment.streams, assignment.slot
-        has = block.length > 0
+        has_payload = block.length > 0
         ignored = streams.flat("state")[stream_ids] == IGNORED
         if ignored.any():
-            has &= ~ignored[slot]
-        packet = np.flatnonzero(has)
+            has_payload &= ~ignored[slot]
+        packet = np.flatnonzero(has_payload)
         stream = slot[packet]
         at, cut, beyond = self._origins.payloads(block, packet, stream, stream_ids)
         if cut is not None:
@@ -146,10 +156,10 @@ class Reassembler:
             stream, at = np.concatenate([held.stream, stream]), np.concatenate([held.at, at])
         small = np.uint16 if len(stream_ids) < 1 << 16 else np.int64  # NumPy sorts 16 bits by radix
         arrival = np.argsort(stream.astype(small), kind="stable")
-        both = np.concatenate([np.arange(len(held)), packet + len(held)])[arrival]
+        index = np.concatenate([np.arange(len(held)), packet + len(held)])[arrival]
 
-        def column(old: Int64, new: NDArray[Any]) -> Int64:
-            gathered = np.concatenate([old, new])[both] if len(held) else new[both]
+        def column(carried: Int64, new: NDArray[Any]) -> Int64:
+            gathered = np.concatenate([carried, new])[index] if len(held) else new[index]
             wide: Int64 = gathered.astype(np.int64, copy=False)
             return wide
 
@@ -166,23 +176,23 @@ class Reassembler:
     # Order
 
     def _inside(self, stream_ids: Int64, segments: Segments) -> tuple[Int64, Int64]:
-        """Position of each segment behind the first byte of its stream that is still needed, and
-        how far everything before it is settled."""
+        """Position of each segment, relative to the first byte of its stream that is still needed;
+        and the lowest relative position that is needed."""
         streams = self._streams
         base = np.minimum(
             streams.flat("boundary")[stream_ids], streams.flat("next_position")[stream_ids]
         )
-        least = np.where(streams.flat("state")[stream_ids] == NEW, -(1 << 40), 0)
+        least = np.where(streams.flat("state")[stream_ids] == NEW, -POSITION_LIMIT, 0)
         return segments.at - base[segments.stream], least[segments.stream]
 
     def _late(self, stream_ids: Int64, segments: Segments) -> Bools:
-        """Which segments begin before one that arrived earlier; by stream and arrival."""
+        """Whether each segment begins before one that arrived earlier; by stream and arrival."""
         streams = self._streams
         highest, expected = streams.flat("highest"), streams.flat("next_position")[stream_ids]
 
         def near(position: Int64, slot: Int64) -> Int64:
-            behind: Int64 = np.maximum(position, expected[slot] - (1 << 40)) - expected[slot]
-            return np.minimum(behind, (1 << 40) - 1)
+            behind: Int64 = np.maximum(position, expected[slot] - POSITION_LIMIT) - expected[slot]
+            return np.minimum(behind, POSITION_LIMIT - 1)
 
         slot = segments.stream
         at = near(segments.at, slot)
@@ -190,63 +200,63 @@ class Reassembler:
         np.maximum.at(highest, stream_ids[slot], segments.at)
         return late
 
-    def _without_old(
+    def _without_read(
         self, stream_ids: Int64, segments: Segments, arrival: Int64, late: Bools, fresh: Bools
     ) -> tuple[Segments, Int64, Bools]:
-        """Without the bytes that earlier blocks brought and that are not held any more."""
+        """Without bytes of earlier blocks that were read and are not carried any more."""
         inside, least = self._inside(stream_ids, segments)
         front = np.maximum(least - inside, 0)
         if not front.any():
             return segments, arrival, late
-        old = front >= segments.span
+        is_read = front >= segments.span
         np.add.at(
-            self._table.retransmitted.reshape(-1), stream_ids[segments.stream[old & fresh]], 1
+            self._table.retransmitted.reshape(-1), stream_ids[segments.stream[is_read & fresh]], 1
         )
-        rest = segments[~old].trimmed(front[~old], (segments.span - front)[~old])
-        return rest, arrival[~old], late[~old]
+        unread = segments[~is_read].trimmed(front[~is_read], (segments.span - front)[~is_read])
+        return unread, arrival[~is_read], late[~is_read]
 
     def _sorted(
         self, stream_ids: Int64, segments: Segments, arrival: Int64, late: Bools
     ) -> tuple[Segments, Int64, Bools, bool]:
-        """By stream, position and arrival; and whether they were so before."""
-        lifted = self._inside(stream_ids, segments)[0] + (segments.stream << 41)
-        if not (lifted[1:] < lifted[:-1]).any():
+        """Sort by stream, position and arrival; and return whether they were sorted."""
+        key = self._inside(stream_ids, segments)[0] + stream_base(segments.stream)
+        if not (key[1:] < key[:-1]).any():
             return segments, arrival, late, True
-        order = np.argsort(lifted, kind="stable")
+        order = np.argsort(key, kind="stable")
         return segments[order], arrival[order], late[order], False
 
     def _clipped(self, stream_ids: Int64, segments: Segments) -> Segments:
-        """Bytes that a packet was said to have, and that are not there, end where others begin.
+        """End the missing bytes of truncated packets where captured bytes begin.
 
-        Where the capture cut packets this changes nothing; a damaged length would cost all behind.
+        In a capture with a snap length this changes nothing. But a damaged packet length must not
+        cover the bytes of later packets.
         """
-        cut = np.flatnonzero(segments.span > segments.length)
-        there = np.flatnonzero(segments.length)
-        if not (len(cut) and len(there)):
+        truncated = np.flatnonzero(segments.span > segments.length)
+        captured = np.flatnonzero(segments.length)
+        if not (len(truncated) and len(captured)):
             return segments
-        lifted = self._inside(stream_ids, segments)[0] + (segments.stream << 41)
-        following = np.searchsorted(lifted[there], lifted[cut] + segments.length[cut])
-        following = there[np.minimum(following, len(there) - 1)]
-        room = lifted[following] - lifted[cut]
-        behind = (segments.stream[following] == segments.stream[cut]) & (
-            room >= segments.length[cut]
-        )
+        key = self._inside(stream_ids, segments)[0] + stream_base(segments.stream)
+        following = np.searchsorted(key[captured], key[truncated] + segments.length[truncated])
+        following = captured[np.minimum(following, len(captured) - 1)]
+        distance = key[following] - key[truncated]
+        is_behind = segments.stream[following] == segments.stream[truncated]
+        is_behind &= distance >= segments.length[truncated]
         span = segments.span.copy()
-        span[cut[behind]] = np.minimum(span[cut], room)[behind]
+        span[truncated[is_behind]] = np.minimum(span[truncated], distance)[is_behind]
         return replace(segments, span=span)
 
     def _first_copy_wins(
         self, stream_ids: Int64, segments: Segments, arrival: Int64, late: Bools, held: int
     ) -> tuple[Segments, Int64, Bools]:
-        """Where a segment overlaps one that stands before it and came later, it keeps its bytes."""
+        """On overlap, the bytes of the segment that arrived first win, wherever it begins."""
         inside, least = self._inside(stream_ids, segments)
         overlaps = inside < running_maximum(segments.stream, inside + segments.span, least)
-        overtaken = overlaps & (arrival < running_maximum(segments.stream, arrival, -1))
-        if not overtaken.any():
+        is_earlier = overlaps & (arrival < running_maximum(segments.stream, arrival, -1))
+        if not is_earlier.any():
             return segments, arrival, late
-        chosen = np.isin(segments.stream, segments.stream[overtaken])
+        affected = np.isin(segments.stream, segments.stream[is_earlier])
         parts: list[tuple[int, int, int]] = []
-        for stream in np.unique(segments.stream[overtaken]):
+        for stream in np.unique(segments.stream[is_earlier]):
             index = np.flatnonzero(segments.stream == stream)
             index = index[np.argsort(arrival[index])]
             parts += _first_copies(
@@ -254,22 +264,21 @@ class Reassembler:
             )
         parts.sort()
         part, low, high = np.array(parts, np.int64).reshape(-1, 3).T
-        gone = np.flatnonzero(chosen & (arrival >= held))
-        gone = np.setdiff1d(gone, part)
-        np.add.at(self._table.retransmitted.reshape(-1), stream_ids[segments.stream[gone]], 1)
-        untouched = np.flatnonzero(~chosen)
-        cut = segments[part].trimmed(low - segments.at[part], high - low)
+        covered = np.flatnonzero(affected & (arrival >= held))
+        covered = np.setdiff1d(covered, part)
+        np.add.at(self._table.retransmitted.reshape(-1), stream_ids[segments.stream[covered]], 1)
+        untouched = np.flatnonzero(~affected)
+        trimmed = segments[part].trimmed(low - segments.at[part], high - low)
         index = np.concatenate([untouched, part])
-        merged = segments[untouched] + cut
+        merged = segments[untouched] + trimmed
         order = np.lexsort((merged.at, merged.stream))
         return merged[order], arrival[index][order], late[index][order]
 
     def _trimmed(
         self, stream_ids: Int64, segments: Segments, fresh: Bools, arrival: Int64, late: Bools
     ) -> tuple[Segments, Int64]:
-        """Without what is already there; and the bytes that are missing before each segment.
-
-        Segments of one packet have the same `arrival`.
+        """Segments without bytes that earlier segments contain; and the number of missing bytes
+        before each one. Segments of one packet have the same `arrival`.
         """
         inside, least = self._inside(stream_ids, segments)
         reach = running_maximum(segments.stream, inside + segments.span, least)
@@ -281,8 +290,8 @@ class Reassembler:
             stream = stream_ids[segments.stream[out_of_order[first]]]
             np.add.at(self._table.out_of_order.reshape(-1), stream, 1)
         if covered.any():
-            again = segments.stream[~new & fresh]
-            np.add.at(self._table.retransmitted.reshape(-1), stream_ids[again], 1)
+            retransmitted = segments.stream[~new & fresh]
+            np.add.at(self._table.retransmitted.reshape(-1), stream_ids[retransmitted], 1)
             segments, inside, reach, covered = segments[new], inside[new], reach[new], covered[new]
             segments = segments.trimmed(covered, segments.span - covered)
         return segments, self._gaps(
@@ -290,7 +299,7 @@ class Reassembler:
         )
 
     def _gaps(self, stream_ids: Int64, segments: Segments, reach: Int64) -> Int64:
-        """Bytes that are missing before each segment: holes that were not given up before."""
+        """Number of missing bytes before each segment, without holes that were given up before."""
         gaps: Int64 = np.maximum(
             segments.at
             - np.maximum(reach, self._streams.flat("next_position")[stream_ids][segments.stream]),
@@ -304,10 +313,10 @@ class Reassembler:
         self, block: PacketBlock, assignment: Assignment, kept: Segments, gap: Int64, now: int,
         give_up: Bools,
     ) -> tuple[Segments, Int64, Bools, Gaps]:  # fmt: skip
-        """Which holes to wait for: a mask over the segments behind them.
+        """Decide which holes stay open: a mask over the segments behind them.
 
-        A segment is astray that no end acknowledges and that nothing joins, while the stream went
-        on before it: it is taken away.
+        Segments behind a hole are stray if the hole was never acknowledged nor filled, while the
+        stream went on before it: they are removed.
         """
         streams, stream_ids = self._streams, assignment.streams
         not_begun = (streams.flat("state")[stream_ids] == NEW)[kept.stream]
@@ -316,33 +325,36 @@ class Reassembler:
             return kept, gap, not_begun, NO_GAPS
         slot = kept.stream[hole]
         stream = stream_ids[slot]
-        self._note_acknowledged(block, assignment, slot)
+        self._record_acknowledged(block, assignment, slot)
         age = now - kept.time[hole]
         start = kept.at[hole] - gap[hole]
         acknowledged = (streams.flat("acknowledged")[stream] > start) & (age > GRACE)
         waiting, segments = _waiting_behind(kept, hole)
-        crowded = (waiting > WAITING_BYTES) | (segments > WAITING_SEGMENTS)
-        aged = (age > PATIENCE) | give_up[slot]
-        astray = aged & ~acknowledged & ~crowded
-        astray &= streams.flat("readable_time")[stream] > kept.time[hole] + GRACE
-        if astray.any():
+        is_full = (waiting > WAITING_BYTES) | (segments > WAITING_SEGMENTS)
+        is_old = (age > PATIENCE) | give_up[slot]
+        is_stray = is_old & ~acknowledged & ~is_full
+        is_stray &= streams.flat("readable_time")[stream] > kept.time[hole] + GRACE
+        if is_stray.any():
             cluster = np.cumsum((gap > 0) | np.append(True, np.diff(kept.stream) != 0))
-            taken = np.isin(cluster, cluster[hole[astray]])
-            rest = kept[~taken]
-            none = np.zeros(len(rest), np.bool_)
-            gap = self._trimmed(stream_ids, rest, none, np.zeros(len(rest), np.int64), none)[1]
-            streams.flat("highest")[stream[astray]] = streams.flat("next_position")[stream[astray]]
-            rest, gap, open_holes, more = self._holes(block, assignment, rest, gap, now, give_up)
-            return rest, gap, open_holes, _as_gaps(stream_ids, kept[taken]) + more
+            removed = np.isin(cluster, cluster[hole[is_stray]])
+            stray = _as_gaps(stream_ids, kept[removed])
+            kept = kept[~removed]
+            no_mask = np.zeros(len(kept), np.bool_)
+            no_arrival = np.zeros(len(kept), np.int64)
+            gap = self._trimmed(stream_ids, kept, no_mask, no_arrival, no_mask)[1]
+            stream = stream[is_stray]
+            streams.flat("highest")[stream] = streams.flat("next_position")[stream]
+            kept, gap, open_holes, also = self._holes(block, assignment, kept, gap, now, give_up)
+            return kept, gap, open_holes, stray + also
         open_holes = not_begun
-        open_holes[hole] = ~(acknowledged | crowded | aged)
+        open_holes[hole] = ~(acknowledged | is_full | is_old)
         return kept, gap, open_holes, NO_GAPS
 
-    def _note_acknowledged(self, block: PacketBlock, assignment: Assignment, slot: Int64) -> None:
-        """Keep how far the other end acknowledged these streams, which have holes."""
-        mine = np.zeros(len(assignment.streams), np.bool_)
-        mine[slot ^ 1] = True
-        packet = np.flatnonzero((block.flags & ACK != 0) & mine[assignment.slot])
+    def _record_acknowledged(self, block: PacketBlock, assignment: Assignment, slot: Int64) -> None:
+        """Record how far the receiver acknowledged these streams, which have holes."""
+        is_receiver = np.zeros(len(assignment.streams), np.bool_)
+        is_receiver[slot ^ 1] = True
+        packet = np.flatnonzero((block.flags & ACK != 0) & is_receiver[assignment.slot])
         stream = assignment.streams[assignment.slot[packet] ^ 1]
         streams = self._streams
         position = sequence.positions(
@@ -351,7 +363,8 @@ class Reassembler:
         np.maximum.at(streams.flat("acknowledged"), stream, position)
 
     def _read(self, stream_ids: Int64, ready: Segments) -> Segments:
-        """Move the streams on; tell when each segment could be read, all before it having come."""
+        """Advance the streams. The time of each segment becomes the time at which it was readable:
+        all bytes before it had arrived."""
         streams = self._streams
         last = last_of_each(ready.stream)
         stream = stream_ids[ready.stream]
@@ -363,10 +376,10 @@ class Reassembler:
         if (same & (time[1:] < time[:-1])).any():
             values, rank = np.unique(time, return_inverse=True)
             time = values[np.maximum(rank, running_maximum(ready.stream, rank, 0))]
-        expected, read_time = streams.flat("next_position"), streams.flat("readable_time")
+        position, readable_time = streams.flat("next_position"), streams.flat("readable_time")
         end = ready.at[last] + ready.span[last]
-        expected[stream[last]] = np.maximum(expected[stream[last]], end)
-        read_time[stream[last]] = np.maximum(read_time[stream[last]], time[last])
+        position[stream[last]] = np.maximum(position[stream[last]], end)
+        readable_time[stream[last]] = np.maximum(readable_time[stream[last]], time[last])
         return replace(ready, time=time)
 
 
@@ -375,16 +388,16 @@ def _as_gaps(stream_ids: Int64, segments: Segments) -> Gaps:
 
 
 def _before_first(stream: Int64, marked: Bools) -> Bools:
-    """Which segments stand before the first marked one of their stream."""
+    """Whether each segment is before the first marked one of its stream."""
     if not marked.any():
         return np.ones(len(stream), np.bool_)
     mark = marked.astype(np.int64)
-    free: Bools = (running_maximum(stream, mark, 0) == 0) & ~marked
-    return free
+    is_before: Bools = (running_maximum(stream, mark, 0) == 0) & ~marked
+    return is_before
 
 
 def _waiting_behind(kept: Segments, hole: Int64) -> tuple[Int64, Int64]:
-    """Bytes and segments of the stream from each of these segments on."""
+    """Number of bytes and of segments of the stream from each of these segments on."""
     last = last_of_each(kept.stream)
     last = last[np.searchsorted(last, hole)]
     total = np.cumsum(kept.length)
@@ -392,12 +405,12 @@ def _waiting_behind(kept: Segments, hole: Int64) -> tuple[Int64, Int64]:
 
 
 def _first_copies(index: list[int], at: list[int], span: list[int]) -> list[tuple[int, int, int]]:
-    """What each of some segments brings that none before it brought: (index, from, to).
+    """The ranges of each segment that no earlier one contains: (index, low, high).
 
     The segments are in order of arrival.
     """
     lows: list[int] = []
-    highs: list[int] = []  # what is covered, as ranges in order that do not touch
+    highs: list[int] = []  # covered bytes: ascending ranges that do not touch
     parts: list[tuple[int, int, int]] = []
     for each, low, length in zip(index, at, span, strict=True):
         high = low + length

@@ -1,14 +1,14 @@
-"""Streams: all of this room, block by block.
+"""Streams: the driver of this package, from blocks of packets to blocks of frames.
 
-What a block leaves open goes into the next one: segments that wait behind a hole, the bytes of
-frames that are not whole yet, and those among which a frame is still sought. They are held in a
-store of their own; the caller leaves room for them in front of the next block's data (`reserve`),
-and of a stream they are put there when they are needed to go on.
+Pending bytes are carried to the next block: segments behind a hole, bytes of incomplete frames, and
+bytes that are still searched for a frame. They are in a store of their own. The caller leaves space
+for them in front of the next block's data (`reserve`); the bytes of a stream are copied there when
+the stream goes on.
 
-Memory has a budget: where more is held, nothing more is waited for in the streams that wait
-longest. A quarter of it is for the bytes; the rest is for the copies of them that the store and the
-block's data need, and for what later stages keep. Of that quarter half may be what TLS connections
-carry, encrypted or not.
+Memory has a budget. If carried bytes exceed it, the streams with the oldest ones stop waiting. A
+quarter of the memory is for carried bytes. The other three quarters are for their copies in the
+store and in the block's data, and for later stages. Half of the quarter may be bytes of TLS
+connections, encrypted and decrypted.
 """
 
 from __future__ import annotations
@@ -51,24 +51,23 @@ from dissector.streams.tls_streams import TlsStreams
 from dissector.tls import KeyLog, TlsFacts
 
 DEFAULT_MEMORY = 512 << 20
-"""Bytes for what is carried from block to block."""
+"""Bytes of memory for data that is carried from block to block."""
 
 IDLE = 60
-"""How much longer an open connection that is silent is remembered than one that is over."""
+"""A silent open connection is kept this many times as long as a closed one."""
 
 _SHARE = 4
-"""The part of the memory that held bytes may take: they may be in the store, twice the size, and in
-front of the next block at the same time."""
+"""The reciprocal share of memory for carried bytes: they may be in the store, which has twice their
+size, and in front of the next block at the same time."""
 
 
 class Streams:
     """Turns blocks of packets into blocks of frames.
 
-    `ports`: where brokers listen. `newest`: the newest known version of each API, by key.
-    `evidence`: see `weighing`. `body_end`: see `bodies`. `memory`: bytes that
-    may be taken for what is carried from block to block; one block's bytes may come on top. `keys`:
-    secrets of TLS connections; they may grow. `named`: ports where the user expects Kafka, and
-    `refusal`, why something is not a request, explain connections that carry something else.
+    `ports`: ports of brokers. `newest`: newest known version by API key. `evidence`: see
+    `request_evidence`. `body_end`: see `bodies`. `memory`: bytes for data that is carried from
+    block to block, in addition to one block. `keys`: secrets of TLS connections; they may grow.
+    `named`: ports where the user expects Kafka; `refusal`: see `named_ports`.
     """
 
     def __init__(
@@ -103,11 +102,11 @@ class Streams:
             self._detector,
             self._bodies,
         )
-        self._decrypting = TlsStreams(
+        self._tls_streams = TlsStreams(
             self.connections, ports, newest, evidence, body_end, self._scorer.brokers,
             keys or KeyLog(), memory // _SHARE // 2,
         )  # fmt: skip
-        self._named = NamedPorts(self.connections, named, refusal)
+        self._named_ports = NamedPorts(self.connections, named, refusal)
         self.decrypted: list[FrameBlock] = []
         """The frames of TLS connections that the last block completed."""
         self.round_trips: RoundTrips | None = None
@@ -117,12 +116,12 @@ class Streams:
 
     @property
     def tls(self) -> Mapping[int, TlsFacts]:
-        """What TLS handshakes told, by connection."""
-        return self._decrypting.facts
+        """Facts of the TLS handshakes, by connection."""
+        return self._tls_streams.facts
 
     def learn(self, tls: Mapping[int, TlsFacts], round_trips: RoundTrips | None) -> None:
-        """What was learned elsewhere of the connections in the table."""
-        self._decrypting.facts.update(tls)
+        """Take over facts and round trips that another process determined."""
+        self._tls_streams.facts.update(tls)
         self.round_trips = round_trips
 
     @property
@@ -131,7 +130,7 @@ class Streams:
         return self._framer.carry.bytes
 
     def learn_broker(self, high: int, low: int, port: int) -> None:
-        """An address where a broker listens, as told by another connection."""
+        """Add the address of a broker, from another connection."""
         self._scorer.brokers.add((high, low, port))
 
     def feed(self, block: PacketBlock) -> FrameBlock:
@@ -141,8 +140,8 @@ class Streams:
         return self._feed(block, last=False)
 
     def over(self, now: int, wait: int) -> Int64:
-        """Rows of connections that may be forgotten: of which nothing is held, and nothing has
-        come for `wait` ns where they were closed or never spoke, else for `IDLE` times as long."""
+        """Rows of connections that may be forgotten: without carried bytes, and silent for `wait`
+        ns if they were closed or never had payload, else for `IDLE` times as long."""
         table = self.connections
         rows = table.in_use
         is_over = (table.closed[rows] != OPEN) | table.replaced[rows]
@@ -153,45 +152,45 @@ class Streams:
 
     @property
     def held(self) -> Int64:
-        """Rows of connections of which bytes wait."""
+        """Rows of connections with carried bytes."""
         held: Int64 = np.unique(self._framer.carry.segments.stream >> 1)
-        return np.union1d(held, self._decrypting.held)
+        return np.union1d(held, self._tls_streams.held)
 
     def forget(self, rows: Int64) -> None:
-        """Let go of these connections; their rows will serve others."""
+        """Drop the state of these connections; their rows will be reused."""
         self.connections.forget(rows)
         self._streams.forget(rows)
         self._flows.forget(rows)
-        self._decrypting.forget(rows)
+        self._tls_streams.forget(rows)
         self._detector.forget(rows)
-        self._named.forget(rows)
+        self._named_ports.forget(rows)
         self._bodies.log.forget(rows)
         if self.round_trips is not None:
             self.round_trips.forget(rows)
 
     def park(self) -> None:
-        """Pack the rows of connections without data that nothing came for in the last block."""
+        """Pack the rows of connections without data that had no packet in the last block."""
         tables = [self.connections, self._streams]
         if self.round_trips is not None:
             tables.append(self.round_trips.table)
         self._parking.park(tables, self._recent)
 
     def restore(self, rows: Int64) -> None:
-        """Have these rows in the connection table, to read them."""
+        """Restore packed rows, so that they can be read."""
         self._parking.restore(rows)
 
     def not_kafka(self, rows: Int64) -> list[Problem]:
         """A problem for each of these connections that goes to a named port and is not Kafka."""
-        return self._named.problems(rows, self._decrypting.reported)
+        return self._named_ports.problems(rows, self._tls_streams.reported)
 
     def finish(self) -> FrameBlock:
-        """What is left at the end of the capture: holes are given up, cut frames given out."""
+        """End the capture: holes are given up, and incomplete frames returned."""
         return self._feed(PacketBlock.empty(self.reserve), last=True)
 
     def _feed(self, block: PacketBlock, *, last: bool) -> FrameBlock:
-        streams, held = self._streams, self._framer.carry.segments
+        streams, carried = self._streams, self._framer.carry.segments
         block_problems = BlockProblems(self.connections, self._streams)
-        assignment = self._flows.assign(block, np.unique(held.stream >> 1))
+        assignment = self._flows.assign(block, np.unique(carried.stream >> 1))
         if self.round_trips is not None:
             self.round_trips.feed(block, assignment)
         self._recent = assignment.rows
@@ -199,8 +198,8 @@ class Streams:
         give_up = (streams.flat("close_deadline")[stream_ids] < self._now) | last
         give_up[np.searchsorted(stream_ids, self._beyond_budget(block_problems))] = True
         self._detector.identify_sides(assignment.rows)
-        slot = replace(held, stream=np.searchsorted(stream_ids, held.stream))
-        ordered = self._reassembler.feed(block, assignment, slot, self._now, give_up)
+        carried = replace(carried, stream=np.searchsorted(stream_ids, carried.stream))
+        ordered = self._reassembler.feed(block, assignment, carried, self._now, give_up)
         block_problems.set_segments(stream_ids, ordered.ready)
         self._report_gaps(block_problems, ordered)
         if last:
@@ -212,60 +211,60 @@ class Streams:
         frames, left = self._framer.walk(
             block.data, stream_ids, ready, finished, waits, block_problems
         )
-        self._named.keep_first_bytes(block.data, stream_ids, ready)
-        is_passed_on = streams.flat("state")[stream_ids] == ENCRYPTED
-        passed_on, encrypted = stream_ids[is_passed_on], is_passed_on[left.stream]
-        self._decrypt(block, stream_ids, left[encrypted], last)
-        # Nothing of it is held, so that what is sent again is compared with the position alone.
-        streams.flat("boundary")[passed_on] = streams.flat("next_position")[passed_on]
+        self._named_ports.keep_first_bytes(block.data, stream_ids, ready)
+        is_encrypted = streams.flat("state")[stream_ids] == ENCRYPTED
+        encrypted, to_decrypt = stream_ids[is_encrypted], is_encrypted[left.stream]
+        self._decrypt(block, stream_ids, left[to_decrypt], last)
+        # No encrypted byte is carried: retransmissions are recognised by their positions alone.
+        streams.flat("boundary")[encrypted] = streams.flat("next_position")[encrypted]
         if last:
             block_problems.problems += self.not_kafka(self.connections.in_use)
-        self._framer.hold(block.data, stream_ids, left[~encrypted] + ordered.waiting)
+        self._framer.hold(block.data, stream_ids, left[~to_decrypt] + ordered.waiting)
         return frames
 
     def _waits(self, stream_ids: Int64, waiting: Segments) -> Bools:
         """Whether these streams have bytes that cannot be read yet: behind a hole, or because
-        earlier ones may still come."""
+        earlier bytes may still arrive."""
         waits: Bools = self._streams.flat("state")[stream_ids] == NEW
         waits &= self.connections.bytes.reshape(-1)[stream_ids] > 0
         waits[waiting.stream] = True
         return waits
 
     def _ended(self, stream_ids: Int64, waits: Bools) -> Bools:
-        """Whether these streams came to their end, and what they carry can be decided by now."""
+        """Whether these streams have ended, and their protocol can be decided."""
         streams, row = self._streams, stream_ids >> 1
         ended: Bools = streams.flat("next_position")[stream_ids] >= streams.flat("fin")[stream_ids]
         if ended.any():
-            # The client's first request may come after the broker's FIN.
+            # The client's first request may arrive after the broker's FIN.
             recent = self.connections.last_time[row] > self._now - GRACE
             ended &= ~(recent & (streams.flat("state")[stream_ids] == HEAD))
-            # Requests that cannot be read yet may decide what the broker's stream carries.
-            of_other_end = np.arange(len(stream_ids)) ^ 1
-            ended &= ~(waits[of_other_end] & (streams.protocol[row] == UNDECIDED))
+            # Requests that cannot be read yet may decide the protocol of the broker's stream.
+            opposite = np.arange(len(stream_ids)) ^ 1
+            ended &= ~(waits[opposite] & (streams.protocol[row] == UNDECIDED))
         return ended
 
     def _decrypt(
         self, block: PacketBlock, stream_ids: Int64, segments: Segments, last: bool
     ) -> None:
-        """Hand on what is encrypted, and take what was in it."""
-        self._framer.carry.give(block.data, segments[segments.held != BLOCK])
+        """Pass encrypted segments to the decryption, and take its frames."""
+        self._framer.carry.load(block.data, segments[segments.held != BLOCK])
         segments = replace(segments, stream=stream_ids[segments.stream])
-        decrypting = self._decrypting
-        self.decrypted = list(decrypting.feed(block.data, segments, self._now, last=last))
-        left = np.array(decrypting.take_closed(), np.int64)
-        self._states.advance(np.concatenate([2 * left, 2 * left + 1]), CLOSED)
+        tls_streams = self._tls_streams
+        self.decrypted = list(tls_streams.feed(block.data, segments, self._now, last=last))
+        closed = np.array(tls_streams.take_closed(), np.int64)
+        self._states.advance(np.concatenate([2 * closed, 2 * closed + 1]), CLOSED)
 
     def _beyond_budget(self, block_problems: BlockProblems) -> Int64:
-        """The streams that have to let go of what is held of them: those that wait longest."""
+        """The streams that must stop waiting: those with the oldest carried bytes."""
         carry = self._framer.carry
-        found = carry.oldest(carry.bytes + self._decrypting.size - self._budget)
-        block_problems.add_memory(*found)
-        return found[0]
+        evicted = carry.oldest(carry.bytes + self._tls_streams.size - self._budget)
+        block_problems.add_memory(*evicted)
+        return evicted[0]
 
     def _report_gaps(self, block_problems: BlockProblems, ordered: Ordered) -> None:
         for kind, detail, gaps in (
-            ("lost_bytes", "the capture misses bytes", ordered.lost),
-            ("stray", "bytes cannot be of this connection", ordered.stray),
+            ("lost_bytes", "bytes are missing in the capture", ordered.lost),
+            ("stray", "bytes do not belong to this connection", ordered.stray),
         ):
             for stream, at, length, time in zip(
                 gaps.stream.tolist(),
@@ -274,13 +273,13 @@ class Streams:
                 gaps.time.tolist(),
                 strict=True,
             ):
-                # A position before the stream's first byte is damage, and no place in it.
+                # A position before the stream's first byte comes from a damaged packet.
                 offset = at if at >= 0 else None
                 block_problems.add("streams", kind, detail, stream, offset, length, time=time)
 
     def _report_skipped(self, block_problems: BlockProblems, stream_ids: Int64) -> None:
-        """Report what Kafka connections carried before they were decided, where no frame was found
-        and no byte is held any more."""
+        """Report skipped bytes of Kafka connections from before the protocol was decided, if no
+        byte of the stream is carried any more."""
         streams = self._streams
         skipped = streams.flat("state") == SEARCHING
         skipped &= streams.flat("boundary") > streams.flat("search_from")
@@ -290,10 +289,10 @@ class Streams:
             block_problems.add_skipped(stream, since, until - since)
 
     def _report_cuts(self, block_problems: BlockProblems) -> None:
-        """Say once of each stream that its packets were captured in part."""
+        """Report each stream with truncated packets once."""
         cut = self.connections.cut.reshape(-1)
         for stream in np.flatnonzero(cut).tolist():
             block_problems.add(
-                "streams", "cut_packets", "the capture holds only the beginning of packets",
+                "streams", "cut_packets", "the capture contains only the first bytes of packets",
                 stream, 0, int(cut[stream]), time=int(self.connections.last_time[stream >> 1]),
             )  # fmt: skip
