@@ -182,24 +182,26 @@ class ProtocolDetector:
         """
         table, row = self._table, stream >> 1
         client = table.client[row]
-        is_client = (client < 0) | (client == stream & 1)
+        may_be_client = (client < 0) | (client == stream & 1)
         boundary = chains.address_of(index, self._streams.flat("boundary")[stream])
         first = np.searchsorted(chains.address, boundary)
         first = np.maximum(first, chains.first[index])
         count = np.clip(chains.first[index + 1] - first, 0, places)
         at = chains.address[ranges(first, count)[0]]
         owner = np.repeat(np.arange(len(index)), count)
-        verdict = self._scorer.verdicts(chains, at, index[owner], stream[owner], is_client[owner])
+        verdict = self._scorer.verdicts(
+            chains, at, index[owner], stream[owner], may_be_client[owner]
+        )
         good, unclear = verdict == YES, verdict == UNCLEAR
         undecided = self._streams.protocol[row] == UNDECIDED
         if undecided.any():
             is_one_way = table.packets[row, 1 - (stream & 1)] == 0
-            may_decide = ~undecided | is_client
+            may_decide = ~undecided | may_be_client
             may_decide |= is_one_way & self._scorer.is_broker(row).any(1)
             may_decide = may_decide[owner]
             unclear |= good & ~may_decide  # a later request may decide
             good &= may_decide
-            requests = np.flatnonzero(good & (undecided & is_client)[owner])
+            requests = np.flatnonzero(good & (undecided & may_be_client)[owner])
             bits = np.zeros(len(at), np.int64)
             bits[requests] = self._weighed(
                 chains, index[owner[requests]], stream[owner[requests]], at[requests]
