@@ -82,7 +82,7 @@ class Pipeline:
 
         `request_wait`: ns after which a request is unanswered; see `exchanges.correlator`.
         `forget_after`: ns after which an ended connection is forgotten and its row returned; see
-        `Streams.over`. None: at the end, so that memory grows with the number of connections.
+        `Streams.expired`. None: at the end, so that memory grows with the number of connections.
         `jobs`: processes to use if `source` has files and no connection is forgotten.
         """
         self._jobs = jobs
@@ -226,10 +226,10 @@ class Pipeline:
     ) -> Iterator[TableRows]:
         """Forget connections that ended long ago; return their rows."""
         streams = self._reader.streams
-        ended = streams.over(now, wait)
+        ended = streams.expired(now, wait)
         ended = ended[~np.isin(ended, builder.pending_connections)]
         if len(ended):
-            if "problems" in wanted and (problems := streams.not_kafka(ended)):
+            if "problems" in wanted and (problems := streams.named_port_problems(ended)):
                 yield TableRows("problems", problem_rows(problems))
             if streams.round_trips is not None:  # the table is wanted
                 yield TableRows("connections", self._connections.rows(self._trips, ended))

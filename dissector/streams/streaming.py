@@ -139,7 +139,7 @@ class Streams:
             self._now = latest
         return self._feed(block, last=False)
 
-    def over(self, now: int, wait: int) -> Int64:
+    def expired(self, now: int, wait: int) -> Int64:
         """Rows of connections that may be forgotten: without carried bytes, and silent for `wait`
         ns if they were closed or never had payload, else for `IDLE` times as long."""
         table = self.connections
@@ -179,7 +179,7 @@ class Streams:
         """Restore packed rows, so that they can be read."""
         self._parking.restore(rows)
 
-    def not_kafka(self, rows: Int64) -> list[Problem]:
+    def named_port_problems(self, rows: Int64) -> list[Problem]:
         """A problem for each of these connections that goes to a named port and is not Kafka."""
         return self._named_ports.problems(rows, self._tls_streams.reported)
 
@@ -218,7 +218,7 @@ class Streams:
         # No encrypted byte is carried: retransmissions are recognised by their positions alone.
         streams.flat("boundary")[encrypted] = streams.flat("next_position")[encrypted]
         if last:
-            block_problems.problems += self.not_kafka(self.connections.in_use)
+            block_problems.problems += self.named_port_problems(self.connections.in_use)
         self._framer.hold(block.data, stream_ids, left[~to_decrypt] + ordered.waiting)
         return frames
 
