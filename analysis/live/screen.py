@@ -186,12 +186,12 @@ class ExchangeList(Screen[None]):
 
 
 def _cells(group: GroupStats) -> list[Text]:
-    bad = (group.errors, group.throttled, group.unanswered)
+    counts = (group.errors, group.throttled, group.unanswered)
     return [
         Text(excerpt(group.name)),
         _right(f"{group.requests_s:,.1f}"),
-        *(_right("-" if each is None else f"{each:,.3f}") for each in (group.p50_ms, group.p99_ms)),
-        *(_right(f"{each:,}", "red" if each else "") for each in bad),
+        *(_right("-" if ms is None else f"{ms:,.3f}") for ms in (group.p50_ms, group.p99_ms)),
+        *(_right(f"{count:,}", "red" if count else "") for count in counts),
         _right(size_text(round(group.bytes_s))),
     ]
 

@@ -1,4 +1,4 @@
-"""Every notebook runs from start to end, on committed captures, and has no logic of its own."""
+"""Notebooks run from start to end on committed captures, and contain no logic."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def charts(notebook: nbformat.NotebookNode) -> int:
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[KernelManager]:
-    """One for all notebooks: most of what one takes is imports."""
+    """One kernel for all notebooks, because imports take most of the time."""
     manager = KernelManager(kernel_name="python3")
     manager.start_kernel(cwd=str(NOTEBOOKS))
     yield manager
@@ -53,12 +53,12 @@ def test_a_notebook_runs(name: str, kernel: KernelManager) -> None:
             pytest.skip("Spark needs Java")
     notebook = read(name)
     committed = charts(notebook)
-    notebook.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))  # nothing of the one before
-    NotebookClient(notebook, km=kernel, timeout=900).execute()  # raises where a cell does
+    notebook.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))  # clear variables
+    NotebookClient(notebook, km=kernel, timeout=900).execute()  # raises the error of a cell
     assert charts(notebook) == committed > 0
 
 
-def test_the_notebooks_are_the_numbered_ones() -> None:
+def test_the_list_of_notebooks() -> None:
     assert NAMES == [
         "01_first_look", "02_latency", "03_throttle_and_errors", "04_groups",
         "05_topology_and_audit", "06_spark",
@@ -68,12 +68,12 @@ def test_the_notebooks_are_the_numbered_ones() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_has_no_logic(name: str) -> None:
     for cell in code(read(name)):
-        found = [node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, LOGIC)]
-        assert found == [], cell.source
+        logic = [node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, LOGIC)]
+        assert logic == [], cell.source
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_committed_notebook_was_run_and_names_no_machine(name: str) -> None:
+def test_a_committed_notebook_was_run_and_contains_no_local_paths(name: str) -> None:
     notebook = read(name)
     assert [cell.execution_count for cell in code(notebook)] == list(
         range(1, len(code(notebook)) + 1)

@@ -235,9 +235,9 @@ def lose_a_broker(cluster: MockCluster) -> None:
 
 
 @scenario(
-    "kafka-python that cannot read the v0 answer to its ApiVersions v4 (error 35), and gives up; "
-    "again, told that the broker is Kafka 1.1, since the mock's Produce v5 responses lack "
-    "log_start_offset, 8 bytes; told Kafka 2.1, it produces and reads",
+    "kafka-python rejects the v0 response to its ApiVersions v4 (error 35) and stops; "
+    "configured for Kafka 1.1, it stops because the mock's Produce v5 responses lack "
+    "log_start_offset, 8 bytes; configured for Kafka 2.1, it produces and reads",
     Tool(interface="any", link="LINUX_SLL"),
 )
 def kafka_python_mock(recording: Recording) -> None:
