@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.exchanges.correlator import RESPONSE_WAIT
 from dissector.packets.block import PacketBlock, PacketSource
 from dissector.problems import Problem
 from dissector.protocol import registry
@@ -44,7 +45,7 @@ class FrameBatch:
     now: int
     """ns since 1970: the latest time that was read."""
     ended: NDArray[np.bool_]
-    """Whether the end of each connection was seen."""
+    """Whether each connection was closed, and its last packet is `RESPONSE_WAIT` ago."""
     is_last: bool = False
     problems: list[Problem] = field(default_factory=list)
     """Problems apart from those of `frames`."""
@@ -123,7 +124,8 @@ class FrameReader:
         for text in self._keylog_source.read_new():
             self._keys.add(text)
         frames = self.streams.feed(block)
-        ended = self._ended()
+        table = self.streams.connections
+        ended = self._ended() & (table.last_time[: table.count] < self._now - RESPONSE_WAIT)
         ended[self.streams.held] = False  # the rest of a message may still arrive
         return FrameBatch(
             self._with_decrypted(frames), self._now, ended, False, block.problems,

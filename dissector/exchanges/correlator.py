@@ -145,9 +145,12 @@ class _PerConnection:
     """Ordinal of the latest answered request; the first is 1."""
     last_response_time: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
     """ns; end of the latest matched response."""
+    answers_all: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    """1 if the broker answered a request that expects no response, as librdkafka's mock broker
+    does."""
 
     def forget(self, connections: Int64) -> None:
-        for column in (self.sent, self.last_answered, self.last_response_time):
+        for column in (self.sent, self.last_answered, self.last_response_time, self.answers_all):
             column[connections] = 0
 
     def grow(self, count: int) -> None:
@@ -155,6 +158,7 @@ class _PerConnection:
         self.sent = np.concatenate([self.sent, missing])
         self.last_answered = np.concatenate([self.last_answered, missing])
         self.last_response_time = np.concatenate([self.last_response_time, missing])
+        self.answers_all = np.concatenate([self.answers_all, missing])
 
 
 class Correlator:
@@ -208,8 +212,9 @@ class Correlator:
     ) -> CorrelatedBlock:
         """Correlate one block.
 
-        `now`: latest time of the block, ns. `ended`: for each connection, whether a FIN or RST was
-        seen. `last`: no block follows, so that nothing stays pending.
+        `now`: latest time of the block, ns. `ended`: for each connection, whether it was closed and
+        no packet of it came for `RESPONSE_WAIT`. `last`: no block follows, so that nothing stays
+        pending.
         """
         self._connections.grow(len(ended))
         self._matcher.grow(len(ended))
@@ -223,13 +228,15 @@ class Correlator:
         answered, response = self._match(table, responses, is_late)
         matched = responses[response]
         np.maximum.at(self._connections.last_response_time, matched.connection, matched.end_time)
+        expected_none = _ints(table, "ordinal")[answered] == 0
+        self._connections.answers_all[matched.connection[expected_none]] = 1
         table = self._with_in_flight(table, first_new, answered, matched)
         is_unmatched = np.ones(len(responses), np.bool_)
         is_unmatched[response] = False
         unmatched = self._keep_pending(responses[np.flatnonzero(is_unmatched)], spaces, now, last)
         left = np.setdiff1d(np.arange(len(table)), answered, assume_unique=True)
         no_reply = _ints(table, "ordinal")[left] == 0
-        ends = ended[_ints(table, "connection")[left]] & (end_time[left] < now - RESPONSE_WAIT)
+        ends = ended[_ints(table, "connection")[left]]
         ends |= self._without_reply(table, left, no_reply, now)
         is_barrier = np.isin(_ints(table, "api_key")[left], GROUP_BARRIERS)
         wait = np.where(is_barrier, REQUEST_WAIT, self._request_wait)
@@ -394,6 +401,7 @@ class Correlator:
         is_next = np.arange(len(left)) < earliest[connection]
         response_time = self._connections.last_response_time[connection]
         since = np.maximum(_ints(table, "end_time")[left], response_time)
+        no_reply = no_reply & (self._connections.answers_all[connection] == 0)
         return no_reply & is_next & (since < now - NO_REPLY_WAIT)
 
     def _evicted(self, table: pa.Table, pending: Int64, time: Int64) -> Int64:

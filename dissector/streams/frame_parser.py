@@ -34,6 +34,7 @@ from dissector.streams.table import (
     HEAD,
     KAFKA,
     NEVER,
+    NEW,
     RESUMED,
     SEARCHING,
     UNDECIDED,
@@ -333,10 +334,14 @@ class FrameParser:
         chains, stream = self._chains, self._stream
         size = chains.end - chains.address[chains.first[:-1]]
         is_client = self._table.client[stream >> 1] == stream & 1
-        # If the client's bytes arrived behind a hole, that hole is filled or given up later.
-        is_pending = self._streams.flat("state")[stream ^ 1] == HEAD
-        is_pending &= self._table.bytes.reshape(-1)[stream ^ 1] > 0
+        # If the client's bytes arrived behind a hole, that hole is filled or given up later. If no
+        # bytes arrived, its clock may be behind: then the broker's first bytes are a response.
+        peer = self._streams.flat("state")[stream ^ 1]
+        is_pending = (peer == HEAD) & (self._table.bytes.reshape(-1)[stream ^ 1] > 0)
         is_pending |= peer_waits
+        alone = np.flatnonzero((peer == NEW) & (size > SEEK_BYTES) & ~is_client)
+        begin, end = chains.address[chains.first[alone]], chains.end[alone]
+        is_pending[alone] |= self._scorer.responses(chains, begin, end, stream[alone])[1] == YES
         is_over = (size > np.where(is_pending, WAITING_BYTES, SEEK_BYTES)) | finished
         self._states.advance(stream[is_over & ~is_client], HEAD_LOST)
 

@@ -51,9 +51,9 @@ def batch(value: bytes) -> bytes:
     return bytes(builder.build())
 
 
-def produce(correlation: int, records: bytes) -> bytes:
+def produce(correlation: int, records: bytes, acks: int = 1) -> bytes:
     """A Produce v8 request."""
-    head = struct.pack(">hhi", -1, 1, 30_000) + struct.pack(">i", 1) + text(b"captured")
+    head = struct.pack(">hhi", -1, acks, 30_000) + struct.pack(">i", 1) + text(b"captured")
     body = head + struct.pack(">iii", 1, 0, len(records)) + records
     return request(0, 8, correlation, body)
 

@@ -123,7 +123,7 @@ def test_acks_0_with_a_response() -> None:
 def test_an_unanswered_request_ends_with_its_connection() -> None:
     correlator = CorrelatorTest()
     assert correlator.feed(sent_request(heartbeat(1), 1)) == []
-    assert correlator.feed(now=100, ended=True) == []
+    assert correlator.feed(now=RESPONSE_WAIT // MS + 100) == []
     (row,) = correlator.feed(now=RESPONSE_WAIT // MS + 100, ended=True)
     assert (row["status"], row["latency_ms"], row["response_bytes"]) == ("unanswered", None, None)
 

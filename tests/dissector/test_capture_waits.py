@@ -1,0 +1,85 @@
+"""Responses that come late find their requests, in blocks of one packet as in a large one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dissector.packets import open_packets
+from dissector.pipeline import Pipeline
+from tests.dissector.streams.dialogue import ACK, FIN, Dialogue, ipv4, pcap
+from tests.dissector.test_capture_nested import batch, produce, produced
+
+BLOCKS = [1 << 25, 40]
+"""The last is smaller than any packet with its record header: a packet a block."""
+
+
+def statuses(folder: Path, dialogue: Dialogue, block_bytes: int) -> list[tuple[int, str]]:
+    path = folder / "capture.pcap"
+    path.write_bytes(pcap(dialogue.packets))
+    tables = Pipeline(open_packets([path], block_bytes=block_bytes), []).tables(["exchanges"])
+    rows = tables["exchanges"].to_pylist()
+    return sorted((row["correlation_id"], row["status"]) for row in rows)
+
+
+RECORDS = batch(b"value")
+
+
+@pytest.mark.parametrize("block_bytes", BLOCKS)
+def test_a_response_after_the_client_closed(tmp_path: Path, block_bytes: int) -> None:
+    """The clock of the broker's interface may be ahead, so that its packets come later."""
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    one.client(produce(1, RECORDS, acks=1))
+    dialogue.wait(6_000)
+    one.packet(0, flags=FIN | ACK)
+    dialogue.wait(900)
+    one.broker(produced(1))
+    assert statuses(tmp_path, dialogue, block_bytes) == [(1, "answered")]
+
+
+@pytest.mark.parametrize("block_bytes", BLOCKS)
+def test_a_broker_that_answers_acks_0_is_awaited(tmp_path: Path, block_bytes: int) -> None:
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    one.client(produce(1, RECORDS, acks=0))
+    one.broker(produced(1))
+    one.client(produce(2, RECORDS, acks=0))
+    dialogue.wait(1_500)
+    one.packet(0)
+    one.broker(produced(2))
+    assert statuses(tmp_path, dialogue, block_bytes) == [(1, "answered"), (2, "answered")]
+
+
+@pytest.mark.parametrize("block_bytes", BLOCKS)
+def test_a_broker_that_does_not_answer_acks_0_is_not_awaited(
+    tmp_path: Path, block_bytes: int
+) -> None:
+    dialogue = Dialogue()
+    one = dialogue.connect()
+    one.client(produce(1, RECORDS, acks=0))
+    dialogue.wait(1_500)
+    one.client(produce(2, RECORDS, acks=1))
+    one.broker(produced(2))
+    expected = [(1, "no_reply_expected"), (2, "answered")]
+    assert statuses(tmp_path, dialogue, block_bytes) == expected
+
+
+@pytest.mark.parametrize("block_bytes", BLOCKS)
+def test_a_broker_whose_clock_is_behind(tmp_path: Path, block_bytes: int) -> None:
+    """All it sent on a connection comes before the first packet of the client."""
+    dialogue = Dialogue()
+    one = dialogue.connect(broker=(ipv4("10.0.0.9"), 45_679))
+    for number in range(1500):
+        one.client(produce(number, RECORDS))
+        one.broker(produced(number))
+    behind = 4_000_000_000
+    dialogue.packets = [
+        replace(each, time=each.time - behind) if each.source[1] == 45_679 else each
+        for each in dialogue.packets
+    ]
+    dialogue.packets.sort(key=lambda each: each.time)
+    expected = [(number, "answered") for number in range(1500)]
+    assert statuses(tmp_path, dialogue, block_bytes) == expected
