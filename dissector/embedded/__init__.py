@@ -1,15 +1,14 @@
-"""What travels as bytes inside the fields of a message, made readable in place.
+"""Decodes structures that the fields of a message contain as bytes.
 
-inside       `Contents`: what the bytes of one field hold
-records      record batches, and their records
+contents     `Contents`: the decoded content of one field
+records      record batches and their records
 sasl         tokens of SASL mechanisms
 telemetry    OTLP metrics
 
-`unfold` takes the events of a message, and puts behind each field that holds something the fields
-of what it holds, one step deeper: the protocols of groups, principals, forwarded requests and their
-answers, records, tokens, metrics. Bytes that nothing fits stay as they are. The event of a field
-that was unfolded says in words what it holds, and has no roles any more: what of it is a secret,
-its fields say.
+`unfold` takes the events of a message. After each field with a known structure it inserts the
+fields of that structure, one level deeper: group protocols, principals, forwarded requests and
+their responses, records, tokens, metrics. Other bytes stay as they are. The event of an unfolded
+field describes its content in words and has no roles; roles of the inserted fields mark secrets.
 """
 
 from __future__ import annotations
@@ -35,79 +34,79 @@ from dissector.protocol.structures import (
 __all__ = ["ERROR", "NOWHERE", "TEXT", "Known", "explain_token", "unfold"]
 
 ERROR: Final = "error"
-"""Type of an event that says what is wrong with what a field holds."""
+"""Type of an event that reports an error in the content of a field."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageContext:
-    """What the bytes of a message do not tell."""
+    """Information that is not in the message itself."""
 
     mechanism: str | None = None
     """SASL mechanism of the connection."""
-    asked: bytes | None = None
-    """The request that a response answers."""
+    request: bytes | None = None
+    """The request of a response."""
     topics: Mapping[str, str] = field(default_factory=dict)
     """Names of topics by id."""
 
 
 def unfold(explanation: Explanation, known: MessageContext) -> Explanation:
-    """The same explanation, with what fields hold behind each of them."""
+    """The explanation, with the content of fields inserted after them."""
     unfolding = _Unfolding(known)
     unfolding.add(explanation.events)
     return replace(explanation, events=unfolding.events)
 
 
 def explain_token(data: bytes, known: MessageContext) -> Explanation:
-    """A SASL token that has no header, as the one field of a message."""
+    """Explain a SASL token without header as the only field of a message."""
     roles = ("secret", "sasl_token")
     token = Explained("token", "token", "bytes", data, 0, len(data), 0, roles)
     return unfold(Explanation([token], end=len(data)), known)
 
 
 class _Unfolding:
-    """Events, unfolded as they are added."""
+    """A list of events that unfolds events as they are added."""
 
     def __init__(self, known: MessageContext) -> None:
         self.events: list[Explained] = []
         self.known = known
-        self.beside = EnclosingFields()
+        self.enclosing = EnclosingFields()
 
     def add(self, events: Sequence[Explained]) -> None:
-        """Events of one message or structure."""
-        self.beside.add(events)
+        """Add the events of a message or structure."""
+        self.enclosing.add(events)
         for event in events:
-            inside = self._inside(event)
+            inside = self._contents_of(event)
             if inside is None:
                 self.events.append(event)
                 continue
             self.events.append(replace(event, type=TEXT, value=inside.name, roles=()))
-            self.add(list(_placed(event, inside)))
+            self.add(list(_in_message(event, inside)))
 
-    def _inside(self, event: Explained) -> Contents | None:
+    def _contents_of(self, event: Explained) -> Contents | None:
         if not isinstance(event.value, bytes) or not event.value:
             return None
         readers = (_READERS[role] for role in event.roles if role in _READERS)
         return next(filter(None, (reader(self, event, event.value) for reader in readers)), None)
 
     def _structure(self, event: Explained, value: bytes) -> Contents | None:
-        of = (self.beside.of(event.path, role) for role in ("protocol_type", "protocol_name"))
+        of = (self.enclosing.of(event.path, role) for role in ("protocol_type", "protocol_name"))
         found = recognise(event.roles, value, *of)
         if found is None:
             return None
         candidate, read = found
-        # What this one turned out to be of, those within it are of, too.
-        self.beside.set(event.path, "protocol_type", candidate.protocol_type)
+        # The structures inside belong to the same protocol.
+        self.enclosing.set(event.path, "protocol_type", candidate.protocol_type)
         events = versioned_structure(read.name, value).explain(value).events
         return Contents(f"{read.name} version {read.version}", events)
 
     def _request(self, event: Explained, value: bytes) -> Contents | None:
         found = explain_request(value)
-        if _carried(found) is not None:  # an envelope in an envelope, and so on: Kafka sends none
+        if _envelope_request(found) is not None:  # Kafka does not nest envelopes
             return None
         return _message("request", found, value, *_kind(value))
 
     def _response(self, event: Explained, value: bytes) -> Contents | None:
-        asked = _carried(explain_request(self.known.asked or b""))
+        asked = _envelope_request(explain_request(self.known.request or b""))
         if asked is None:
             return None
         kind = _kind(asked)
@@ -117,12 +116,12 @@ class _Unfolding:
         return token(value, self.known.mechanism)
 
     def _batches(self, event: Explained, value: bytes) -> Contents:
-        topic_id = self.beside.of(event.path, "topic_id")
+        topic_id = self.enclosing.of(event.path, "topic_id")
         names = {METADATA_TOPIC_ID: METADATA_TOPIC, **self.known.topics}
-        return batches(value, names.get(topic_id) or self.beside.of(event.path, "topic"))
+        return batches(value, names.get(topic_id) or self.enclosing.of(event.path, "topic"))
 
     def _metrics(self, event: Explained, value: bytes) -> Contents | None:
-        return metrics(value, self.beside.of(event.path, "compression") or 0)
+        return metrics(value, self.enclosing.of(event.path, "compression") or 0)
 
 
 _READERS: Final[Mapping[str, Callable[[_Unfolding, Explained, bytes], Contents | None]]] = {
@@ -137,11 +136,11 @@ _READERS: Final[Mapping[str, Callable[[_Unfolding, Explained, bytes], Contents |
     "sasl_token": _Unfolding._token,
     "telemetry": _Unfolding._metrics,
 }
-"""What reads the bytes of a role."""
+"""Reader of the bytes of a role."""
 
 
-def _placed(outer: Explained, inside: Contents) -> list[Explained]:
-    """The events of what a field holds, as they stand in the message around it."""
+def _in_message(outer: Explained, inside: Contents) -> list[Explained]:
+    """The events of a field's content, with path, offset and depth in the enclosing message."""
     assert isinstance(outer.value, bytes)
     # A field's own length, and a tag, come before its bytes.
     start = outer.offset + outer.length - len(outer.value)
@@ -158,13 +157,13 @@ def _placed(outer: Explained, inside: Contents) -> list[Explained]:
     if inside.error is not None:
         left = outer.value[inside.end :]
         wrong = Explained("!", "!", ERROR, str(inside.error), inside.error.offset, 0, 0)
-        rest = Explained("rest", "rest", "bytes", left, inside.end, len(left), 0, ("secret",))
-        events += [place(wrong), place(rest)]
+        remainder = Explained("rest", "rest", "bytes", left, inside.end, len(left), 0, ("secret",))
+        events += [place(wrong), place(remainder)]
     return events
 
 
 def _message(
-    what: str, explained: Explanation, data: bytes, api_key: int, version: int
+    direction: str, explained: Explanation, data: bytes, api_key: int, version: int
 ) -> Contents:
     name = registry.api_name(api_key) or f"API {api_key}"
     events, end = explained.events, explained.end
@@ -173,11 +172,11 @@ def _message(
         size = len(surplus)
         event = Explained("surplus", "surplus", "bytes", surplus, end, size, 0, ("secret",))
         events = [*events, event]
-    return Contents(f"{name} version {version} {what}", events, explained.error, end)
+    return Contents(f"{name} version {version} {direction}", events, explained.error, end)
 
 
-def _carried(request: Explanation) -> bytes | None:
-    """The request that an Envelope carries; None where this is none."""
+def _envelope_request(request: Explanation) -> bytes | None:
+    """The request inside an Envelope; None if `request` is not an Envelope."""
     for event in request.events:
         if "envelope_request" in event.roles and event.value:
             return bytes(event.value)
@@ -185,7 +184,7 @@ def _carried(request: Explanation) -> bytes | None:
 
 
 def _kind(request: bytes) -> tuple[int, int]:
-    """API and version of a request; -1 where it is too short to tell."""
+    """API key and version of a request; -1 if it is too short."""
     if len(request) < 4:
         return -1, -1
     return int.from_bytes(request[:2], signed=True), int.from_bytes(request[2:4], signed=True)

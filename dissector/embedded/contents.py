@@ -1,4 +1,4 @@
-"""What the bytes of one field hold: a name for it, and its fields."""
+"""The decoded content of a field: its name and its fields."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from dissector.errors import DecodeError
 from dissector.protocol.explain import Explained
 
 NOWHERE: Final = -1
-"""Offset of what was not on the wire as it is shown: it was compressed, or encoded."""
+"""Offset of values that were compressed or encoded on the wire."""
 
 TEXT: Final = "text"
-"""Type of an event whose value is said in words."""
+"""Type of an event whose value is a description."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What bytes hold. Offsets of events count from the first of these bytes."""
+    """The content of bytes. Offsets of events are relative to the first byte."""
 
     name: str
-    """In words: ``ConsumerProtocolSubscription version 1``."""
+    """A description: ``ConsumerProtocolSubscription version 1``."""
     events: list[Explained] = field(default_factory=list)
     error: DecodeError | None = None
-    """What is wrong behind the last event."""
+    """The error after the last event."""
     end: int = 0
-    """Where an error leaves off."""
+    """Offset of the first byte that could not be decoded."""
 
 
-def said(
+def field_event(
     name: str,
     value: str | None,
     *,
@@ -37,5 +37,5 @@ def said(
     length: int = 0,
     roles: tuple[str, ...] = (),
 ) -> Explained:
-    """An event of a field that no definition has."""
+    """An event for a field without a definition."""
     return Explained(name, name, type, value, offset, length, 0, roles)

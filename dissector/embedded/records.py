@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from dissector.embedded.contents import NOWHERE, TEXT, Contents, said
+from dissector.embedded.contents import NOWHERE, TEXT, Contents, field_event
 from dissector.errors import DecodeError
 from dissector.protocol.explain import Explained
 from dissector.protocol.structures import (
@@ -43,7 +43,7 @@ def batches(data: bytes, topic: str | None) -> Contents:
     for number, batch in enumerate(decode_records(data[:end])):
         events += _batch(batch, number, topic)
     if len(starts) > BATCHES:
-        events.append(said("…", f"{len(starts) - BATCHES:,} more", type=TEXT))
+        events.append(field_event("…", f"{len(starts) - BATCHES:,} more", type=TEXT))
     many = "1 batch" if len(starts) == 1 else f"{len(starts):,} batches"
     return Contents(f"{many}, {len(data):,} bytes", events)
 
@@ -70,7 +70,7 @@ def _batch(batch: Batch, number: int, topic: str | None) -> Iterator[Explained]:
 
 
 def _words(batch: Batch) -> str:
-    """A batch in words: what is as mostly is not said."""
+    """A batch in words: what is as mostly is not field_event."""
     if batch.magic < 0:
         return batch.problem or "cut"
     count = len(batch.records) if batch.record_count < 0 else batch.record_count

@@ -22,7 +22,7 @@ from base64 import urlsafe_b64decode
 from collections.abc import Callable
 from typing import Final
 
-from dissector.embedded.contents import Contents, said
+from dissector.embedded.contents import Contents, field_event
 from dissector.protocol.explain import Explained
 
 _SECRET: Final = ("secret",)
@@ -44,7 +44,7 @@ _BEARER_ERROR: Final = ("status", "scope", "openid-configuration")
 
 
 def token(data: bytes, mechanism: str | None) -> Contents | None:
-    """One token, of either side; None where nothing can be said of it."""
+    """One token, of either side; None where nothing can be field_event of it."""
     if not data:
         return None
     if mechanism is not None:
@@ -115,7 +115,7 @@ def _bearer_error(data: bytes, mechanism: str) -> Contents | None:
     told = _object(data)
     if "status" not in told:
         return None
-    events = [said(name, str(told[name])) for name in _BEARER_ERROR if name in told]
+    events = [field_event(name, str(told[name])) for name in _BEARER_ERROR if name in told]
     return Contents(f"{mechanism} error", events)
 
 
@@ -129,7 +129,7 @@ def _claims(auth: bytes) -> list[Explained]:
     except ValueError:
         return []
     names = ", ".join(map(str, _object(payload)))
-    return [said("claims", names)] if names else []
+    return [field_event("claims", names)] if names else []
 
 
 def _object(data: bytes) -> dict[str, object]:
@@ -149,7 +149,7 @@ def _gs2(found: re.Match[bytes]) -> list[Explained]:
 
 
 def _attribute(name: str, value: bytes, offset: int, roles: tuple[str, ...]) -> Explained:
-    return said(name, _text(value), offset=offset, length=len(value), roles=roles)
+    return field_event(name, _text(value), offset=offset, length=len(value), roles=roles)
 
 
 def _text(value: bytes) -> str:

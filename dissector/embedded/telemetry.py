@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from dissector.embedded.contents import TEXT, Contents, said
+from dissector.embedded.contents import TEXT, Contents, field_event
 from dissector.errors import DecodeError
 from dissector.protocol.explain import Explained
 from dissector.records.batch_headers import CODECS
@@ -51,12 +51,12 @@ def _events(pushed: Any) -> Iterator[Explained]:
     for part in pushed.resource_metrics:
         resource = _attributes(part.resource.attributes)
         if resource != before:
-            yield said("resource", resource, type=TEXT)
+            yield field_event("resource", resource, type=TEXT)
             before = resource
         for scope in part.scope_metrics:
             for metric in scope.metrics:
                 for text in _points(metric):
-                    yield said(metric.name[:_NAME], text, type=TEXT)
+                    yield field_event(metric.name[:_NAME], text, type=TEXT)
 
 
 def _points(metric: Metric) -> Iterator[str]:

@@ -188,12 +188,12 @@ class TlsStreams:
                 "tls", problem.kind, f"{problem.detail} (sent by the {sender})", time=now,
                 connection_id=row, offset=problem.offset, bytes=problem.bytes,
             )
-            for problem in session.troubles
+            for problem in session.problems
             for sender in ("client" if problem.end == session.client else "broker",)
         ]  # fmt: skip
         if problems:
             self.reported.add(row)
-        session.troubles.clear()
+        session.problems.clear()
         return problems
 
     def _frames(

@@ -1,17 +1,18 @@
 """TLS 1.2 and 1.3, decrypted with the secrets of a key log.
 
-Bytes in, values out: this room knows no packets, files or clocks. A `TlsSession` takes what the two
-ends of a connection sent, in order, and gives what they said.
+Bytes in, values out: this package has no packets, files or clocks. A `TlsSession` takes the bytes
+of both ends of a connection, in order, and returns their plaintext.
 
-keylog       secrets, by client random (NSS key log format)
-suites       cipher suites, and what they are made of
-hellos       what ClientHello and ServerHello agree on
-certificates whom a certificate names
-events       what comes out: facts, what was said, what went wrong
-records      records out of the bytes of one end, over holes
-schedule     which secret comes next, from the handshake and the key log
-protection   keys and ciphers; the only module that needs `cryptography`
-session      both ends: handshake, keys, plaintext
+keylog         secrets by client random (NSS key log format)
+keylog_source  reads secrets from a key log file and from captures
+suites         cipher suites and their parts
+hellos         parses ClientHello and ServerHello
+certificates   the subject of a certificate
+events         results: handshake facts, plaintext, problems
+record_layer   TLS records from the bytes of one end, across holes
+schedule       selects the next secret, by handshake and key log
+protection     keys and ciphers; the only module that needs `cryptography`
+session        one connection: handshake, keys, plaintext
 """
 
 from dissector.tls.events import Plaintext, TlsFacts, TlsProblem

@@ -1,7 +1,7 @@
-"""Whom a certificate names, as text (RFC 5280, section 4.1; RFC 4514).
+"""The subject of a certificate as text (RFC 5280, section 4.1; RFC 4514).
 
-Up to TLS 1.2 a server shows its certificates in the clear. Of the first, the server's own, only the
-subject is read. Whether it is valid, or true, is nobody's question here.
+Up to TLS 1.2 a server sends its certificates unencrypted. Only the subject of the first one, which
+is the server's own, is read. It is not validated.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ ATTRIBUTES = {
 def subject(message: bytes) -> str:
     """The subject of the first certificate in a Certificate message of TLS 1.2 (RFC 5246, 7.4.2).
 
-    Raises DecodeError where there is none.
+    Raises DecodeError if there is none.
     """
     size = int.from_bytes(message[3:6], "big")
     tag, certificate = next(_elements(message[6 : 6 + size]), (0, b""))
     signed = next(_elements(certificate), (0, b""))[1] if tag == SEQUENCE else b""
     fields = [content for tag, content in _elements(signed) if tag != VERSION]
     if len(fields) < 5:
-        raise DecodeError("a certificate names nobody", offset=0)
-    sets = list(_contents(fields[4]))  # behind serial number, algorithm, issuer and validity
+        raise DecodeError("the certificate has no subject", offset=0)
+    sets = list(_contents(fields[4]))  # after serial number, algorithm, issuer and validity
     return ",".join("+".join(map(_attribute, _contents(each))) for each in reversed(sets))
 
 
@@ -54,7 +54,7 @@ def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
         begin = at + 2 + width
         length = int.from_bytes(data[at + 2 : begin], "big") if width else first
         if width > 3 or begin + length > len(data):
-            raise DecodeError("a certificate ends early", offset=at)
+            raise DecodeError("the certificate is truncated", offset=at)
         yield tag, data[begin : begin + length]
         at = begin + length
 
@@ -80,6 +80,7 @@ def _dotted(kind: bytes) -> str:
         if not byte & 0x80:
             numbers.append(number)
             number = 0
-    first, rest = numbers[:1], numbers[1:]
-    top = [each for one in first for each in (min(one // 40, 2), one - 40 * min(one // 40, 2))]
-    return ".".join(map(str, [*top, *rest]))
+    if numbers:  # the first number combines two
+        top = min(numbers[0] // 40, 2)
+        numbers[:1] = [top, numbers[0] - 40 * top]
+    return ".".join(map(str, numbers))

@@ -1,4 +1,4 @@
-"""What a TLS connection tells: facts of its handshake, what was said in it, and what went wrong."""
+"""The results of a TLS session: facts of its handshake, plaintext, and problems."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from dissector.tls.record_layer import Arrival
 
 @dataclass(slots=True)
 class TlsFacts:
-    """What the handshake tells. None where it is not in the capture, or encrypted."""
+    """Facts of the handshake. None if they are encrypted, or not in the capture."""
 
     version: str | None = None
-    """1.2, 1.3, or an older one."""
+    """1.2, 1.3, or an older version."""
     cipher: str | None = None
-    """IANA's name, or the number in hex."""
+    """IANA name, or the number in hex."""
     sni: str | None = None
-    """Host name that the client asked for."""
+    """Host name that the client requested."""
     alpn: str | None = None
     """Protocol that the server chose."""
     subject: str | None = None
-    """Whom the server's certificate names; encrypted in TLS 1.3."""
+    """Subject of the server's certificate; encrypted in TLS 1.3."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plaintext:
-    """What one record said."""
+    """The plaintext of one TLS record."""
 
     end: int
-    """Which end sent it."""
+    """Index of the end that sent it."""
     at: int
-    """Position in what this end said, as far as it was decrypted."""
+    """Position in the decrypted plaintext of this end."""
     follows: bool
-    """Nothing is missing between this and what came before."""
+    """Whether no plaintext is missing before this one."""
     data: bytes
     arrival: Arrival
-    """Of the record's last byte."""
+    """Arrival of the last byte of the TLS record."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsProblem:
-    """What could not be decrypted, and why."""
+    """Bytes that could not be decrypted, and the reason."""
 
     kind: str
     detail: str
     end: int
     offset: int = 0
-    """Position in the stream of records."""
+    """Position in the stream of TLS records."""
     bytes: int | None = None

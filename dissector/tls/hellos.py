@@ -1,6 +1,6 @@
-"""What the two hellos agree on (RFC 8446, section 4.1; RFC 5246, section 7.4.1).
+"""Parses hellos and EncryptedExtensions (RFC 8446, section 4; RFC 5246, section 7.4).
 
-Nothing is read behind a message's end; one that ends too early is a DecodeError.
+Nothing is read beyond the end of a message; a truncated message raises DecodeError.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from dataclasses import dataclass
 from dissector.errors import DecodeError
 
 RETRY = hashlib.sha256(b"HelloRetryRequest").digest()
-"""Random of the ServerHello that is none, but asks for another ClientHello."""
+"""Random of a HelloRetryRequest, which has the form of a ServerHello."""
 
 _SNI, _ALPN, _ENCRYPT_THEN_MAC, _EARLY_DATA, _VERSIONS = 0, 16, 22, 42, 43
 
 
 @dataclass(frozen=True, slots=True)
 class ClientHello:
-    """What the client wants."""
+    """The client's offer."""
 
     random: bytes
     sni: str | None
-    """The host name that it asked for."""
+    """Requested host name."""
     early_data: bool
-    """It sends application data before the server has answered (0-RTT)."""
+    """Whether the client sends application data before the server responds (0-RTT)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerHello:
-    """What the server chose."""
+    """The server's choice."""
 
     random: bytes
     version: int
     cipher: int
     compression: int
     alpn: str | None
-    """In TLS 1.3 it is encrypted, and not here."""
+    """None in TLS 1.3, where it is in EncryptedExtensions."""
     encrypt_then_mac: bool
 
     @property
@@ -47,15 +47,15 @@ class ServerHello:
 
 @dataclass(frozen=True, slots=True)
 class EncryptedExtensions:
-    """What else the server chose, in TLS 1.3."""
+    """Further choices of the server in TLS 1.3."""
 
     alpn: str | None
     early_data: bool
-    """It reads the early data that the client sent."""
+    """Whether the server accepts the client's early data."""
 
 
 def client_hello(body: bytes) -> ClientHello:
-    """A ClientHello, without the handshake header."""
+    """Parse a ClientHello without its handshake header."""
     cursor = _Cursor(body)
     cursor.take(2)
     random = cursor.take(32)
@@ -66,7 +66,7 @@ def client_hello(body: bytes) -> ClientHello:
 
 
 def server_hello(body: bytes) -> ServerHello:
-    """A ServerHello, without the handshake header."""
+    """Parse a ServerHello without its handshake header."""
     cursor = _Cursor(body)
     version = cursor.number(2)
     random = cursor.take(32)
@@ -81,23 +81,23 @@ def server_hello(body: bytes) -> ServerHello:
 
 
 def encrypted_extensions(body: bytes) -> EncryptedExtensions:
-    """An EncryptedExtensions message, without the handshake header."""
+    """Parse an EncryptedExtensions message without its handshake header."""
     extensions = _extensions(_Cursor(body))
     return EncryptedExtensions(_alpn(extensions), _EARLY_DATA in extensions)
 
 
 def _extensions(cursor: _Cursor) -> dict[int, bytes]:
-    """They may be missing altogether."""
-    found: dict[int, bytes] = {}
+    """Extensions by type; the whole block may be absent."""
+    extensions: dict[int, bytes] = {}
     inner = _Cursor(cursor.block(2)) if cursor.left else cursor
     while inner.left:
         kind = inner.number(2)
-        found[kind] = inner.block(2)
-    return found
+        extensions[kind] = inner.block(2)
+    return extensions
 
 
 def _sni(value: bytes | None) -> str | None:
-    """RFC 6066, section 3; a server's is empty."""
+    """Server name (RFC 6066, section 3); empty in a server's message."""
     if not value:
         return None
     names = _Cursor(_Cursor(value).block(2))
@@ -107,7 +107,7 @@ def _sni(value: bytes | None) -> str | None:
 
 
 def _alpn(extensions: Mapping[int, bytes]) -> str | None:
-    """RFC 7301, section 3.1."""
+    """Application protocol (RFC 7301, section 3.1)."""
     value = extensions.get(_ALPN)
     if value is None:
         return None
@@ -116,7 +116,7 @@ def _alpn(extensions: Mapping[int, bytes]) -> str | None:
 
 
 class _Cursor:
-    """Reads from the front of some bytes."""
+    """Reads bytes from front to back."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -128,14 +128,14 @@ class _Cursor:
 
     def take(self, size: int) -> bytes:
         if size > self.left:
-            raise DecodeError("a TLS handshake message ends too early", offset=self._at)
-        found = self._data[self._at : self._at + size]
+            raise DecodeError("a TLS handshake message is truncated", offset=self._at)
+        taken = self._data[self._at : self._at + size]
         self._at += size
-        return found
+        return taken
 
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "big")
 
     def block(self, width: int) -> bytes:
-        """Bytes behind their length, which is a number of `width` bytes."""
+        """Bytes with a length prefix of `width` bytes."""
         return self.take(self.number(width))

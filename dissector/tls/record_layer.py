@@ -1,9 +1,9 @@
-"""Records out of the bytes of one end (RFC 8446, section 5.1), over holes.
+"""TLS records from the bytes of one end (RFC 8446, section 5.1), across holes.
 
-A record says how long it is, and so where the next one begins. Where bytes are lost inside a
-record, that place is still known. Where a header is lost with them, records are looked for at the
-beginning of each stretch that arrived, since they mostly begin one; whether one is a record then,
-only its authentication tells: the caller says `accept` or `reject`.
+A record header has the length of the record, and thus the position of the next one. If bytes are
+lost inside a record, that position is still known. If a header is lost too, records are searched at
+the beginning of each segment that arrived, since segments usually begin with one. Only
+authentication decides whether bytes there are a record: the caller calls `accept` or `reject`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import TypeAlias
 
 HEADER = 5
 LONGEST = (1 << 14) + 2048
-"""Bytes of a record's body (RFC 5246, section 6.2.3)."""
+"""Longest body of a record in bytes (RFC 5246, section 6.2.3)."""
 CHANGE_CIPHER_SPEC, ALERT, HANDSHAKE, APPLICATION_DATA, HEARTBEAT = range(20, 25)
 
 Arrival: TypeAlias = tuple[int, int, int]
-"""When and where a stretch arrived; this room hands it on."""
+"""Time and place of a segment's arrival, which this package only passes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsRecord:
-    """A record that is there as a whole."""
+    """A complete record."""
 
     content: int
     """Content type."""
@@ -32,25 +32,25 @@ class TlsRecord:
     at: int
     """Position in the stream."""
     arrival: Arrival
-    """Of the stretch that has its last byte."""
+    """Arrival of the segment with its last byte."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """Bytes without a hole between them."""
+    """Contiguous bytes."""
 
     start: int
     """Position of the first byte of `data`."""
     data: bytearray = field(default_factory=bytearray)
     marks: deque[tuple[int, Arrival]] = field(default_factory=deque)
-    """Position behind each stretch, and its arrival."""
+    """Position after each segment, and its arrival."""
 
     @property
     def end(self) -> int:
         return self.start + len(self.data)
 
     def drop(self, until: int) -> None:
-        """Forget the bytes before the position `until`."""
+        """Drop the bytes before position `until`."""
         del self.data[: max(until - self.start, 0)]
         self.start = max(until, self.start)
         while self.marks and self.marks[0][0] <= self.start:
@@ -63,28 +63,28 @@ class RecordReader:
     def __init__(self) -> None:
         self._runs: deque[_Run] = deque()
         self._certain = True
-        self._boundary: int | None = None  # where a record that was lost ends, if that is known
+        self._boundary: int | None = None  # end of a lost record, if known
         self.lost_at: int | None = None
-        """Position from which on nothing was accepted, since something was lost there."""
+        """Position of a loss after which no record was accepted yet; None if there is none."""
 
     @property
     def size(self) -> int:
-        """Bytes that wait."""
+        """Number of buffered bytes."""
         return sum(len(run.data) for run in self._runs)
 
     @property
     def since(self) -> int | None:
-        """When the first byte that waits arrived; None where none does."""
+        """Arrival time of the first buffered byte; None if the buffer is empty."""
         marks = self._runs[0].marks if self._runs else ()
         return marks[0][1][0] if marks else None
 
     @property
     def at(self) -> int:
-        """Position of the first byte that waits."""
+        """Position of the first buffered byte."""
         return self._runs[0].start if self._runs else 0
 
     def feed(self, at: int, data: bytes, arrival: Arrival) -> None:
-        """Bytes from position `at` on, which is not before the end of those that were fed."""
+        """Add bytes at position `at`, which is not before the end of the previous bytes."""
         if not data:
             return
         if not self._runs or self._runs[-1].end != at:
@@ -94,7 +94,7 @@ class RecordReader:
         run.marks.append((run.end, arrival))
 
     def peek(self) -> TlsRecord | None:
-        """The next record, or what may be one; None where its bytes have not come yet."""
+        """The next record, or a candidate; None if its bytes have not arrived yet."""
         while self._runs:
             run = self._runs[0]
             if self._boundary is not None:
@@ -118,13 +118,13 @@ class RecordReader:
         return None
 
     def accept(self, record: TlsRecord) -> None:
-        """It is a record, and was read."""
+        """Confirm a record, and drop its bytes."""
         self._runs[0].drop(record.at + HEADER + len(record.body))
         self._certain = True
         self.lost_at = None
 
     def reject(self, record: TlsRecord) -> None:
-        """It is none, or was damaged."""
+        """Report that bytes are not a record, or a damaged one."""
         if self._certain:
             self._lose()
             self._runs[0].drop(record.at + HEADER + len(record.body))
@@ -132,7 +132,7 @@ class RecordReader:
             self._skip()
 
     def clear(self) -> None:
-        """Forget all bytes."""
+        """Drop all bytes."""
         self._runs.clear()
 
     def _record(self, run: _Run, size: int) -> TlsRecord:
@@ -148,7 +148,7 @@ class RecordReader:
             self.lost_at = self._runs[0].start
 
     def _cross(self, size: int | None) -> None:
-        """Leave the first run, of which no more can be read, for the next."""
+        """Continue with the next run, since the first one has no further complete record."""
         run = self._runs[0]
         was_certain = self._certain
         self._lose()
@@ -158,7 +158,7 @@ class RecordReader:
             self._certain = True
 
     def _skip(self) -> None:
-        """Go on to where the next stretch begins."""
+        """Continue at the beginning of the next segment."""
         run = self._runs[0]
         run.drop(run.marks[0][0] if run.marks else run.end)
         if not run.data and len(self._runs) > 1:
@@ -166,7 +166,7 @@ class RecordReader:
 
 
 def _size(data: bytearray) -> int | None:
-    """Bytes of the record that begins so; None where that is not there yet, 0 where none does."""
+    """Size of the record at the start of `data`; None if unknown yet, 0 if it is not a record."""
     if len(data) < HEADER:
         return None
     body = int.from_bytes(data[3:5], "big")

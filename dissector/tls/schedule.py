@@ -1,9 +1,9 @@
-"""Which key comes next: the secrets that a connection's handshake names, out of the key log.
+"""The key schedule: selects the next secret of a connection from the key log.
 
-In TLS 1.2 one secret makes the keys of both ends (RFC 5246, section 6.3). In TLS 1.3 each end has a
-secret for its handshake and one for what it says, which then makes the next one by itself; a client
-that speaks before its handshake has one for that, too (RFC 8446, section 7.1). A log may be written
-late: what is not there now may be there when it is asked for again.
+In TLS 1.2 the keys of both ends derive from one secret (RFC 5246, section 6.3). In TLS 1.3 each end
+has a handshake secret and a traffic secret, from which the next traffic secrets derive. A client
+that sends early data has a secret for it too (RFC 8446, section 7.1). A key log may be written
+late: a missing secret may be present at the next look-up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Schedule:
     """The keys of one connection."""
 
     def __init__(self, keys: KeyLog, random: bytes, chosen: ServerHello, suite: Suite) -> None:
-        """`random`: the client's."""
+        """`random`: the client random."""
         self._keys = keys
         self._random = random
         self._chosen = chosen
@@ -33,9 +33,9 @@ class Schedule:
         self._openers: tuple[Opener, Opener] | None = None  # of TLS 1.2
 
     def early(self) -> Opener | None:
-        """Of early data; None where the log has no secret for it.
+        """The opener of early data; None if the log has no secret for it.
 
-        A server that reads it chose the suite of the session that the client resumes.
+        A server that accepts early data chose the suite of the resumed session.
         """
         from dissector.tls import protection
 
@@ -45,7 +45,7 @@ class Schedule:
     def following(
         self, epoch: int, secret: bytes, *, is_client: bool
     ) -> tuple[Opener, bytes] | None:
-        """Opener and secret of the epoch behind this one, which has this secret."""
+        """Opener and secret of the epoch after `epoch`, whose secret is `secret`."""
         from dissector.tls import protection
 
         if self._chosen.version == TLS_1_2:
@@ -53,10 +53,12 @@ class Schedule:
             return None if opener is None else (opener, b"")
         if epoch < len(_EPOCHS):
             label = f"{'CLIENT' if is_client else 'SERVER'}_{_EPOCHS[epoch]}"
-            found = self._keys.find(label, self._random)
+            following = self._keys.find(label, self._random)
         else:
-            found = protection.next_secret(secret, self._suite)
-        return None if found is None else (protection.opener_1_3(found, self._suite), found)
+            following = protection.next_secret(secret, self._suite)
+        if following is None:
+            return None
+        return protection.opener_1_3(following, self._suite), following
 
     def _opener_1_2(self, is_client: bool) -> Opener | None:
         from dissector.tls import protection

@@ -1,18 +1,19 @@
-"""One TLS connection: both ends' records, the keys that their handshake makes, and the plaintext.
+"""One TLS connection: the records of both ends, their keys, and the plaintext.
 
-Each end goes through epochs: in the clear; in TLS 1.3 under its handshake secret, up to its
-Finished; then under a traffic secret, and another one after each KeyUpdate. In TLS 1.2 there is one
-epoch after ChangeCipherSpec. What an end sent waits until what it depends on is there: the client's
-records for the ServerHello, the server's for the ClientHello, both for the key log.
+Each end goes through epochs: unencrypted; in TLS 1.3 under its handshake secret, up to Finished;
+then under a traffic secret, and a new one after each KeyUpdate. TLS 1.2 has one epoch after
+ChangeCipherSpec. Bytes of an end are buffered until their dependencies are present: the client's
+records need the ServerHello, the server's the ClientHello, both need the key log.
 
-A client of TLS 1.3 may speak before its handshake (early data, 0-RTT; RFC 8446, section 4.2.10),
-under a secret of its own, up to its EndOfEarlyData. It waits for the server's EncryptedExtensions,
-which say whether the server read it: if not, it was never said, and the client says it again.
+A TLS 1.3 client may send data before its handshake (early data, 0-RTT; RFC 8446, section 4.2.10),
+under a separate secret, up to its EndOfEarlyData. It is buffered until the server's
+EncryptedExtensions, which state whether the server accepts it. If not, it is discarded, and the
+client sends the data again.
 
-Every record authenticates with its number in the epoch. So where records were lost, the next
-numbers are tried, and those of the next epoch: what opens is right, and tells how many are missing.
-How much they said is not known then, so that what follows is marked as the beginning of something
-new. An end of which too much does not open is given up.
+A record authenticates with its number in the epoch. After lost records, the next numbers are tried,
+and those of the next epoch: the number that opens the record gives the number of lost records. The
+length of their plaintext is unknown, so the plaintext after them is marked as a new beginning. An
+end is abandoned if too many of its records do not open.
 """
 
 from __future__ import annotations
@@ -50,31 +51,31 @@ if TYPE_CHECKING:
     from dissector.tls.protection import Opener
 
 NUMBERS = 64
-"""Records that may be missing in a row."""
+"""Consecutive records that may be lost."""
 REJECTS = 64
-"""Places at which no record opens, until an end is given up."""
+"""Positions without a valid record before an end is abandoned."""
 WAITING_LIMIT = 1 << 18
-"""Bytes of both ends that may wait for the other end, or for a key log that is still written."""
+"""Bytes that may be buffered, of both ends, for the peer's handshake or for the key log."""
 MESSAGE_LIMIT = 1 << 18
-"""Bytes of a handshake message; certificates make the longest."""
+"""Longest handshake message in bytes; certificates are the longest."""
 
 VERSIONS = {0x0300: "SSL 3.0", 0x0301: "1.0", 0x0302: "1.1", TLS_1_2: "1.2", TLS_1_3: "1.3"}
 
 _CLIENT_HELLO, _SERVER_HELLO, _ENCRYPTED_EXTENSIONS, _CERTIFICATE = 1, 2, 8, 11
 _END_OF_EARLY_DATA, _FINISHED, _KEY_UPDATE = 5, 20, 24
 _EPOCH_ENDS = {(_END_OF_EARLY_DATA, 0), (_FINISHED, 1), (_KEY_UPDATE, 2)}
-"""Messages of TLS 1.3 after which another key is used; 2 stands for all later epochs."""
+"""Messages of TLS 1.3 that end an epoch; epoch 2 stands for all later ones."""
 
 _UNREAD = {
     True: "the key log lacks its secret",
-    False: "the server refused it",
-    None: "it is not known whether the server read it",
+    False: "the server rejected it",
+    None: "unknown whether the server accepted it",
 }
-"""Why early data is not read, by whether the server read it."""
+"""Why early data is not decrypted, by whether the server accepted it."""
 
 
 def has_cryptography() -> bool:
-    """Whether the package that decrypts is installed."""
+    """Whether the package for decryption is installed."""
     return importlib.util.find_spec("cryptography") is not None
 
 
@@ -85,100 +86,100 @@ class _Side:
     end: int
     reader: RecordReader = field(default_factory=RecordReader)
     messages: bytearray = field(default_factory=bytearray)
-    """The beginning of a handshake message."""
+    """An incomplete handshake message."""
     epoch: int = 0
-    """0 is in the clear; in TLS 1.3, 1 is the handshake's."""
+    """0 is unencrypted; in TLS 1.3, 1 is the handshake."""
     opener: Opener | None = None
-    """In epoch 0 it opens early data."""
+    """In epoch 0, of early data."""
     secret: bytes = b""
     sequence: int = 0
     """Number of the next record in its epoch."""
     position: int = 0
-    """Of what it says next."""
+    """Position of the next plaintext."""
     rejects: int = 0
     is_given_up: bool = False
     passes_early: bool = False
-    """It may begin with early data that cannot be read, or never was."""
+    """Whether it may begin with early data that must be skipped."""
     passed_early: bool = False
-    """It did."""
+    """Whether early data was skipped."""
     missed: bool = False
-    """Something that it said is missing before what comes next."""
+    """Whether plaintext is missing before the next one."""
 
 
 class TlsSession:
-    """Decrypts one connection. `keys` may grow as long as the session lasts."""
+    """Decrypts one connection. `keys` may grow during the session."""
 
     def __init__(self, keys: KeyLog) -> None:
         self.facts = TlsFacts()
         self.client: int | None = None
-        """Which end sent the ClientHello: 0, 1, or None as long as that is not known."""
+        """The end that sent the ClientHello: 0, 1, or None if unknown."""
         self.is_over = False
-        """Nothing more will be read."""
-        self.troubles: list[TlsProblem] = []
-        """What went wrong; whoever reads it empties it."""
+        """Whether the session reads no further bytes."""
+        self.problems: list[TlsProblem] = []
+        """New problems; the reader clears the list."""
         self._keys = keys
         self._sides = (_Side(0), _Side(1))
         self._hello: ClientHello | None = None
         self._chosen: ServerHello | None = None
         self._schedule: Schedule | None = None
-        self._reads_early: bool | None = None  # the server; None as long as it did not say
+        self._reads_early: bool | None = None  # whether the server does; None if unknown
 
     def feed(self, end: int, at: int, data: bytes, arrival: Arrival) -> None:
-        """What an end sent, from position `at` on; positions ascend."""
+        """Add bytes of an end at position `at`; positions ascend."""
         side = self._sides[end]
         if not self.is_over and not side.is_given_up:
             side.reader.feed(at, data, arrival)
 
     def read(self, *, last: bool = False) -> list[Plaintext]:
-        """What can be decrypted by now. `last`: nothing more comes."""
-        found: list[Plaintext] = []
+        """Decrypt all that is possible now. `last`: no further bytes come."""
+        plaintext: list[Plaintext] = []
         moved = True
         while moved and not self.is_over:
             moved = False
             for side in self._sides:
                 while not self.is_over and (record := side.reader.peek()) is not None:
-                    if not self._take(side, record, found):
+                    if not self._take(side, record, plaintext):
                         break
                     moved = True
         waiting = self.waiting
         if not self.is_over and (last or waiting > WAITING_LIMIT):
             self._end_waiting(waiting)
-        return found
+        return plaintext
 
     @property
     def waiting(self) -> int:
-        """Bytes that wait."""
+        """Number of buffered bytes."""
         return sum(side.reader.size for side in self._sides)
 
     @property
     def since(self) -> int:
-        """When the first byte that waits arrived; 0 where none does."""
+        """Arrival time of the first buffered byte; 0 if there is none."""
         return min((side.reader.since or 0 for side in self._sides if side.reader.size), default=0)
 
     def give_up(self) -> None:
-        """Wait no longer: memory is needed."""
+        """End the session to free memory."""
         side = max(self._sides, key=lambda side: side.reader.size)
-        self._stop("memory", "memory did not suffice to wait any longer, so that it", side)
+        self._stop("memory", "the memory budget was used up", side)
 
     def _end_waiting(self, waiting: int) -> None:
-        """Give up what still waits, and say for what."""
+        """Drop the buffered bytes, and report the reason."""
         side = max(self._sides, key=lambda side: side.reader.size)
         if waiting and (self._hello is None or self._chosen is None):
-            self._stop("tls_no_handshake", "its beginning is not in the capture, so that it", side)
+            self._stop("tls_no_handshake", "its beginning is not in the capture", side)
         elif (
             waiting
             and self._hello
             and any(each.epoch == 0 and self._following(each) is None for each in self._sides)
         ):
             random = self._hello.random.hex()
-            self._stop("tls_no_keys", f"the key log has nothing for {random}, so that it", side)
+            self._stop("tls_no_keys", f"the key log has no secret for client random {random}", side)
         else:
             for each in self._sides:
-                self._tell_cut(each)
+                self._report_cut(each)
             self.is_over = True
 
-    def _take(self, side: _Side, record: TlsRecord, found: list[Plaintext]) -> bool:
-        """Read one record; False where it must wait."""
+    def _take(self, side: _Side, record: TlsRecord, plaintext: list[Plaintext]) -> bool:
+        """Read one record; False if it must stay buffered."""
         if self._hello is None and not self._finds_client(side, record):
             return self.is_over
         is_client = side.end == self.client
@@ -196,11 +197,11 @@ class TlsSession:
             if record.content == CHANGE_CIPHER_SPEC:
                 side.reader.accept(record)
                 return True
-        self._open(side, record, found)
+        self._open(side, record, plaintext)
         return True
 
     def _finds_client(self, side: _Side, record: TlsRecord) -> bool:
-        """Whether this is the client; a server's first words wait for the client's."""
+        """Whether this end is the client; a server's first records wait for the client's."""
         kind = record.body[0] if record.content == HANDSHAKE else None
         if kind == _CLIENT_HELLO:
             self.client = side.end
@@ -208,19 +209,18 @@ class TlsSession:
         if side.end == self.client:
             return True
         if kind != _SERVER_HELLO and self.client is None:
-            detail = "its beginning is not in the capture, so that it"
-            self._stop("tls_no_handshake", detail, side)
+            self._stop("tls_no_handshake", "its beginning is not in the capture", side)
         return False
 
     def _is_protected(self, side: _Side, record: TlsRecord) -> bool:
-        """Whether this record, of an end that is in the clear, begins its first epoch."""
+        """Whether this record of an unencrypted end begins its first epoch."""
         if self._chosen is None:
             return False
         if record.content == APPLICATION_DATA:
             return True
         if self._chosen.version == TLS_1_3:
-            return False  # ChangeCipherSpec says nothing there (RFC 8446, appendix D.4)
-        # Where ChangeCipherSpec was lost, only trying tells.
+            return False  # ChangeCipherSpec has no meaning there (RFC 8446, appendix D.4)
+        # If ChangeCipherSpec was lost, only an attempt to decrypt decides.
         was_lost = side.reader.lost_at is not None
         return record.content == CHANGE_CIPHER_SPEC or (was_lost and record.content == HANDSHAKE)
 
@@ -233,7 +233,7 @@ class TlsSession:
             self._read_messages(side, record.body)
 
     def _begin(self, side: _Side) -> bool:
-        """Go on to early data, or to the first epoch; False where it must wait."""
+        """Enter early data or the first epoch; False if the record must stay buffered."""
         if side.end != self.client or not self._offers_early:
             return self._advance(side)
         if self._reads_early is None and self._sides[1 - side.end].epoch < 2:
@@ -253,7 +253,7 @@ class TlsSession:
         return self._chosen is not None and self._chosen.version == TLS_1_3
 
     def _advance(self, side: _Side) -> bool:
-        """Go on to the next epoch; False where its key is not known."""
+        """Enter the next epoch; False if its key is unknown."""
         following = self._following(side)
         if following is None:
             return False
@@ -270,27 +270,29 @@ class TlsSession:
         is_client = side.end == self.client
         return self._schedule.following(side.epoch, side.secret, is_client=is_client)
 
-    def _open(self, side: _Side, record: TlsRecord, found: list[Plaintext]) -> None:
-        """Decrypt a record, and read it."""
+    def _open(self, side: _Side, record: TlsRecord, plaintext: list[Plaintext]) -> None:
+        """Decrypt and read a record."""
         if self._is_1_3 and record.content in (CHANGE_CIPHER_SPEC, ALERT):
-            side.reader.accept(record)  # in the clear, and without a number
+            side.reader.accept(record)  # unencrypted, and without a number
             return
         opened = self._try(side, record)
         if opened is None:
             self._not_opened(side, record)
             return
-        self._tell_lost(side, record.at)
+        self._report_lost(side, record.at)
         side.reader.accept(record)
         content, data = opened
         if content == APPLICATION_DATA and data:
-            found.append(Plaintext(side.end, side.position, not side.missed, data, record.arrival))
+            plaintext.append(
+                Plaintext(side.end, side.position, not side.missed, data, record.arrival)
+            )
             side.position += len(data)
             side.missed = False
         elif content == HANDSHAKE:
             self._read_messages(side, data)
 
     def _try(self, side: _Side, record: TlsRecord) -> tuple[int, bytes] | None:
-        """Content and plaintext by the first key and number that open the record."""
+        """Content type and plaintext, by the first key and number that open the record."""
         assert side.opener is not None
         opened = side.opener.open(record, side.sequence)
         if opened is not None:
@@ -318,9 +320,9 @@ class TlsSession:
         return None
 
     def _missed(self, side: _Side) -> None:
-        """Records are missing; what they said, and the rest of a message, is not known."""
+        """Note lost records: their plaintext, and the remainder of a message, are unknown."""
         side.messages.clear()
-        if side.epoch != 1 or not self._is_1_3:  # else it was the handshake's
+        if side.epoch != 1 or not self._is_1_3:  # otherwise handshake records
             side.missed = True
 
     def _not_opened(self, side: _Side, record: TlsRecord) -> None:
@@ -328,16 +330,16 @@ class TlsSession:
             if not side.passed_early:
                 side.passed_early = True
                 side.missed = self._reads_early is not False
-                detail = f"early data (0-RTT) was passed over, since {_UNREAD[self._reads_early]}"
-                self._trouble("tls_early_data", detail, side, record.at)
+                detail = f"early data (0-RTT) was skipped: {_UNREAD[self._reads_early]}"
+                self._add_problem("tls_early_data", detail, side, record.at)
             side.reader.accept(record)
             return
         side.reader.reject(record)
         side.rejects += 1
         if side.rejects > REJECTS:
             size = side.reader.size
-            self._trouble(
-                "tls_given_up", "too much of it does not decrypt, and the rest was passed over",
+            self._add_problem(
+                "tls_given_up", "too many records do not decrypt: the remaining bytes were skipped",
                 side, side.reader.lost_at or 0, size,
             )  # fmt: skip
             side.reader.clear()
@@ -345,26 +347,26 @@ class TlsSession:
             self.is_over = all(each.is_given_up for each in self._sides)
 
     def _may_be_early(self, side: _Side) -> bool:
-        """Whether what does not open may be early data, which has a key of its own."""
+        """Whether records that do not open may be early data, which has a separate key."""
         return side.passes_early and side.epoch == 1 and side.sequence == 0
 
-    def _tell_lost(self, side: _Side, until: int) -> None:
-        """Say what was passed over before the position `until`."""
+    def _report_lost(self, side: _Side, until: int) -> None:
+        """Report the bytes skipped before position `until`."""
         since = side.reader.lost_at
         if since is not None and until > since:
-            detail = "records were lost, or do not decrypt"
-            self._trouble("tls_lost_records", detail, side, since, until - since)
+            detail = "TLS records were lost, or do not decrypt"
+            self._add_problem("tls_lost_records", detail, side, since, until - since)
 
-    def _tell_cut(self, side: _Side) -> None:
-        """Say what is left of it at the end."""
+    def _report_cut(self, side: _Side) -> None:
+        """Report the undecrypted bytes at the end."""
         reader = side.reader
-        self._tell_lost(side, reader.at + reader.size)
+        self._report_lost(side, reader.at + reader.size)
         if reader.lost_at is None and reader.size:
-            detail = "the connection or the capture ended inside a record"
-            self._trouble("tls_cut_record", detail, side, reader.at, reader.size)
+            detail = "the connection or the capture ended inside a TLS record"
+            self._add_problem("tls_cut_record", detail, side, reader.at, reader.size)
 
     def _read_messages(self, side: _Side, data: bytes) -> None:
-        """Handshake messages may share records, and go on in the next."""
+        """Read handshake messages, which may share records and cross them."""
         try:
             for kind, body in _messages(side.messages, data):
                 self._read_message(side, kind, body)
@@ -372,15 +374,14 @@ class TlsSession:
                     break
         except DecodeError as error:
             side.messages.clear()
-            if side.epoch == 0:  # else records before it were lost
-                self._stop("tls_malformed", f"{error.detail}, so that it", side)
+            if side.epoch == 0:  # otherwise records before it were lost
+                self._stop("tls_malformed", error.detail, side)
 
     def _read_message(self, side: _Side, kind: int, body: bytes) -> None:
         is_client = side.end == self.client
         if kind == _CLIENT_HELLO and is_client:
             if side.epoch:
-                detail = "its keys were renegotiated, so that the rest"
-                self._stop("tls_renegotiation", detail, side)
+                self._stop("tls_renegotiation", "its keys were renegotiated", side)
                 return
             self._hello = client_hello(body)
             self.facts.sni = self._hello.sni
@@ -394,10 +395,10 @@ class TlsSession:
             extensions = encrypted_extensions(body)
             self.facts.alpn, self._reads_early = extensions.alpn, extensions.early_data
         elif self._is_1_3 and (kind, min(side.epoch, 2)) in _EPOCH_ENDS and not self._advance(side):
-            self._stop("tls_no_keys", "the key log lacks its traffic secrets, so that it", side)
+            self._stop("tls_no_keys", "the key log lacks its traffic secrets", side)
 
     def _choose(self, side: _Side, hello: ServerHello) -> None:
-        """Note what the server chose, and whether it can be decrypted."""
+        """Store the server's choice, and check that it can be decrypted."""
         if hello.is_retry:
             return
         self._chosen = hello
@@ -405,36 +406,36 @@ class TlsSession:
         self.facts.cipher = name_of(hello.cipher)
         self.facts.alpn = hello.alpn
         if not self._keys.is_given:
-            self.is_over = hello.version >= TLS_1_3  # else a certificate may follow
+            self.is_over = hello.version >= TLS_1_3  # otherwise a certificate may follow
             return
         parts = suite(hello.cipher)
         if hello.version not in (TLS_1_2, TLS_1_3):
             version = self.facts.version
-            self._stop("tls_unsupported", f"it is TLS {version}, older than 1.2, so that it", side)
+            self._stop("tls_unsupported", f"TLS {version} is older than 1.2", side)
         elif parts is None:
-            self._stop("tls_unsupported", f"its cipher is {self.facts.cipher}, so that it", side)
+            self._stop("tls_unsupported", f"unsupported cipher {self.facts.cipher}", side)
         elif hello.compression:
-            self._stop("tls_unsupported", "it is compressed, so that it", side)
+            self._stop("tls_unsupported", "it is compressed", side)
         elif self._hello is not None:
             self._schedule = Schedule(self._keys, self._hello.random, hello, parts)
 
-    def _stop(self, kind: str, why: str, side: _Side) -> None:
-        """Give up both ends, and say so where there are keys at all."""
+    def _stop(self, kind: str, reason: str, side: _Side) -> None:
+        """Abandon both ends; reported if there are keys."""
         size = sum(each.reader.size for each in self._sides)
-        self._trouble(kind, f"{why} was not decrypted", side, side.reader.at, size)
+        self._add_problem(kind, f"not decrypted: {reason}", side, side.reader.at, size)
         self.is_over = True
         for each in self._sides:
             each.reader.clear()
 
-    def _trouble(
+    def _add_problem(
         self, kind: str, detail: str, side: _Side, offset: int, size: int | None = None
     ) -> None:
         if self._keys.is_given:
-            self.troubles.append(TlsProblem(kind, detail, side.end, offset, size))
+            self.problems.append(TlsProblem(kind, detail, side.end, offset, size))
 
 
 def _messages(pending: bytearray, data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The handshake messages that are whole, kind and body; the rest stays in `pending`."""
+    """Kind and body of the complete handshake messages; an incomplete one stays in `pending`."""
     pending += data
     while len(pending) >= 4:
         size = 4 + int.from_bytes(pending[1:4], "big")

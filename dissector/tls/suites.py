@@ -1,8 +1,8 @@
-"""Cipher suites, by the numbers and names that IANA registered.
+"""Cipher suites, by the numbers and names registered at IANA.
 
-A name says all that decrypting needs: the cipher, and the hash that keys are derived with, or, of a
-CBC suite, records are authenticated with. Suites that no Kafka of today would agree on are known by
-number only.
+A name has all that decryption needs: the cipher, and the hash for key derivation or, in a CBC
+suite, for the authentication of records. Suites that current Kafka versions do not negotiate have
+no name.
 """
 
 from __future__ import annotations

@@ -198,7 +198,7 @@ def test_an_envelope() -> None:
     (topic,) = [event for event in events if event.path == "request_data.topics[0].name"]
     assert frame[topic.offset :].startswith(text("orders"))
     answer = struct.pack(">i", 9) + b"\0\x0d" + struct.pack(">iii", 7, 0, 0) + b"\0\0\0"
-    response = unfold(explain_response(answer, 58, 0), MessageContext(asked=frame))
+    response = unfold(explain_response(answer, 58, 0), MessageContext(request=frame))
     assert values(response.events)["response_data"] == "Metadata version 0 response"
     assert values(response.events)["response_data.brokers"] == 0
 
@@ -239,6 +239,6 @@ def test_an_envelope_in_an_envelope_stays_closed() -> None:
 def test_an_answer_without_its_question_stays_closed() -> None:
     answer = struct.pack(">i", 9) + b"\0\x0d" + struct.pack(">iii", 7, 0, 0) + b"\0\0\0"
     for asked in (None, b"", request(3, 0, struct.pack(">i", 0))):
-        response = unfold(explain_response(answer, 58, 0), MessageContext(asked=asked))
+        response = unfold(explain_response(answer, 58, 0), MessageContext(request=asked))
         assert isinstance(values(response.events)["response_data"], bytes)
         assert "response_data" in hidden(response.events)

@@ -72,7 +72,7 @@ def take(plains, said) -> None:
 def assert_all_said(made: Dialogue, size: int = 1 << 20) -> TlsSession:
     session, said = decrypted(placed(made.wire, size), KeyLog(made.keys))
     assert said == [[made.said[CLIENT]], [made.said[SERVER]]]
-    assert [t for t in session.troubles if t.kind != "tls_cut_record"] == []
+    assert [t for t in session.problems if t.kind != "tls_cut_record"] == []
     return session
 
 
@@ -126,7 +126,7 @@ def test_each_cipher_of_tls_1_3_over_changes_of_keys(folder, cipher):
     # It changes its key before it answers the second line, and does not answer all of them.
     assert len(said[SERVER]) == 1
     assert said[SERVER][0].startswith(b"eno\nowt\n")
-    assert (session.troubles, session.facts.cipher) == ([], cipher)
+    assert (session.problems, session.facts.cipher) == ([], cipher)
 
 
 @needs_openssl
@@ -137,7 +137,7 @@ def test_renegotiation_is_told_and_what_was_before_it_is_read(folder):
     )
     session, said = decrypted(placed(made.wire), KeyLog(made.keys))
     assert said == [[b"one\n"], [b"eno\n"]]
-    assert [trouble.kind for trouble in session.troubles] == ["tls_renegotiation"]
+    assert [trouble.kind for trouble in session.problems] == ["tls_renegotiation"]
 
 
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
@@ -172,7 +172,7 @@ def resumed(folder) -> list[Dialogue]:
 def test_early_data(resumed, size):
     assert bytes(resumed[0].said[CLIENT]) == EARLY + b"a line\n"
     session = assert_all_said(resumed[0], size)
-    assert session.troubles == []
+    assert session.problems == []
 
 
 @needs_openssl
@@ -183,17 +183,17 @@ def test_early_data_before_what_the_server_sent(resumed):
         one, other = ([part for part in parts if part[0] == end] for end in (first, 1 - first))
         session, said = decrypted(one + other, KeyLog(made.keys))
         assert said == [[made.said[CLIENT]], [made.said[SERVER]]]
-        assert session.troubles == []
+        assert session.problems == []
 
 
 @needs_openssl
 def test_early_data_that_the_server_refused_was_not_said(resumed):
     session, said = decrypted(placed(resumed[1].wire), KeyLog(resumed[1].keys))
     assert said == [[b"a line\n"], [b"a line\n"]]
-    assert [(trouble.kind, trouble.end) for trouble in session.troubles] == [
+    assert [(trouble.kind, trouble.end) for trouble in session.problems] == [
         ("tls_early_data", CLIENT)
     ]
-    assert "refused" in session.troubles[0].detail
+    assert "rejected" in session.problems[0].detail
 
 
 @needs_openssl
@@ -201,7 +201,7 @@ def test_early_data_that_a_retry_refused_was_not_said(folder):
     (made,) = with_early_data(folder, ["-groups", "P-384"], EARLY, 1)
     session, said = decrypted(placed(made.wire), KeyLog(made.keys))
     assert said == [[b"a line\n"], [b"a line\n"]]
-    assert [trouble.kind for trouble in session.troubles] == ["tls_early_data"]
+    assert [trouble.kind for trouble in session.problems] == ["tls_early_data"]
 
 
 @needs_openssl
@@ -210,8 +210,8 @@ def test_early_data_without_its_secret(resumed):
     keys = b"".join(line for line in lines if b"CLIENT_EARLY" not in line)
     session, said = decrypted(placed(resumed[0].wire), KeyLog(keys))
     assert said == [[b"", b"a line\n"], [b"a line\n"]]
-    assert [trouble.kind for trouble in session.troubles] == ["tls_early_data"]
-    assert "lacks" in session.troubles[0].detail
+    assert [trouble.kind for trouble in session.problems] == ["tls_early_data"]
+    assert "lacks" in session.problems[0].detail
 
 
 @needs_openssl
@@ -276,7 +276,7 @@ def assert_right_or_absent(
             at = made.said[end].index(stretch, at) + len(stretch)
     found = sum(len(stretch) for each in said for stretch in each)
     if is_told and found < sum(map(len, made.said)):
-        assert session.troubles
+        assert session.problems
     return found
 
 
@@ -339,7 +339,7 @@ def test_why_nothing_is_read(made, folder):
         session, said = decrypted(parts, keys)
         assert said == [[b""], [b""]]
         assert session.is_over
-        return [trouble.kind for trouble in session.troubles]
+        return [trouble.kind for trouble in session.problems]
 
     other = KeyLog(b"CLIENT_RANDOM " + b"ab" * 32 + b" " + b"cd" * 48 + b"\n")
     assert kinds(parts, other) == ["tls_no_keys"]
@@ -353,7 +353,7 @@ def test_older_versions_are_told(folder, version):
     made = talk(folder, contexts(folder, version), MESSAGES[:2])
     session, said = decrypted(placed(made.wire), KeyLog(made.keys))
     assert said == [[b""], [b""]]
-    assert [trouble.kind for trouble in session.troubles] == ["tls_unsupported"]
+    assert [trouble.kind for trouble in session.problems] == ["tls_unsupported"]
 
 
 def test_a_record_knows_when_its_last_byte_came():
