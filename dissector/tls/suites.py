@@ -1,8 +1,8 @@
 """Cipher suites, by the numbers and names registered at IANA.
 
 A name has all that decryption needs: the cipher, and the hash for key derivation or, in a CBC
-suite, for the authentication of records. Suites that current Kafka versions do not negotiate have
-no name.
+suite, for the authentication of records. Suites that current Kafka versions do not negotiate are
+known by number only.
 """
 
 from __future__ import annotations
