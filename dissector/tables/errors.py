@@ -16,7 +16,7 @@ from dissector.protocol import registry
 from dissector.protocol.field_columns import FieldColumn
 from dissector.tables.arrow import empty_batch, map_codes, to_batch
 from dissector.tables.schema import ERRORS
-from dissector.tables.shared_columns import Endpoints, api_of, error_names
+from dissector.tables.shared_columns import Endpoints, api_of, column_numbers, error_names
 
 
 def errors(block: CorrelatedBlock, names: TopicNames, endpoints: Endpoints) -> pa.RecordBatch:
@@ -35,7 +35,7 @@ def errors(block: CorrelatedBlock, names: TopicNames, endpoints: Endpoints) -> p
                     "path": group.paths(column, select),
                     "topic": pc.coalesce(topic, names.resolve(topic_id).cast(pa.string())),
                     "partition": group.sibling_numbers(column, "partition", select),
-                    "error_code": pa.array(_values(column)[select]),
+                    "error_code": pa.array(column_numbers(column)[select]),
                     "error_message": group.sibling_texts(column, "error_message", select).cast(
                         pa.string()
                     ),
@@ -71,7 +71,7 @@ def errors(block: CorrelatedBlock, names: TopicNames, endpoints: Endpoints) -> p
 def _codes(fields: DecodedFields) -> Iterator[tuple[LayoutGroup, FieldColumn, Int64]]:
     """The columns of error codes, and the indices of their values other than 0."""
     for group, column in fields.columns("error_code"):
-        select = np.flatnonzero(_values(column))
+        select = np.flatnonzero(column_numbers(column))
         if len(select):
             yield group, column, select
 
@@ -82,13 +82,7 @@ def sorted_codes(fields: DecodedFields) -> tuple[Int64, Int64]:
     for group, column, select in _codes(fields):
         message.append(group.message(column)[select])
         at.append(column.at[select])
-        code.append(_values(column)[select])
+        code.append(column_numbers(column)[select])
     messages = np.concatenate(message)
     order = np.lexsort((np.concatenate(at), messages))
     return messages[order], np.concatenate(code)[order]
-
-
-def _values(column: FieldColumn) -> Int64:
-    """The numbers of a column."""
-    assert column.values is not None
-    return column.values.astype(np.int64)

@@ -26,7 +26,7 @@ from dissector.records.batch_headers import Batches, take
 from dissector.records.batch_reader import read_batches
 from dissector.tables.arrow import as_array, map_codes, without_dictionary
 from dissector.tables.pending import response_request_ids
-from dissector.tables.shared_columns import api_of
+from dissector.tables.shared_columns import api_of, column_numbers
 
 PRODUCE = 0
 
@@ -155,7 +155,7 @@ def assigned_offsets(block: CorrelatedBlock, batches: pa.Table) -> pa.Array:
         if block.response.messages.api_key[group.messages[0]] != PRODUCE:
             continue
         index = np.arange(len(column.row), dtype=np.int64)
-        offset = _values(column)
+        offset = column_numbers(column)
         failed = pc.not_equal(group.sibling_numbers(column, "error_code", index), 0)
         topic_id = map_codes(group.sibling_uuids(column, "topic_id", index), uuid_text, pa.string())
         topic = group.sibling_texts(column, "topic", index).cast(pa.string())
@@ -183,8 +183,3 @@ def assigned_offsets(block: CorrelatedBlock, batches: pa.Table) -> pa.Array:
     )
     joined = wanted.join(assigned, keys).sort_by("row")
     return as_array(joined["offset_min"])
-
-
-def _values(column: FieldColumn) -> Int64:
-    assert column.values is not None
-    return column.values.astype(np.int64)

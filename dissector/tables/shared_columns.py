@@ -1,15 +1,17 @@
-"""Columns that several tables share, and the order of their rows."""
+"""Columns that several tables have, and the order of their rows."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.exchanges.sasl import SASL_TOKEN
 from dissector.packets.block import Int64
 from dissector.protocol import registry
+from dissector.protocol.field_columns import FieldColumn
 from dissector.tables.arrow import SelectedRows, map_codes
 
 IN_ORDER = [("time", "ascending"), ("connection_id", "ascending")]
@@ -33,3 +35,9 @@ def api_of(request: SelectedRows | pa.Table) -> pa.Array:
 def error_names(code: pa.ChunkedArray) -> pa.ChunkedArray:
     """Kafka's name of each error code."""
     return map_codes(code, registry.error_name, pa.string())
+
+
+def column_numbers(column: FieldColumn) -> Int64:
+    """The values of a column of numbers."""
+    assert column.values is not None
+    return column.values.astype(np.int64)

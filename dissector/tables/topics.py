@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 from dissector.exchanges.correlator import CorrelatedBlock
 from dissector.exchanges.topic_names import uuid_text
 from dissector.packets.block import Int64
-from dissector.protocol.field_columns import FieldColumn
 from dissector.tables.arrow import as_array, as_batch, map_codes, row_keys, to_batch
 from dissector.tables.schema import TOPICS
+from dissector.tables.shared_columns import column_numbers
 
 
 def topic_states(block: CorrelatedBlock) -> pa.RecordBatch:
@@ -28,7 +28,7 @@ def topic_states(block: CorrelatedBlock) -> pa.RecordBatch:
                 group.sibling_uuids(column, "topic_id", index), uuid_text, pa.string()
             ),
             "partition": group.sibling_numbers(column, "partition", index),
-            "leader": pa.array(_values(column)),
+            "leader": pa.array(column_numbers(column)),
             "leader_epoch": group.sibling_numbers(column, "leader_epoch", index),
             "replicas": group.nested_lists(column, "replicas"),
             "isr": group.nested_lists(column, "isr"),
@@ -77,8 +77,3 @@ class TopicChanges:
                 self._states[key] = value
                 rows.append(index)
         return np.array(sorted(rows), np.int64)
-
-
-def _values(column: FieldColumn) -> Int64:
-    assert column.values is not None
-    return column.values.astype(np.int64)
