@@ -332,7 +332,7 @@ def test_an_interrupt_keeps_what_was_written(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said.decode() == f"{tmp_path / 'rows.partial'} has the rows up to here.\n"
+    assert said.decode() == f"{tmp_path / 'rows.partial'} contains the rows read so far.\n"
     assert [each.name for each in tmp_path.iterdir()] == ["rows.partial"]
 
 
