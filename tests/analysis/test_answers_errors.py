@@ -1,4 +1,4 @@
-"""Errors are those of the broker's request log; requests without an answer are explained."""
+"""Errors are those of the broker's request log; requests without a response have a reason."""
 
 from __future__ import annotations
 

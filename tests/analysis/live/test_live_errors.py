@@ -300,7 +300,7 @@ def test_without_packets_the_summary_recommends_no_command() -> None:
     assert result.returncode == 0
     assert "more:" not in result.stdout
     assert "CAPTURE" not in result.stdout
-    assert result.stdout.endswith("To look further, keep the packets: --write FILE\n")
+    assert result.stdout.endswith("To analyse the packets later, capture with --write FILE.\n")
 
 
 @pytest.mark.parametrize("source", [str(PLAIN), "-"])

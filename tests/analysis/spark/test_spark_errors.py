@@ -191,7 +191,7 @@ def test_properties_of_spark_reach_the_session(
     assert main([*words, "spark.archives=env.tar.gz#env"]) == 130
     assert calls["spark.archives"] == "env.tar.gz#env"
     assert main([*words, "spark.archives"]) == 2
-    assert "--conf spark.archives: give NAME=VALUE" in capsys.readouterr().err
+    assert "--conf spark.archives: expected NAME=VALUE" in capsys.readouterr().err
 
 
 class ConnectSession:
