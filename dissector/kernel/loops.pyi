@@ -76,7 +76,7 @@ def follow(
     A record's number of 4 bytes at `size_at`, and `header` more, `least` in all, is the way to the
     next; it ends with one of which that is more than `most`, or before one that begins with the
     number `stop` (0: none), or at `limit` records, or where no record may begin, from `end` on. The
-    other starts are landmarks, as for `chains.follow`.
+    other starts are sync points, as for `record_scan.follow`.
     """
 
 def advance(

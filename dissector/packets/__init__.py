@@ -6,7 +6,7 @@ paths            finds capture files by names, folders and patterns
 remote           files that URLs name
 byte_input       bytes of files and pipes, decompressed
 file_ranges      byte ranges of large files
-capture_reader   reads packets from a capture file, also behind damage
+capture_reader   reads packets from a capture file, also after damage
 record_scan      finds the packet records of a file, from many sync points at once
 pcap             the pcap format
 pcapng           the pcapng format

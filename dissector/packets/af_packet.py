@@ -1,21 +1,21 @@
-"""An interface: packets as the Linux kernel puts them into memory that it shares with us.
+"""Captures from an interface through memory shared with the Linux kernel.
 
-A packet socket (packet(7)) with a receive ring of the third version (Documentation/networking/
-packet_mmap.rst in Linux): the ring is a row of blocks; the kernel fills one with packets, each
-behind a header that says when it came, how long it is, and from which interface, and then hands
-the block over by a word in its head. So there is no system call for a packet, and none is cut: a
-frame of 64 KiB, as loopback and cards that merge segments make them, fits as well as any other.
-A block goes back to the kernel as soon as its bytes were copied.
+A packet socket (packet(7)) has a receive ring of version 3 (Documentation/networking/
+packet_mmap.rst in Linux). The ring consists of blocks. The kernel fills a block with packets, each
+after a header with its time, length and interface. Then it hands the block over by a word in the
+block's header. So no packet needs a system call, and none is cut: frames of 64 KiB, from loopback
+and from cards that merge segments, fit too. A block returns to the kernel once its bytes are
+copied.
 
     block     version, -, status, packets, first packet, used bytes, …     48 bytes
     packet    next, seconds, ns, captured, length, status, link header, network header, …, address
 
-The filter of the kernel is libpcap's, and scapy's binding compiles it. It is attached before the
-ring is made, which throws away what came before it. Loopback shows each packet twice, as it goes
-out and as it comes in: the outgoing one is left out.
+The filter is compiled by libpcap, through scapy's binding. It is attached before the ring is
+created, which discards earlier packets. Loopback shows each packet twice, outgoing and incoming;
+the outgoing one is skipped.
 
-An interface may go down and come back, even as another of the same name; `watch` tells, and goes on
-with it. Opening needs the right to capture; nothing after it does.
+An interface may go down and return, even as a different interface with the same name. `watch`
+reports that, and continues with it. Only opening needs the right to capture.
 """
 
 from __future__ import annotations

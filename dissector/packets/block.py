@@ -1,16 +1,16 @@
-"""What the packets stage hands on: blocks of arrays, one row for each TCP packet.
+"""The product of this package: blocks of arrays with one row per TCP packet.
 
-A block holds the bytes of a stretch of capture and, for each TCP packet in it, the header fields
-that later stages need, as one array for each field. Arrays of one block have the same length n and
-keep the order of the capture. Packets that are not TCP are counted, and not in the arrays.
+A block holds the bytes of a part of a capture and, for each TCP packet in it, the header fields
+that later stages need, one array per field. All arrays of a block have length n and keep the order
+of the capture. Packets that are not TCP are counted, but are not in the arrays.
 
-The bytes stay where they were read: `payload` says where in `data` a packet's payload begins. The
-first `reserve` bytes of `data` are left free for the next stage, which puts there what it carries
-over from the block before, so that old and new bytes share one array and nothing is copied twice.
-The last `PAD` bytes are padding, so that a gather of up to sixteen bytes at any payload position
+Bytes stay where they were read: `payload` is the position of a packet's payload in `data`. The
+first `reserve` bytes of `data` are free for the next stage, which stores there the bytes that it
+carries over from the previous block. So old and new bytes share one array, and nothing is copied
+twice. The last `PAD` bytes are padding, so that reading up to sixteen bytes at any payload position
 stays inside the array.
 
-Addresses are two uint64, high and low, in network order; an IPv4 address is its IPv4-mapped IPv6
+Addresses are two uint64, high and low, in network order. An IPv4 address is its IPv4-mapped IPv6
 address (RFC 4291, section 2.5.5.2): high 0, low 0x0000ffff_aabbccdd.
 """
 

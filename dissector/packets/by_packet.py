@@ -1,9 +1,8 @@
-"""Layers that are read packet by packet, by dpkt and scapy.
+"""Layers that are read packet by packet, with dpkt and scapy.
 
-dpkt reads IEEE 802.11: only data frames that are not encrypted get there. scapy, where it is
-installed, reads whatever else it has a layer for and `unread` found TCP in. Both only show where
-the next header is; from there on packets are read as all others. So they cost nothing for traffic
-without these layers.
+dpkt reads IEEE 802.11, for unencrypted data frames. scapy, if installed, reads further layers in
+which `unread_layers` found TCP. Both only locate the next header; from there on, these packets are
+read like all others. So traffic without these layers has no extra cost.
 """
 
 from __future__ import annotations

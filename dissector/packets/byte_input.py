@@ -1,13 +1,12 @@
-"""Bytes of a file or a pipe, decompressed where they are compressed.
+"""Bytes of a file or pipe, decompressed if needed.
 
-A `ByteInput` gives bytes as they come. A file fills whatever it is asked to fill; a pipe is waited
-for only until it pauses, since someone may be watching what comes out at the other end: the bytes
-that are there are handed on after PAUSE seconds without a new one, and LINGER seconds after the
-first at the latest.
+A `ByteInput` returns bytes as they arrive. A file fills the requested buffer. A pipe is read until
+it pauses, since a user may watch the output live: available bytes are returned after PAUSE seconds
+without a new byte, and LINGER seconds after the first byte at the latest.
 
-gzip (RFC 1952), zstd (RFC 8878) and lz4 frames are known by their first bytes, whatever the file is
-called, and may stand one after the other. A compressed stream that is damaged or cut ends where its
-bytes stop making sense; `damage` then says so, and what came before it is good.
+gzip (RFC 1952), zstd (RFC 8878) and lz4 frames are recognised by their first bytes, whatever the
+name of the file, and may follow each other. A damaged or truncated compressed stream ends at the
+damage; `damage` then describes it, and the bytes before it are valid.
 """
 
 from __future__ import annotations

@@ -26,13 +26,13 @@ from dissector.problems import Problem
 PACKET_LIMIT = 1 << 18
 """Bytes of one packet; libpcap's MAXIMUM_SNAPLEN, which no writer passes."""
 SEARCH_BYTES = 1 << 24
-"""How far to search for the next sound record before the rest of a file is given up."""
+"""How far to search for the next valid record before the file is abandoned."""
 SEARCH_WINDOW = 1 << 18
-"""Most positions to look at together: each takes some fifty bytes of memory."""
+"""Maximum number of positions searched together: each takes fifty bytes of memory."""
 SEARCH_OVERLAP = 64
 """Bytes of one piece to search again with the next; no format's record header is longer."""
 DAMAGE_LIMIT = 1000
-"""How many damaged places a file may have before the rest of it is given up."""
+"""Number of damaged places after which a file is abandoned."""
 
 
 def gather(data: Bytes, at: Int64 | slice, layout: np.dtype[np.void]) -> NDArray[np.void]:
@@ -62,7 +62,7 @@ class PacketColumns:
     time: Int64
     """ns since 1970, UTC."""
     link: Int32
-    """Link type, as registered at tcpdump.org; -1 where it is not known."""
+    """Link type, as registered at tcpdump.org; -1 if unknown."""
 
     def take(self, rows: Int64 | slice) -> PacketColumns:
         """These packets."""
@@ -90,19 +90,19 @@ class ScanResult:
 
     columns: PacketColumns
     stop: int
-    """Position behind the last whole record; where the bytes that are missing would go on."""
+    """Position after the last complete record."""
     search: int
-    """If the chain is broken at `stop`: where to begin to search for its next record."""
+    """Position at which to search for the next record if the chain is broken at `stop`."""
     is_broken: bool = False
     """It is broken there; else bytes are missing."""
     problems: list[Problem] = field(default_factory=list)
 
 
 class Memory:
-    """Memory for one block after another, the same again as soon as nothing refers to it.
+    """Memory for successive blocks, reused once nothing refers to it.
 
-    Fresh memory costs more than to fill it: the kernel clears it, page by page, and none of it is
-    in the processor's cache. `blocks`: how many are in use at a time.
+    Fresh memory costs more than filling it: the kernel clears it, page by page, and none of it is
+    in the processor's cache. `blocks`: number of blocks in use at a time.
     """
 
     def __init__(self, blocks: int = 1) -> None:
@@ -121,7 +121,7 @@ class Memory:
 
 
 class ByteSource(Protocol):
-    """The bytes that a reader reads: see `ByteInput`, whose words these are."""
+    """The source of a reader's bytes; the members are those of `ByteInput`."""
 
     is_stream: bool
     size: int
@@ -136,11 +136,11 @@ class ByteSource(Protocol):
 
 
 class CaptureFormat(Protocol):
-    """One capture file format, with what it knows of the file so far."""
+    """A capture file format, with its state for one file."""
 
     @property
     def context(self) -> object:
-        """What packets depend on that was read before them: equal where they read the same."""
+        """State that later packets depend on; equal states read packets equally."""
 
     def scan(self, data: Bytes, begin: int, end: int) -> ScanResult:
         """Follow the chain from `begin` through data[begin:end]."""
@@ -180,7 +180,7 @@ class CaptureReader:
         self._format = form
         self._carry = head
         self._offset = offset  # in the decompressed file, of the first byte of `_carry`
-        self._consumed = 0  # bytes of input that were told of
+        self._consumed = 0  # bytes of input that were reported
         self._packets = 0
         self._damages = 0
         self._lost_at: int | None = None  # offset in the file at which the chain broke
@@ -200,7 +200,7 @@ class CaptureReader:
     def read(self, reserve: int, room: int, memory: Memory | None = None) -> PacketRecords | None:
         """The packets in the next `room` bytes of the file, or more of them; None at the end.
 
-        A pipe is waited for only until it has brought a whole packet. `memory`: where to put them.
+        A pipe is read until a complete packet has arrived. `memory`: for the bytes.
         """
         while not self._ended:
             records = self._read_once(reserve, room, memory or self._memory)
@@ -238,7 +238,7 @@ class CaptureReader:
     def _scan(
         self, data: Bytes, begin: int, end: int, final: bool
     ) -> tuple[PacketColumns, list[Problem], int]:
-        """All whole packets of data[begin:end], what was wrong, and where to go on."""
+        """All complete packets of data[begin:end], problems, and the position to continue at."""
         parts: list[PacketColumns] = []
         problems: list[Problem] = []
         base = self._offset - begin
@@ -285,13 +285,13 @@ class CaptureReader:
         )
 
     def _is_hopeless(self, offset: int) -> bool:
-        """The chain broke too often, or too far before `offset`, to go on."""
+        """Whether the chain broke too often, or too far before `offset`, to continue."""
         return self._lost_at is not None and (
             self._damages == DAMAGE_LIMIT or offset - self._lost_at > SEARCH_BYTES
         )
 
     def _last_words(self, stop: int, end: int, final: bool) -> list[Problem]:
-        """What to say of the bytes of the file behind the last whole packet, at `stop`."""
+        """Problems of the bytes after the last complete packet, at `stop`."""
         problems = []
         begin = stop if self._lost_at is None else self._lost_at
         size = end - begin if final else None

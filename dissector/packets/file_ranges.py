@@ -1,13 +1,13 @@
-"""Parts of a capture file, each read as if it were a file of its own.
+"""Byte ranges of a capture file, each read as if it were a separate file.
 
-Where a large file shall feed several readers, its packets are looked for behind places that are
-only guessed: `boundary` searches for the next record, as behind damage. That is a bet, and whoever
-reads a part sees whether it was won: a part that ends where a packet ends, without a problem of the
-chain, ends where the next one begins. What the head of a file tells of all packets behind it (the
-interfaces of a pcapng file) is known to every part; so `CaptureReader.context` at the end of each
-part must be the same. A section or an interface that comes later would be unknown behind it.
+To read a large file with several readers, it is split at guessed positions: `boundary` searches for
+the next record there, as after damage. Readers validate the guess: it is right if the range before
+it ends at the end of a packet, without a problem. Every range knows the facts at the head of the
+file that its packets depend on (the interfaces of a pcapng file), so `CaptureReader.context` must
+be equal at the end of all ranges. A section or interface in the middle of the file would be unknown
+after it.
 
-A compressed file is read from its beginning or not at all, so that it is one part.
+A compressed file can only be read from its beginning, so it is one range.
 """
 
 from __future__ import annotations

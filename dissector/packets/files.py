@@ -1,18 +1,18 @@
 """Many files as one capture, in order of time: the `PacketSource` of files and pipes.
 
-Each file's first packet is looked at before anything is read, so that files are opened only when
-their time has come. As long as one file alone has packets of a time, they are handed on as they
-were read; that is so for a capture that was rotated from file to file.
+The first packet of each file is read beforehand, so that files are opened only when their time has
+come. While a single file has packets of a time, they are passed on unchanged; this is the normal
+case for a capture that was rotated from file to file.
 
-Where files overlap, a stretch of each is held. The packets that may go out are those that are not
-after the earliest of the stretches' last packets, nor after the first packet of a file that is
-still closed: nothing can come before them any more. They are sorted by time, stably, and their
-bytes are copied into one array. Headers are read behind this, so that fragments of one IP packet
-are put together also where they are in different files.
+If files overlap, a part of each is held. Packets can be passed on if they are not later than the
+earliest of the parts' last packets, nor than the first packet of a file that is still closed, since
+no earlier packet can follow. They are sorted by time, stably, and their bytes are copied into one
+array. Headers are read after this step, so that fragments of an IP packet in different files are
+reassembled.
 
-Within a file packets keep the order of the file, also where their times do not ascend (a capture on
-several cores): a packet counts as no earlier than the ones before it. A pipe cannot be looked at
-beforehand, so that it counts as beginning before all files.
+Within a file, packets keep their order, even if their times do not ascend (a capture on several
+cores): a packet counts as no earlier than the packets before it. A pipe cannot be read beforehand,
+so it counts as beginning before all files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Names of layers that are not read: a number in the layer before, and what it means."""
+"""Names of unsupported layers: a number in the layer before, and its meaning."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""From captured packets to TCP segments: link, network and transport headers, as whole arrays.
+"""Reads link, network and transport headers of captured packets, as whole arrays.
 
-A header says what the next one is, so packets advance header by header, all of a kind at once. A
-layer is a function that reads the header of all packets of its kind, and gives them their next kind
-and position; LAYERS has them all. Of a tunnel, what is inside counts: its addresses, not those of
-the tunnel's ends.
+A header selects the next one, so packets advance header by header, all packets of a kind at once. A
+layer is a function that reads the header of all packets of its kind, and sets their next kind and
+position; LAYERS lists them. For tunnels the inner packet counts: its addresses, not the addresses
+of the tunnel.
 
-Whatever cannot be read becomes a problem: one row for each kind and block, never one for each
-packet. Nothing behind the length that an IP header states counts as payload (Ethernet pads short
-frames, and some cards append a check sequence).
+Unreadable headers become problems: one row per kind and block, never one per packet. Bytes beyond
+the length in an IP header are not payload (Ethernet pads short frames, and some cards append a
+check sequence).
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ def parse_packets(
 ) -> PacketBlock:
     """The TCP packets among `records`.
 
-    `capture`: the file of each packet, as a key of `names`. `fragments`: those of packets before
-    these that wait for others.
+    `capture`: the file of each packet, as a key of `names`. `fragments`: the buffered fragments of
+    earlier packets.
     """
     packets = Packets(records)
     if kernel.COMPILED:
@@ -248,7 +248,7 @@ def _compiled_tcp(packets: Packets) -> tuple[Rows, dict[str, Any]]:
 
 
 def _tcp(packets: Packets) -> tuple[Rows, dict[str, Any]]:
-    """RFC 9293, 3.1. Options may be cut: where the payload begins is known without them."""
+    """RFC 9293, 3.1. Options may be cut: the position of the payload does not depend on them."""
     is_tcp = packets.kind == Kind.TCP
     rows: Rows = slice(None) if is_tcp.all() else np.flatnonzero(is_tcp)
     rows, header = packets.header(rows, _TCP)
@@ -271,6 +271,6 @@ def _tcp(packets: Packets) -> tuple[Rows, dict[str, Any]]:
 
 
 def _flags(flags: UInt8) -> UInt8:
-    """No segment begins a connection and ends it: one that says so is damaged, and does neither."""
+    """A segment with SYN and with FIN or RST is damaged: it neither opens nor closes."""
     both = (flags & SYN != 0) & (flags & (FIN | RST) != 0)
     return np.where(both, flags & ~np.uint8(SYN | FIN | RST), flags)

@@ -1,8 +1,8 @@
-"""Link layers, and layers of Ethernet, before the IP header, as whole arrays.
+"""Link layers, and layers of Ethernet before the IP header, as whole arrays.
 
-Most have a fixed size, and say with an ethertype what comes next, or always have the same next:
-they are lines of `_ETHERTYPES_AT` and `_SKIPPED`. The others have a function each. IEEE 802.11 is
-read packet by packet: see `by_packet`.
+Most have a fixed size, and either contain an ethertype or always have the same next header: they
+are entries of `_ETHERTYPES_AT` and `_SKIPPED`. The others have a function each. IEEE 802.11 is read
+packet by packet: see `by_packet`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""What comes now, in small blocks: the `PacketSource` of interfaces and pipes.
+"""Packets as they arrive, in small blocks: the `PacketSource` of interfaces and pipes.
 
-Every INTERVAL all that has come is copied into one block, sooner where much has come. A block that
-has nothing is given every TICK, because time goes on where nothing comes: `until` tells how far,
-and what waited too long is given up. An interface's time is that of the system; the packets of a
-pipe may come from another machine, or from another year, so that its time goes on from its latest
-packet.
+Every INTERVAL all new packets are copied into one block, earlier under load. An empty block is
+returned every TICK, so that time advances without packets: `until` is the current time, by which
+later stages give up pending data. For an interface this is the system time. The packets of a pipe
+may come from another machine, or from another year, so its time advances from its latest packet.
 
-Packets of several interfaces are put into the order of their times, as far as they came together,
-and are numbered as they come, over all interfaces: as in a file that they are written to.
+Packets of several interfaces are sorted by time, as far as they arrived together, and numbered as
+they arrive, over all interfaces, as in a file to which they are written.
 """
 
 from __future__ import annotations
@@ -148,7 +147,7 @@ class LiveSource:
         return data, PacketColumns.join(columns)
 
     def _watched(self) -> list[Problem]:
-        """What feeds have to tell: asked for once in a TICK, so that it is not told in crumbs."""
+        """Problems of the inputs, reported at most once per TICK."""
         now = time.monotonic()
         if now - self._asked < TICK and not self._is_stopped:
             return []
@@ -171,8 +170,8 @@ class LiveSource:
 class Pipe:
     """The `LiveInput` of a pipe, a file, or (as ``-``) standard input.
 
-    A thread reads, so that who writes is not held up while packets are looked at. Raises
-    CaptureError where what comes is no capture.
+    A thread reads, so that the writer is not blocked while packets are processed. Raises
+    CaptureError if the input is not a capture.
     """
 
     def __init__(self, path: str) -> None:

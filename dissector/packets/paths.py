@@ -1,8 +1,8 @@
-"""Which captures a list of paths means, and how each is opened.
+"""Finds the captures that a list of paths means, and opens them.
 
-A path is a file, a pipe, ``-`` for standard input, a pattern (`glob`, with ``**``), or a folder, of
-which all captures are taken, however deep. What is a capture is told by its first bytes, never by
-its name. A file that was named and is none is an error; in a folder it is none of our business.
+A path is a file, a pipe, ``-`` for standard input, a pattern (`glob`, with ``**``), or a folder
+with all captures in it, at any depth. The first bytes identify a capture, never its name. A file
+that is passed by name and is not a capture is an error; in a folder it is ignored.
 """
 
 from __future__ import annotations

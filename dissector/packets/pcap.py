@@ -1,15 +1,15 @@
-"""pcap files, after draft-ietf-opsawg-pcap: a file header, and a record for each packet.
+"""pcap files (draft-ietf-opsawg-pcap): a file header, and a record per packet.
 
     file header    magic, version, version, -, -, snaplen, link type     24 bytes
     record         seconds, fraction, captured, length                   16 bytes, then the packet
 
-The magic shows the byte order of the machine that wrote the file, and the unit of `fraction`. Some
-old writers have longer record headers: Alexey Kuznetzov's patch of libpcap with a magic of its own,
-in SuSE 6.3 longer still; Red Hat 6.1 and Nokia with the usual magic. These are known by the chain
-of their first records.
+The magic gives the byte order of the writer, and the unit of `fraction`. Some old writers have
+longer record headers: Alexey Kuznetzov's patch of libpcap with a different magic, longer still in
+SuSE 6.3; Red Hat 6.1 and Nokia with the usual magic. The chain of their first records identifies
+them.
 
-A record says nothing that proves it one. So the chain is followed as long as records are possible,
-and taken up again behind damage only where they are likely: see `_possible` and `_likely`.
+A record has no mark that identifies it. So the chain is followed while records are possible; after
+damage it continues only where records are likely: see `_possible` and `_likely`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from dissector.packets.record_scan import (
     Steps,
     follow,
     follow_compiled,
-    landmarks,
     numbers,
+    sync_points,
 )
 
 _SECOND = 1_000_000_000
@@ -169,7 +169,7 @@ class Pcap:
 
     def _chain(self, data: Bytes, begin: int, end: int) -> Int64:
         """Positions of record headers, each where the one before it says; not checked."""
-        starts, header = self._landmarks(data, begin, end), self._record_bytes
+        starts, header = self._sync_points(data, begin, end), self._record_bytes
         if kernel.COMPILED:
             steps = Steps(8, header, header, PACKET_LIMIT)
             return follow_compiled(data, starts, end - header + 1, self._order, steps)
@@ -178,7 +178,7 @@ class Pcap:
             return follow(starts, end - header + 1, lambda at: at + sizes[at] + header)
         return self._one_by_one(data, begin, end)
 
-    def _landmarks(self, data: Bytes, begin: int, end: int) -> Int64:
+    def _sync_points(self, data: Bytes, begin: int, end: int) -> Int64:
         """`begin`, and where packets are small, positions at which a header seems to be."""
         if not self._is_dense or self._seconds is None:
             return np.array([begin])
@@ -194,7 +194,7 @@ class Pcap:
         # The time of all of them begins with the same byte, or with one of two.
         highest = 3 if self._order == "<" else 0
         marks = sorted({earliest >> 24, latest >> 24 & 0xFF})
-        return landmarks(data, begin, end, highest, marks, begins)
+        return sync_points(data, begin, end, highest, marks, begins)
 
     def _one_by_one(self, data: Bytes, at: int, end: int) -> Int64:
         """The same for at most CHAIN_LIMIT headers, with nothing to go by but the first."""
@@ -215,10 +215,10 @@ class Pcap:
         return np.array(headers, np.int64) - 8
 
     def _believable(self, data: Bytes, at: Int64, record: NDArray[np.void], end: int) -> int:
-        """How many of the records of a chain to believe.
+        """The number of records of a chain to accept.
 
-        One that is possible, and not likely, is either the work of an odd writer, or what stands
-        behind a packet whose length is damaged. If so, the true chain lies beside this one.
+        A record that is possible but unlikely comes from an unusual writer, or from following a
+        damaged length. In the second case a better chain starts nearby.
         """
         chain = np.append(at, at[-1:] + record["captured"][-1:] + self._record_bytes)
         seconds = record["seconds"].astype(np.int64)

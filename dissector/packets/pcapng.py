@@ -1,16 +1,16 @@
-"""pcapng files, after draft-ietf-opsawg-pcapng: a chain of blocks.
+"""pcapng files (draft-ietf-opsawg-pcapng): a chain of blocks.
 
     block               type, size, body, size                      size counts all of it
     section header      type 0x0A0D0D0A; byte order 0x1A2B3C4D      begins a section
     interface           link type, -, snaplen, options              numbered from 0 in its section
     enhanced packet     interface, time, captured, length, packet
-    packet (obsolete)   the same, but for an interface of 16 bits and a drop count of 16
+    packet (obsolete)   the same, with an interface of 16 bits and a drop count of 16
     simple packet       length, packet                              of interface 0, without a time
     secrets             kind, size, text
 
-Blocks of all other types are stepped over. The byte order is the section's; the unit and the origin
-of times are the interface's. The size at a block's end must be the size at its front: that is what
-tells a block from damage. A simple packet has the time of the packet before it.
+Blocks of other types are skipped. The section has the byte order; the interface has the unit and
+origin of times. The size at the end of a block must equal the size at its beginning: this
+distinguishes blocks from damage. A simple packet has the time of the packet before it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from dissector.packets.record_scan import (
     Steps,
     follow,
     follow_compiled,
-    landmarks,
     numbers,
+    sync_points,
 )
 from dissector.problems import Problem, packets_are
 
@@ -175,7 +175,7 @@ class Pcapng:
 
     def _chain(self, data: Bytes, begin: int, end: int) -> Int64:
         """Positions of all blocks up to the next section, each where the one before it ends."""
-        starts = self._landmarks(data, begin, end)
+        starts = self._sync_points(data, begin, end)
         if kernel.COMPILED:
             return follow_compiled(data, starts, end - 7, self._order, _STEPS)
         if len(starts) > 1:
@@ -185,7 +185,7 @@ class Pcapng:
             return at[: sections[0]] if len(sections) else at
         return self._one_by_one(data, begin, end)
 
-    def _landmarks(self, data: Bytes, begin: int, end: int) -> Int64:
+    def _sync_points(self, data: Bytes, begin: int, end: int) -> Int64:
         """`begin`, and where packets are small, positions at which one's block seems to begin."""
         if not self._is_dense:
             return np.array([begin])
@@ -197,7 +197,7 @@ class Pcapng:
             return found
 
         lowest = 0 if self._order == "<" else 3
-        return landmarks(data, begin, end, lowest, [ENHANCED], begins)
+        return sync_points(data, begin, end, lowest, [ENHANCED], begins)
 
     def _one_by_one(self, data: Bytes, at: int, end: int) -> Int64:
         view = data.data[:end]

@@ -1,12 +1,11 @@
-"""The next block is read while the one at hand is taken apart.
+"""Reads the next block while the current one is processed.
 
-Most of what it takes to read a block is done without Python's lock: by the kernel, which copies the
-bytes, and by the compiled loops. So one more thread makes a large capture the sooner, in one
-process and with the same blocks, at the price of a second block in memory. A pipe is not read
-ahead: what waits there cannot be called off.
+Most of the reading happens without Python's lock: the kernel copies bytes, and compiled loops parse
+them. So one more thread speeds up a large capture in one process, with the same blocks, at the cost
+of a second block in memory. A pipe is not prefetched, because a waiting read cannot be cancelled.
 
-A block is read with FRONT free bytes at its front, since how many the next stage wants is known
-only when its turn has come.
+A block is read with FRONT free bytes at its beginning, since the number that the next stage needs
+is known only later.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Following a chain of records from many places at once.
+"""Finds the records of a capture file from many positions at once.
 
-Each record of a capture file says where the next one begins, so that they can be found one by one,
-at the price of a step in Python for each. Where they are many, landmarks help: positions,
-far from each other, at which a record very likely begins. From all of them the chain is followed
-together, one record of each in an array step, until every walk has reached the next landmark.
+Each record has its length, so records can be found one after the other, with a step in Python for
+each. If there are many, sync points help: positions, far from each other, at which a record very
+likely begins. The chain is followed from all of them together, one record of each per array step,
+until every walk has reached the next sync point.
 
-A walk that began at a record and meets the next landmark proves that it is a record too. Where one
-steps over it, that landmark was none, and what was found from there on is dropped: so what is left
-is exactly what following the chain one by one would give, as far as it goes.
+A walk that began at a record and meets the next sync point proves that a record begins there. If a
+walk steps over it, that sync point was wrong, and the records from there on are dropped. So the
+result is exactly the chain followed one by one, as far as it goes.
 
-Where loops are compiled (`kernel`), one of them does the walking; landmarks help it too, since the
-walks need not wait for each other's memory.
+If loops are compiled (`kernel`), one of them follows the chain. Sync points help it too, since the
+walks do not wait for each other's memory accesses.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LANES = 512
 FEWEST = 128
 """With fewer walks, one record after the other is found as fast."""
 WINDOW = 2048
-"""Bytes in which a landmark is looked for, at the head of each lane; no Ethernet frame has more."""
+"""Bytes at the head of each lane to search for a sync point; longer than an Ethernet frame."""
 DENSE = 1536
 """Bytes of a record, on average, below which this is worth its while."""
 
@@ -44,7 +44,7 @@ def numbers(data: Bytes, order: str, offset: int) -> NDArray[np.uint32]:
     return np.ndarray((count,), order + "u4", data, offset if count else 0, strides=(1,))
 
 
-def landmarks(
+def sync_points(
     data: Bytes,
     begin: int,
     end: int,
@@ -104,7 +104,7 @@ def follow_compiled(data: Bytes, starts: Int64, end: int, order: str, steps: Ste
 def follow(starts: Int64, end: int, following: Callable[[Int64], Int64]) -> Int64:
     """Positions, ascending, of the records of the chain that begins at starts[0].
 
-    `starts`: that record, and landmarks behind it. `end`: behind the last position at which a
+    `starts`: that record, and sync points after it. `end`: behind the last position at which a
     record may begin. `following`: where the records behind those at some positions begin, which is
     always farther on.
     """

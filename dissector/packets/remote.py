@@ -1,10 +1,10 @@
-"""Files that are not on this machine: what a URL names, through fsspec.
+"""Files on other machines: the files that a URL names, through fsspec.
 
-``s3://``, ``hdfs://``, ``https://`` and what else fsspec knows, with the package that it wants for
-each. They are read in ranges, as files are, never whole. Of a URL `*` and the like mean what they
-mean in a path, and of a folder all files are taken.
+``s3://``, ``hdfs://``, ``https://`` and the other schemes of fsspec, with the package that each
+needs. Files are read in ranges, never as a whole. Patterns mean the same as in paths; a folder
+means all files in it.
 
-fsspec is an extra: without it, opening a URL says so.
+fsspec is an extra: without it, opening a URL raises an error that names it.
 """
 
 from __future__ import annotations

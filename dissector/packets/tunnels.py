@@ -1,7 +1,7 @@
-"""Tunnels: headers that have another network's packets behind them, as whole arrays.
+"""Tunnels: headers that carry packets of another network, as whole arrays.
 
-What is not of the form that its number or port promises is nobody's tunnel (a port may be used for
-anything), and ends as OTHER; forms of a tunnel that are known but not read end as TUNNEL.
+A packet without the form that its number or port implies is not a tunnel (a port may be used for
+anything), and ends as OTHER. Known but unsupported forms of a tunnel end as TUNNEL.
 """
 
 from __future__ import annotations

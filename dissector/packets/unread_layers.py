@@ -1,9 +1,8 @@
-"""What could not be read of packets: the rows of `problems`, counted by kind and file.
+"""Reports layers that cannot be read: rows of `problems`, counted by kind and file.
 
-A packet that ends before a layer that is not read here is none of our business, unless that layer
-holds TCP. So the bytes behind are searched for an IP header before TCP: an IPv4 header with a right
-checksum, or an IPv6 header with sound lengths and addresses. ICMP quotes such headers, and is left
-out.
+A packet that ends before an unsupported layer matters only if that layer contains TCP. So the bytes
+after it are searched for an IP header with TCP: an IPv4 header with a valid checksum, or an IPv6
+header with plausible lengths and addresses. ICMP quotes such headers, and is excluded.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def test_pairs(packets: list[tuple[tuple[tuple[int, int], int], ...]]) -> None:
 @settings(deadline=None)
 @given(st.binary(max_size=300), st.lists(st.integers(-9, 320), min_size=1, max_size=6))
 def test_a_chain_through_noise(data: bytes, places: list[int]) -> None:
-    """Whatever the bytes and landmarks are, positions ascend, and records have room."""
+    """Whatever the bytes and sync points are, positions ascend, and records have room."""
     row = np.frombuffer(data, np.uint8)
     starts = np.array(sorted(places), np.int64)
     found = kernel.loops.follow(row, starts, 10**6, False, 8, 16, 16, 50, 0, 1000)

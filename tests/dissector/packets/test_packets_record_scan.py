@@ -1,4 +1,4 @@
-"""Following a chain from landmarks gives what following it one by one gives."""
+"""Following a chain from sync points gives what following it one by one gives."""
 
 import random
 from itertools import accumulate
@@ -24,12 +24,12 @@ from tests.dissector.packets.packet_bytes import (
 @settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=60),
-    landmarks=st.sets(st.integers(1, 300)),
+    sync_points=st.sets(st.integers(1, 300)),
 )
-def test_what_follow_finds_is_the_chain_as_far_as_landmarks_are_true(sizes, landmarks):
+def test_what_follow_finds_is_the_chain_as_far_as_sync_points_are_right(sizes, sync_points):
     chain = list(accumulate(sizes, initial=0))
     end = chain.pop()
-    starts = [0, *sorted(at for at in landmarks if at < end)]
+    starts = [0, *sorted(at for at in sync_points if at < end)]
     step = np.ones(end, np.int64)  # from where no record begins, the walk goes on byte by byte
     step[chain] = sizes
     found = record_scan.follow(np.array(starts), end, lambda at: at + step[at]).tolist()
@@ -76,7 +76,7 @@ def dense_pcapng(order: str) -> bytes:
 
 @pytest.fixture
 def followed(monkeypatch):
-    """From how many landmarks each chain was followed, where there were several."""
+    """From how many sync points each chain was followed, where there were several."""
     calls = []
 
     def spy(real, starts_at):
