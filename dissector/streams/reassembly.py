@@ -117,7 +117,7 @@ class Reassembler:
                 stream_ids, segments, arrival, late, len(held)
             )
         kept, gap = self._trimmed(stream_ids, segments, arrival >= len(held), arrival, late)
-        kept, gap, open_holes, astray = self._holes(block, assignment, kept, gap, now, give_up)
+        kept, gap, open_holes, unconfirmed = self._holes(block, assignment, kept, gap, now, give_up)
         is_ready = _before_first(kept.stream, open_holes)
         closed = np.flatnonzero((gap > 0) & is_ready)
         lost = Gaps(
@@ -126,9 +126,9 @@ class Reassembler:
         )  # fmt: skip
         np.add.at(self._table.lost.reshape(-1), lost.stream, lost.length)
         if is_ready.all():
-            return Ordered(self._read(stream_ids, kept), NO_SEGMENTS, lost, stray + astray)
+            return Ordered(self._read(stream_ids, kept), NO_SEGMENTS, lost, stray + unconfirmed)
         return Ordered(
-            self._read(stream_ids, kept[is_ready]), kept[~is_ready], lost, stray + astray
+            self._read(stream_ids, kept[is_ready]), kept[~is_ready], lost, stray + unconfirmed
         )
 
     def _arrived(
@@ -339,13 +339,15 @@ class Reassembler:
             removed = np.isin(cluster, cluster[hole[is_stray]])
             stray = _as_gaps(stream_ids, kept[removed])
             kept = kept[~removed]
-            no_mask = np.zeros(len(kept), np.bool_)
-            no_arrival = np.zeros(len(kept), np.int64)
-            gap = self._trimmed(stream_ids, kept, no_mask, no_arrival, no_mask)[1]
+            all_false = np.zeros(len(kept), np.bool_)
+            zeros = np.zeros(len(kept), np.int64)
+            gap = self._trimmed(stream_ids, kept, all_false, zeros, all_false)[1]
             stream = stream[is_stray]
             streams.flat("highest")[stream] = streams.flat("next_position")[stream]
-            kept, gap, open_holes, also = self._holes(block, assignment, kept, gap, now, give_up)
-            return kept, gap, open_holes, stray + also
+            kept, gap, open_holes, later_stray = self._holes(
+                block, assignment, kept, gap, now, give_up
+            )
+            return kept, gap, open_holes, stray + later_stray
         open_holes = not_begun
         open_holes[hole] = ~(acknowledged | is_full | is_old)
         return kept, gap, open_holes, NO_GAPS
