@@ -339,9 +339,11 @@ class FrameParser:
         peer = self._streams.flat("state")[stream ^ 1]
         is_pending = (peer == HEAD) & (self._table.bytes.reshape(-1)[stream ^ 1] > 0)
         is_pending |= peer_waits
-        alone = np.flatnonzero((peer == NEW) & (size > SEEK_BYTES) & ~is_client)
-        begin, end = chains.address[chains.first[alone]], chains.end[alone]
-        is_pending[alone] |= self._scorer.responses(chains, begin, end, stream[alone])[1] == YES
+        server_only = np.flatnonzero((peer == NEW) & (size > SEEK_BYTES) & ~is_client)
+        begin, end = chains.address[chains.first[server_only]], chains.end[server_only]
+        is_pending[server_only] |= (
+            self._scorer.responses(chains, begin, end, stream[server_only])[1] == YES
+        )
         is_over = (size > np.where(is_pending, WAITING_BYTES, SEEK_BYTES)) | finished
         self._states.advance(stream[is_over & ~is_client], HEAD_LOST)
 
