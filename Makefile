@@ -8,22 +8,42 @@ BROWSER := $(VENV)/.browser
 # The oldest Python and the oldest packages that pyproject.toml allows.
 OLDEST_PYTHON ?= python3.11
 OLDEST := .venv-oldest
+QUICK := tests/dissector/exchanges tests/dissector/packets tests/dissector/protocol \
+  tests/dissector/records tests/dissector/streams tests/dissector/tls tests/analysis/sql \
+  $(filter-out %_stored.py %_commands.py,$(wildcard tests/analysis/test_*.py)) tests/bench
 
-.PHONY: demo test test-oldest bench bench-live fuzz robustness lint lock clean
+.PHONY: demo check static quick test coverage test-oldest bench bench-live fuzz robustness lint lock clean
 demo: $(READY)
 	$(BIN)/kafka-dissector summary captures/kafka-4-quotas.pcap.zst
+
+# Each test function of the units once, without those that start processes or read all captures.
+check: $(READY)
+	$(MAKE) --no-print-directory -j 2 static quick
+
+static: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/mypy
+
+quick: $(READY)
+	$(BIN)/pytest --quick $(QUICK)
 
 test: $(READY) $(SPARK) $(BROWSER)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/pytest -n auto --dist loadgroup
+	$(BIN)/pytest -n auto
+
+# Tracing makes tests slower; so `make test` does not measure.
+coverage: $(READY) $(SPARK) $(BROWSER)
+	$(BIN)/pytest -n auto --cov --cov-report term:skip-covered
 
 # Spark, the browser and the notebooks are left to `make test`; so is the work guard, whose counts are
 # those of the pinned packages.
 test-oldest: $(OLDEST)/.ready
-	$(OLDEST)/bin/python -m pytest -n auto --dist loadgroup tests/dissector tests/analysis tests/captures \
+	$(OLDEST)/bin/python -m pytest -n auto tests/dissector tests/analysis tests/captures \
 	  --ignore tests/analysis/spark --ignore tests/analysis/report/test_report_browser.py \
 	  --ignore tests/analysis/report/test_report_hostile.py --ignore tests/dissector/test_work_guard.py
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from analysis.answers import ANSWERS
 from analysis.display.row_table import screen
-from tests.analysis.answer_inputs import capture
+from tests.analysis.answering import capture
 
 NAMES = ("kafka-4-followed", "kafka-4-errors", "kafka-4-net-loss", "kafka-3-java-0-10")
 MUST = {

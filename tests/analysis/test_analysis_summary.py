@@ -22,7 +22,7 @@ from analysis.normal import NORMAL_ERRORS
 from analysis.summary import Summary
 from dissector.protocol import registry
 from dissector.tables import TABLES
-from tests.analysis.answer_inputs import CAPTURES, capture
+from tests.analysis.answering import CAPTURES, capture
 from tests.analysis.made_rows import SECOND, START, connection, exchange
 
 Rows = Sequence[dict[str, Any]]
@@ -111,7 +111,7 @@ def test_requests_are_counted_as_pandas_counts_them(rows: Rows, size: int) -> No
 @settings(max_examples=25)
 @given(EXCHANGES, st.integers(1, 50))
 def test_a_client_is_an_id_and_its_software(rows: Rows, size: int) -> None:
-    connections = [
+    told = [
         connection(connection_id=1, software_name="librdkafka", software_version="2"),
         connection(connection_id=2, software_name=None, software_version=None),
     ]
@@ -121,7 +121,7 @@ def test_a_client_is_an_id_and_its_software(rows: Rows, size: int) -> None:
         for row in rows
         if row["status"] != "request_missing"
     )
-    summary = summed(size, exchanges=rows, connections=connections)
+    summary = summed(size, exchanges=rows, connections=told)
     assert {(c.client_id, c.software): c.requests for c in summary.clients()} == requests
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import analysis
 from analysis.answers import ANSWERS
-from tests.analysis.answer_inputs import broker_log, capture, made
+from tests.analysis.answering import capture, made, told
 from tests.analysis.made_rows import START, connection, exchange
 
 MS = 1_000_000
@@ -17,7 +17,7 @@ TABLES = ANSWERS["batching"].tables
 
 @pytest.mark.parametrize("name", ["kafka-3-java-2-4", "kafka-3-java-0-9", "kafka-4-java"])
 def test_acks_and_bytes_are_those_of_the_brokers_log(name: str) -> None:
-    log = broker_log(name)
+    log = told(name)
     log = log[log["api_key"] == 0].groupby("client_id")
     found = analysis.batching(capture(name, TABLES), by=["client_id"]).set_index("client_id")
     assert found["bytes"].to_dict() == log["record_bytes"].sum().to_dict()

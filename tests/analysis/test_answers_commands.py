@@ -13,7 +13,7 @@ import pytest
 import analysis
 from analysis.answers import ANSWERS
 from analysis.cli import main
-from tests.analysis.answer_inputs import CAPTURES, capture
+from tests.analysis.answering import CAPTURES, capture
 from tests.analysis.made_rows import Make, connection, exchange
 
 QUOTAS = str(CAPTURES / "kafka-4-quotas.pcap.zst")

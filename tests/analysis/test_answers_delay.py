@@ -8,7 +8,7 @@ import pytest
 import analysis
 from analysis.answers import ANSWERS
 from dissector.errors import DissectorError
-from tests.analysis.answer_inputs import CAPTURES, capture, made
+from tests.analysis.answering import CAPTURES, capture, made
 from tools.record.kafka.truth import read
 
 MS = 1_000_000

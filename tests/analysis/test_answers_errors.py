@@ -10,7 +10,7 @@ import pytest
 
 import analysis
 from dissector.protocol import registry
-from tests.analysis.answer_inputs import CAPTURES, broker_log, capture, made
+from tests.analysis.answering import CAPTURES, capture, made, told
 from tests.analysis.made_rows import START, connection, exchange
 from tests.captures.truth import unpacked
 
@@ -21,7 +21,7 @@ MS = 1_000_000
     "name", ["kafka-4-quotas", "kafka-4-transactions", "kafka-4-group-eager", "kafka-4-admin"]
 )
 def test_codes_are_counted_as_the_broker_logged_them(name: str) -> None:
-    log = broker_log(name).dropna(subset=["errors"])
+    log = told(name).dropna(subset=["errors"])
     expected = Counter(
         (registry.api_name(api), code)
         for api, codes in zip(log["api_key"], log["errors"], strict=True)

@@ -11,7 +11,7 @@ import pytest
 
 import analysis
 from analysis.answers import ANSWERS
-from tests.analysis.answer_inputs import CAPTURES, capture, made
+from tests.analysis.answering import CAPTURES, capture, made
 from tools.record.kafka.truth import read
 
 MS = 1_000_000

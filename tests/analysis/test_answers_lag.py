@@ -10,7 +10,7 @@ import pytest
 import analysis
 from analysis.answers import ANSWERS
 from dissector.errors import DissectorError
-from tests.analysis.answer_inputs import CAPTURES, capture, made
+from tests.analysis.answering import CAPTURES, capture, made
 from tests.analysis.made_rows import exchange
 from tools.record.kafka.truth import read
 

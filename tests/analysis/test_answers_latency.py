@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import analysis
 from analysis.sql.latency_breakdown import latency_parts
-from tests.analysis.answer_inputs import broker_log, capture, made
+from tests.analysis.answering import capture, made, told
 from tests.analysis.made_rows import START, exchange
 from tests.captures.truth import facts
 
@@ -23,7 +23,7 @@ def beside_the_log(name: str) -> pd.DataFrame:
     """The exchanges that the broker's log has, with what it says of each, and their waits."""
     tables = capture(name)
     rows = tables["exchanges"].join(latency_parts(tables))
-    log = broker_log(name)
+    log = told(name)
     log["client_port"] = log["client"].str.rpartition(":")[2].astype("int32")
     return rows.merge(
         log[["client_port", "correlation_id", "api_key", "total_ms", "remote_ms"]],
@@ -218,8 +218,8 @@ def test_quantiles_are_those_of_the_round_trips_that_librdkafka_logged() -> None
 
     librdkafka begins a round trip when `send` has returned, and gives it in steps of 0.01 ms.
     """
-    measured = pd.DataFrame([(fact.api, fact.rtt_ms) for fact in facts("chatter-mock")])
-    expected = measured.set_axis(["api", "ms"], axis=1).dropna().groupby("api")["ms"]
+    told = pd.DataFrame([(fact.api, fact.rtt_ms) for fact in facts("chatter-mock")])
+    expected = told.set_axis(["api", "ms"], axis=1).dropna().groupby("api")["ms"]
     found = analysis.latency(capture("chatter-mock")).set_index("api")
     for api in ("Fetch", "Produce", "OffsetCommit", "ListOffsets", "Metadata"):
         for name, quantile in (("p50_ms", 0.5), ("p95_ms", 0.95)):

@@ -10,7 +10,7 @@ import analysis
 from analysis.answers import ANSWERS
 from analysis.answers.leadership import CLIENT_COLUMNS
 from dissector.errors import DissectorError
-from tests.analysis.answer_inputs import CAPTURES, broker_log, capture, made
+from tests.analysis.answering import CAPTURES, capture, made, told
 from tools.record.kafka.truth import read
 
 NEEDS = ("topics", "errors", "partitions", "exchanges", "connections")
@@ -42,7 +42,7 @@ def test_leaders_move_when_their_node_is_stopped(name: str, topic: str, node: in
     [("kafka-3-zookeeper", 0), ("kafka-4-errors", 1)],  # a broker that stops does not log its last
 )
 def test_every_request_that_brokers_refused_is_counted_once(name: str, unlogged: int) -> None:
-    codes = [code for codes in broker_log(name)["errors"].dropna() for code in codes]
+    codes = [code for codes in told(name)["errors"].dropna() for code in codes]
     moves = analysis.leadership(capture(name, NEEDS))
     assert moves["errors"].sum() == unlogged + sum(code in CODES.values() for code in codes)
     clients = analysis.leadership(capture(name, NEEDS), show="clients")

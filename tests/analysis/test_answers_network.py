@@ -1,4 +1,4 @@
-"""Network and broker times match an artificial network delay and the broker's own log."""
+"""Network and broker, told apart as the delay that was made and the broker's own log tell them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 import analysis
 from dissector.errors import DissectorError
-from tests.analysis.answer_inputs import broker_log, capture, made
+from tests.analysis.answering import capture, made, told
 
 NEEDS = ("connections", "exchanges", "batches")
 LOG_MS = 1.0
@@ -28,7 +28,7 @@ def test_the_way_is_the_delay_that_was_made() -> None:
 @pytest.mark.parametrize("name", ["kafka-4-net-delay", "kafka-4-followed"])
 def test_the_brokers_time_is_what_its_log_says(name: str) -> None:
     """Of producers: nothing that they ask for waits by design."""
-    log = broker_log(name).query("client_id == 'producer' or client_id == 'copier'")
+    log = told(name).query("client_id == 'producer' or client_id == 'copier'")
     found = analysis.network(capture(name, NEEDS), by=["client_id"]).set_index("client_id")
     for client, rows in log.groupby("client_id"):
         own = rows["total_ms"] - rows["throttle_ms"]

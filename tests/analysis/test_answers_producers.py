@@ -15,7 +15,7 @@ import analysis
 from analysis.answers import ANSWERS
 from analysis.answers.producers import GAP_COLUMNS, TRANSACTION_COLUMNS
 from dissector.errors import DissectorError
-from tests.analysis.answer_inputs import CAPTURES, capture, made
+from tests.analysis.answering import CAPTURES, capture, made
 from tools.record.kafka.truth import read
 
 NEEDS = ("batches", "transactions")
@@ -56,8 +56,8 @@ def test_a_transaction_that_timed_out_ends_as_the_coordinator_says() -> None:
 def test_transactions_are_those_of_the_program(name: str) -> None:
     """What java/Transactions.java does, before KIP-890 and since."""
     spans = analysis.producers(capture(name, NEEDS), show="transactions")
-    rows = spans[["transactional_id", "outcome", "records"]].values.tolist()
-    assert rows == [
+    told = spans[["transactional_id", "outcome", "records"]].values.tolist()
+    assert told == [
         ["copier", "committed", 10],
         ["copier", "committed", 10],
         ["copier", "aborted", 10],

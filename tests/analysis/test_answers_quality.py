@@ -1,4 +1,4 @@
-"""The answer `quality` reports every flaw of captures that were cut on purpose."""
+"""A capture that was cut on purpose is told to be so, in as many places as it was cut."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 import analysis
 from analysis.answers import ANSWERS
-from tests.analysis.answer_inputs import capture, made
+from tests.analysis.answering import capture, made
 from tests.analysis.made_rows import connection, exchange
 
 TABLES = ANSWERS["quality"].tables

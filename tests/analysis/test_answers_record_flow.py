@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import analysis
 from analysis.answers import ANSWERS
-from tests.analysis.answer_inputs import broker_log, capture, made
+from tests.analysis.answering import capture, made, told
 from tests.analysis.made_rows import START, connection, exchange
 
 TABLES = ("partitions", "exchanges", "connections", "batches")
@@ -23,7 +23,7 @@ ACTIONS = {0: "produces", 1: "consumes"}
     "name", ["kafka-4-java", "kafka-4-group-eager", "kafka-4-sarama", "kafka-3-pykafka"]
 )
 def test_bytes_of_each_client_are_those_of_the_brokers_log(name: str) -> None:
-    log = broker_log(name)
+    log = told(name)
     log = log[log["api_key"].isin(ACTIONS) & (log["record_bytes"].fillna(0) > 0)]
     expected = log.groupby([log["client_id"], log["api_key"].map(ACTIONS)])["record_bytes"].sum()
     found = analysis.topology(capture(name, TABLES))
@@ -43,7 +43,7 @@ def test_bytes_of_each_client_are_those_of_the_brokers_log(name: str) -> None:
 def test_consumers_have_the_group_that_the_broker_knows_them_in(
     name: str, group: str, members: set[str]
 ) -> None:
-    log = broker_log(name)
+    log = told(name)
     of_log = {
         (client, group)
         for client, group in log[["client_id", "group_id"]].dropna().itertuples(index=False)
@@ -57,7 +57,7 @@ def test_consumers_have_the_group_that_the_broker_knows_them_in(
 
 
 def test_software_is_what_the_broker_was_told() -> None:
-    log = broker_log("kafka-4-group-eager").dropna(subset=["software"])
+    log = told("kafka-4-group-eager").dropna(subset=["software"])
     expected = set(zip(log["client_id"], log["software"], strict=True))
     found = analysis.topology(capture("kafka-4-group-eager", TABLES))
     assert set(zip(found["client_id"], found["software"], strict=True)) <= expected

@@ -14,7 +14,7 @@ from analysis.answers import ANSWERS, Answer
 from analysis.sql.query import no_rows, no_tables
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
-from tests.analysis.answer_inputs import capture, made
+from tests.analysis.answering import capture, made
 from tests.analysis.made_rows import exchange
 
 ROOT = Path(__file__).parents[2]

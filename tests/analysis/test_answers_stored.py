@@ -15,7 +15,7 @@ import dissector
 from analysis.answers import ANSWERS, Answer
 from analysis.sql import query as sql_query
 from analysis.sql.stored import stored
-from tests.analysis.answer_inputs import CAPTURES, capture
+from tests.analysis.answering import CAPTURES, capture
 
 ROOT = Path(__file__).parents[2]
 ALL = pytest.mark.parametrize("answer", ANSWERS.values(), ids=list(ANSWERS))

@@ -8,7 +8,7 @@ import pytest
 import analysis
 from dissector.errors import DissectorError
 from dissector.protocol import registry
-from tests.analysis.answer_inputs import broker_log, capture, made
+from tests.analysis.answering import capture, made, told
 from tests.analysis.made_rows import START, exchange
 
 MS = 1_000_000
@@ -16,7 +16,7 @@ MS = 1_000_000
 
 def of_log() -> pd.DataFrame:
     """The throttled requests of the broker's log, each with how long its client then waited."""
-    rows = broker_log("kafka-4-quotas")
+    rows = told("kafka-4-quotas")
     rows["received"] = rows["time"] - rows["total_ms"] * MS
     following = rows.groupby("client")["received"].shift(-1)
     rows["waited_ms"] = (following - rows["time"]) / MS

@@ -13,7 +13,7 @@ import analysis
 import dissector
 from analysis.answers.versions import removed_apis
 from dissector.protocol import registry
-from tests.analysis.answer_inputs import CAPTURES, capture, made
+from tests.analysis.answering import CAPTURES, capture, made
 from tests.analysis.made_rows import exchange
 
 VECTORS = Path(__file__).parents[1] / "data" / "protocol_vectors.jsonl.gz"

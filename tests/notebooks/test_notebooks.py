@@ -44,7 +44,6 @@ def kernel() -> Iterator[KernelManager]:
     manager.shutdown_kernel(now=True)
 
 
-@pytest.mark.xdist_group("notebooks")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_runs(name: str, kernel: KernelManager) -> None:
     if name == "06_spark":

@@ -12,9 +12,6 @@ import dissector
 from analysis.answers import ANSWERS
 from tests.analysis.report.browser import Browser, chromium, report_of
 
-pytestmark = pytest.mark.xdist_group("browser")
-"""One browser and one bundled script for all tests."""
-
 GROUPS = "kafka-4-group-eager"
 
 

@@ -15,9 +15,6 @@ from analysis.answers import ANSWERS
 from analysis.cli import main
 from tests.analysis.report.browser import CAPTURES, chromium, report
 
-pytestmark = pytest.mark.xdist_group("browser")
-"""One browser and one bundled script for all tests."""
-
 Make = Callable[..., None]
 START = 1_700_000_000 * 10**9
 

@@ -7,13 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from selenium.webdriver import ActionChains
 
 from tests.analysis.report.browser import chromium, report
-
-pytestmark = pytest.mark.xdist_group("browser")
-"""One browser and one bundled script for all tests."""
 
 Make = Callable[..., None]
 

@@ -1,4 +1,4 @@
-"""Inputs for tests of answers: recordings, made rows, and the request logs of brokers."""
+"""What the tests of answers share: committed captures, made rows, what the brokers say."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def capture(name: str, tables: tuple[str, ...] = ()) -> Tables:
     return analysis.load(path, tables or None)
 
 
-def broker_log(name: str) -> pd.DataFrame:
-    """The rows of the request log of a broker, one per request."""
+def told(name: str) -> pd.DataFrame:
+    """What the broker's request log says of the requests of a capture, a row each."""
     rows = read(CAPTURES / f"{name}.truth.jsonl.zst")
     return pd.DataFrame([row for row in rows if row["source"] == "broker"])
 

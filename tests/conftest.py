@@ -1,0 +1,65 @@
+"""How tests are dealt to several processes (`pytest -n`), and which are quick (`pytest --quick`).
+
+A file is a group, and one process runs it: what its tests share, such as a capture's tables, is
+made once. The tests of Spark are one group, because they share a session; so are those that share a
+browser. Groups that take long come first, so that no process is left with one at the end.
+
+pytest-xdist's own groups have no effect with pytest 9.2: they change an attribute that is no longer
+there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadScopeScheduling
+
+FOLDERS: Final = ("tests/analysis/spark/", "tests/analysis/report/")
+"""Folders that are one group."""
+LONG: Final = (
+    *FOLDERS,
+    "tests/notebooks/",
+    "tests/docs/",
+    "tests/captures/",
+    "tests/analysis/live/",
+    "tests/dissector/streams/",
+    "tests/dissector/test_",
+)
+"""Beginnings of the ids of tests whose groups take long, the longest first."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group(nodeid)
+
+    config.option.loadscopereorder = False
+    return Groups(config, log)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "run each test function once, with its first parameters"
+    parser.addoption("--quick", action="store_true", help=text)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: place(item.nodeid))
+    if config.getoption("quick"):
+        first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
+        items[:] = [item for item in items if first[item.nodeid.partition("[")[0]] is item]
+
+
+def group(test: str) -> str:
+    """The group of a test, by its id."""
+    return next((name for name in FOLDERS if test.startswith(name)), test.partition("::")[0])
+
+
+def place(test: str) -> int:
+    """Where the group of a test is in the order of groups."""
+    return next((i for i, name in enumerate(LONG) if test.startswith(name)), len(LONG))
