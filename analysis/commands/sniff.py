@@ -339,8 +339,8 @@ def _status(source: LiveSource, capture: Pipeline, notices: Notices) -> str:
     """The status line of the full screen."""
     dropped = sum(source.dropped().values())
     drops = f", {dropped:,} dropped" if dropped else ""
-    notice = f"  {notices.messages[-1]}" if notices.messages else ""
-    return f"{capture.packets:,} packets{drops}, {capture.in_flight:,} in flight{notice}"
+    said = f"  {notices.messages[-1]}" if notices.messages else ""
+    return f"{capture.packets:,} packets{drops}, {capture.in_flight:,} in flight{said}"
 
 
 def _again(
