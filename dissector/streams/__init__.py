@@ -14,6 +14,7 @@ roundtrips        round-trip times
 byteview          scattered bytes, read as if they were contiguous
 frame_chain       the fast path: the chain of sizes, for all streams at once
 frame_parser      the frames of a block; starts a search where a chain is wrong
+doubts            where a chain of sizes cannot be right, and what a search finds there
 resync            the slow path: the search for messages in one stream
 header_evidence   evidence for headers of messages, in bits
 request_evidence  evidence for requests that decide the protocol of a connection

@@ -144,6 +144,11 @@ class FrameChains:
         until: Int64 = np.maximum(start, address)
         return until
 
+    def numbers_at(self, address: Int64) -> Int64:
+        """The 4-byte numbers at these addresses, which may lie behind the last byte."""
+        at = np.minimum(address, self.space.size)
+        return self.space.number(at, "i4").astype(np.int64)
+
     def bytes_between(
         self, index: int, begin: int, end: int
     ) -> tuple[Bytes, Callable[[Int64], Int64]]:

@@ -22,20 +22,18 @@ from dissector.streams.block_problems import BlockProblems
 from dissector.streams.bodies import CONSISTENT, SURPLUS, UNKNOWN, BodyCheck
 from dissector.streams.byteview import ranges
 from dissector.streams.detection import ProtocolDetector
-from dissector.streams.frame_chain import BAD, CUT, LOST, WHOLE, ChainFrames, FrameChains
-from dissector.streams.frames import FrameBlock
+from dissector.streams.doubts import Doubts
+from dissector.streams.frame_chain import BAD, LOST, WHOLE, ChainFrames, FrameChains
+from dissector.streams.frames import FrameBlock, frame_block
 from dissector.streams.header_evidence import RESERVED, YES, HeaderScorer
 from dissector.streams.limits import RESYNCS, SEEK_BYTES, WAITING_BYTES
-from dissector.streams.resync import Node, Search, weighed_segments
 from dissector.streams.segments import POSITION_LIMIT, last_of_each, running_maximum
-from dissector.streams.sequence import numbers
 from dissector.streams.state import ALIGNED, BROKEN, FOUND, HEAD_LOST, States
 from dissector.streams.table import (
     HEAD,
     KAFKA,
     NEVER,
     NEW,
-    RESUMED,
     SEARCHING,
     UNDECIDED,
     Bools,
@@ -43,15 +41,9 @@ from dissector.streams.table import (
     StreamTable,
 )
 
-MAX_DOUBTFUL = 64
-"""Most doubtful places of a stream that one walk examines. SASL tokens are such places."""
-MAX_BACKTRACK = 64
-"""Messages before a doubtful place among which the wrong size is searched."""
 FIRST_CHECK = 64
 """Bytes of an incomplete message at which its body is first checked; then each time that it has
 grown by half. Requests inside it should be found before their responses arrive."""
-_HEADERS = 4, 8
-"""Bytes of the smallest header of a response: correlation id; and of a request: API, version."""
 
 
 class FrameParser:
@@ -74,7 +66,7 @@ class FrameParser:
         self._block_problems = block_problems
         self._chain_frames: list[ChainFrames] = []
         self._recorded_count = 0
-        self._searches: dict[int, Search] = {}
+        self._doubts = Doubts(chains, stream, table, streams, scorer, bodies)
         self._finished = np.zeros(len(stream), np.bool_)
         self._peer_waits = np.zeros(len(stream), np.bool_)
         scorer.begin_block(stream)
@@ -95,7 +87,11 @@ class FrameParser:
         self._parse(index[~(may_be_client & self._may_be_client(index))], of_clients=False)
         self._open_incomplete()
         self._finish_streams(np.flatnonzero(finished))
-        return self._frames()
+        self._record_ids()
+        return frame_block(
+            self._chains, ChainFrames.joined(self._chain_frames), self._stream_ids, self._table,
+            self._streams, self._block_problems.problems,
+        )  # fmt: skip
 
     def _may_be_client(self, index: Int64) -> Bools:
         """Whether a client sends, or may send, each stream."""
@@ -126,12 +122,15 @@ class FrameParser:
         frames, at, ended, behind = chains.walk(index, begin)
         kept = np.ones(len(frames.start), np.bool_)
         resumed = []
-        for each, places in self._find_doubtful(index, frames, begin, at, ended).items():
+        for each, places in self._doubts.find(index, frames, begin, at, ended).items():
             low, high = np.searchsorted(frames.start, [begin[each], chains.end[index[each]]])
-            drop, at[each], goes_on = self._resolve(
-                int(index[each]), frames.start[low:high], places, int(at[each]), int(ended[each])
-            )
+            drop, at[each], goes_on = self._doubts.resolve(
+                int(index[each]), frames.start[low:high], places, int(at[each]), int(ended[each]),
+                is_finished=bool(self._finished[index[each]]),
+            )  # fmt: skip
             if drop >= 0:
+                if goes_on:
+                    self._report_long(int(index[each]), drop, int(at[each]))
                 kept[low + np.searchsorted(frames.start[low:high], drop) : high] = False
                 ended[each], behind[each] = WHOLE, -1
                 resumed += [each] * goes_on
@@ -152,122 +151,6 @@ class FrameParser:
             )  # fmt: skip
         self._lose_boundary(stream[broken])
         return index[np.union1d(broken, np.array(resumed, np.int64))]
-
-    # Doubtful places
-
-    def _find_doubtful(
-        self, index: Int64, frames: ChainFrames, begin: Int64, at: Int64, ended: Int64
-    ) -> dict[int, list[int]]:
-        """Doubtful addresses of the chains, by the place of their stream in `index`.
-
-        `begin` and `at`: where the walk of each stream began and ended. `ended`: why it ended.
-        """
-        chains = self._chains
-        owner = np.searchsorted(chains.end[index], frames.start, side="right")
-        stream = self._stream[index]
-        is_client = self._is_client(stream)
-        implausible = np.flatnonzero(self._implausible_headers(frames, owner, stream, is_client))
-        cut = np.flatnonzero(ended == CUT)
-        places = chains, at[cut], stream[cut], is_client[cut], chains.end[index[cut]]
-        sure, impossible = self._scorer.is_sure(*places)
-        # A message begins where the walk began, and where a segment begins. After a search, the
-        # start of a segment is not sufficient evidence.
-        is_border = chains.address[chains.piece_of(at[cut])] == at[cut]
-        is_border &= self._streams.flat("state")[stream[cut]] != RESUMED
-        begins = (at[cut] == begin[cut]) | is_border
-        for each in np.flatnonzero(sure & ~begins).tolist():
-            place = int(stream[cut[each]]), int(at[cut[each]]), int(chains.end[index[cut[each]]])
-            sure[each] = self._bodies.check(chains, *place)[0] == CONSISTENT
-        doubtful = cut[impossible | ~(sure | begins)]
-        last = np.union1d(doubtful, np.flatnonzero(ended == BAD))
-        doubtful_places: dict[int, list[int]] = {}
-        starts = frames.start[implausible].tolist()
-        for each, address in zip(owner[implausible].tolist(), starts, strict=True):
-            doubtful_places.setdefault(each, []).append(address)
-        for each in last.tolist():
-            doubtful_places.setdefault(each, []).append(int(at[each]))
-        return doubtful_places
-
-    def _implausible_headers(
-        self, frames: ChainFrames, owner: Int64, stream: Int64, is_client: Bools
-    ) -> Bools:
-        """Whether each frame is smaller than a header, or has an impossible header.
-
-        `owner`: index of the frame's stream in `stream` and `is_client`.
-        """
-        implausible = frames.size < np.array(_HEADERS)[is_client[owner].astype(np.int64)]
-        number = self._number(frames.start + 4)
-        request = np.flatnonzero(is_client[owner])
-        client = self._number(frames.start[request] + 10) & 0xFFFF
-        client = np.where(client < 1 << 15, client, client - (1 << 16))
-        implausible[request] |= self._scorer.implausible_requests(
-            number[request], client, frames.size[request]
-        )
-        response = np.flatnonzero(~is_client[owner])
-        before = np.append(NEVER, number[:-1])[: len(number)]
-        before[1:][np.diff(owner) > 0] = NEVER
-        implausible[response] |= self._scorer.implausible_responses(
-            stream[owner[response]], number[response], before[response]
-        )
-        return implausible
-
-    def _resolve(
-        self, index: int, starts: Int64, places: list[int], at: int, ended: int
-    ) -> tuple[int, int, bool]:
-        """Search at the doubtful places of a chain.
-
-        `starts`: addresses of its messages. `at` and `ended`: where and why it ended. Returns the
-        address from which on its messages are dropped, or -1; where the chain continues; and
-        whether it continues in this block.
-        """
-        search = self._search_of(index)
-        first = at
-        for place in places[:MAX_DOUBTFUL]:
-            chain = self._chain_before(index, starts, place)
-            is_bad = ended == BAD and place == at
-            wrong, entry = _deviation(search.path(chain, place), chain, place, is_bad=is_bad)
-            if entry >= 0:
-                self._report_long(index, wrong, entry)
-                return wrong, entry, True
-            first = chain[0]
-        is_long = int(self._chains.end[index]) - first >= SEEK_BYTES
-        if ended == CUT and places[-1] == at and not (is_long or self._finished[index]):
-            return first, first, False  # later bytes will decide
-        return -1, at, False
-
-    def _chain_before(self, index: int, starts: Int64, place: int) -> list[int]:
-        """Messages before a doubtful place, from the last one whose start is certain."""
-        last = int(np.searchsorted(starts, place))
-        chain = starts[max(last - MAX_BACKTRACK, 0) : last]
-        if not len(chain):
-            return [place]
-        chain_index = np.full(len(chain), index)
-        stream = self._stream[chain_index]
-        is_sure, _ = self._scorer.is_sure(
-            self._chains, chain, stream, self._is_client(stream), self._chains.end[chain_index]
-        )
-        is_sure |= self._chains.address[self._chains.piece_of(chain)] == chain
-        sure = np.flatnonzero(is_sure)
-        messages: list[int] = chain[sure[-1] if len(sure) else 0 :].tolist()
-        return messages
-
-    def _search_of(self, index: int) -> Search:
-        """The search in a stream. It caches its nodes for this block."""
-        if index not in self._searches:
-            self._prepare(np.array([index]))
-        return self._searches[index]
-
-    def _prepare(self, index: Int64) -> None:
-        """Create the search of each of these streams."""
-        stream, is_client = self._stream[index], self._is_client(self._stream[index])
-        segments = weighed_segments(self._chains, self._scorer, index, stream, is_client)
-        for each, number, is_request in zip(
-            index.tolist(), stream.tolist(), is_client.tolist(), strict=True
-        ):
-            self._searches[each] = Search(
-                self._chains, each, number, self._scorer, self._bodies, segments,
-                is_request=is_request,
-            )  # fmt: skip
 
     def _is_client(self, stream: Int64) -> Bools:
         """Whether a client sends each stream."""
@@ -303,9 +186,9 @@ class FrameParser:
         # The message that decided the connection may not be the first one.
         searched = (streams.protocol[stream >> 1] == KAFKA) & (~undecided | self._is_client(stream))
         begin = chains.address_of(index, streams.flat("boundary")[stream])
-        self._prepare(np.setdiff1d(index[searched], list(self._searches)))
+        self._doubts.prepare(index[searched])
         for each in np.flatnonzero(searched).tolist():
-            first = self._search_of(int(index[each])).entry(int(begin[each]))
+            first = self._doubts.search_of(int(index[each])).entry(int(begin[each]))
             place[each] = first if first >= 0 else place[each]
         missed = np.flatnonzero(searched & (place < 0))
         self._detector.move_on(chains, index, stream, missed, begin)
@@ -357,8 +240,8 @@ class FrameParser:
         stream = self._stream_ids[slot]
         client = self._table.client[stream >> 1]
         is_request, is_response = client == stream & 1, client == 1 - (stream & 1)
-        number = self._number(frames.start + np.where(is_request, 8, 4))
-        kind = self._number(frames.start[is_request] + 4)
+        number = self._chains.numbers_at(frames.start + np.where(is_request, 8, 4))
+        kind = self._chains.numbers_at(frames.start[is_request] + 4)
         self._bodies.log.add(stream[is_request], number[is_request], kind)
         is_request &= number < RESERVED
         is_response &= number < RESERVED
@@ -376,11 +259,6 @@ class FrameParser:
         if len(plausible):
             last = plausible[last_of_each(stream[plausible])]
             self._scorer.record_responses(stream[last], number[last])
-
-    def _number(self, at: Int64) -> Int64:
-        """The 4-byte numbers at these addresses, which may lie behind the last byte."""
-        space = self._chains.space
-        return space.number(np.minimum(at, space.size), "i4").astype(np.int64)
 
     # Incomplete messages
 
@@ -431,7 +309,7 @@ class FrameParser:
         streams.flat("check_from")[stream] = boundary[0] + 3 * (end - at) // 2
         if verdict == CONSISTENT or (verdict in (SURPLUS, UNKNOWN) and not self._finished[index]):
             return False
-        inside = self._search_of(index).inside(at, is_last=bool(self._finished[index]))
+        inside = self._doubts.search_of(index).inside(at, is_last=bool(self._finished[index]))
         if inside < 0:
             return False
         self._report_long(index, at, inside)
@@ -474,79 +352,3 @@ class FrameParser:
                 int(chains.end[index[each]] - at[each]),
             )  # fmt: skip
         self._lose_boundary(stream[~has_size])
-
-    def _frames(self) -> FrameBlock:
-        chains, pieces, table = self._chains, self._chains.pieces, self._table
-        self._record_ids()
-        frames = ChainFrames.joined(self._chain_frames)
-        start, size, first = frames.start, frames.size, frames.piece
-        slot = pieces.stream[first]
-        stream = self._stream_ids[slot]
-        body, behind = start + 4, start + 4 + size
-        # Most frames are in one piece. For others, the pieces of body and end are looked up.
-        holder, last = first.copy(), first.copy()
-        edge = chains.address[first] + pieces.length[first] if len(first) else start
-        several = np.flatnonzero(behind > edge)
-        holder[several] = chains.piece_of(body[several])
-        end = chains.end[np.searchsorted(chains.stream, slot[several])]
-        last[several] = chains.piece_of(np.minimum(behind[several], end) - 1)
-        inside = body - chains.address[holder] if len(first) else body
-        flat = inside + size <= pieces.length[holder] if len(first) else body.astype(np.bool_)
-        readable_end = behind.copy()
-        readable_end[several] = np.minimum(chains.gap_after(body[several]), end)
-        position = pieces.at[first] + start - chains.address[first] if len(first) else start
-        rank, run = self._numbered(stream, position, position + 4 + size)
-        return FrameBlock(
-            data=chains.data,
-            space=chains.space,
-            connection=(stream >> 1).astype(np.int32),
-            is_request=(stream & 1) == table.client[stream >> 1],
-            start=body,
-            position=np.where(flat, pieces.source[holder] + inside, -1),
-            size=size,
-            readable=np.clip(readable_end - body, 0, size),
-            capture=pieces.capture[first].astype(np.int32),
-            packet=pieces.number[first],
-            time=pieces.time[first],
-            end_time=pieces.time[last],
-            sequence=numbers(position, self._streams.flat("origin")[stream]).astype(np.int64),
-            acknowledged=pieces.acknowledged[first],
-            rank=rank,
-            run=run,
-            problems=self._block_problems.problems,
-        )
-
-    def _numbered(self, stream: Int64, begin: Int64, end: Int64) -> tuple[Int64, Int64]:
-        """Rank and run of frames (see `FrameBlock`). `begin` and `end`: their positions."""
-        streams, last = self._streams, last_of_each(stream)
-        framed_until, frame_count, gap_count = (
-            streams.flat(each) for each in ("framed_until", "frame_count", "gap_count")
-        )
-        first = np.append(0, last[:-1] + 1)[: len(last)]
-        before = np.append(0, end[:-1])[: len(end)]
-        before[first] = framed_until[stream[first]]
-        gaps = np.cumsum(begin != before)
-        count = last + 1 - first
-        earlier = gaps[first] - (begin[first] != before[first])
-        rank = np.arange(len(stream)) + np.repeat(frame_count[stream[first]] + 1 - first, count)
-        run = gaps + np.repeat(gap_count[stream[first]] - earlier, count)
-        framed_until[stream[last]], frame_count[stream[last]] = end[last], rank[last]
-        gap_count[stream[last]] = run[last]
-        return rank, run
-
-
-def _deviation(
-    path: list[Node], chain: list[int], doubtful: int, *, is_bad: bool
-) -> tuple[int, int]:
-    """Where a path leaves a chain before a doubtful place, and where the path goes on; or -1.
-
-    `is_bad`: no message can begin at the doubtful place.
-    """
-    at = chain[0]
-    for node in path:
-        if node.at != at:
-            return at, node.at
-        at = node.end
-        if doubtful == (at if is_bad else node.at):
-            break
-    return -1, -1

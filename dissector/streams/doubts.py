@@ -1,0 +1,187 @@
+"""Doubts: places where a chain of sizes cannot be right, and what a search finds there.
+
+A place is doubtful if a header is impossible, if a message is smaller than its header, if a size is
+impossible, or if the last message is incomplete and no evidence shows that it begins there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dissector.packets.block import Int64
+from dissector.streams.bodies import CONSISTENT, BodyCheck
+from dissector.streams.frame_chain import BAD, CUT, ChainFrames, FrameChains
+from dissector.streams.header_evidence import HeaderScorer
+from dissector.streams.limits import SEEK_BYTES
+from dissector.streams.resync import Node, Search, weighed_segments
+from dissector.streams.table import NEVER, RESUMED, Bools, ConnectionTable, StreamTable
+
+MAX_DOUBTFUL = 64
+"""Most doubtful places of a stream that one walk examines. SASL tokens are such places."""
+MAX_BACKTRACK = 64
+"""Messages before a doubtful place among which the wrong size is searched."""
+_HEADERS = 4, 8
+"""Bytes of the smallest header of a response: correlation id; and of a request: API, version."""
+
+
+class Doubts:
+    """Doubtful places of the chains of a block, and the search in each stream.
+
+    `stream`: that of each chain.
+    """
+
+    def __init__(
+        self, chains: FrameChains, stream: Int64, table: ConnectionTable, streams: StreamTable,
+        scorer: HeaderScorer, bodies: BodyCheck,
+    ) -> None:  # fmt: skip
+        self._chains = chains
+        self._stream = stream
+        self._table = table
+        self._streams = streams
+        self._scorer = scorer
+        self._bodies = bodies
+        self._searches: dict[int, Search] = {}
+
+    def find(
+        self, index: Int64, frames: ChainFrames, begin: Int64, at: Int64, ended: Int64
+    ) -> dict[int, list[int]]:
+        """Doubtful addresses of the chains, by the place of their stream in `index`.
+
+        `begin` and `at`: where the walk of each stream began and ended. `ended`: why it ended.
+        """
+        chains = self._chains
+        owner = np.searchsorted(chains.end[index], frames.start, side="right")
+        stream = self._stream[index]
+        is_client = self._is_client(stream)
+        implausible = np.flatnonzero(self._implausible_headers(frames, owner, stream, is_client))
+        cut = np.flatnonzero(ended == CUT)
+        places = chains, at[cut], stream[cut], is_client[cut], chains.end[index[cut]]
+        sure, impossible = self._scorer.is_sure(*places)
+        # A message begins where the walk began, and where a segment begins. After a search, the
+        # start of a segment is not sufficient evidence.
+        is_border = chains.address[chains.piece_of(at[cut])] == at[cut]
+        is_border &= self._streams.flat("state")[stream[cut]] != RESUMED
+        begins = (at[cut] == begin[cut]) | is_border
+        for each in np.flatnonzero(sure & ~begins).tolist():
+            place = int(stream[cut[each]]), int(at[cut[each]]), int(chains.end[index[cut[each]]])
+            sure[each] = self._bodies.check(chains, *place)[0] == CONSISTENT
+        doubtful = cut[impossible | ~(sure | begins)]
+        last = np.union1d(doubtful, np.flatnonzero(ended == BAD))
+        doubtful_places: dict[int, list[int]] = {}
+        starts = frames.start[implausible].tolist()
+        for each, address in zip(owner[implausible].tolist(), starts, strict=True):
+            doubtful_places.setdefault(each, []).append(address)
+        for each in last.tolist():
+            doubtful_places.setdefault(each, []).append(int(at[each]))
+        return doubtful_places
+
+    def _implausible_headers(
+        self, frames: ChainFrames, owner: Int64, stream: Int64, is_client: Bools
+    ) -> Bools:
+        """Whether each frame is smaller than a header, or has an impossible header.
+
+        `owner`: index of the frame's stream in `stream` and `is_client`.
+        """
+        chains = self._chains
+        implausible = frames.size < np.array(_HEADERS)[is_client[owner].astype(np.int64)]
+        number = chains.numbers_at(frames.start + 4)
+        request = np.flatnonzero(is_client[owner])
+        client = chains.numbers_at(frames.start[request] + 10) & 0xFFFF
+        client = np.where(client < 1 << 15, client, client - (1 << 16))
+        implausible[request] |= self._scorer.implausible_requests(
+            number[request], client, frames.size[request]
+        )
+        response = np.flatnonzero(~is_client[owner])
+        before = np.append(NEVER, number[:-1])[: len(number)]
+        before[1:][np.diff(owner) > 0] = NEVER
+        implausible[response] |= self._scorer.implausible_responses(
+            stream[owner[response]], number[response], before[response]
+        )
+        return implausible
+
+    def resolve(
+        self,
+        index: int,
+        starts: Int64,
+        places: list[int],
+        at: int,
+        ended: int,
+        *,
+        is_finished: bool,
+    ) -> tuple[int, int, bool]:
+        """Search at the doubtful places of a chain.
+
+        `starts`: addresses of its messages. `at` and `ended`: where and why it ended. Returns the
+        address from which on its messages are dropped, or -1; where the chain continues; and
+        whether it continues in this block.
+        """
+        search = self.search_of(index)
+        first = at
+        for place in places[:MAX_DOUBTFUL]:
+            chain = self._chain_before(index, starts, place)
+            is_bad = ended == BAD and place == at
+            wrong, entry = _deviation(search.path(chain, place), chain, place, is_bad=is_bad)
+            if entry >= 0:
+                return wrong, entry, True
+            first = chain[0]
+        is_long = int(self._chains.end[index]) - first >= SEEK_BYTES
+        if ended == CUT and places[-1] == at and not (is_long or is_finished):
+            return first, first, False  # later bytes will decide
+        return -1, at, False
+
+    def _chain_before(self, index: int, starts: Int64, place: int) -> list[int]:
+        """Messages before a doubtful place, from the last one whose start is certain."""
+        last = int(np.searchsorted(starts, place))
+        chain = starts[max(last - MAX_BACKTRACK, 0) : last]
+        if not len(chain):
+            return [place]
+        chain_index = np.full(len(chain), index)
+        stream = self._stream[chain_index]
+        is_sure, _ = self._scorer.is_sure(
+            self._chains, chain, stream, self._is_client(stream), self._chains.end[chain_index]
+        )
+        is_sure |= self._chains.address[self._chains.piece_of(chain)] == chain
+        sure = np.flatnonzero(is_sure)
+        messages: list[int] = chain[sure[-1] if len(sure) else 0 :].tolist()
+        return messages
+
+    def search_of(self, index: int) -> Search:
+        """The search in a stream. It caches its nodes for this block."""
+        if index not in self._searches:
+            self.prepare(np.array([index]))
+        return self._searches[index]
+
+    def prepare(self, index: Int64) -> None:
+        """Create the searches of these streams."""
+        index = np.setdiff1d(index, list(self._searches))
+        stream, is_client = self._stream[index], self._is_client(self._stream[index])
+        segments = weighed_segments(self._chains, self._scorer, index, stream, is_client)
+        for each, number, is_request in zip(
+            index.tolist(), stream.tolist(), is_client.tolist(), strict=True
+        ):
+            self._searches[each] = Search(
+                self._chains, each, number, self._scorer, self._bodies, segments,
+                is_request=is_request,
+            )  # fmt: skip
+
+    def _is_client(self, stream: Int64) -> Bools:
+        """Whether a client sends each stream."""
+        is_client: Bools = self._table.client[stream >> 1] == stream & 1
+        return is_client
+
+
+def _deviation(
+    path: list[Node], chain: list[int], doubtful: int, *, is_bad: bool
+) -> tuple[int, int]:
+    """Where a path leaves a chain before a doubtful place, and where the path goes on; or -1.
+
+    `is_bad`: no message can begin at the doubtful place.
+    """
+    at = chain[0]
+    for node in path:
+        if node.at != at:
+            return at, node.at
+        at = node.end
+        if doubtful == (at if is_bad else node.at):
+            break
+    return -1, -1
