@@ -2,6 +2,7 @@
 
 limits            waiting times, buffer sizes and the evidence that is needed
 sequence          sequence numbers and positions
+mapped            arrays whose unused rows take no memory
 table             connections and streams, as arrays that grow
 state             the states of streams and their transitions
 flows             the connection of each packet; reuse of port pairs

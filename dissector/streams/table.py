@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Int8, Int32, Int64, UInt16, UInt32, UInt64
-from dissector.streams.parking import grown
+from dissector.streams.mapped import grown
 
 UNDECIDED, KAFKA, TLS, OTHER = range(4)
 """Protocols of a connection."""
@@ -53,10 +53,10 @@ def _column(dtype: type[np.generic], width: int, fill: int = 0) -> Any:
 
 
 @dataclass(slots=True)
-class _Rows:
+class Rows:
     """Arrays that grow together, by doubling. Only the first `count` rows are in use.
 
-    Rows that were never written take no memory; see `parking`.
+    Rows that were never written take no memory; see `mapped`.
     """
 
     count: int = 0
@@ -95,7 +95,7 @@ class _Rows:
 
 
 @dataclass(slots=True)
-class ConnectionTable(_Rows):
+class ConnectionTable(Rows):
     """Arrays of shape (rows,) or, by end, (rows, 2).
 
     A forgotten row is reused for another connection. `number` is unique.
@@ -154,7 +154,7 @@ class ConnectionTable(_Rows):
         return np.concatenate([used, self.add(fresh) + np.arange(fresh)])
 
     def forget(self, rows: Int64) -> None:
-        _Rows.forget(self, rows)
+        Rows.forget(self, rows)
         self.free = np.concatenate([self.free, rows])
 
     @property
@@ -165,7 +165,7 @@ class ConnectionTable(_Rows):
 
 
 @dataclass(slots=True)
-class _ByEnd(_Rows):
+class _ByEnd(Rows):
     """Arrays of shape (rows, 2); `flat` returns them by stream."""
 
     def flat(self, name: str) -> NDArray[Any]:
