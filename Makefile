@@ -23,6 +23,7 @@ check: $(READY)
 static: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python -m tools.check_words
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
@@ -32,6 +33,7 @@ quick: $(READY)
 test: $(READY) $(SPARK) $(BROWSER)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/python -m tools.check_words
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/pytest -n auto

@@ -1,0 +1,33 @@
+"""Words that names and prose avoid: each place where they count, and the allowance of a file."""
+
+import pytest
+
+from tools.check_words import excess, smaller, words_of
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("told = 1", {"told": 1}),
+        ("class LogTeller: ...", {"teller": 1}),
+        ("def f(who, *, told_value): return rows.settled", {"who": 1, "told": 1, "settled": 1}),
+        ("from desk.rows import value as found", {"desk": 1, "found": 1}),
+        ("every = some + 1", {"every": 1, "some": 1}),
+        ('"""Who tells?"""  # a parcel', {"who": 1, "tells": 1, "parcel": 1}),
+        ('f"{value} told"', {"told": 1}),
+        ("every_row = one_row  # some text, found in one place", {}),
+        ("whole = row.told_leader, row.told_leader_epoch, row['told_lag'], 'asked_timestamp'", {}),
+    ],
+)
+def test_words_of_a_program(source, words):
+    assert words_of(source) == words
+
+
+def test_a_count_may_shrink_but_not_grow():
+    allowed = {"a.py": {"told": 2, "who": 1}, "b.py": {"desk": 1}}
+    assert excess({"a.py": {"told": 1}}, allowed) == []
+    assert excess({"a.py": {"told": 3}, "c.py": {"who": 1}}, allowed) == [
+        "a.py: `told` 3 times, allowed 2",
+        "c.py: `who` 1 times, allowed 0",
+    ]
+    assert smaller({"a.py": {"told": 1, "crew": 1}}, allowed) == {"a.py": {"told": 1}}

@@ -1,0 +1,123 @@
+"""Check the words of names and prose: `python -m tools.check_words`.
+
+PRIVATE words are errors in names, comments, docstrings and texts: they have no meaning for a
+reader who knows TCP, Kafka and pandas. FILLERS are errors as names, because a name is a noun for a
+thing. `words_allowed.json` lists how often each file still has them; a count may shrink, never
+grow. `--shrink` writes the smaller counts. CONTRACT has the columns of tables that keep their name.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+FOLDERS: Final = ("analysis", "dissector", "kafka_dissector", "tests", "tools")
+ALLOWED: Final = Path(__file__).with_name("words_allowed.json")
+
+# fmt: off
+PRIVATE: Final = frozenset([
+    "told", "tell", "tells", "telling", "teller", "who", "settle", "settles", "settled",
+    "unsettled", "desk", "office", "parcel", "parcels", "crew", "asking", "spool", "faults",
+])
+# fmt: on
+FILLERS: Final = frozenset(["some", "none", "every", "more", "rest", "one", "found"])
+CONTRACT: Final = "told_leader_epoch|told_leader|told_lag|asked_timestamp"
+
+_NAME: Final = re.compile(rf"{CONTRACT}|[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_TEXT: Final = re.compile(rf"{CONTRACT}|[a-z]+(?:'[a-z]+)?", re.IGNORECASE)
+
+Counts = dict[str, dict[str, int]]
+"""How often a file has a word: by path, by word."""
+
+
+def counts() -> Counts:
+    """Private words and fillers of all Python files."""
+    paths = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    own = {Path(__file__), ROOT / "tests" / "tools" / "test_check_words.py"}
+    by_file = {
+        path.relative_to(ROOT).as_posix(): words_of(path.read_text())
+        for path in paths
+        if path not in own
+    }
+    return {path: dict(sorted(words.items())) for path, words in by_file.items() if words}
+
+
+def words_of(source: str) -> Counter[str]:
+    """Private words and fillers of a program."""
+    tree = ast.parse(source)
+    words: Counter[str] = Counter()
+    for name in names(tree):
+        words.update(FILLERS & {name})
+        words.update(word for word in map(str.lower, _NAME.findall(name)) if word in PRIVATE)
+    for text in [*texts(tree), *comments(source)]:
+        words.update(word for word in map(str.lower, _TEXT.findall(text)) if word in PRIVATE)
+    return words
+
+
+def names(tree: ast.AST) -> Iterator[str]:
+    """Each occurrence of a name: of a variable, attribute, argument, function, class or module."""
+    for node in ast.walk(tree):
+        for field in ("id", "attr", "arg", "name", "asname", "rest"):
+            value = getattr(node, field, None)
+            if isinstance(value, str):
+                yield from value.split(".")
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from node.module.split(".")
+
+
+def texts(tree: ast.AST) -> Iterator[str]:
+    """Strings, docstrings among them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def comments(source: str) -> Iterator[str]:
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+
+
+def excess(actual: Counts, allowed: Counts) -> list[str]:
+    """What is more than allowed, a line for each word of a file."""
+    return [
+        f"{path}: `{word}` {count} times, allowed {limit}"
+        for path, words in actual.items()
+        for word, count in words.items()
+        if count > (limit := allowed.get(path, {}).get(word, 0))
+    ]
+
+
+def smaller(actual: Counts, allowed: Counts) -> Counts:
+    """The allowance that `actual` leaves of `allowed`."""
+    limits = {
+        path: {
+            word: min(count, words[word]) for word, count in actual[path].items() if word in words
+        }
+        for path, words in allowed.items()
+        if path in actual
+    }
+    return {path: words for path, words in limits.items() if words}
+
+
+def main() -> int:
+    """Exit status: 1 where a file has more than it may."""
+    actual, allowed = counts(), json.loads(ALLOWED.read_text())
+    if sys.argv[1:] == ["--shrink"]:
+        ALLOWED.write_text(json.dumps(smaller(actual, allowed), indent=1, sort_keys=True) + "\n")
+    lines = excess(actual, allowed)
+    print(*lines, sep="\n", end="\n" if lines else "")
+    return int(bool(lines))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
