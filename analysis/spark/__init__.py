@@ -3,7 +3,8 @@
 register        makes ``spark.read.format("kafka_capture")`` known to a session
 options         the request: tables, captures and all options
 session         finds Java and creates a session
-source          the data source, and the server that runs plans for it
+source          the data source
+plan_server     the server that runs plans for the data source
 plan            the Spark jobs from files to tables
 splits          byte ranges of files, their scan, and the validation of split positions
 packets         packets as bundles, for the shuffle

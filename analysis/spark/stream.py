@@ -37,8 +37,8 @@ from analysis.spark.dissection import EMPTY_INDEX, CaptureIndex, Checkpoint, Tas
 from analysis.spark.file_offsets import START, Offset
 from analysis.spark.file_progress import FileProgress
 from analysis.spark.options import Request, parse
+from analysis.spark.plan_server import PlanClient, rows_of
 from analysis.spark.session import local
-from analysis.spark.source import PlanClient, rows_of
 from analysis.spark.splits import Broker
 from dissector.errors import DissectorError
 from dissector.streams.limits import SECOND
