@@ -66,6 +66,8 @@ def words_of(source: str) -> Counter[str]:
 def names(tree: ast.AST) -> Iterator[str]:
     """Each occurrence of a name: of a variable, attribute, argument, function, class or module."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "st.none":
+            continue  # Hypothesis has the name
         for field in ("id", "attr", "arg", "name", "asname", "rest"):
             value = getattr(node, field, None)
             if isinstance(value, str):

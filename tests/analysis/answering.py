@@ -1,4 +1,4 @@
-"""What the tests of answers share: committed captures, made rows, what the brokers say."""
+"""What the tests of answers share: committed captures, made rows, logs of brokers."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def capture(name: str, tables: tuple[str, ...] = ()) -> Tables:
     return analysis.load(path, tables or None)
 
 
-def told(name: str) -> pd.DataFrame:
-    """What the broker's request log says of the requests of a capture, a row each."""
+def broker_log(name: str) -> pd.DataFrame:
+    """The broker's request log of a capture, a row for each request."""
     rows = read(CAPTURES / f"{name}.truth.jsonl.zst")
     return pd.DataFrame([row for row in rows if row["source"] == "broker"])
 

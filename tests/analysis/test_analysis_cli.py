@@ -246,7 +246,7 @@ def test_what_is_longer_than_the_screen_goes_to_the_pager(
 
 
 @pytest.mark.parametrize("pager", ["", "cat", "no-such-program --at all", "true"])
-def test_a_pager_that_is_none_loses_nothing(pager: str) -> None:
+def test_a_missing_pager_loses_nothing(pager: str) -> None:
     status, text = on_terminal("latency", QUOTAS, width=100, height=10, pager=pager)
     assert status == 0
     assert ("BrokerHeartbeat" in text) == (pager != "true")
@@ -273,14 +273,14 @@ def test_every_format_has_the_same_rows(table: str, tmp_path: Path) -> None:
         path = str(tmp_path / form)
         assert main(["export", CAPTURE, "--table", table, "--format", form, "-o", path]) == 0
     rows = [json.loads(line) for line in (tmp_path / "jsonl").read_text().splitlines()]
-    found = pa.ipc.open_stream((tmp_path / "arrow").read_bytes()).read_all()
-    assert found.schema.equals(tables.TABLES[table].schema)
-    assert pq.read_table(tmp_path / "parquet").equals(found)
-    assert pa.csv.read_csv(tmp_path / "csv").num_rows == len(found) == len(rows)
+    read = pa.ipc.open_stream((tmp_path / "arrow").read_bytes()).read_all()
+    assert read.schema.equals(tables.TABLES[table].schema)
+    assert pq.read_table(tmp_path / "parquet").equals(read)
+    assert pa.csv.read_csv(tmp_path / "csv").num_rows == len(read) == len(rows)
     assert rows or table in ("errors", "problems")
-    for name in found.column_names:
-        if not pa.types.is_timestamp(found[name].type):
-            assert found[name].to_pylist() == [row[name] for row in rows]
+    for name in read.column_names:
+        if not pa.types.is_timestamp(read[name].type):
+            assert read[name].to_pylist() == [row[name] for row in rows]
 
 
 def test_standard_input_is_a_capture() -> None:

@@ -71,22 +71,22 @@ def written(form: str, rows: list[list[tuple[Any, ...]]]) -> bytes:
 @settings(max_examples=50)
 @given(ROWS)
 def test_parquet_is_exact(rows: list[list[tuple[Any, ...]]]) -> None:
-    found = pq.read_table(io.BytesIO(written("parquet", rows)))
-    assert found.equals(pa.Table.from_batches(batches(rows), SCHEMA))
+    table = pq.read_table(io.BytesIO(written("parquet", rows)))
+    assert table.equals(pa.Table.from_batches(batches(rows), SCHEMA))
 
 
 @settings(max_examples=50)
 @given(ROWS)
 def test_arrow_is_exact(rows: list[list[tuple[Any, ...]]]) -> None:
-    found = pa.ipc.open_stream(written("arrow", rows)).read_all()
-    assert found.equals(pa.Table.from_batches(batches(rows), SCHEMA))
+    table = pa.ipc.open_stream(written("arrow", rows)).read_all()
+    assert table.equals(pa.Table.from_batches(batches(rows), SCHEMA))
 
 
 @settings(max_examples=50)
 @given(ROWS)
 def test_jsonl_has_every_value(rows: list[list[tuple[Any, ...]]]) -> None:
-    found = [json.loads(line) for line in written("jsonl", rows).decode().splitlines()]
-    assert found == [
+    objects = [json.loads(line) for line in written("jsonl", rows).decode().splitlines()]
+    assert objects == [
         {f.name: plain(value, f.type) for f, value in zip(SCHEMA, row, strict=True)}
         for batch in rows
         for row in batch
@@ -111,7 +111,7 @@ def plain(value: Any, type: pa.DataType) -> Any:
 @settings(max_examples=50)
 @given(ROWS)
 def test_csv_has_every_value(rows: list[list[tuple[Any, ...]]]) -> None:
-    found = pa.csv.read_csv(
+    table = pa.csv.read_csv(
         io.BytesIO(written("csv", rows)),
         parse_options=pa.csv.ParseOptions(newlines_in_values=True),
         convert_options=pa.csv.ConvertOptions(
@@ -121,9 +121,9 @@ def test_csv_has_every_value(rows: list[list[tuple[Any, ...]]]) -> None:
             quoted_strings_can_be_null=False,
         ),
     )
-    assert found.column_names == SCHEMA.names
+    assert table.column_names == SCHEMA.names
     read = [
-        [None if text is None else from_csv(text, f.type) for text in found[f.name].to_pylist()]
+        [None if text is None else from_csv(text, f.type) for text in table[f.name].to_pylist()]
         for f in SCHEMA
     ]
     assert [list(row) for row in zip(*read, strict=True)] == [

@@ -133,9 +133,9 @@ def test_a_wrong_column_is_answered_with_the_nearest(
 @ALL
 def test_a_table_that_is_missing_is_named(answer: Answer, tables: dict[str, pd.DataFrame]) -> None:
     for missing in answer.tables:
-        some = {name: table for name, table in tables.items() if name != missing}
+        incomplete = {name: table for name, table in tables.items() if name != missing}
         with pytest.raises(DissectorError, match=rf"the table {missing} is missing") as raised:
-            answer.function(some)
+            answer.function(incomplete)
         needed = [name for name in TABLES if f"'{name}'" in str(raised.value)]
         assert set(needed) == set(answer.tables)
 
@@ -204,7 +204,7 @@ def test_a_script_of_a_user_is_typed(tmp_path: Path) -> None:
 
 
 def _mypy(script: Path, folder: Path) -> str:
-    """What mypy says of a script, with the settings of a user who has none."""
+    """Output of mypy for a script, without a configuration file."""
     return _python(
         "-m", "mypy", "--strict", "--config-file", os.devnull, "--follow-imports", "silent",
         "--hide-error-context", "--cache-dir", str(folder / "cache"), str(script),

@@ -32,11 +32,11 @@ def segment(tmp_path: Path) -> Path:
     packed = (ROOT / "tests" / "data" / "segments.tar.zst").read_bytes()
     data = zstandard.ZstdDecompressor().stream_reader(packed).read()
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        found = archive.extractfile("kafka-4/orders-0/00000000000000000000.log")
-        assert found is not None
+        log_file = archive.extractfile("kafka-4/orders-0/00000000000000000000.log")
+        assert log_file is not None
         path = tmp_path / "orders-0" / "00000000000000000000.log"
         path.parent.mkdir()
-        path.write_bytes(found.read())
+        path.write_bytes(log_file.read())
     return path
 
 
@@ -46,10 +46,10 @@ def lines(capsys: pytest.CaptureFixture[str]) -> Iterator[dict[str, Any]]:
 
 def test_records_of_a_segment(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["records", str(segment)]) == 0
-    found = list(lines(capsys))
-    assert [row["offset"] for row in found] == list(range(100))
-    assert list(found[0]) == RECORDS.schema.names
-    first = {name: value for name, value in found[0].items() if value is not None}
+    records = list(lines(capsys))
+    assert [row["offset"] for row in records] == list(range(100))
+    assert list(records[0]) == RECORDS.schema.names
+    first = {name: value for name, value in records[0].items() if value is not None}
     assert first.pop("timestamp").endswith("Z")
     assert first.pop("value").startswith("cmVjb3JkIDAg")  # record 0
     assert first == {
@@ -61,10 +61,10 @@ def test_records_of_a_capture_are_its_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["records", str(CAPTURE)]) == 0
-    found = list(lines(capsys))
+    records = list(lines(capsys))
     assert main(["export", "--table", "records", str(CAPTURE)]) == 0
-    assert found == list(lines(capsys))
-    assert len(found) == 200
+    assert records == list(lines(capsys))
+    assert len(records) == 200
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "arrow"])
@@ -83,9 +83,9 @@ def test_formats(form: str, segment: Path, tmp_path: Path) -> None:
 
 def test_other_tables_of_a_segment(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "--table", "batches", str(segment)]) == 0
-    found = list(lines(capsys))
-    assert [row["codec"] for row in found] == ["none", "gzip", "snappy", "lz4", "zstd"]
-    assert all(row["crc_ok"] for row in found)
+    batches = list(lines(capsys))
+    assert [row["codec"] for row in batches] == ["none", "gzip", "snappy", "lz4", "zstd"]
+    assert all(row["crc_ok"] for row in batches)
     assert main(["export", str(segment)]) == 0
     assert list(lines(capsys)) == []
     assert main(["summary", str(segment)]) == 0
@@ -98,7 +98,7 @@ def test_the_input_is_not_overwritten(segment: Path, capsys: pytest.CaptureFixtu
     assert segment.read_bytes() == before
 
 
-def test_a_file_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_another_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "server.log"
     path.write_text("[2026-11-21 04:00:00,000] INFO started (kafka.server.KafkaServer)\n")
     assert main(["records", str(path)]) == 1

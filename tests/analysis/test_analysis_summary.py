@@ -54,7 +54,7 @@ def joined(group: str, generation: int) -> dict[str, Any]:
 def printed(summary: Summary, width: int = 10_000) -> str:
     console = Console(width=width, markup=False, highlight=False, emoji=False, color_system=None)
     with console.capture() as captured:
-        for part in screen(summary, "made.pcap", 11, lambda rest: f"kafka-dissector {rest}"):
+        for part in screen(summary, "made.pcap", 11, lambda words: f"kafka-dissector {words}"):
             console.print(part, soft_wrap=getattr(part, "no_wrap", False) is True)
     return captured.get()
 
@@ -94,7 +94,7 @@ def test_requests_are_counted_as_pandas_counts_them(rows: Rows, size: int) -> No
             int((part["throttle_time_ms"] > 0).sum()),
             *(pytest.approx(latency.quantile(q), nan_ok=True) for q in (0.5, 0.99, 1)),
         )
-    found = {
+    actual = {
         (use.api, use.version): (
             use.count,
             use.errors,
@@ -103,7 +103,7 @@ def test_requests_are_counted_as_pandas_counts_them(rows: Rows, size: int) -> No
         )
         for use in summary.apis()
     }
-    assert found == expected
+    assert actual == expected
     counts = [use.count for use in summary.apis()]
     assert counts == sorted(counts, reverse=True)
 
@@ -111,7 +111,7 @@ def test_requests_are_counted_as_pandas_counts_them(rows: Rows, size: int) -> No
 @settings(max_examples=25)
 @given(EXCHANGES, st.integers(1, 50))
 def test_a_client_is_an_id_and_its_software(rows: Rows, size: int) -> None:
-    told = [
+    connections = [
         connection(connection_id=1, software_name="librdkafka", software_version="2"),
         connection(connection_id=2, software_name=None, software_version=None),
     ]
@@ -121,7 +121,7 @@ def test_a_client_is_an_id_and_its_software(rows: Rows, size: int) -> None:
         for row in rows
         if row["status"] != "request_missing"
     )
-    summary = summed(size, exchanges=rows, connections=told)
+    summary = summed(size, exchanges=rows, connections=connections)
     assert {(c.client_id, c.software): c.requests for c in summary.clients()} == requests
 
 
@@ -197,11 +197,11 @@ def test_no_verdict_on_what_could_not_be_read(others: Rows, said: str, hint: str
     assert said in text
     assert hint in text
     assert "Nothing: no error" not in text
-    found = printed(
+    text = printed(
         summed(exchanges=[exchange()], errors=[error()], connections=[connection(), *others])
     )
-    assert "1 error in responses" in found
-    assert hint in found
+    assert "1 error in responses" in text
+    assert hint in text
 
 
 def test_where_nothing_could_be_read_the_verdict_says_why() -> None:
@@ -212,7 +212,7 @@ def test_where_nothing_could_be_read_the_verdict_says_why() -> None:
 
 
 def test_a_key_log_that_does_not_help_is_not_asked_for_again() -> None:
-    parts = screen(summed(connections=[TLS]), "x", 1, lambda rest: rest, has_keylog=True)
+    parts = screen(summed(connections=[TLS]), "x", 1, lambda arguments: arguments, has_keylog=True)
     text = " ".join(str(getattr(part, "renderable", part)) for part in parts)
     assert "the key log has no secrets for them" in text
     assert "use --keylog" not in text
@@ -246,8 +246,8 @@ def test_a_healthy_capture_says_so() -> None:
 @pytest.mark.parametrize(
     "name", ["kafka-4-group-consumer", "kafka-4-group-eager", "kafka-4-group-cooperative"]
 )
-def test_a_healthy_group_has_no_faults(name: str) -> None:
-    """Members come and go, and each has polls in flight when it goes."""
+def test_a_healthy_group_has_no_problems(name: str) -> None:
+    """Members join and leave; a leaving member has polls in flight."""
     summary = Summary()
     summary.read(dissector.open_capture(CAPTURES / f"{name}.pcap.zst").stream(Summary.TABLES))
     text = printed(summary)
@@ -410,8 +410,8 @@ def test_problems_count_the_packets_they_stand_for() -> None:
         {"stage": "packets", "kind": "unknown_link", "detail": "30 packets are", "count": count}
         for count in (30, 12, None)
     ]
-    (found,) = summed(problems=rows).problems()
-    assert found["count"] == 43
+    (problem,) = summed(problems=rows).problems()
+    assert problem["count"] == 43
 
 
 @pytest.mark.parametrize("name", ["kafka-4-followed", "kafka-4-quotas", "kafka-4-errors"])
@@ -420,8 +420,9 @@ def test_the_command_for_clients_lists_them(name: str) -> None:
     summary = Summary()
     summary.read(dissector.open_capture(path).stream(Summary.TABLES))
     text = printed(summary)
-    _, _, rest = text.partition("\nClients\n")
-    command, _, by = rest.partition("more: kafka-dissector ")[2].splitlines()[0].partition(" --by ")
+    _, _, clients = text.partition("\nClients\n")
+    hint = clients.partition("more: kafka-dissector ")[2].splitlines()[0]
+    command, _, by = hint.partition(" --by ")
     rows = getattr(analysis, command)(capture(name), by=by.split(","))
     named = rows[["client_id", "software"]].astype("object").fillna("")
     listed = set(named.itertuples(index=False, name=None))

@@ -80,10 +80,10 @@ def test_floats_are_json_to_the_last_bit_but_for_those_that_json_lacks(
 def test_times_have_nanoseconds_and_say_utc(ns: int) -> None:
     (text,) = plain_text(pa.array([ns], pa.timestamp("ns", "UTC"))).to_pylist()
     whole, _, fraction = text.removesuffix("Z").partition(".")
-    second, rest = divmod(ns, 10**9)
+    second, nanoseconds = divmod(ns, 10**9)
     assert text.endswith("Z")
     assert datetime.fromisoformat(f"{whole}+00:00") == datetime.fromtimestamp(second, UTC)
-    assert fraction == f"{rest:09d}"
+    assert fraction == f"{nanoseconds:09d}"
 
 
 def test_a_time_is_written_as_iso_8601() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import analysis
 from analysis.answers import ANSWERS
-from tests.analysis.answering import capture, made, told
+from tests.analysis.answering import broker_log, capture, made
 from tests.analysis.made_rows import START, connection, exchange
 
 MS = 1_000_000
@@ -17,19 +17,19 @@ TABLES = ANSWERS["batching"].tables
 
 @pytest.mark.parametrize("name", ["kafka-3-java-2-4", "kafka-3-java-0-9", "kafka-4-java"])
 def test_acks_and_bytes_are_those_of_the_brokers_log(name: str) -> None:
-    log = told(name)
+    log = broker_log(name)
     log = log[log["api_key"] == 0].groupby("client_id")
-    found = analysis.batching(capture(name, TABLES), by=["client_id"]).set_index("client_id")
-    assert found["bytes"].to_dict() == log["record_bytes"].sum().to_dict()
-    assert found["requests"].to_dict() == log.size().to_dict()
+    clients = analysis.batching(capture(name, TABLES), by=["client_id"]).set_index("client_id")
+    assert clients["bytes"].to_dict() == log["record_bytes"].sum().to_dict()
+    assert clients["requests"].to_dict() == log.size().to_dict()
     acks = {client: f"{acks:.0f}" for client, acks in log["acks"].first().items()}
-    assert found["acks"].to_dict() == acks
+    assert clients["acks"].to_dict() == acks
 
 
 def test_codecs_are_those_that_the_clients_are_named_after() -> None:
-    found = analysis.batching(capture("kafka-4-java", TABLES), by=["client_id"])
-    named = [client.removeprefix("producer-") for client in found["client_id"]]
-    assert found["codecs"].tolist() == named
+    clients = analysis.batching(capture("kafka-4-java", TABLES), by=["client_id"])
+    named = [client.removeprefix("producer-") for client in clients["client_id"]]
+    assert clients["codecs"].tolist() == named
 
 
 def batch(**columns: Any) -> dict[str, Any]:
@@ -68,10 +68,10 @@ def test_what_the_log_stamps_has_no_age() -> None:
     assert row["age_p50_ms"] != row["age_p50_ms"]
 
 
-def test_the_ratio_is_the_more_the_better_the_codec() -> None:
+def test_a_better_codec_has_a_higher_ratio() -> None:
     """The clients of this recording wrote the same records, but for the codec's name in them."""
-    found = analysis.batching(capture("kafka-4-java", TABLES)).set_index("codecs")
-    before = found["ratio"] * found["bytes"] / found["records"]
+    codecs = analysis.batching(capture("kafka-4-java", TABLES)).set_index("codecs")
+    before = codecs["ratio"] * codecs["bytes"] / codecs["records"]
     assert before.to_dict() == pytest.approx(dict.fromkeys(before.index, before["none"]), abs=4)
-    assert found["ratio"]["none"] == 1
-    assert (found["ratio"].drop("none") > 2).all()
+    assert codecs["ratio"]["none"] == 1
+    assert (codecs["ratio"].drop("none") > 2).all()

@@ -54,8 +54,8 @@ def test_rows_are_those_of_the_function(form: str, tmp_path: Path) -> None:
     names = ["client_id", "api", "responses", "total_ms"]
     rows = expected[names].astype("object").to_dict("records")
     if form in ("parquet", "arrow"):
-        found = pd.read_parquet(path) if form == "parquet" else _stream(path)
-        assert found[names].astype("object").to_dict("records") == rows
+        written = pd.read_parquet(path) if form == "parquet" else _stream(path)
+        assert written[names].astype("object").to_dict("records") == rows
         return
     text = path.read_text()
     if form == "jsonl":
@@ -72,8 +72,8 @@ def test_rows_are_those_of_the_function(form: str, tmp_path: Path) -> None:
 
 def _stream(path: Path) -> pd.DataFrame:
     with pa.ipc.open_stream(path) as reader:
-        found: pd.DataFrame = reader.read_pandas()
-    return found
+        table: pd.DataFrame = reader.read_pandas()
+    return table
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def _stream(path: Path) -> pd.DataFrame:
         ["topology", "missing.pcap", "--by", "topic"],
     ],
 )
-def test_a_wrong_option_is_told_before_the_capture_is_read(
+def test_a_wrong_option_is_an_error_before_the_capture_is_read(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2

@@ -32,11 +32,11 @@ def of_clients() -> pd.DataFrame:
 def test_which_record_took_longest_and_how_long() -> None:
     by = ["reader", "partition", "producer"]
     tables = capture("kafka-4-followed", ("partitions",))
-    found = analysis.delay(tables, by=by).query("producer == 'producer'").set_index(by[:2])
+    delays = analysis.delay(tables, by=by).query("producer == 'producer'").set_index(by[:2])
     readers = of_clients().groupby(["client_id", "partition"])
     assert len(readers) >= 6
     for key, times in readers:
-        longest, row = times.loc[times["ms"].idxmax()], found.loc[key]
+        longest, row = times.loc[times["ms"].idxmax()], delays.loc[key]
         assert abs(row["max_ms"] - longest["ms"]) < CLIENT_MS
         if longest["ms"] > 10 * CLIENT_MS:
             assert row["slowest_offset"] == longest["offset"]
@@ -44,13 +44,13 @@ def test_which_record_took_longest_and_how_long() -> None:
             assert abs(row["p50_ms"] - times["ms"].median()) < CLIENT_MS
 
 
-def test_the_first_reader_counts_where_none_is_named() -> None:
+def test_the_first_reader_counts_by_default() -> None:
     tables = capture("kafka-4-followed", ("partitions",))
     first = analysis.delay(tables).set_index("partition")
-    every = analysis.delay(tables, by=["partition", "reader"])
+    readers = analysis.delay(tables, by=["partition", "reader"])
     assert first.loc[2, "fetched"] == first.loc[2, "produced"]  # one member read it to the end
-    assert (first["max_ms"] <= every.groupby("partition")["max_ms"].max()).all()
-    assert (first["fetched"] >= every.groupby("partition")["fetched"].max()).all()
+    assert (first["max_ms"] <= readers.groupby("partition")["max_ms"].max()).all()
+    assert (first["fetched"] >= readers.groupby("partition")["fetched"].max()).all()
 
 
 def produced(at: int, offset: int) -> dict[str, object]:
@@ -90,13 +90,13 @@ def test_one_record(fetches: list[dict[str, object]], expected: float | None) ->
 
 
 def test_nothing_at_all() -> None:
-    found = analysis.delay(made())
-    assert list(found.columns) == [
+    empty = analysis.delay(made())
+    assert list(empty.columns) == [
         "topic",
         "partition",
         *(column.name for column in ANSWERS["delay"].columns),
     ]
-    assert found.empty
+    assert empty.empty
 
 
 @pytest.mark.parametrize("by", [["api"], [], ["topic", "topic"]])

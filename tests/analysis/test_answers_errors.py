@@ -10,7 +10,7 @@ import pytest
 
 import analysis
 from dissector.protocol import registry
-from tests.analysis.answering import CAPTURES, capture, made, told
+from tests.analysis.answering import CAPTURES, broker_log, capture, made
 from tests.analysis.made_rows import START, connection, exchange
 from tests.captures.truth import unpacked
 
@@ -21,18 +21,18 @@ MS = 1_000_000
     "name", ["kafka-4-quotas", "kafka-4-transactions", "kafka-4-group-eager", "kafka-4-admin"]
 )
 def test_codes_are_counted_as_the_broker_logged_them(name: str) -> None:
-    log = told(name).dropna(subset=["errors"])
+    log = broker_log(name).dropna(subset=["errors"])
     expected = Counter(
         (registry.api_name(api), code)
         for api, codes in zip(log["api_key"], log["errors"], strict=True)
         for code in codes
     )
-    found = analysis.errors(capture(name), by=["api", "error_code"])
-    keys = zip(found["api"], found["error_code"], strict=True)
-    assert dict(zip(keys, found["count"], strict=True)) == expected
+    errors = analysis.errors(capture(name), by=["api", "error_code"])
+    keys = zip(errors["api"], errors["error_code"], strict=True)
+    assert dict(zip(keys, errors["count"], strict=True)) == expected
 
 
-def test_each_group_tells_whom_and_since_when() -> None:
+def test_each_row_has_clients_and_first_and_last_time() -> None:
     rows = [
         {"connection_id": 0, "correlation_id": index, "time": START + index * MS, "api": "Produce",
          "client_ip": f"10.0.0.{index % 2}", "error_code": code, "error": name, "retriable": again,
@@ -45,16 +45,16 @@ def test_each_group_tells_whom_and_since_when() -> None:
         ])
     ]  # fmt: skip
     exchanges = [exchange(correlation_id=index, response_packet=90 + index) for index in range(4)]
-    found = analysis.errors(made(errors=rows[::-1], exchanges=exchanges), by=["topic", "error"])
-    assert found.drop(columns=["first_time", "last_time"]).to_dict("records")[0] == {
+    errors = analysis.errors(made(errors=rows[::-1], exchanges=exchanges), by=["topic", "error"])
+    assert errors.drop(columns=["first_time", "last_time"]).to_dict("records")[0] == {
         "topic": "t", "error": "NOT_LEADER_OR_FOLLOWER", "error_code": 6, "retriable": True,
         "count": 3, "responses": 3, "clients": 2, "partitions": 2, "first_packet": 90,
         "message": "moved",
     }  # fmt: skip
-    assert [time.value for time in found.loc[0, ["first_time", "last_time"]]] == [
+    assert [time.value for time in errors.loc[0, ["first_time", "last_time"]]] == [
         START, START + 2 * MS
     ]  # fmt: skip
-    assert found.loc[1, "error_code"] == 87
+    assert errors.loc[1, "error_code"] == 87
 
 
 def test_timeouts_are_those_that_librdkafka_logged() -> None:
@@ -98,5 +98,5 @@ def test_why_there_is_no_answer(ends: dict[str, Any], row: dict[str, Any], reaso
         exchanges=[exchange(status="unanswered", **row), exchange()],
         connections=[connection(**ends)],
     )
-    found = analysis.unanswered(tables)
-    assert found[["reason", "requests"]].to_dict("records") == [{"reason": reason, "requests": 1}]
+    rows = analysis.unanswered(tables)
+    assert rows[["reason", "requests"]].to_dict("records") == [{"reason": reason, "requests": 1}]

@@ -1,4 +1,4 @@
-"""Rebalances are those of the coordinator's log: when, what set them off, who was there."""
+"""Rebalances are those of the coordinator's log: their times, triggers and members."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def rebalances(name: str, *tables: str) -> pd.DataFrame:
     return analysis.groups(capture(name, ("memberships", *tables)))
 
 
-def said(name: str, *patterns: re.Pattern[str]) -> Iterator[tuple[int, re.Match[str]]]:
-    """What the coordinators said, in order: the time, and what matched."""
+def coordinator_log(name: str, *patterns: re.Pattern[str]) -> Iterator[tuple[int, re.Match[str]]]:
+    """The time and the match of each matching line in the log of the coordinators."""
     for row in read(CAPTURES / f"{name}.truth.jsonl.zst"):
         for pattern in patterns:
-            if row["source"] == "coordinator" and (found := pattern.search(row["message"])):
-                yield row["time"], found
+            if row["source"] == "coordinator" and (match := pattern.search(row["message"])):
+                yield row["time"], match
 
 
 def ms(span: Any, column: str, since: int) -> float:
@@ -60,29 +60,29 @@ def ms(span: Any, column: str, since: int) -> float:
 def test_a_classic_group() -> None:
     spans = rebalances("kafka-4-followed").query("group_id == 'workers'").set_index("generation")
     assert len(spans) == 5
-    for time, found in said("kafka-4-followed", PREPARING):
-        if int(found["old"]) == 5:
+    for time, match in coordinator_log("kafka-4-followed", PREPARING):
+        if int(match["old"]) == 5:
             continue  # the last member has left: there is nobody to rebalance
-        span = spans.loc[int(found["old"]) + 1]
-        expected = next(name for words, name in WHY.items() if words in found["why"])
+        span = spans.loc[int(match["old"]) + 1]
+        expected = next(name for words, name in WHY.items() if words in match["why"])
         assert span["trigger"] == expected
-        assert span["trigger_member_id"] in found["why"]
+        assert span["trigger_member_id"] in match["why"]
         if expected == "timed out":  # the others learn of it by their next heartbeat
             assert 0 <= ms(span, "start_time", time) <= HEARTBEAT_MS
         else:
             assert -LOG_MS <= ms(span, "start_time", time) <= 1
-    for _, found in said("kafka-4-followed", STABLE):
-        assert spans.loc[int(found["new"]), "member_count"] == int(found["count"])
-    for time, found in said("kafka-4-followed", ASSIGNED):
-        assert abs(ms(spans.loc[int(found["new"])], "end_time", time)) <= LOG_MS
+    for _, match in coordinator_log("kafka-4-followed", STABLE):
+        assert spans.loc[int(match["new"]), "member_count"] == int(match["count"])
+    for time, match in coordinator_log("kafka-4-followed", ASSIGNED):
+        assert abs(ms(spans.loc[int(match["new"])], "end_time", time)) <= LOG_MS
     assert spans["completed"].all()
 
 
 def test_a_group_with_epochs() -> None:
     spans = rebalances("kafka-4-followed").query("group_id == 'modern'").set_index("generation")
-    bumps = {int(found["new"]): time for time, found in said("kafka-4-followed", BUMPED)}
+    bumps = {int(match["new"]): time for time, match in coordinator_log("kafka-4-followed", BUMPED)}
     assert set(spans.index) == set(bumps) - {max(bumps)}  # by then nobody is left
-    moves = [found for _, found in said("kafka-4-followed", MOVED)]
+    moves = [match for _, match in coordinator_log("kafka-4-followed", MOVED)]
     for (epoch, span), move in zip(spans.iterrows(), moves, strict=False):
         assert span["trigger"] == {"joins": "joined", "left": "left"}[move["what"]]
         assert span["trigger_member_id"] == move["member"]
@@ -113,7 +113,7 @@ def test_a_static_member_that_comes_back_is_no_rebalance() -> None:
 
 @pytest.mark.parametrize("kind", ["share", "streams"])
 def test_a_group_of_a_newer_kind(kind: str) -> None:
-    """Its epochs, what led to each, who came to it and when."""
+    """The epochs: cause, members and times."""
     spans = rebalances(f"kafka-4-group-{kind}")
     expected = epochs(f"kafka-4-group-{kind}")
     assert set(spans["group_type"]) == {kind}
@@ -134,12 +134,12 @@ def test_a_group_of_a_newer_kind(kind: str) -> None:
 
 
 def epochs(name: str) -> dict[int, dict[str, Any]]:
-    """What a coordinator said of each epoch that members came to."""
+    """The cause, times and member count of each epoch in the log of the coordinator."""
     members: set[str] = set()
-    found: dict[int, dict[str, Any]] = {}
+    by_epoch: dict[int, dict[str, Any]] = {}
     cause: tuple[str, str] | None = None
     begin = current = 0
-    for time, log in said(name, NEW_EPOCH, NEWER):
+    for time, log in coordinator_log(name, NEW_EPOCH, NEWER):
         if log.re is NEW_EPOCH:
             current = int(log["new"])
         elif log["epoch"] is None:
@@ -147,14 +147,14 @@ def epochs(name: str) -> dict[int, dict[str, Any]]:
             if cause is None:
                 begin, cause = time, (WHAT[log["what"]], log["member"])
         elif log["epoch"] != log["previous"] and (epoch := int(log["epoch"])) > 0:
-            if epoch not in found:
+            if epoch not in by_epoch:
                 known = {"begin": begin, "cause": cause} if cause else {"begin": time}
-                found[epoch] = {"cause": ("changed", ""), **known}
+                by_epoch[epoch] = {"cause": ("changed", ""), **known}
                 cause = None
             elif epoch < current:
-                continue  # who joins is first given the epoch that is there
-            found[epoch] |= {"end": time, "members": len(members)}
-    return found
+                continue  # a new member first gets the current epoch
+            by_epoch[epoch] |= {"end": time, "members": len(members)}
+    return by_epoch
 
 
 def test_a_join_that_the_capture_does_not_see_answered() -> None:
@@ -165,8 +165,8 @@ def test_a_join_that_the_capture_does_not_see_answered() -> None:
 
 
 def test_no_groups_at_all() -> None:
-    found = analysis.groups(made())
-    assert (len(found), list(found.columns)) == (
+    empty = analysis.groups(made())
+    assert (len(empty), list(empty.columns)) == (
         0,
         [column.name for column in ANSWERS["groups"].columns],
     )

@@ -28,14 +28,14 @@ def followed(show: str = "last") -> pd.DataFrame:
     return analysis.lag(capture("kafka-4-followed", NEEDS), show=show)
 
 
-def test_the_lag_in_the_end_is_what_an_auditor_found() -> None:
+def test_the_last_lag_is_that_of_the_auditor() -> None:
     audited = clients("lag").set_index(WHERE).sort_index()
-    found = followed().set_index(WHERE).sort_index()
-    assert found["committed_offset"].tolist() == audited["committed"].tolist()
-    assert found["end_offset"].tolist() == audited["end"].tolist()
-    assert found["lag"].tolist() == (audited["end"] - audited["committed"]).tolist()
-    assert (found["max_lag"] >= found["lag"]).all()
-    assert found["lag"].max() > 10
+    lags = followed().set_index(WHERE).sort_index()
+    assert lags["committed_offset"].tolist() == audited["committed"].tolist()
+    assert lags["end_offset"].tolist() == audited["end"].tolist()
+    assert lags["lag"].tolist() == (audited["end"] - audited["committed"]).tolist()
+    assert (lags["max_lag"] >= lags["lag"]).all()
+    assert lags["lag"].max() > 10
 
 
 def test_what_was_committed_is_what_the_members_say() -> None:
@@ -51,9 +51,9 @@ def test_what_was_committed_is_what_the_members_say() -> None:
 def test_a_reader_is_where_its_last_record_was() -> None:
     """What it had paused on, or had not got round to, it has not received, but had fetched."""
     received = clients("received").groupby("partition")["offset"].max().to_dict()
-    found = followed().groupby("partition")["position"].max().to_dict()
-    assert found.keys() == received.keys()
-    assert all(found[partition] > received[partition] for partition in found)
+    positions = followed().groupby("partition")["position"].max().to_dict()
+    assert positions.keys() == received.keys()
+    assert all(positions[partition] > received[partition] for partition in positions)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_a_reader_is_where_its_last_record_was() -> None:
 )
 def test_offsets_of_a_transaction_count_when_it_commits(name: str, tables: tuple[str, ...]) -> None:
     """The program commits offset 5 in a transaction that commits: see java/Transactions.java."""
-    found = analysis.lag(capture(name, tables)).set_index("group_id")
-    assert found.loc["uncommitted", "committed_offset"] == 5
+    groups = analysis.lag(capture(name, tables)).set_index("group_id")
+    assert groups.loc["uncommitted", "committed_offset"] == 5
 
 
 def test_an_aborted_one_does_not_count() -> None:
@@ -72,13 +72,13 @@ def test_an_aborted_one_does_not_count() -> None:
     tables["transactions"] = ends.assign(
         committed=ends["committed"].where(ends["committed"].isna(), False)
     )
-    found = analysis.lag(tables).set_index("group_id")
-    assert found.loc["uncommitted", "committed_time"] is pd.NaT
+    groups = analysis.lag(tables).set_index("group_id")
+    assert groups.loc["uncommitted", "committed_time"] is pd.NaT
 
 
 @pytest.mark.parametrize("reported_by", ["leaders", "administrators"])
 def test_a_share_group_is_as_far_behind_as_an_administrator_is_shown(reported_by: str) -> None:
-    """What kafka-share-groups printed, from what leaders write, and from what the tool was told."""
+    """The output of kafka-share-groups, from leaders' requests and from responses to the tool."""
     rows = read(CAPTURES / "kafka-4-group-share.truth.jsonl.zst")
     shown = pd.DataFrame([row for row in rows if row["source"] == "share-groups"])
     before, after = (each.set_index("partition") for _, each in shown.groupby("time"))
@@ -139,13 +139,13 @@ def test_a_commit_of_an_administrator_beyond_the_end() -> None:
             request_time=3, response_time=4,
         ),
     ]  # fmt: skip
-    found = analysis.lag(made(partitions=rows, exchanges=exchanges)).set_index("group_id")
-    assert found.loc["g", ["client_id", "committed_offset", "lag"]].tolist() == ["admin", 15, -5]
-    (reader,) = found[found.index.isna()].to_dict("records")
+    groups = analysis.lag(made(partitions=rows, exchanges=exchanges)).set_index("group_id")
+    assert groups.loc["g", ["client_id", "committed_offset", "lag"]].tolist() == ["admin", 15, -5]
+    (reader,) = groups[groups.index.isna()].to_dict("records")
     assert (reader["client_id"], reader["position"], reader["position_lag"]) == ("app", 3, 7)
 
 
-def test_the_reads_of_a_member_do_not_hide_who_committed() -> None:
+def test_the_reads_of_a_member_do_not_hide_the_committer() -> None:
     where = {"topic": "t", "partition": 0, "error_code": 0}
     commit = {"api": "OffsetCommit", "group_id": "g", "connection_id": 2}
     rows = [
@@ -167,12 +167,12 @@ def test_the_reads_of_a_member_do_not_hide_who_committed() -> None:
 
 
 def test_no_group_and_nothing_at_all() -> None:
-    found = analysis.lag(made())
-    assert (len(found), list(found.columns)) == (
+    empty = analysis.lag(made())
+    assert (len(empty), list(empty.columns)) == (
         0,
         [column.name for column in ANSWERS["lag"].columns],
     )
-    assert analysis.lag(made(), show="all").dtypes.equals(found.dtypes)
+    assert analysis.lag(made(), show="all").dtypes.equals(empty.dtypes)
     alone = analysis.lag(capture("kafka-4-errors", NEEDS))
     assert alone["group_id"].isna().all()
     assert alone["position"].notna().all()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import analysis
 from analysis.sql.latency_breakdown import latency_parts
-from tests.analysis.answering import capture, made, told
+from tests.analysis.answering import broker_log, capture, made
 from tests.analysis.made_rows import START, exchange
 from tests.captures.truth import facts
 
@@ -23,7 +23,7 @@ def beside_the_log(name: str) -> pd.DataFrame:
     """The exchanges that the broker's log has, with what it says of each, and their waits."""
     tables = capture(name)
     rows = tables["exchanges"].join(latency_parts(tables))
-    log = told(name)
+    log = broker_log(name)
     log["client_port"] = log["client"].str.rpartition(":")[2].astype("int32")
     return rows.merge(
         log[["client_port", "correlation_id", "api_key", "total_ms", "remote_ms"]],
@@ -44,7 +44,7 @@ def test_net_of_wait_is_the_time_that_the_broker_worked(name: str) -> None:
     assert off.abs().max() < 15
 
 
-def test_a_fetch_that_waited_for_data_is_told_from_one_that_worked() -> None:
+def test_a_fetch_that_waited_for_data_differs_from_a_slow_fetch() -> None:
     rows = beside_the_log("kafka-4-quorum")
     fetches = rows[(rows["api"] == "Fetch") & (rows["error_count"] == 0)]
     waited = fetches[fetches["remote_ms"] > 300]
@@ -91,9 +91,9 @@ def at(start: float, end: float, **columns: Any) -> dict[str, Any]:
     ],
 )
 def test_what_a_wait_is(row: dict[str, Any], poll: float, net: float | None) -> None:
-    found = latency_parts(made(exchanges=[at(0, 600, **({"api": "Fetch"} | row))])).iloc[0]
-    assert found["poll_ms"] == poll
-    assert found["net_ms"] == net or (net is None and np.isnan(found["net_ms"]))
+    parts = latency_parts(made(exchanges=[at(0, 600, **({"api": "Fetch"} | row))])).iloc[0]
+    assert parts["poll_ms"] == poll
+    assert parts["net_ms"] == net or (net is None and np.isnan(parts["net_ms"]))
 
 
 @pytest.mark.parametrize(("written", "poll"), [(-50, 0), (0, 0), (300, 300), (900, 500)])
@@ -166,9 +166,9 @@ def test_long_polls_are_not_slow(name: str, packet: int, net: float) -> None:
 
 def test_requests_of_a_connection_are_served_one_by_one() -> None:
     rows = [at(0, 100), at(10, 103), at(20, 104), at(20, 30, connection_id=1), at(200, 201)]
-    found = latency_parts(made(exchanges=rows))
-    assert found["queue_ms"].tolist() == [0, 90, 83, 0, 0]
-    assert found["net_ms"].tolist() == pytest.approx([100, 3, 1, 10, 1])
+    parts = latency_parts(made(exchanges=rows))
+    assert parts["queue_ms"].tolist() == [0, 90, 83, 0, 0]
+    assert parts["net_ms"].tolist() == pytest.approx([100, 3, 1, 10, 1])
 
 
 LATENCIES = st.lists(
@@ -184,9 +184,9 @@ def test_quantiles_are_exact(rows: list[tuple[str | None, float | None]]) -> Non
         exchange(client_id=client, latency_ms=ms, connection_id=index, request_packet=index)
         for index, (client, ms) in enumerate(rows)
     ]
-    found = analysis.latency(made(exchanges=exchanges), by=["client_id"])
+    clients = analysis.latency(made(exchanges=exchanges), by=["client_id"])
     seen = {}
-    for row in found.to_dict("records"):
+    for row in clients.to_dict("records"):
         client = None if pd.isna(row["client_id"]) else row["client_id"]
         seen[client] = row
     answered = [(client, ms) for client, ms in rows if ms is not None]
@@ -201,16 +201,16 @@ def test_quantiles_are_exact(rows: list[tuple[str | None, float | None]]) -> Non
         assert rows[row["slowest_packet"]] == (client, max(part))
 
 
-def test_the_slowest_are_requests_net_of_wait() -> None:
+def test_the_slowest_requests_exclude_wait_time() -> None:
     rows = [
         at(0, 505, api="Fetch", max_wait_ms=500, request_packet=1),
         at(0, 90, connection_id=1, request_packet=2, topics=["a", "b"]),
         at(0, 40, connection_id=2, request_packet=3),
     ]
-    found = analysis.latency(made(exchanges=rows), slowest=2)
-    assert found["request_packet"].tolist() == [2, 3]
-    assert found["topics"].tolist()[0] == "a, b"
-    assert found["broker"].tolist() == ["10.0.0.9:9092"] * 2
+    slowest = analysis.latency(made(exchanges=rows), slowest=2)
+    assert slowest["request_packet"].tolist() == [2, 3]
+    assert slowest["topics"].tolist()[0] == "a, b"
+    assert slowest["broker"].tolist() == ["10.0.0.9:9092"] * 2
 
 
 def test_quantiles_are_those_of_the_round_trips_that_librdkafka_logged() -> None:
@@ -218,10 +218,10 @@ def test_quantiles_are_those_of_the_round_trips_that_librdkafka_logged() -> None
 
     librdkafka begins a round trip when `send` has returned, and gives it in steps of 0.01 ms.
     """
-    told = pd.DataFrame([(fact.api, fact.rtt_ms) for fact in facts("chatter-mock")])
-    expected = told.set_axis(["api", "ms"], axis=1).dropna().groupby("api")["ms"]
-    found = analysis.latency(capture("chatter-mock")).set_index("api")
+    round_trips = pd.DataFrame([(fact.api, fact.rtt_ms) for fact in facts("chatter-mock")])
+    expected = round_trips.set_axis(["api", "ms"], axis=1).dropna().groupby("api")["ms"]
+    by_api = analysis.latency(capture("chatter-mock")).set_index("api")
     for api in ("Fetch", "Produce", "OffsetCommit", "ListOffsets", "Metadata"):
         for name, quantile in (("p50_ms", 0.5), ("p95_ms", 0.95)):
             logged = expected.get_group(api).quantile(quantile)
-            assert found.loc[api, name] == pytest.approx(logged, rel=0.05, abs=0.3), (api, name)
+            assert by_api.loc[api, name] == pytest.approx(logged, rel=0.05, abs=0.3), (api, name)

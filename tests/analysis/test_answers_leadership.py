@@ -10,7 +10,7 @@ import analysis
 from analysis.answers import ANSWERS
 from analysis.answers.leadership import CLIENT_COLUMNS
 from dissector.errors import DissectorError
-from tests.analysis.answering import CAPTURES, capture, made, told
+from tests.analysis.answering import CAPTURES, broker_log, capture, made
 from tools.record.kafka.truth import read
 
 NEEDS = ("topics", "errors", "partitions", "exchanges", "connections")
@@ -42,7 +42,7 @@ def test_leaders_move_when_their_node_is_stopped(name: str, topic: str, node: in
     [("kafka-3-zookeeper", 0), ("kafka-4-errors", 1)],  # a broker that stops does not log its last
 )
 def test_every_request_that_brokers_refused_is_counted_once(name: str, unlogged: int) -> None:
-    codes = [code for codes in told(name)["errors"].dropna() for code in codes]
+    codes = [code for codes in broker_log(name)["errors"].dropna() for code in codes]
     moves = analysis.leadership(capture(name, NEEDS))
     assert moves["errors"].sum() == unlogged + sum(code in CODES.values() for code in codes)
     clients = analysis.leadership(capture(name, NEEDS), show="clients")
@@ -74,7 +74,7 @@ def error(at: int, name: str = "NOT_LEADER_OR_FOLLOWER") -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("told_leaders", "moves"),
+    ("reported_leaders", "moves"),
     [
         ([topic(1, 1, 0)], []),
         ([topic(1, 1, 0), topic(2, 2, 1)], [(2, 1)]),
@@ -86,10 +86,10 @@ def error(at: int, name: str = "NOT_LEADER_OR_FOLLOWER") -> dict[str, object]:
     ],
 )
 def test_what_is_a_move(
-    told_leaders: list[dict[str, object]], moves: list[tuple[int, int | None]]
+    reported_leaders: list[dict[str, object]], moves: list[tuple[int, int | None]]
 ) -> None:
-    found = analysis.leadership(made(topics=told_leaders)).astype("object")
-    rows = found[["leader", "leader_epoch"]].where(found["leader_epoch"].notna(), None)
+    leaders = analysis.leadership(made(topics=reported_leaders)).astype("object")
+    rows = leaders[["leader", "leader_epoch"]].where(leaders["leader_epoch"].notna(), None)
     assert [tuple(row) for row in rows.values.tolist()] == [
         move if move[1] is not None else (None, None) for move in moves
     ]
@@ -127,9 +127,9 @@ def test_nothing_at_all() -> None:
         ("moves", ANSWERS["leadership"].declared_columns),
         ("clients", CLIENT_COLUMNS),
     ):
-        found = analysis.leadership(made(), show=show)
-        assert list(found.columns) == [column.name for column in columns]
-        assert found.dtypes.equals(
+        empty = analysis.leadership(made(), show=show)
+        assert list(empty.columns) == [column.name for column in columns]
+        assert empty.dtypes.equals(
             analysis.leadership(capture("kafka-4-errors", NEEDS), show=show).dtypes
         )
     with pytest.raises(DissectorError, match="not one of moves, clients"):

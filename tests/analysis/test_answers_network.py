@@ -1,4 +1,4 @@
-"""Network and broker, told apart as the delay that was made and the broker's own log tell them."""
+"""Network time is the delay that was configured, and broker time is that of the broker's log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 import analysis
 from dissector.errors import DissectorError
-from tests.analysis.answering import capture, made, told
+from tests.analysis.answering import broker_log, capture, made
 
 NEEDS = ("connections", "exchanges", "batches")
 LOG_MS = 1.0
@@ -15,11 +15,11 @@ LOG_MS = 1.0
 
 def test_the_way_is_the_delay_that_was_made() -> None:
     """kafka-4-net-delay: 80 ms each way, captured at the broker (scenarios/hard.py)."""
-    found = analysis.network(capture("kafka-4-net-delay", NEEDS))
-    assert found["client_rtt_ms"].between(160, 165).all()
-    assert found["broker_rtt_ms"].between(0, 1).all()
-    assert found["handshake_rtt_ms"].between(160, 165).all()
-    assert found["network_percent"].between(50, 100).all()
+    far = analysis.network(capture("kafka-4-net-delay", NEEDS))
+    assert far["client_rtt_ms"].between(160, 165).all()
+    assert far["broker_rtt_ms"].between(0, 1).all()
+    assert far["handshake_rtt_ms"].between(160, 165).all()
+    assert far["network_percent"].between(50, 100).all()
     near = analysis.network(capture("kafka-4-followed", NEEDS))
     assert near["rtt_ms"].between(0, 1).all()
     assert near["network_percent"].median() < 5
@@ -28,12 +28,12 @@ def test_the_way_is_the_delay_that_was_made() -> None:
 @pytest.mark.parametrize("name", ["kafka-4-net-delay", "kafka-4-followed"])
 def test_the_brokers_time_is_what_its_log_says(name: str) -> None:
     """Of producers: nothing that they ask for waits by design."""
-    log = told(name).query("client_id == 'producer' or client_id == 'copier'")
-    found = analysis.network(capture(name, NEEDS), by=["client_id"]).set_index("client_id")
+    log = broker_log(name).query("client_id == 'producer' or client_id == 'copier'")
+    clients = analysis.network(capture(name, NEEDS), by=["client_id"]).set_index("client_id")
     for client, rows in log.groupby("client_id"):
         own = rows["total_ms"] - rows["throttle_ms"]
-        assert found.loc[client, "requests"] == len(rows)
-        assert abs(found.loc[client, "broker_p50_ms"] - own.median()) < LOG_MS
+        assert clients.loc[client, "requests"] == len(rows)
+        assert abs(clients.loc[client, "broker_p50_ms"] - own.median()) < LOG_MS
 
 
 def test_retransmissions_are_where_packets_were_lost() -> None:

@@ -56,8 +56,8 @@ def test_a_transaction_that_timed_out_ends_as_the_coordinator_says() -> None:
 def test_transactions_are_those_of_the_program(name: str) -> None:
     """What java/Transactions.java does, before KIP-890 and since."""
     spans = analysis.producers(capture(name, NEEDS), show="transactions")
-    told = spans[["transactional_id", "outcome", "records"]].values.tolist()
-    assert told == [
+    actual = spans[["transactional_id", "outcome", "records"]].values.tolist()
+    assert actual == [
         ["copier", "committed", 10],
         ["copier", "committed", 10],
         ["copier", "aborted", 10],
@@ -66,12 +66,12 @@ def test_transactions_are_those_of_the_program(name: str) -> None:
         ["slow", "aborted by the broker", 5],
     ]
     assert spans["group_id"].dropna().to_dict() == {1: "uncommitted"}
-    found = analysis.producers(capture(name, NEEDS)).set_index("transactional_id")
-    assert found["committed"].to_dict() == {"copier": 2, "same": 1, "slow": 0}
-    assert found["aborted"].to_dict() == {"copier": 1, "same": 0, "slow": 0}
-    assert found["ended_by_broker"].to_dict() == {"copier": 0, "same": 1, "slow": 1}
-    assert found.loc["same", "fenced"] > 0
-    assert found["gaps"].sum() == 0
+    producers = analysis.producers(capture(name, NEEDS)).set_index("transactional_id")
+    assert producers["committed"].to_dict() == {"copier": 2, "same": 1, "slow": 0}
+    assert producers["aborted"].to_dict() == {"copier": 1, "same": 0, "slow": 0}
+    assert producers["ended_by_broker"].to_dict() == {"copier": 0, "same": 1, "slow": 1}
+    assert producers.loc["same", "fenced"] > 0
+    assert producers["gaps"].sum() == 0
 
 
 def test_a_client_that_only_the_mock_broker_fences() -> None:
@@ -96,8 +96,8 @@ def test_a_batch_that_is_taken_away_is_a_gap(name: str) -> None:
     (gap,) = analysis.producers(tables, show="gaps").to_dict("records")
     assert (gap["producer_id"], gap["expected"]) == (taken["producer_id"], taken["base_sequence"])
     assert gap["actual"] == taken["base_sequence"] + taken["record_count"]
-    found = analysis.producers(tables).set_index("producer_id").loc[taken["producer_id"]]
-    assert (found["gaps"], found["missing"]) == (1, taken["record_count"])
+    producer = analysis.producers(tables).set_index("producer_id").loc[taken["producer_id"]]
+    assert (producer["gaps"], producer["missing"]) == (1, taken["record_count"])
 
 
 def batch(sequence: int, count: int, at: int) -> dict[str, object]:
@@ -113,7 +113,7 @@ def batch(sequence: int, count: int, at: int) -> dict[str, object]:
     st.lists(st.tuples(st.integers(1, 50), st.sampled_from(["good", "lost", "twice"]))),
 )
 def test_gaps_are_found_where_numbers_begin_again(first: int, sent: list[tuple[int, str]]) -> None:
-    """Batches of some sizes, one after the other; some are lost, some sent twice."""
+    """Consecutive batches with the counts of `sent`; batches may be lost or sent twice."""
     sent = [(1, "good"), *sent, (1, "good")]
     rows: list[dict[str, object]] = []
     missing, sequence = 0, first
@@ -124,7 +124,7 @@ def test_gaps_are_found_where_numbers_begin_again(first: int, sent: list[tuple[i
     gaps = analysis.producers(made(batches=rows), show="gaps")
     assert ((gaps["actual"] - gaps["expected"]) % (1 << 31)).sum() == missing
     fates = [fate for _, fate in sent]
-    runs = sum(one != "lost" == other for one, other in pairwise(fates))
+    runs = sum(fate != "lost" == next_fate for fate, next_fate in pairwise(fates))
     assert len(gaps) == runs
 
 
@@ -137,12 +137,12 @@ def test_gaps_are_found_where_numbers_begin_again(first: int, sent: list[tuple[i
     ],
 )
 def test_nothing_at_all(show: str, columns: tuple[Any, ...]) -> None:
-    found = analysis.producers(made(), show=show)
-    assert list(found.columns) == [column.name for column in columns]
-    some = analysis.producers(capture("kafka-4-followed", NEEDS), show=show)
-    assert found.dtypes.equals(some.dtypes)
-    assert isinstance(found, pd.DataFrame)
-    assert found.empty
+    empty = analysis.producers(made(), show=show)
+    assert list(empty.columns) == [column.name for column in columns]
+    filled = analysis.producers(capture("kafka-4-followed", NEEDS), show=show)
+    assert empty.dtypes.equals(filled.dtypes)
+    assert isinstance(empty, pd.DataFrame)
+    assert empty.empty
 
 
 def test_another_way_to_show_it() -> None:

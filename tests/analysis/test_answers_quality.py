@@ -1,4 +1,4 @@
-"""A capture that was cut on purpose is told to be so, in as many places as it was cut."""
+"""The quality answer counts each flaw of a capture that was cut on purpose."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def flaws(name: str) -> pd.DataFrame:
 
 @pytest.mark.parametrize("name", ["kafka-4-cut", "kafka-4-java"])
 def test_a_whole_capture_has_no_flaw(name: str) -> None:
-    found = flaws(name)
-    assert found["count"].sum() == 0
-    assert (found["total"] > 0).all()
+    counts = flaws(name)
+    assert counts["count"].sum() == 0
+    assert (counts["total"] > 0).all()
 
 
 @pytest.mark.parametrize(
@@ -34,24 +34,24 @@ def test_a_whole_capture_has_no_flaw(name: str) -> None:
         ("kafka-4-tls", "connections encrypted"),
     ],
 )
-def test_what_was_done_to_a_capture_is_told(name: str, flaw: str) -> None:
-    """What each was cut by stands in captures/README.md."""
-    found = flaws(name)
-    assert found.loc[flaw, "count"] > 0
+def test_the_flaw_of_a_cut_capture_is_counted(name: str, flaw: str) -> None:
+    """captures/README.md lists how each capture was cut."""
+    counts = flaws(name)
+    assert counts.loc[flaw, "count"] > 0
     others = {"connections with one side only", "connections begun before the capture"} - {flaw}
-    assert (found.loc[sorted(others), "count"] == 0).all()
+    assert (counts.loc[sorted(others), "count"] == 0).all()
 
 
 def test_each_request_of_a_one_sided_capture_may_have_been_answered() -> None:
-    found = flaws("kafka-4-cut-requests").loc[
+    flaw = flaws("kafka-4-cut-requests").loc[
         "requests whose response may be missing from the capture"
     ]
-    assert found["count"] == found["total"] == 437  # as many as the ledger says the broker logged
+    assert flaw["count"] == flaw["total"] == 437  # as many as the ledger says the broker logged
 
 
 def test_responses_without_requests_are_counted() -> None:
-    found = flaws("kafka-4-cut-responses").loc["responses without their request"]
-    assert found["count"] == found["total"] == 437
+    flaw = flaws("kafka-4-cut-responses").loc["responses without their request"]
+    assert flaw["count"] == flaw["total"] == 437
 
 
 def test_made_flaws_are_counted() -> None:
@@ -65,7 +65,7 @@ def test_made_flaws_are_counted() -> None:
         batches=[{"crc_ok": False, "bytes": 70, "topic": "t", "partition": 3}, {"crc_ok": True}],
         problems=[{"stage": "packets", "kind": "unknown_link", "bytes": 5, "detail": "what"}],
     )
-    found = analysis.quality(tables).set_index("flaw")
+    counts = analysis.quality(tables).set_index("flaw")
     expected = {
         "connections of no known protocol": (1, 3, 1200, "most with port 443"),
         "connections with holes": (1, 1, 10, "most in connection 0"),
@@ -74,9 +74,9 @@ def test_made_flaws_are_counted() -> None:
         "problem: packets unknown_link": (1, None, 5, "what"),
     }
     for flaw, row in expected.items():
-        found_row = found.loc[flaw].astype("object")
-        assert tuple(found_row.where(found_row.notna(), None)) == row, flaw
-    assert found["count"].sum() == len(expected)
+        actual = counts.loc[flaw].astype("object")
+        assert tuple(actual.where(actual.notna(), None)) == row, flaw
+    assert counts["count"].sum() == len(expected)
 
 
 def test_problems_count_the_packets_they_stand_for() -> None:
@@ -84,5 +84,5 @@ def test_problems_count_the_packets_they_stand_for() -> None:
         {"stage": "packets", "kind": "unknown_link", "detail": "30 packets are", "count": count}
         for count in (30, 12)
     ]
-    found = analysis.quality(made(problems=rows)).set_index("flaw")
-    assert found.loc["problem: packets unknown_link", "count"] == 42
+    counts = analysis.quality(made(problems=rows)).set_index("flaw")
+    assert counts.loc["problem: packets unknown_link", "count"] == 42

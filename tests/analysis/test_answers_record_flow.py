@@ -1,4 +1,4 @@
-"""Who moved which records is what the broker logged, and what both ends of a topic say alike."""
+"""The records that each client moves are those of the broker's log, at both ends of a topic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import analysis
 from analysis.answers import ANSWERS
-from tests.analysis.answering import capture, made, told
+from tests.analysis.answering import broker_log, capture, made
 from tests.analysis.made_rows import START, connection, exchange
 
 TABLES = ("partitions", "exchanges", "connections", "batches")
@@ -23,12 +23,12 @@ ACTIONS = {0: "produces", 1: "consumes"}
     "name", ["kafka-4-java", "kafka-4-group-eager", "kafka-4-sarama", "kafka-3-pykafka"]
 )
 def test_bytes_of_each_client_are_those_of_the_brokers_log(name: str) -> None:
-    log = told(name)
+    log = broker_log(name)
     log = log[log["api_key"].isin(ACTIONS) & (log["record_bytes"].fillna(0) > 0)]
     expected = log.groupby([log["client_id"], log["api_key"].map(ACTIONS)])["record_bytes"].sum()
-    found = analysis.topology(capture(name, TABLES))
-    found = found[(found["bytes"] > 0) & found["topic"].ne("__cluster_metadata")]
-    mine = found.groupby(["client_id", "action"])["bytes"].sum()
+    flows = analysis.topology(capture(name, TABLES))
+    flows = flows[(flows["bytes"] > 0) & flows["topic"].ne("__cluster_metadata")]
+    mine = flows.groupby(["client_id", "action"])["bytes"].sum()
     assert mine.to_dict() == expected.to_dict()
 
 
@@ -43,38 +43,38 @@ def test_bytes_of_each_client_are_those_of_the_brokers_log(name: str) -> None:
 def test_consumers_have_the_group_that_the_broker_knows_them_in(
     name: str, group: str, members: set[str]
 ) -> None:
-    log = told(name)
+    log = broker_log(name)
     of_log = {
         (client, group)
         for client, group in log[["client_id", "group_id"]].dropna().itertuples(index=False)
     }
-    found = analysis.topology(capture(name, TABLES))
-    consumers = found[found["action"] == "consumes"]
+    flows = analysis.topology(capture(name, TABLES))
+    consumers = flows[flows["action"] == "consumes"]
     pairs = set(zip(consumers["client_id"], consumers["groups"], strict=True))
     assert {client for client, _ in pairs} == members
     assert {each for _, each in pairs} == {group}
     assert pairs <= of_log
 
 
-def test_software_is_what_the_broker_was_told() -> None:
-    log = told("kafka-4-group-eager").dropna(subset=["software"])
+def test_software_is_that_of_the_brokers_log() -> None:
+    log = broker_log("kafka-4-group-eager").dropna(subset=["software"])
     expected = set(zip(log["client_id"], log["software"], strict=True))
-    found = analysis.topology(capture("kafka-4-group-eager", TABLES))
-    assert set(zip(found["client_id"], found["software"], strict=True)) <= expected
+    flows = analysis.topology(capture("kafka-4-group-eager", TABLES))
+    assert set(zip(flows["client_id"], flows["software"], strict=True)) <= expected
 
 
 def test_followers_are_no_consumers() -> None:
-    found = analysis.topology(capture("kafka-4-errors", TABLES))
-    replicating = set(found["client_id"][found["action"] == "replicates"])
+    flows = analysis.topology(capture("kafka-4-errors", TABLES))
+    replicating = set(flows["client_id"][flows["action"] == "replicates"])
     assert replicating == {"raft-client-2", "broker-1-fetcher-0", "broker-2-fetcher-0"}
-    assert not replicating & set(found["client_id"][found["action"] != "replicates"])
+    assert not replicating & set(flows["client_id"][flows["action"] != "replicates"])
 
 
 @pytest.mark.parametrize("name", ["kafka-4-java", "kafka-4-sarama", "kafka-4-franz-go"])
 def test_what_was_read_from_the_start_is_what_was_written(name: str) -> None:
     """Offsets of the writers are what the broker answered; of the reader, what batches say."""
-    found = analysis.audit(capture(name, TABLES))
-    for _, rows in found.groupby(["topic", "partition"]):
+    audit = analysis.audit(capture(name, TABLES))
+    for _, rows in audit.groupby(["topic", "partition"]):
         written = rows[(rows["action"] == "produces") & rows["first_offset"].notna()]
         read = rows[(rows["action"] == "consumes") & (rows["first_offset"] == 0)]
         assert written["first_offset"].min() == 0
@@ -102,29 +102,29 @@ def test_a_refused_batch_was_not_written() -> None:
     assert not len(audited(produced(0, 5, error_code=7)))
 
 
-def test_what_nobody_answered_for_has_no_offsets() -> None:
-    found = audited(produced(None, 5), produced(0, 3), produced(None, 4))
-    assert found["first_offset"].tolist() == [0, pd.NA]
-    assert found["records"].tolist() == [3, 9]
+def test_unanswered_records_have_no_offsets() -> None:
+    ranges = audited(produced(None, 5), produced(0, 3), produced(None, 4))
+    assert ranges["first_offset"].tolist() == [0, pd.NA]
+    assert ranges["records"].tolist() == [3, 9]
 
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), min_size=1, max_size=20))
 def test_ranges_are_the_offsets_that_moved(rows: list[tuple[int, int]]) -> None:
-    found = audited(*(produced(offset, count) for offset, count in rows))
+    ranges = audited(*(produced(offset, count) for offset, count in rows))
     moved = {each for offset, count in rows for each in range(offset, offset + count)}
-    ranges = [
+    offsets = [
         range(first, last + 1)
-        for first, last in zip(found["first_offset"], found["last_offset"], strict=True)
+        for first, last in zip(ranges["first_offset"], ranges["last_offset"], strict=True)
     ]
-    assert {each for part in ranges for each in part} == moved
-    assert sum(map(len, ranges)) == len(moved)
-    gaps = [after.start - before.stop for before, after in pairwise(ranges)]
+    assert {each for part in offsets for each in part} == moved
+    assert sum(map(len, offsets)) == len(moved)
+    gaps = [after.start - before.stop for before, after in pairwise(offsets)]
     assert all(gap > 0 for gap in gaps)
-    assert found["records"].sum() == sum(count for _, count in rows)
+    assert ranges["records"].sum() == sum(count for _, count in rows)
 
 
-def test_a_group_is_that_of_the_topic_where_it_is_told() -> None:
+def test_the_group_of_a_topic_is_taken_from_its_fetches() -> None:
     fetch = {"api": "Fetch", "client_id": "app"}
     exchanges = [
         exchange(api="OffsetCommit", group_id="g1", topics=["t"]),
@@ -139,8 +139,8 @@ def test_a_group_is_that_of_the_topic_where_it_is_told() -> None:
         exchanges=exchanges,
         connections=[connection()],
     )
-    found = analysis.topology(tables).set_index("topic")["groups"]
-    assert found.to_dict() == {"t": "g1", "v": "g1, g2"}
+    groups = analysis.topology(tables).set_index("topic")["groups"]
+    assert groups.to_dict() == {"t": "g1", "v": "g1, g2"}
 
 
 def test_an_answer_needs_no_more_tables_than_it_names() -> None:
@@ -169,9 +169,9 @@ def test_a_group_is_not_credited_with_the_reads_of_other_connections() -> None:
         ],
         connections=[connection(connection_id=number) for number in (1, 2, 3)],
     )
-    found = analysis.topology(tables).set_index("groups")["records"]
-    assert found[found.index.isna()].tolist() == [5]
-    assert found["g"] == 5
+    records = analysis.topology(tables).set_index("groups")["records"]
+    assert records[records.index.isna()].tolist() == [5]
+    assert records["g"] == 5
 
 
 def test_a_connection_that_was_open_at_another_time_reads_for_no_group() -> None:

@@ -90,12 +90,12 @@ with open("/proc/self/status") as status:
 def test_memory_does_not_grow_with_the_capture() -> None:
     """DataFrames of these exchanges, and what the answers made of them, took 1.6 kB of each."""
     capture = str(next(CAPTURES.glob("chatter-mock.pcap*")))
-    found = []
+    peaks = []
     for times in (4, 24):
         command = [sys.executable, "-c", PEAK, capture, str(times)]
-        said = subprocess.run(command, capture_output=True, check=True, cwd=ROOT, text=True).stdout
-        found.append([int(each) for each in said.split()])
-    (few, low), (many, high) = found
+        run = subprocess.run(command, capture_output=True, check=True, cwd=ROOT, text=True)
+        peaks.append([int(each) for each in run.stdout.split()])
+    (few, low), (many, high) = peaks
     assert many == 6 * few > 100_000
     assert (high - low) << 10 < 800 * (many - few)
 

@@ -1,4 +1,4 @@
-"""Throttling is what the broker's request log says; a client that does not wait is found out."""
+"""Throttle times are those of the broker's request log; a client that does not wait is reported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import analysis
 from dissector.errors import DissectorError
 from dissector.protocol import registry
-from tests.analysis.answering import capture, made, told
+from tests.analysis.answering import broker_log, capture, made
 from tests.analysis.made_rows import START, exchange
 
 MS = 1_000_000
@@ -16,7 +16,7 @@ MS = 1_000_000
 
 def of_log() -> pd.DataFrame:
     """The throttled requests of the broker's log, each with how long its client then waited."""
-    rows = told("kafka-4-quotas")
+    rows = broker_log("kafka-4-quotas")
     rows["received"] = rows["time"] - rows["total_ms"] * MS
     following = rows.groupby("client")["received"].shift(-1)
     rows["waited_ms"] = (following - rows["time"]) / MS
@@ -26,28 +26,28 @@ def of_log() -> pd.DataFrame:
 
 def test_throttle_times_are_those_of_the_brokers_log() -> None:
     by = ["client_id", "api"]
-    found = analysis.throttle(capture("kafka-4-quotas"), by=by).set_index(by)
+    throttled = analysis.throttle(capture("kafka-4-quotas"), by=by).set_index(by)
     times = of_log().groupby(by)["throttle_time_ms"]
     expected = pd.DataFrame(
         {"responses": times.size(), "total_ms": times.sum(), "longest_ms": times.max()}
     )
     pd.testing.assert_frame_equal(
-        found[expected.columns].sort_index(), expected.astype("Int64"), check_index_type=False
+        throttled[expected.columns].sort_index(), expected.astype("Int64"), check_index_type=False
     )
-    assert found["total_ms"].is_monotonic_decreasing
+    assert throttled["total_ms"].is_monotonic_decreasing
 
 
-def test_who_waited_is_who_came_late_in_the_brokers_log() -> None:
+def test_a_client_waited_if_it_is_late_in_the_brokers_log() -> None:
     rows = of_log()
     margin = 3  # the log has whole milliseconds, and is written after the response has left
     waited = rows["waited_ms"] >= rows["throttle_time_ms"] - margin
-    found = analysis.throttle(capture("kafka-4-quotas"), by=["client_id"]).set_index("client_id")
-    assert found["honoured"].to_dict() == waited.groupby(rows["client_id"]).sum().to_dict()
+    clients = analysis.throttle(capture("kafka-4-quotas"), by=["client_id"]).set_index("client_id")
+    assert clients["honoured"].to_dict() == waited.groupby(rows["client_id"]).sum().to_dict()
     assert (
-        found["last"].to_dict()
+        clients["last"].to_dict()
         == rows["waited_ms"].isna().groupby(rows["client_id"]).sum().to_dict()
     )
-    assert found["early"].sum() == found["held"].sum() == 0
+    assert clients["early"].sum() == clients["held"].sum() == 0
 
 
 def answered(at: int, **columns: object) -> dict[str, object]:
@@ -74,16 +74,16 @@ def answered(at: int, **columns: object) -> dict[str, object]:
         (102, "honoured"),
     ],
 )
-def test_the_next_request_of_the_connection_tells(next_at: int | None, verdict: str) -> None:
+def test_the_next_request_of_the_connection_decides(next_at: int | None, verdict: str) -> None:
     rows = [
         answered(0, throttle_time_ms=100),
         answered(5, connection_id=1),  # of another connection, which is free to go on
     ]
     if next_at is not None:
         rows.append(answered(next_at))
-    found = analysis.throttle(made(exchanges=rows)).iloc[0]
+    row = analysis.throttle(made(exchanges=rows)).iloc[0]
     verdicts = {"early": 0, "honoured": 0, "held": 0, "last": 0}
-    assert {name: found[name] for name in verdicts} == verdicts | {verdict: 1}
+    assert {name: row[name] for name in verdicts} == verdicts | {verdict: 1}
 
 
 def test_a_response_that_the_broker_held_asks_nothing_of_the_client() -> None:
@@ -93,10 +93,10 @@ def test_a_response_that_the_broker_held_asks_nothing_of_the_client() -> None:
         answered(9, connection_id=1, throttle_time_ms=50, api_version=5, latency_ms=2.0),
         answered(12, connection_id=1),
     ]
-    found = analysis.throttle(made(exchanges=rows), by=["api"]).set_index("api")
-    assert found["held"].to_dict() == {"Metadata": 0, "Produce": 1}
-    assert found["early"].to_dict() == {"Metadata": 1, "Produce": 0}
-    assert found.loc["Metadata", "earliest_ms"] == pytest.approx(49)
+    apis = analysis.throttle(made(exchanges=rows), by=["api"]).set_index("api")
+    assert apis["held"].to_dict() == {"Metadata": 0, "Produce": 1}
+    assert apis["early"].to_dict() == {"Metadata": 1, "Produce": 0}
+    assert apis.loc["Metadata", "earliest_ms"] == pytest.approx(49)
 
 
 def test_a_column_that_is_not_there_is_named() -> None:

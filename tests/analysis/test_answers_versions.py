@@ -32,7 +32,7 @@ def oldest(name: str) -> dict[str, int]:
     }
 
 
-def test_versions_that_are_left_are_those_that_brokers_of_kafka_4_tell() -> None:
+def test_remaining_versions_are_those_that_brokers_of_kafka_4_report() -> None:
     then, now = oldest("kafka-3-zookeeper"), oldest("kafka-4-quorum")
     kept = {api: since for api, since in now.items() if since > then.get(api, 0)}
     expected = {api.name: api.kept_since for api in removed_apis() if api.kept_since is not None}
@@ -50,7 +50,7 @@ def test_versions_that_are_left_are_those_that_clients_of_kafka_4_have() -> None
         for line in map(json.loads, lines):
             if line["source"] == "kio":
                 versions[registry.api_name(line["api_key"])].add(line["version"])
-    kept = {api: min(found) for api, found in versions.items() if api not in EARLY_ACCESS}
+    kept = {api: min(numbers) for api, numbers in versions.items() if api not in EARLY_ACCESS}
     pages = {api.name: api.kept_since for api in registry.all_apis()}
     assert kept == {api: pages[str(api)] for api in kept}
 
@@ -65,15 +65,15 @@ def test_versions_that_are_left_are_those_that_clients_of_kafka_4_have() -> None
         ("kafka-4-java", set()),
     ],
 )
-def test_old_clients_are_found(name: str, apis: set[tuple[str, int]]) -> None:
-    found = analysis.versions(capture(name))
-    assert set(zip(found["api"], found["api_version"], strict=True)) == apis
-    assert (found["kept_since"] > found["api_version"]).all()
+def test_old_clients_are_listed(name: str, apis: set[tuple[str, int]]) -> None:
+    old = analysis.versions(capture(name))
+    assert set(zip(old["api"], old["api_version"], strict=True)) == apis
+    assert (old["kept_since"] > old["api_version"]).all()
 
 
 def test_an_api_that_is_gone_is_gone_in_every_version() -> None:
     rows = [exchange(api="LeaderAndIsr", api_version=7), exchange(api="Metadata", api_version=0)]
-    found = analysis.versions(made(exchanges=rows))
-    assert found["api"].tolist() == ["LeaderAndIsr"]
-    assert found["kept_since"].isna().all()
-    assert found["requests"].tolist() == [1]
+    removed = analysis.versions(made(exchanges=rows))
+    assert removed["api"].tolist() == ["LeaderAndIsr"]
+    assert removed["kept_since"].isna().all()
+    assert removed["requests"].tolist() == [1]

@@ -219,5 +219,5 @@ def test_the_prompt_is_there_where_no_history_can_be_kept(
     ],
 )
 def test_the_prompt_completes_names(typed: str, completed: str) -> None:
-    found = completer().get_completions(Document(typed), CompleteEvent())
-    assert completed in [each.text for each in found]
+    completions = completer().get_completions(Document(typed), CompleteEvent())
+    assert completed in [each.text for each in completions]

@@ -42,9 +42,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> ASKED:
 
 
 def rows(session: Session, query: str) -> list[tuple[Any, ...]]:
-    found = session.rows(query)
-    assert found is not None
-    table = pa.Table.from_batches(found[1], found[0])
+    result = session.rows(query)
+    assert result is not None
+    table = pa.Table.from_batches(result[1], result[0])
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
@@ -52,16 +52,16 @@ def test_every_table_is_a_view_that_holds_its_rows() -> None:
     truth = dissector.open_capture(CAPTURE).tables(list(TABLES))
     connection = analysis.connect(CAPTURE)
     for name, table in truth.items():
-        found = connection.sql(f"from {name}").to_arrow_table().select(table.column_names)
-        assert found.to_pylist() == table.cast(schema(name)).to_pylist()
+        view_rows = connection.sql(f"from {name}").to_arrow_table().select(table.column_names)
+        assert view_rows.to_pylist() == table.cast(schema(name)).to_pylist()
 
 
 def test_exchanges_have_the_columns_that_answers_are_made_of() -> None:
     tables = analysis.load(CAPTURE)
     expected = latency_parts(tables)
     with Session(CaptureTables(CAPTURE)) as session:
-        found = rows(session, f"select {', '.join(expected)} from exchanges")
-        assert [tuple(map(_rounded, row)) for row in found] == [
+        actual = rows(session, f"select {', '.join(expected)} from exchanges")
+        assert [tuple(map(_rounded, row)) for row in actual] == [
             tuple(map(_rounded, row)) for row in expected.itertuples(index=False)
         ]
         for column in ("broker", "client", "software"):
@@ -87,11 +87,11 @@ def test_every_answer_is_a_view(name: str) -> None:
     expected = answer.function(analysis.load(CAPTURE, answer.tables))
     view = f"answers.{name}"
     assert connection.sql(f"from {view}").columns == list(expected.columns)
-    found = connection.sql(f"from {view}").df()
-    assert len(found) == len(expected)
+    actual = connection.sql(f"from {view}").df()
+    assert len(actual) == len(expected)
     for column in expected:
         if pd.api.types.is_integer_dtype(expected[column]):
-            assert found[column].fillna(-1).tolist() == expected[column].fillna(-1).tolist()
+            assert actual[column].fillna(-1).tolist() == expected[column].fillna(-1).tolist()
     if name not in TABLES:
         assert connection.sql(f"select count(*) from {name}").fetchall() == [(len(expected),)]
 
@@ -205,7 +205,7 @@ def test_a_pipe_is_read_once(tmp_path: Path) -> None:
             session.rows("from errors")
 
 
-def test_what_stops_the_reading_is_told_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_capture_is_raised_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(self: Capture, tables: object) -> Iterator[Any]:
         raise dissector.CaptureError("the disk is gone")
         yield
@@ -232,7 +232,7 @@ def test_a_query_can_be_interrupted_and_the_next_one_asked() -> None:
         assert rows(session, "select 1") == [(1,)]
 
 
-def test_no_room_for_what_is_kept_is_told_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_buffer_file_is_raised_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -241,7 +241,7 @@ def test_no_room_for_what_is_kept_is_told_as_it_was(monkeypatch: pytest.MonkeyPa
         rows(session, "from exchanges")
 
 
-def test_a_capture_that_is_none_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_capture_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "x.pcap").write_bytes(b"not a capture")
     with pytest.raises(dissector.CaptureError):
         analysis.connect(tmp_path / "x.pcap")
