@@ -26,7 +26,7 @@ from dissector.streams.doubts import Doubts
 from dissector.streams.frame_chain import BAD, LOST, WHOLE, ChainFrames, FrameChains
 from dissector.streams.frames import FrameBlock, frame_block
 from dissector.streams.header_evidence import RESERVED, YES, HeaderScorer
-from dissector.streams.limits import RESYNCS, SEEK_BYTES, WAITING_BYTES
+from dissector.streams.limits import CLOCK_SKEW, RESYNCS, SEEK_BYTES, WAITING_BYTES
 from dissector.streams.segments import POSITION_LIMIT, last_of_each, running_maximum
 from dissector.streams.state import ALIGNED, BROKEN, FOUND, HEAD_LOST, States
 from dissector.streams.table import (
@@ -223,12 +223,19 @@ class FrameParser:
         is_pending = (peer == HEAD) & (self._table.bytes.reshape(-1)[stream ^ 1] > 0)
         is_pending |= peer_waits
         server_only = np.flatnonzero((peer == NEW) & (size > SEEK_BYTES) & ~is_client)
+        server_only = server_only[self._age(stream[server_only]) <= CLOCK_SKEW]
         begin, end = chains.address[chains.first[server_only]], chains.end[server_only]
         is_pending[server_only] |= (
             self._scorer.responses(chains, begin, end, stream[server_only])[1] == YES
         )
         is_over = (size > np.where(is_pending, WAITING_BYTES, SEEK_BYTES)) | finished
         self._states.advance(stream[is_over & ~is_client], HEAD_LOST)
+
+    def _age(self, stream: Int64) -> Int64:
+        """ns between the first and the latest byte of each stream."""
+        streams = self._streams
+        age: Int64 = streams.flat("readable_time")[stream] - streams.flat("origin_time")[stream]
+        return age
 
     # Evidence
 

@@ -9,6 +9,10 @@ GRACE = SECOND
 than this. Bytes that were acknowledged this long ago and are still missing are not in the
 capture."""
 
+CLOCK_SKEW = 5 * SECOND
+"""ns of capture time. If the two directions were captured with different clocks, a broker's stream
+may be ahead of its client's by this much."""
+
 PATIENCE = 30 * SECOND
 """Longest wait for missing bytes, in ns of capture time. Senders seldom take so long to
 retransmit. In a capture of one direction, only this limit ends the wait for a lost byte."""

@@ -83,3 +83,19 @@ def test_a_broker_whose_clock_is_behind(tmp_path: Path, block_bytes: int) -> Non
     dialogue.packets.sort(key=lambda each: each.time)
     expected = [(number, "answered") for number in range(1500)]
     assert statuses(tmp_path, dialogue, block_bytes) == expected
+
+
+def test_a_broker_whose_client_is_not_captured_is_not_held_for_long(tmp_path: Path) -> None:
+    """Rows of one direction appear while the capture goes on, not at its end."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for number in range(3000):
+        dialogue.wait(4)
+        connection.broker(produced(number))
+    dialogue.packets = [each for each in dialogue.packets if each.source[1] == 9092]
+    path = tmp_path / "capture.pcap"
+    path.write_bytes(pcap(dialogue.packets))
+    pipeline = Pipeline(open_packets([path], block_bytes=16_000), [])
+    batches = [len(rows) for _, rows in pipeline.stream(["exchanges"])]
+    assert sum(batches) == 3000
+    assert max(batches) < 2000
