@@ -55,39 +55,39 @@ def values(events: list[Explained]) -> dict[str, object]:
 def join(protocol_type: str, protocol: str, metadata: bytes) -> dict[str, object]:
     body = text("g") + struct.pack(">i", 1000) + text("") + text(protocol_type)
     body += struct.pack(">i", 1) + text(protocol) + text(metadata, ">i")
-    found = values(unfolded(request(11, 0, body)))
+    fields = values(unfolded(request(11, 0, body)))
     start = "protocols[0]."
-    return {path.removeprefix(start): each for path, each in found.items() if start in path}
+    return {path.removeprefix(start): each for path, each in fields.items() if start in path}
 
 
 # groups
 
 
 def test_a_subscription() -> None:
-    found = join("consumer", "range", VALUES["subscription-3"])
-    assert found["metadata"] == "ConsumerProtocolSubscription version 3"
-    assert found["metadata.topics[1]"] == "b"
-    assert found["metadata.owned_partitions[0].partitions[1]"] == 1
-    assert found["metadata.user_data"] == b"\7"
+    fields = join("consumer", "range", VALUES["subscription-3"])
+    assert fields["metadata"] == "ConsumerProtocolSubscription version 3"
+    assert fields["metadata.topics[1]"] == "b"
+    assert fields["metadata.owned_partitions[0].partitions[1]"] == 1
+    assert fields["metadata.user_data"] == b"\7"
 
 
 @pytest.mark.parametrize("version", range(1, 12))
 def test_streams_in_a_subscription(version: int) -> None:
     info = VALUES[f"streams-subscription-{version}"]
     metadata = b"\0\0" + struct.pack(">i", 1) + text("a") + text(info, ">i")
-    found = join("consumer", "stream", metadata)
-    assert found["metadata.user_data"] == f"SubscriptionInfo version {version}"
-    assert found["metadata.user_data.version"] == version
+    fields = join("consumer", "stream", metadata)
+    assert fields["metadata.user_data"] == f"SubscriptionInfo version {version}"
+    assert fields["metadata.user_data.version"] == version
     assert join("consumer", "range", metadata)["metadata.user_data"] == info
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_connect(version: int) -> None:
-    found = join("connect", "sessioned", VALUES[f"connect-subscription-{version}"])
-    assert found["metadata"] == f"ConnectSubscription version {version}"
-    assert found["metadata.url"] == "http://w:8083"
-    assert found["metadata.allocation"] == f"ConnectAssignment version {version}"
-    assert found["metadata.allocation.assignment[0].connector"] == "sink"
+    fields = join("connect", "sessioned", VALUES[f"connect-subscription-{version}"])
+    assert fields["metadata"] == f"ConnectSubscription version {version}"
+    assert fields["metadata.url"] == "http://w:8083"
+    assert fields["metadata.allocation"] == f"ConnectAssignment version {version}"
+    assert fields["metadata.allocation.assignment[0].connector"] == "sink"
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_connect(version: int) -> None:
     [("sr", b'{"host":"a"}'), ("consumer", b"\0\x09"), ("connect", b"\0"), ("consumer", b"")],
 )
 def test_bytes_that_are_no_protocol_of_kafka_stay(protocol_type: str, metadata: bytes) -> None:
-    found = join(protocol_type, "range", metadata)
-    assert found["metadata"] == metadata
+    fields = join(protocol_type, "range", metadata)
+    assert fields["metadata"] == metadata
 
 
 @given(st.sampled_from(["consumer", "connect"]), st.binary(max_size=60))
@@ -131,7 +131,7 @@ def messages(name: str) -> Iterator[tuple[Exchange, Direction, list[Explained]]]
     ],
 )
 def test_what_is_unfolded_lies_within_its_field(name: str, needed: set[str]) -> None:
-    found = set()
+    unfolded_names = set()
     for exchange, direction, events in messages(name):
         plain = exchange.explain(direction)
         assert plain is not None
@@ -143,7 +143,7 @@ def test_what_is_unfolded_lies_within_its_field(name: str, needed: set[str]) -> 
             )  # fmt: skip
             if same.value != event.value:
                 assert isinstance(event.value, bytes)
-                found.add(str(same.value).split()[0])
+                unfolded_names.add(str(same.value).split()[0])
         outer: list[Explained] = []
         for event in events:
             outer = [each for each in outer if each.depth < event.depth]
@@ -152,14 +152,14 @@ def test_what_is_unfolded_lies_within_its_field(name: str, needed: set[str]) -> 
                 assert outer[-1].offset <= event.offset
                 assert event.offset + event.length <= end
             outer.append(event)
-    assert needed <= found
+    assert needed <= unfolded_names
 
 
 @pytest.mark.parametrize(
     "name", ["kafka-4-quorum", "kafka-4-admin", "kafka-4-quotas", "kafka-4-errors"]
 )
 def test_forwarded_requests_are_those_that_the_controller_logged(name: str) -> None:
-    told = Counter(
+    logged = Counter(
         (row["api_key"], row["version"], row["correlation_id"], row["client_id"])
         for row in truth.read(CAPTURES / f"{name}.truth.jsonl.zst")
         if row["source"] == "envelope"
@@ -167,17 +167,17 @@ def test_forwarded_requests_are_those_that_the_controller_logged(name: str) -> N
     ours = Counter[tuple[object, ...]]()
     for exchange, direction, events in messages(name):
         if exchange.api == "Envelope":
-            found = values(events)
+            fields = values(events)
             if direction == Direction.REQUEST:
                 head = [f"request_data.header.{part}" for part in (
                     "api_key", "api_version", "correlation_id", "client_id"
                 )]  # fmt: skip
-                ours[tuple(found[path] for path in head)] += 1
-                asked = found["request_data.header.correlation_id"]
-            elif found["response_data"] is not None:
-                assert found["response_data.header.correlation_id"] == asked
-    assert told
-    assert told - ours == Counter()
+                ours[tuple(fields[path] for path in head)] += 1
+                asked = fields["request_data.header.correlation_id"]
+            elif fields["response_data"] is not None:
+                assert fields["response_data.header.correlation_id"] == asked
+    assert logged
+    assert logged - ours == Counter()
 
 
 # envelopes
@@ -191,10 +191,10 @@ def test_an_envelope() -> None:
     inside = request(3, 0, struct.pack(">i", 1) + text("orders"))
     frame = envelope(inside)
     events = unfolded(frame)
-    found = values(events)
-    assert found["request_data"] == "Metadata version 0 request"
-    assert found["request_data.header.client_id"] == "app"
-    assert found["request_data.topics[0].name"] == "orders"
+    fields = values(events)
+    assert fields["request_data"] == "Metadata version 0 request"
+    assert fields["request_data.header.client_id"] == "app"
+    assert fields["request_data.topics[0].name"] == "orders"
     (topic,) = [event for event in events if event.path == "request_data.topics[0].name"]
     assert frame[topic.offset :].startswith(text("orders"))
     answer = struct.pack(">i", 9) + b"\0\x0d" + struct.pack(">iii", 7, 0, 0) + b"\0\0\0"
@@ -217,9 +217,9 @@ def test_a_forwarded_request_that_cannot_be_read(inside: bytes, name: str, why: 
     assert values(events)["request_data"] == name
     (error,) = [event for event in events if event.type == ERROR]
     assert why in error.value
-    (rest,) = [event for event in events if event.name == "rest"]
-    assert inside.endswith(rest.value)
-    assert not rest.value or rest.path in hidden(events)
+    (remainder,) = [event for event in events if event.name == "rest"]
+    assert inside.endswith(remainder.value)
+    assert not remainder.value or remainder.path in hidden(events)
 
 
 def test_surplus_bytes_of_a_forwarded_request() -> None:

@@ -31,56 +31,56 @@ def lines(events: list[Explained]) -> list[tuple[int, str, object]]:
     return [(event.depth, event.name, event.value) for event in events]
 
 
-def told(data: bytes, topic: str | None = "orders") -> list[tuple[int, str, object]]:
+def batch_lines(data: bytes, topic: str | None = "orders") -> list[tuple[int, str, object]]:
     return lines(batches(data, topic).events)
 
 
 def test_a_batch() -> None:
-    found = batches(batch((b"k", b"v"), (None, b"\xff"), headers=(("a", b"1"), ("b", None))), None)
+    tree = batches(batch((b"k", b"v"), (None, b"\xff"), headers=(("a", b"1"), ("b", None))), None)
     time = "2023-11-14T22:13:20.123Z"
-    assert found.name.startswith("1 batch, ")
-    assert lines(found.events) == [
+    assert tree.name.startswith("1 batch, ")
+    assert lines(tree.events) == [
         (0, "[0]", "magic 2, 2 records, offsets 0 to 1, none"),
         (1, "[0]", f"offset 0, {time}"),
         (2, "key", "k"), (2, "value", "v"), (2, "header", "a: 1"), (2, "header", "b: null"),
         (1, "[1]", f"offset 1, {time}"),
         (2, "key", None), (2, "value", b"\xff"), (2, "header", "a: 1"), (2, "header", "b: null"),
     ]  # fmt: skip
-    assert [event.offset for event in found.events] == [0] + [NOWHERE] * 10
+    assert [event.offset for event in tree.events] == [0] + [NOWHERE] * 10
 
 
 def test_a_message_set() -> None:
     builder = LegacyRecordBatchBuilder(1, 1, 1 << 20)
     builder.append(0, 1000, b"k", b"v")
-    ((_, _, words), *records) = told(bytes(builder.build()))
+    ((_, _, words), *records) = batch_lines(bytes(builder.build()))
     assert words == "magic 1, 1 record, offset 0, gzip"
     assert records[1:] == [(2, "key", "k"), (2, "value", "v")]
 
 
 def test_many_are_counted() -> None:
-    one = batch(*((b"k", b"v") for _ in range(RECORDS + 5)))
-    found = batches(one * (BATCHES + 1234), "orders")
-    assert found.name == f"{BATCHES + 1234:,} batches, {len(one) * (BATCHES + 1234):,} bytes"
-    assert lines(found.events)[-2:] == [(1, "…", "5 more"), (0, "…", "1,234 more")]
-    assert sum(name == "key" for _, name, _ in lines(found.events)) == BATCHES * RECORDS
-    offsets = [event.offset for event in found.events if event.depth == 0]
-    assert offsets == [len(one) * number for number in range(BATCHES)] + [NOWHERE]
+    data = batch(*((b"k", b"v") for _ in range(RECORDS + 5)))
+    tree = batches(data * (BATCHES + 1234), "orders")
+    assert tree.name == f"{BATCHES + 1234:,} batches, {len(data) * (BATCHES + 1234):,} bytes"
+    assert lines(tree.events)[-2:] == [(1, "…", "5 more"), (0, "…", "1,234 more")]
+    assert sum(name == "key" for _, name, _ in lines(tree.events)) == BATCHES * RECORDS
+    offsets = [event.offset for event in tree.events if event.depth == 0]
+    assert offsets == [len(data) * number for number in range(BATCHES)] + [NOWHERE]
 
 
 def test_damage_is_said() -> None:
     data = bytearray(batch((b"k", b"v")))
     data[-2] ^= 1
-    assert "wrong checksum" in str(told(bytes(data))[0][2])
-    ((_, _, words),) = told(batch((b"k", b"v"))[:-1])
+    assert "wrong checksum" in str(batch_lines(bytes(data))[0][2])
+    ((_, _, words),) = batch_lines(batch((b"k", b"v"))[:-1])
     assert words == "magic 2, 1 record, offset 0, none, cut"
-    ((_, _, words),) = told(bytes(70))
+    ((_, _, words),) = batch_lines(bytes(70))
     assert words == "zeros at the expected start of a batch"
 
 
 def test_times_that_no_calendar_has() -> None:
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
     builder.append(0, 1 << 60, None, b"v", [])
-    assert told(bytes(builder.build()))[1][2] == f"offset 0, {1 << 60} ms"
+    assert batch_lines(bytes(builder.build()))[1][2] == f"offset 0, {1 << 60} ms"
 
 
 # Kafka's own
@@ -99,18 +99,18 @@ GROUP += struct.pack(">i", len(SUBSCRIPTION)) + SUBSCRIPTION + struct.pack(">i",
 
 def test_a_group() -> None:
     events = batches(batch((KEY, GROUP)), "__consumer_offsets").events
-    found = {event.path: event.value for event in events}
-    assert found["[0].[0].key"] == "GroupMetadataKey version 0"
-    assert found["[0].[0].key.group"] == "g"
-    assert found["[0].[0].value"] == "GroupMetadataValue version 0"
-    assert found["[0].[0].value.members[0].member_id"] == "m1"
+    fields = {event.path: event.value for event in events}
+    assert fields["[0].[0].key"] == "GroupMetadataKey version 0"
+    assert fields["[0].[0].key.group"] == "g"
+    assert fields["[0].[0].value"] == "GroupMetadataValue version 0"
+    assert fields["[0].[0].value.members[0].member_id"] == "m1"
 
 
 def test_what_cannot_be_read_stays_as_bytes() -> None:
-    found = told(batch((KEY, GROUP[:-1]), (b"\0\x63", b"\xff")), "__consumer_offsets")
-    assert (2, "key", "GroupMetadataKey version 0") in found
-    assert (2, "value", GROUP[:-1].decode("latin-1")) not in found
-    assert (2, "value", b"\xff") in found
+    events = batch_lines(batch((KEY, GROUP[:-1]), (b"\0\x63", b"\xff")), "__consumer_offsets")
+    assert (2, "key", "GroupMetadataKey version 0") in events
+    assert (2, "value", GROUP[:-1].decode("latin-1")) not in events
+    assert (2, "value", b"\xff") in events
 
 
 def test_metadata_that_cannot_be_read_is_hidden() -> None:

@@ -115,14 +115,14 @@ def test_tokens_that_are_no_json_web_token(payload: bytes) -> None:
     assert [name for name, _ in said] == ["token", "auth"]
 
 
-def test_gssapi_tells_its_size() -> None:
+def test_gssapi_has_the_size_of_the_token() -> None:
     assert shown(b"\x60\x82\x02\x0a" + bytes(500), "GSSAPI") == [
         ("token", "GSSAPI token, 504 bytes")
     ]
 
 
 @pytest.mark.parametrize("mechanism", STEPS)
-def test_without_a_handshake_the_form_tells(mechanism: str) -> None:
+def test_without_a_handshake_the_form_decides(mechanism: str) -> None:
     for step in STEPS[mechanism]:
         named, unnamed = shown(step, mechanism), shown(step)
         assert unnamed[1:] == named[1:]

@@ -104,7 +104,7 @@ def test_a_bomb_is_not_opened() -> None:
     assert field.value == bomb
 
 
-def test_a_resource_is_told_when_it_changes() -> None:
+def test_a_resource_is_shown_when_it_changes() -> None:
     data = MetricsData()
     for name, resource in (("a", "one"), ("b", "one"), ("c", "two")):
         part = data.resource_metrics.add()

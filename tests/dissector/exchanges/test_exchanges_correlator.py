@@ -91,13 +91,13 @@ def test_the_response_is_in_a_later_block() -> None:
 
 def test_pipelined_requests_on_two_connections() -> None:
     correlator = CorrelatorTest()
-    found = correlator.feed(
+    rows = correlator.feed(
         sent_request(heartbeat(1, "a"), 1), sent_request(heartbeat(2, "b"), 2),
         sent_request(heartbeat(1, "c"), 3, 1),
         sent_response(response(1, b"\0\0"), 4), sent_response(response(1, b"\0\0"), 5, 1),
         sent_response(response(2, b"\0\0"), 6),
     )  # fmt: skip
-    assert [(row["group_id"], row["connection_id"], row["in_flight"]) for row in found] == [
+    assert [(row["group_id"], row["connection_id"], row["in_flight"]) for row in rows] == [
         ("a", 0, 1), ("b", 0, 2), ("c", 1, 1),
     ]  # fmt: skip
 
@@ -256,18 +256,18 @@ def test_api_versions_with_a_response_in_version_0() -> None:
 
 def test_sasl_tokens_without_headers() -> None:
     handshake = request(SASL_HANDSHAKE, 0, 1, text("PLAIN"))
-    found = CorrelatorTest().feed(
+    rows = CorrelatorTest().feed(
         sent_request(handshake, 1), sent_request(b"\0alice\0secret", 3),
         sent_request(heartbeat(2), 5),
         sent_response(response(1, b"\0\0" + b"\0\0\0\1" + text("PLAIN")), 2), sent_response(b"", 4),
         sent_response(response(2, b"\0\0"), 6),
     )  # fmt: skip
-    assert [(row["api"], row["status"], row["latency_ms"]) for row in found] == [
+    assert [(row["api"], row["status"], row["latency_ms"]) for row in rows] == [
         ("SaslHandshake", "answered", 1.0),
         ("SaslToken", "answered", 1.0),
         ("Heartbeat", "answered", 1.0),
     ]
-    token = found[1]
+    token = rows[1]
     assert (token["api_key"], token["correlation_id"], token["client_id"]) == (None, None, None)
     assert (token["request_bytes"], token["response_bytes"]) == (4 + 13, 4)
 
@@ -286,12 +286,12 @@ def test_sasl_tokens_in_several_blocks() -> None:
 
 
 def test_correlation_ids_that_wrap() -> None:
-    found = CorrelatorTest().feed(
+    rows = CorrelatorTest().feed(
         sent_request(heartbeat(2**31 - 1), 1), sent_request(heartbeat(-(2**31)), 2),
         sent_response(response(2**31 - 1, b"\0\0"), 3),
         sent_response(response(-(2**31), b"\0\0"), 4),
     )  # fmt: skip
-    assert [(row["correlation_id"], row["status"]) for row in found] == [
+    assert [(row["correlation_id"], row["status"]) for row in rows] == [
         (2**31 - 1, "answered"), (-(2**31), "answered"),
     ]  # fmt: skip
 
@@ -304,11 +304,11 @@ def test_a_frame_without_a_whole_header() -> None:
 
 
 def test_a_frame_too_short_for_a_correlation_id_matches_no_request() -> None:
-    found = CorrelatorTest().feed(
+    rows = CorrelatorTest().feed(
         sent_request(heartbeat(0), 1), sent_response(b"", 2), sent_response(b"\0\0", 2),
         sent_response(response(0, b"\0\0"), 3), last=True,
     )  # fmt: skip
-    assert [(row["status"], row["response_bytes"]) for row in found] == [
+    assert [(row["status"], row["response_bytes"]) for row in rows] == [
         ("answered", 10), ("request_missing", 4), ("request_missing", 6),
     ]  # fmt: skip
 
@@ -356,7 +356,7 @@ def test_a_topic_whose_name_comes_later() -> None:
 
 
 def test_impossible_times() -> None:
-    """A damaged capture: what it says is told, centuries as well."""
+    """A damaged capture: its times are reported as they are, centuries as well."""
     (row,) = CorrelatorTest().feed(
         sent_request(heartbeat(7), 0), sent_response(response(7, b"\0\0"), 9 * 10**12)
     )

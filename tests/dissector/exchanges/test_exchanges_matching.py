@@ -40,7 +40,7 @@ def pairs(
     matcher.grow(4)
     asked, came = _columns(requests), _columns(responses)
     connection, correlation = asked["key"] >> 32, asked["key"] & 0xFFFFFFFF
-    one, other = matcher.match(
+    request, response = matcher.match(
         Requests(
             asked["key"], connection, asked["run"], asked["received"], asked["time"],
             asked["rank"], asked["begin"] + SIZE, matcher.repeats(connection, correlation),
@@ -50,7 +50,7 @@ def pairs(
             came["rank"], came["begin"], np.ones(len(responses), np.bool_),
         ),
     )  # fmt: skip
-    return list(zip(one.tolist(), other.tolist(), strict=True))
+    return list(zip(request.tolist(), response.tolist(), strict=True))
 
 
 def _columns(messages: Sequence[Message]) -> dict[str, Int64]:
@@ -140,11 +140,11 @@ def test_a_response_that_waits_for_its_request_matches_no_other() -> None:
     asked = Requests(*ints([0, 0], [0, 0], [0, 0], [-1, -1], [1, 2], [1, 2], [10, 20]), BOTH)
     early = Responses(*ints([0], [0], [1], [30], [9], [2], [20]), nobody)
     assert matcher.match(asked, early)[0].tolist() == []
-    more = Requests(
+    requests = Requests(
         *ints([0] * 3, [0] * 3, [0] * 3, [-1] * 3, [1, 2, 3], [1, 2, 3], [10, 20, 30]),
         np.ones(3, np.bool_),
     )
-    assert matcher.match(more, early)[0].tolist() == [2]
+    assert matcher.match(requests, early)[0].tolist() == [2]
 
 
 def test_acknowledgement_numbers_decide_after_missing_bytes() -> None:
@@ -184,8 +184,8 @@ def test_sequence_numbers_wrap() -> None:
 
 
 def test_keys_differ_by_connection_and_for_negative_ids() -> None:
-    found = keys(np.array([0, 1, 1]), np.array([-1, -1, 1], np.int32))
-    assert len(set(found.tolist())) == 3
+    actual = keys(np.array([0, 1, 1]), np.array([-1, -1, 1], np.int32))
+    assert len(set(actual.tolist())) == 3
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=40), st.data())

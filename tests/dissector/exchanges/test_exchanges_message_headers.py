@@ -17,5 +17,5 @@ def test_header_versions_are_those_of_the_definitions() -> None:
     api_key, version = np.array(known + others).T
     for direction in Direction:
         expected = [registry.layout(key, direction, each).header_version for key, each in known]
-        found = header_versions(direction, api_key, version)
-        assert found.tolist() == expected + [UNKNOWN] * len(others)
+        actual = header_versions(direction, api_key, version)
+        assert actual.tolist() == expected + [UNKNOWN] * len(others)

@@ -1,4 +1,4 @@
-"""Names that are told after the ids that stand for them."""
+"""Topic names that are known after their ids were used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TEXT = "AAECAwQFBgcICQoLDA0ODw"
 
 
 def late() -> TopicNames:
-    """Names of which one is told when its id was already given out."""
+    """Names, one of which is known after its id was resolved."""
     names = TopicNames()
     assert names.resolve(pa.array([ID], pa.binary(16))).to_pylist() == [TEXT]
     names.names[TEXT] = "orders"

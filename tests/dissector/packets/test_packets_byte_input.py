@@ -112,7 +112,7 @@ def test_zeros_behind_gzip_are_padding(tmp_path, plain):
     assert reading.problems == []
 
 
-def test_junk_behind_gzip_is_told(tmp_path, plain):
+def test_junk_behind_gzip_is_a_problem(tmp_path, plain):
     reading = read_bytes(tmp_path, gzip.compress(CONTENT) + b"junk")
     assert reading.rows == plain.rows
     assert reading.kinds == ["damaged_stream"]

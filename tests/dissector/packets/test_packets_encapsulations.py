@@ -227,12 +227,12 @@ def recorded() -> list[tuple[int, int, bytes]]:
 
     It is pcap of Linux's "any" device, whose header ends with an ethertype as that of Ethernet.
     """
-    content, found, at = RECORDING.read_bytes(), [], 24
+    content, packets, at = RECORDING.read_bytes(), [], 24
     while at < len(content):
         seconds, fraction, size = struct.unpack_from("<III", content, at)
-        found.append((seconds, fraction, MAC + content[at + 30 : at + 16 + size]))
+        packets.append((seconds, fraction, MAC + content[at + 30 : at + 16 + size]))
         at += 16 + size
-    return found
+    return packets
 
 
 def rewrapped(wrap: Wrap, link: int) -> bytes:

@@ -60,10 +60,10 @@ def ip(line: str) -> None:
     subprocess.run(["ip", *line.split()], check=True)
 
 
-def pair(one: str, other: str) -> None:
-    """Two interfaces, what goes into one comes out of the other; without addresses."""
-    ip(f"link add {one} type veth peer name {other}")
-    for name in (one, other):
+def pair(first: str, second: str) -> None:
+    """Two interfaces without addresses, connected to each other."""
+    ip(f"link add {first} type veth peer name {second}")
+    for name in (first, second):
         ip(f"link set {name} up")
 
 
@@ -108,13 +108,13 @@ def test_loopback_whole_and_once() -> None:
     began = time.time_ns()
     port, _ = talk(payload)
     (block,) = [block for block in blocks(source) if len(block)]
-    found = sent_by(block, port)
-    said = bytearray(len(payload))
-    for at, part in found:
-        said[at : at + len(part)] = part
-    assert said == payload
-    assert sum(len(part) for _, part in found) < 1.5 * len(payload)  # a few may be sent again
-    assert max(len(part) for _, part in found) > 60_000  # as large as loopback makes them
+    segments = sent_by(block, port)
+    received = bytearray(len(payload))
+    for at, part in segments:
+        received[at : at + len(part)] = part
+    assert received == payload
+    assert sum(len(part) for _, part in segments) < 1.5 * len(payload)  # a few may be sent again
+    assert max(len(part) for _, part in segments) > 60_000  # as large as loopback makes them
     assert (block.captured == block.length).all()
     assert began <= block.time.min() <= block.time.max() <= time.time_ns()
     assert block.packets_seen == len(block.number) == block.number[-1]
@@ -161,7 +161,7 @@ def test_several_interfaces_and_any() -> None:
 
 
 @in_a_network
-def test_what_the_kernel_drops_is_told() -> None:
+def test_packets_dropped_by_the_kernel_are_a_problem() -> None:
     pair("kafka0", "kafka1")
     ring = PacketRing("kafka1", expression="tcp", buffer_bytes=4 * BLOCK_BYTES)
     source = LiveSource([ring])
@@ -233,12 +233,12 @@ def test_a_pipe_gives_what_the_file_gives() -> None:
         for name in columns:
             expected[name] += getattr(block, name).tolist()
     source = LiveSource([Pipe(path)], interval=0.01)
-    found: dict[str, list[Any]] = {name: [] for name in columns}
+    actual: dict[str, list[Any]] = {name: [] for name in columns}
     while (block := source.read(5)) is not None:
         assert block.reserve == 5
         for name in columns:
-            found[name] += getattr(block, name).tolist()
-    assert found == expected
+            actual[name] += getattr(block, name).tolist()
+    assert actual == expected
     assert source.names == [path]
 
 
@@ -255,7 +255,7 @@ def test_time_goes_on_in_a_pipe_that_is_silent(tmp_path: Path) -> None:
         latest = 0
         while (block := source.read(0)) is not None and (len(block) or not latest):
             latest = max([latest, *block.time.tolist()])
-        assert block is not None  # one that has nothing, and tells how late it is
+        assert block is not None  # an empty block with a time
         assert block.until is not None
         assert block.until - latest > 0.5 * TICK * 1e9
         opening.result().close()
@@ -278,19 +278,19 @@ def test_what_is_written_is_what_was_read(tmp_path: Path) -> None:
     while source.read(0) is not None:
         pass
     copy.write_bytes(b"".join(kept))
-    one, other = open_packets([path]).read(0), open_packets([copy]).read(0)
-    assert one is not None
-    assert other is not None
-    assert other.problems == []
+    original, copied = open_packets([path]).read(0), open_packets([copy]).read(0)
+    assert original is not None
+    assert copied is not None
+    assert copied.problems == []
     for name in ("number", "time", "src_low", "seq", "captured", "length", "flags"):
-        assert getattr(one, name).tolist() == getattr(other, name).tolist()
+        assert getattr(original, name).tolist() == getattr(copied, name).tolist()
     plain = ["tshark", "-T", "fields", "-e", "frame.time_epoch", "-e", "frame.len", "-e", "data"]
     try:
-        told = [
+        printed = [
             subprocess.run([*plain, "-r", str(file)], capture_output=True, check=True).stdout
             for file in (path, copy)
         ]
     except FileNotFoundError:
         return
-    if told[0]:  # a tshark that reads zstd
-        assert told[0] == told[1]
+    if printed[0]:  # a tshark that reads zstd
+        assert printed[0] == printed[1]

@@ -31,12 +31,12 @@ RECORDING = Path(__file__).parents[3] / "captures" / "kafka-python-mock.pcap"
 
 def recorded() -> list[tuple[int, bytes]]:
     """ns and IPv4 packet of each packet of the recording, which is of Linux's "any" device."""
-    content, found, at = RECORDING.read_bytes(), [], 24
+    content, packets, at = RECORDING.read_bytes(), [], 24
     while at < len(content):
         seconds, fraction, size = struct.unpack_from("<III", content, at)
-        found.append((seconds * 10**9 + fraction, content[at + 32 : at + 16 + size]))
+        packets.append((seconds * 10**9 + fraction, content[at + 32 : at + 16 + size]))
         at += 16 + size
-    return found
+    return packets
 
 
 def in_ipv6(packet: bytes) -> bytes:
@@ -53,13 +53,13 @@ def in_fragments(packet: bytes, size: int, identification: int) -> list[bytes]:
     header, body = packet[: 20 if is_v4 else 40], packet[20 if is_v4 else 40 :]
     frames = []
     for at in range(0, len(body), size):
-        piece, more = body[at : at + size], at + size < len(body)
+        piece, is_followed = body[at : at + size], at + size < len(body)
         if is_v4:
-            total, flags = 20 + len(piece), at // 8 | 0x2000 * more
+            total, flags = 20 + len(piece), at // 8 | 0x2000 * is_followed
             head = header[:2] + struct.pack(">HHH", total, identification, flags) + header[8:]
             frames.append(MAC + b"\x08\x00" + head + piece)
         else:
-            extension = struct.pack(">BBHI", 6, 0, at | more, identification)
+            extension = struct.pack(">BBHI", 6, 0, at | is_followed, identification)
             head = header[:4] + struct.pack(">HB", 8 + len(piece), 44) + header[7:]
             frames.append(MAC + b"\x86\xdd" + head + extension + piece)
     return frames
@@ -67,7 +67,7 @@ def in_fragments(packet: bytes, size: int, identification: int) -> list[bytes]:
 
 def fragmented(rng: random.Random, version: int) -> list[tuple[int, bytes]]:
     """The recording, a third of its packets in fragments, which come out of order."""
-    found: list[tuple[int, bytes]] = []
+    packets: list[tuple[int, bytes]] = []
     for identification, (time, packet) in enumerate(recorded()):
         packet = packet[: int.from_bytes(packet[2:4], "big")]
         packet = packet if version == 4 else in_ipv6(packet)
@@ -75,12 +75,12 @@ def fragmented(rng: random.Random, version: int) -> list[tuple[int, bytes]]:
         if rng.random() < 0.4:
             pieces = in_fragments(packet, rng.choice([8, 24, 64]), identification)
             rng.shuffle(pieces)
-            found += [(time + rng.randrange(200_000), piece) for piece in pieces]
+            packets += [(time + rng.randrange(200_000), piece) for piece in pieces]
         else:
-            found.append((time, MAC + kind + packet))
+            packets.append((time, MAC + kind + packet))
     # Times that are all different: then there is one order only.
-    found.sort(key=lambda each: each[0])
-    return [(time + index, packet) for index, (time, packet) in enumerate(found)]
+    packets.sort(key=lambda each: each[0])
+    return [(time + index, packet) for index, (time, packet) in enumerate(packets)]
 
 
 def write(path: Path, packets: list[tuple[int, bytes]]) -> None:

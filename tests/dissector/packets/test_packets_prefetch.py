@@ -26,19 +26,19 @@ CAPTURES = Path(__file__).resolve().parents[3] / "captures"
 BLOCK = 100_000
 
 
-def told(source: prefetch.ReadAhead | object, reserve: int) -> list[object]:
+def block_contents(source: prefetch.ReadAhead | object, reserve: int) -> list[object]:
     """Everything in the blocks, their bytes by packet; each reserve is filled, as its owner may."""
-    found: list[object] = []
+    contents: list[object] = []
     while (block := source.read(reserve)) is not None:
         assert isinstance(block, PacketBlock)
         assert block.reserve == reserve
         block.data[:reserve] = 255
         payloads = zip(block.payload.tolist(), block.captured.tolist(), strict=True)
-        found.append([block.data[at : at + size].tobytes() for at, size in payloads])
-        found.append([block.time.tolist(), block.seq.tolist(), block.number.tolist()])
-        found.append([block.packets_seen, block.bytes_read, block.problems])
+        contents.append([block.data[at : at + size].tobytes() for at, size in payloads])
+        contents.append([block.time.tolist(), block.seq.tolist(), block.number.tolist()])
+        contents.append([block.packets_seen, block.bytes_read, block.problems])
     source.close()
-    return found
+    return contents
 
 
 @pytest.mark.parametrize("reserve", [0, 1000, 5000])
@@ -54,9 +54,9 @@ def test_the_blocks_are_the_same(
     path.write_bytes(content)
     source = open_packets([path], block_bytes=BLOCK)
     assert prefetch.helps(source)
-    plain = told(open_packets([path], block_bytes=BLOCK), reserve)
+    plain = block_contents(open_packets([path], block_bytes=BLOCK), reserve)
     assert len(plain) > 9
-    assert told(prefetch.ReadAhead(source), reserve) == plain
+    assert block_contents(prefetch.ReadAhead(source), reserve) == plain
 
 
 def test_a_pipe_and_a_small_file_are_not_read_ahead() -> None:
@@ -64,7 +64,7 @@ def test_a_pipe_and_a_small_file_are_not_read_ahead() -> None:
     assert not prefetch.helps(open_packets([CAPTURES / "kafka-python-mock.pcap"]))
 
 
-def test_secrets_are_told_with_the_block_that_they_stand_before(tmp_path: Path) -> None:
+def test_secrets_come_with_the_block_after_them(tmp_path: Path) -> None:
     """Else what is decrypted when would depend on how fast a thread is."""
     content = ng_section() + ng_interface()
     blocks = [ng_enhanced(frame(bytes(100), seq=n), n) for n in range(4000)]
@@ -124,11 +124,11 @@ def _keys(table: object) -> list[tuple[str, str]]:
 
 def test_memory_is_used_again_when_nothing_refers_to_it() -> None:
     memory = Memory(2)
-    one, other = memory.take(1000), memory.take(1000)
-    assert not np.shares_memory(one, other)
-    view = other[10:20].view(np.uint16)
-    place = one.__array_interface__["data"]
-    del one, other
+    first, second = memory.take(1000), memory.take(1000)
+    assert not np.shares_memory(first, second)
+    view = second[10:20].view(np.uint16)
+    place = first.__array_interface__["data"]
+    del first, second
     assert memory.take(900).__array_interface__["data"] == place
     third, fourth = memory.take(900), memory.take(900)
     assert not np.shares_memory(third, view)

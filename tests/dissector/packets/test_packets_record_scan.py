@@ -32,9 +32,9 @@ def test_what_follow_finds_is_the_chain_as_far_as_sync_points_are_right(sizes, s
     starts = [0, *sorted(at for at in sync_points if at < end)]
     step = np.ones(end, np.int64)  # from where no record begins, the walk goes on byte by byte
     step[chain] = sizes
-    found = record_scan.follow(np.array(starts), end, lambda at: at + step[at]).tolist()
+    followed = record_scan.follow(np.array(starts), end, lambda at: at + step[at]).tolist()
     wrong = [at for at in starts if at not in chain]
-    assert found == [at for at in chain if not wrong or at < wrong[0]]
+    assert followed == [at for at in chain if not wrong or at < wrong[0]]
 
 
 RNG = random.Random()

@@ -54,9 +54,9 @@ def test_parts_are_those_of_a_file(folder: str, tmp_path: Path) -> None:
         read = [
             open_part(FilePart(path, begin, end), []).read(0, 1 << 30) for path in (here, there)
         ]
-        one, other = (records for records in read if records is not None)
-        assert (one.data == other.data).all()
-        assert len(one.number) == len(other.number) > 10
+        local, remote = (records for records in read if records is not None)
+        assert (local.data == remote.data).all()
+        assert len(local.number) == len(remote.number) > 10
 
 
 @pytest.mark.parametrize("name", ["b.pcap", "deep/c.pcap.zst"])

@@ -116,7 +116,7 @@ def test_what_is_no_tunnel_is_left_alone(tmp_path, packet):
         gre(H("1000 22eb 00000001 20010064 00000000 0000 2000") + FRAME),
     ],
 )
-def test_forms_that_are_not_known_are_told(tmp_path, packet):
+def test_unknown_tunnel_headers_are_a_problem(tmp_path, packet):
     reading = read_bytes(tmp_path, pcap([packet, frame(b"after")]))
     assert reading.payloads == [b"after"]
     assert [(p.kind, p.packet) for p in reading.problems] == [("tunnel", 1)]
@@ -145,12 +145,12 @@ def pieces_of(payload: bytes, size: int, **fields) -> list[bytes]:
 
 
 def pieces_of_v6(payload: bytes, size: int) -> list[bytes]:
-    found = []
+    frames = []
     for at in range(0, len(payload), size):
-        more = at + size < len(payload)
-        header = struct.pack(">BBHI", 6, 0, at | more, 77)
-        found.append(ethernet(ipv6(header + payload[at : at + size], protocol=44), 0x86DD))
-    return found
+        is_followed = at + size < len(payload)
+        header = struct.pack(">BBHI", 6, 0, at | is_followed, 77)
+        frames.append(ethernet(ipv6(header + payload[at : at + size], protocol=44), 0x86DD))
+    return frames
 
 
 BODY = bytes(range(256)) * 5

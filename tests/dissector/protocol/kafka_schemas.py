@@ -160,28 +160,28 @@ def _of_schema(
 ) -> Iterator[str]:
     valid = version_range(schema["validVersions"], 0)
     flexible = version_range(schema.get("flexibleVersions", "none"), max(valid, default=0))
-    found: list[tuple[int, str, str]] = []
+    lines: list[tuple[int, str, str]] = []
     for version in valid:
         expected = expected_shapes(schema, version)
         ours = layout(version if version in known else known[-1])
         has = page_shapes(ours)
         missing = [path for path in expected if path not in has]
         if version not in known:
-            found.append((version, "MISSING", f"the version, {_named('new fields', missing)}"))
+            lines.append((version, "MISSING", f"the version, {_named('new fields', missing)}"))
             continue
         if missing:
-            found.append((version, "MISSING", _named("fields", missing)))
+            lines.append((version, "MISSING", _named("fields", missing)))
         if surplus := [path for path in has if path not in expected]:
-            found.append((version, "SURPLUS", _named("fields", surplus)))
+            lines.append((version, "SURPLUS", _named("fields", surplus)))
         shared = [path for path in expected if path in has]
         if different := [path for path in shared if expected[path] != has[path]]:
-            found.append((version, "DIFFERENT", _named("fields", different)))
+            lines.append((version, "DIFFERENT", _named("fields", different)))
         elif shared != [path for path in has if path in expected]:
-            found.append((version, "DIFFERENT", "order of the fields"))
+            lines.append((version, "DIFFERENT", "order of the fields"))
         if ours.flexible != (version in flexible):
-            found.append((version, "DIFFERENT", "flexible"))
-    found.sort(key=lambda line: (line[1:], line[0]))
-    for (kind, detail), group in groupby(found, key=lambda line: (line[1], line[2])):
+            lines.append((version, "DIFFERENT", "flexible"))
+    lines.sort(key=lambda line: (line[1:], line[0]))
+    for (kind, detail), group in groupby(lines, key=lambda line: (line[1], line[2])):
         versions = [version for version, *_ in group]
         for first, last in _runs(versions):
             shown = f"v{first}" if first == last else f"v{first}-{last}"

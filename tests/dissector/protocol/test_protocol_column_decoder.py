@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dissector import kernel
 from dissector.errors import DecodeError
-from dissector.exchanges.decoded_fields import Group
+from dissector.exchanges.decoded_fields import LayoutGroup
 from dissector.protocol import registry
 from dissector.protocol.column_decoder import decode_columns, skip_tags
 from dissector.protocol.explain import Explanation, explain
@@ -41,16 +41,16 @@ def space_of(bodies: list[bytes]) -> tuple[ContiguousBytes, Any, Any]:
     return ContiguousBytes.of(b"".join(bodies)), end - sizes, end
 
 
-def found_by_columns(space: ByteView, walked: DecodedColumns, count: int) -> list[dict[str, Any]]:
+def values_by_columns(space: ByteView, walked: DecodedColumns, count: int) -> list[dict[str, Any]]:
     """Path and value of every kept field of each message."""
-    group = Group(space, np.arange(count), walked)
-    found: list[dict[str, Any]] = [{} for _ in range(count)]
+    group = LayoutGroup(space, np.arange(count), walked)
+    values: list[dict[str, Any]] = [{} for _ in range(count)]
     for column in walked.columns:
-        every = np.arange(len(column.row))
-        paths = group.paths(column, every).to_pylist()
+        rows = np.arange(len(column.row))
+        paths = group.paths(column, rows).to_pylist()
         for index, path in enumerate(paths):
-            found[column.message[index]][path] = value(space, column, index)
-    return found
+            values[column.message[index]][path] = value(space, column, index)
+    return values
 
 
 def value(space: ByteView, column: FieldColumn, index: int) -> Any:
@@ -73,7 +73,7 @@ def comparable(type: str, number: Any) -> Any:
     return bool(number) if type == "bool" else number
 
 
-def found_by_explaining(explanation: Explanation) -> dict[str, Any]:
+def values_by_explaining(explanation: Explanation) -> dict[str, Any]:
     return {
         event.path: comparable(event.type, event.value)
         for event in explanation.events
@@ -89,12 +89,12 @@ def arrays(walked: DecodedColumns) -> list[Any]:
             continue
         content = column.length if column.values is None else column.values
         assert content is not None
-        told = [column.message.tolist(), column.at.tolist(), [*map(repr, content.tolist())]]
+        values = [column.message.tolist(), column.at.tolist(), [*map(repr, content.tolist())]]
         level, row = column.level, column.row
         while level.parent is not None:
-            told.append(level.ordinal[row].tolist())
+            values.append(level.ordinal[row].tolist())
             level, row = level.parent, level.owner[row]
-        columns.append((column.path, column.field, told))
+        columns.append((column.path, column.field, values))
     return [walked.good.tolist(), walked.surplus.tolist(), columns]
 
 
@@ -122,12 +122,12 @@ def check(layout: Layout, bodies: list[bytes]) -> None:
     surplus = [surplus_by_decoding(layout, body) for body in bodies]
     assert walked.good.tolist() == [each is not None for each in surplus]
     assert walked.surplus.tolist() == [each or 0 for each in surplus]
-    columns = found_by_columns(space, walked, len(bodies))
+    columns = values_by_columns(space, walked, len(bodies))
     for index, body in enumerate(bodies):
         explained = explain(layout, body)
         assert (explained.error is None) == (surplus[index] == 0)
         readable = surplus[index] is not None
-        assert columns[index] == (found_by_explaining(explained) if readable else {})
+        assert columns[index] == (values_by_explaining(explained) if readable else {})
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda x: f"{x.api}-{x.direction.name}-{x.version}")
@@ -159,7 +159,7 @@ def test_nullable_struct_in_a_tagged_field(body: str, value: int | None) -> None
             patch.setattr(kernel, "COMPILED", compiled)
             walked = decode_columns(layout, space, start, end, frozenset({"partition", "offset"}))
         assert (walked.good.tolist(), walked.surplus.tolist()) == ([True], [0])
-        assert found_by_columns(space, walked, 1) == [
+        assert values_by_columns(space, walked, 1) == [
             {"a": 5} if value is None else {"a": 5, "s.v": value}
         ]
 
@@ -249,7 +249,7 @@ def test_pieces_read_as_one_row() -> None:
     walked = decode_columns(layout, pieced, start, end, frozenset(ROLES))
     assert walked.good.all()
     expected = decode_columns(layout, flat, start, end, frozenset(ROLES))
-    assert found_by_columns(pieced, walked, 20) == found_by_columns(flat, expected, 20)
+    assert values_by_columns(pieced, walked, 20) == values_by_columns(flat, expected, 20)
 
 
 def test_only_what_was_asked_for_is_kept() -> None:

@@ -217,8 +217,8 @@ def test_tags_twice_and_out_of_order() -> None:
 def test_events() -> None:
     explanation = explain_request(HEARTBEAT_4)
     assert explanation.error is None
-    told = [(e.path, e.type, e.value, e.offset, e.length) for e in explanation.events]
-    assert told == [
+    actual = [(e.path, e.type, e.value, e.offset, e.length) for e in explanation.events]
+    assert actual == [
         ("header.api_key", "int16", 12, 0, 2),
         ("header.api_version", "int16", 4, 2, 2),
         ("header.correlation_id", "int32", 7, 4, 4),

@@ -23,10 +23,10 @@ from dissector.protocol.roles import ROLES
 REQUEST, RESPONSE = Direction.REQUEST, Direction.RESPONSE
 
 
-def every(fields: tuple[Field, ...]) -> Iterator[Field]:
+def all_fields(fields: tuple[Field, ...]) -> Iterator[Field]:
     for each in fields:
         yield each
-        yield from every(each.fields)
+        yield from all_fields(each.fields)
 
 
 def test_api_names() -> None:
@@ -45,11 +45,11 @@ def test_every_layout(key: int) -> None:
     assert versions(key)[0] == 0
     for direction in Direction:
         for version in versions(key):
-            found = layout(key, direction, version)
-            assert (found.api_key, found.direction, found.version) == (key, direction, version)
-            for each in every(found.fields):
+            actual = layout(key, direction, version)
+            assert (actual.api_key, actual.direction, actual.version) == (key, direction, version)
+            for each in all_fields(actual.fields):
                 # A count is checked against the bytes left: an element must take one or more.
-                assert each.type != "struct" or found.flexible or each.fields
+                assert each.type != "struct" or actual.flexible or each.fields
                 assert set(each.roles) <= set(ROLES)
 
 
@@ -59,13 +59,13 @@ def test_every_role_is_used() -> None:
         for key in apis()
         for direction in Direction
         for version in versions(key)
-        for each in every(layout(key, direction, version).fields)
+        for each in all_fields(layout(key, direction, version).fields)
         for role in each.roles
     } | {
         role
         for structure in all_structures().values()
         for version in structure.versions
-        for each in every(structure.layout(version).fields)
+        for each in all_fields(structure.layout(version).fields)
         for role in each.roles
     }
     assert used == set(ROLES)
@@ -74,7 +74,7 @@ def test_every_role_is_used() -> None:
 def test_every_error_code_has_its_role() -> None:
     for key in apis():
         for version in versions(key):
-            for each in every(layout(key, RESPONSE, version).fields):
+            for each in all_fields(layout(key, RESPONSE, version).fields):
                 if each.name.endswith("error_code"):
                     assert each.roles == ("error_code",), apis()[key]
 

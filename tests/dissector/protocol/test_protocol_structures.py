@@ -100,8 +100,8 @@ def test_consumer_subscription(version: int) -> None:
     assert (read.name, read.version) == ("ConsumerProtocolSubscription", version)
     body: dict[str, Any] = {"topics": ["a", "b"], "user_data": b"\x07"}
     later = [{}, {"owned_partitions": OWNED}, {"generation_id": 5}, {"rack_id": "r1"}]
-    for more in later[: version + 1]:
-        body |= more
+    for new_fields in later[: version + 1]:
+        body |= new_fields
     assert read.body == body
 
 
@@ -251,15 +251,15 @@ def test_group_metadata_with_what_is_in_it() -> None:
     read = record("__consumer_offsets", "group-metadata")
     assert (read.name, read.version) == ("GroupMetadata", 3)
     fields = registry.structure_layout("GroupMetadataValue", 3).fields
-    found = unfold_structures(fields, read.body["value"])
-    assert found["members"][0]["subscription"] == {
+    unfolded = unfold_structures(fields, read.body["value"])
+    assert unfolded["members"][0]["subscription"] == {
         "structure": "ConsumerProtocolSubscription",
         "version": 1,
         "topics": ["a"],
         "user_data": None,
         "owned_partitions": [],
     }
-    assert found["members"][0]["assignment"] == b""
+    assert unfolded["members"][0]["assignment"] == b""
 
 
 def test_consumer_group_target_assignment() -> None:
@@ -413,8 +413,8 @@ def test_records_that_are_not_there() -> None:
 @settings(deadline=None, max_examples=200)
 @given(
     st.sampled_from(sorted(RECORD_TOPICS)),
-    st.binary(max_size=3).map(lambda some: b"\0" + some),
-    st.binary(max_size=60).map(lambda some: b"\1" + some) | st.none(),
+    st.binary(max_size=3).map(lambda tail: b"\0" + tail),
+    st.binary(max_size=60).map(lambda tail: b"\1" + tail) | st.none(),
 )
 def test_any_record(topic: str, key: bytes, value: bytes | None) -> None:
     with contextlib.suppress(DecodeError):
@@ -434,27 +434,27 @@ def join(protocol_type: str, name: str, metadata: bytes) -> Any:
         "protocol_type": protocol_type,
         "protocols": [{"name": name, "metadata": metadata}],
     }
-    found = unfold_message(11, Direction.REQUEST, 5, body)
-    assert found["group_id"] == "g"
-    return found["protocols"][0]["metadata"]
+    unfolded = unfold_message(11, Direction.REQUEST, 5, body)
+    assert unfolded["group_id"] == "g"
+    return unfolded["protocols"][0]["metadata"]
 
 
 def test_unfold_join_group() -> None:
-    found = join("consumer", "range", value("subscription-3"))
-    assert (found["structure"], found["version"]) == ("ConsumerProtocolSubscription", 3)
-    assert (found["topics"], found["user_data"]) == (["a", "b"], b"\x07")
-    found = join("connect", "compatible", value("connect-subscription-1"))
-    assert found["structure"] == "ConnectSubscription"
-    assert found["allocation"]["structure"] == "ConnectAssignment"
-    assert found["allocation"]["delay"] == 300
+    metadata = join("consumer", "range", value("subscription-3"))
+    assert (metadata["structure"], metadata["version"]) == ("ConsumerProtocolSubscription", 3)
+    assert (metadata["topics"], metadata["user_data"]) == (["a", "b"], b"\x07")
+    metadata = join("connect", "compatible", value("connect-subscription-1"))
+    assert metadata["structure"] == "ConnectSubscription"
+    assert metadata["allocation"]["structure"] == "ConnectAssignment"
+    assert metadata["allocation"]["delay"] == 300
 
 
 def test_unfold_streams() -> None:
     info = value("streams-subscription-11")
     metadata = bytes.fromhex("0000 00000001 0001 61") + len(info).to_bytes(4, "big") + info
-    found = join("consumer", "stream", metadata)
-    assert found["user_data"]["structure"] == "SubscriptionInfo"
-    assert found["user_data"]["version"] == 11
+    subscription = join("consumer", "stream", metadata)
+    assert subscription["user_data"]["structure"] == "SubscriptionInfo"
+    assert subscription["user_data"]["version"] == 11
     assert join("consumer", "range", metadata)["user_data"] == info
 
 
@@ -465,21 +465,21 @@ def test_unfold_leaves_what_it_cannot_read() -> None:
 
 
 def test_unfold_without_a_protocol_type_takes_what_fits() -> None:
-    # SyncGroup tells the protocol type from version 5 on.
+    # SyncGroup has the protocol type from version 5 on.
     for name, structure in (
         ("assignment", "ConsumerProtocolAssignment"),
         ("connect-assignment-1", "ConnectAssignment"),
     ):
         body = {"assignment": value(name)}
-        found = unfold_message(14, Direction.RESPONSE, 3, body)
-        assert found["assignment"]["structure"] == structure
+        unfolded = unfold_message(14, Direction.RESPONSE, 3, body)
+        assert unfolded["assignment"]["structure"] == structure
 
 
 def test_unfold_principal() -> None:
     body = {"request_data": b"\x00", "request_principal": value("principal")}
-    found = unfold_message(58, Direction.REQUEST, 0, body)
-    assert found["request_principal"]["name"] == "alice"
-    assert found["request_data"] == b"\x00"
+    unfolded = unfold_message(58, Direction.REQUEST, 0, body)
+    assert unfolded["request_principal"]["name"] == "alice"
+    assert unfolded["request_data"] == b"\x00"
 
 
 # every layout

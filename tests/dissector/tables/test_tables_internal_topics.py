@@ -1,6 +1,6 @@
-"""Records of Kafka's own topics: what is told of them, what is not, and at which cost.
+"""Records of internal topics: decoded fields, problems and redacted values.
 
-That they are read right is tested against Kafka's own tool, in test_records_segments.py.
+test_tables_log_segments.py compares decoded records with the output of Kafka's own tool.
 """
 
 from __future__ import annotations
@@ -44,36 +44,36 @@ def config(name: bytes, value: bytes) -> bytes:
     return b"\1\4\0\4" + compact(b"1") + compact(name) + compact(value) + b"\0"
 
 
-def row(topic: str | None, key: bytes | None, value: bytes | None, **more: Any) -> dict[str, Any]:
+def row(topic: str | None, key: bytes | None, value: bytes | None, **fields: Any) -> dict[str, Any]:
     known = {"topic": topic, "key": key, "value": value, "partition": 0, "offset": 5}
     known |= {"connection_id": 3, "time": 1_000}
-    return dict.fromkeys(RECORDS.schema.names) | known | {"headers": []} | more
+    return dict.fromkeys(RECORDS.schema.names) | known | {"headers": []} | fields
 
 
 def decoded(*rows: dict[str, Any], **options: Any) -> tuple[list[dict[str, Any]], list[Any]]:
     batch = pa.RecordBatch.from_pylist(list(rows), RECORDS.schema)
-    found, problems = decode_internal_records(batch, **options)
-    assert found.schema == RECORDS.schema
-    return found.to_pylist(), problems
+    actual, problems = decode_internal_records(batch, **options)
+    assert actual.schema == RECORDS.schema
+    return actual.to_pylist(), problems
 
 
 def test_an_offset_commit() -> None:
-    (found,), problems = decoded(row(OFFSETS, COMMIT_KEY, COMMIT_VALUE))
-    assert found["record_kind"] == "OffsetCommit"
-    assert json.loads(found["decoded"]) == {
+    (record,), problems = decoded(row(OFFSETS, COMMIT_KEY, COMMIT_VALUE))
+    assert record["record_kind"] == "OffsetCommit"
+    assert json.loads(record["decoded"]) == {
         "version": 3,
         "key": {"group": "g", "topic": "orders", "partition": 2},
         "value": {"offset": 42, "leader_epoch": 7, "metadata": "m", "commit_timestamp": 1000},
     }
-    assert (found["key"], found["value"], problems) == (COMMIT_KEY, COMMIT_VALUE, [])
+    assert (record["key"], record["value"], problems) == (COMMIT_KEY, COMMIT_VALUE, [])
 
 
 def test_a_record_that_deletes() -> None:
-    (found,), problems = decoded(row(OFFSETS, COMMIT_KEY, None))
-    assert found["record_kind"] == "OffsetCommit"
-    said = json.loads(found["decoded"])
+    (record,), problems = decoded(row(OFFSETS, COMMIT_KEY, None))
+    assert record["record_kind"] == "OffsetCommit"
+    said = json.loads(record["decoded"])
     assert (said["version"], said["value"]) == (None, None)
-    assert (found["value"], problems) == (None, [])
+    assert (record["value"], problems) == (None, [])
 
 
 def test_what_a_member_asked_for_is_unfolded_and_other_bytes_are_base64() -> None:
@@ -81,8 +81,8 @@ def test_what_a_member_asked_for_is_unfolded_and_other_bytes_are_base64() -> Non
     member = text("m1") + text("c") + text("/h") + struct.pack(">i", 9)
     member += struct.pack(">i", len(subscription)) + subscription + struct.pack(">i", 3) + b"\1\2\3"
     value = b"\0\0" + text("consumer") + struct.pack(">i", 1) + text("range") + text("m1")
-    (found,), _ = decoded(row(OFFSETS, b"\0\2" + text("g"), value + struct.pack(">i", 1) + member))
-    (said,) = json.loads(found["decoded"])["value"]["members"]
+    (record,), _ = decoded(row(OFFSETS, b"\0\2" + text("g"), value + struct.pack(">i", 1) + member))
+    (said,) = json.loads(record["decoded"])["value"]["members"]
     assert said["subscription"] == {
         "structure": "ConsumerProtocolSubscription", "version": 0, "topics": ["orders"],
         "user_data": "/v8=",
@@ -91,25 +91,25 @@ def test_what_a_member_asked_for_is_unfolded_and_other_bytes_are_base64() -> Non
 
 
 def test_control_records_of_any_topic() -> None:
-    (found,), problems = decoded(row("ledger", MARKER_KEY, MARKER_VALUE, record_kind="commit"))
-    assert found["record_kind"] == "commit"
-    assert json.loads(found["decoded"]) == {"version": 0, "coordinator_epoch": 6}
+    (record,), problems = decoded(row("ledger", MARKER_KEY, MARKER_VALUE, record_kind="commit"))
+    assert record["record_kind"] == "commit"
+    assert json.loads(record["decoded"]) == {"version": 0, "coordinator_epoch": 6}
     assert problems == []
 
 
 def test_other_records_are_left_alone() -> None:
     rows = [row("orders", COMMIT_KEY, CREDENTIAL), row("__mine", None, None)]
     batch = pa.RecordBatch.from_pylist(rows, RECORDS.schema)
-    found, problems = decode_internal_records(batch)
-    assert found.equals(batch)
+    actual, problems = decode_internal_records(batch)
+    assert actual.equals(batch)
     assert problems == []
 
 
 def test_rows_keep_their_order_among_others() -> None:
     commit = row(OFFSETS, COMMIT_KEY, COMMIT_VALUE)
-    found, _ = decoded(row("orders", b"k", b"v"), commit, row("orders", None, None))
-    assert [each["record_kind"] for each in found] == [None, "OffsetCommit", None]
-    assert [each["value"] for each in found] == [b"v", COMMIT_VALUE, None]
+    records, _ = decoded(row("orders", b"k", b"v"), commit, row("orders", None, None))
+    assert [each["record_kind"] for each in records] == [None, "OffsetCommit", None]
+    assert [each["value"] for each in records] == [b"v", COMMIT_VALUE, None]
 
 
 # what cannot be read
@@ -142,32 +142,32 @@ def test_damage_is_a_problem(topic: str, key: bytes, value: bytes, why: str) -> 
 
 
 def test_a_control_record_without_a_value() -> None:
-    (found,), (problem,) = decoded(row("ledger", MARKER_KEY, None, record_kind="commit"))
-    assert (found["record_kind"], found["decoded"]) == ("commit", None)
+    (record,), (problem,) = decoded(row("ledger", MARKER_KEY, None, record_kind="commit"))
+    assert (record["record_kind"], record["decoded"]) == ("commit", None)
     assert problem.kind == "undecoded_record"
 
 
 @given(st.sampled_from(sorted(RECORD_TOPICS)), st.binary(max_size=40), st.binary(max_size=60))
 def test_any_bytes(topic: str, key: bytes, value: bytes) -> None:
-    (found,), problems = decoded(row(topic, key, value))
-    assert (found["decoded"] is None) == (len(problems) == 1)
-    if found["decoded"] is not None:
-        json.loads(found["decoded"], parse_constant=lambda name: pytest.fail(name))
+    (record,), problems = decoded(row(topic, key, value))
+    assert (record["decoded"] is None) == (len(problems) == 1)
+    if record["decoded"] is not None:
+        json.loads(record["decoded"], parse_constant=lambda name: pytest.fail(name))
 
 
 # secrets
 
 
 def test_a_credential_is_redacted_as_a_whole_and_in_its_fields() -> None:
-    (found,), _ = decoded(row(METADATA, None, CREDENTIAL))
-    assert found["value"] == REDACTED
-    assert json.loads(found["decoded"]) == {
+    (record,), _ = decoded(row(METADATA, None, CREDENTIAL))
+    assert record["value"] == REDACTED
+    assert json.loads(record["decoded"]) == {
         "version": 0, "name": "alice", "mechanism": 1, "salt": "[redacted]",
         "stored_key": "[redacted]", "server_key": "[redacted]", "iterations": 4096,
     }  # fmt: skip
-    (found,), _ = decoded(row(METADATA, None, CREDENTIAL), show_secrets=True)
-    assert found["value"] == CREDENTIAL
-    assert json.loads(found["decoded"])["salt"] == "c29tZS1zYWx0"
+    (record,), _ = decoded(row(METADATA, None, CREDENTIAL), show_secrets=True)
+    assert record["value"] == CREDENTIAL
+    assert json.loads(record["decoded"])["salt"] == "c29tZS1zYWx0"
 
 
 @pytest.mark.parametrize(
@@ -183,24 +183,24 @@ def test_a_credential_is_redacted_as_a_whole_and_in_its_fields() -> None:
 )
 def test_configurations(name: bytes, is_open: bool) -> None:
     value = config(name, b"12345678")
-    (found,), _ = decoded(row(METADATA, None, value))
-    assert found["value"] == (value if is_open else REDACTED)
-    assert json.loads(found["decoded"])["value"] == ("12345678" if is_open else "[redacted]")
+    (record,), _ = decoded(row(METADATA, None, value))
+    assert record["value"] == (value if is_open else REDACTED)
+    assert json.loads(record["decoded"])["value"] == ("12345678" if is_open else "[redacted]")
 
 
 def test_what_cannot_be_read_may_be_a_secret() -> None:
-    (found,), _ = decoded(row(METADATA, None, CREDENTIAL[:-1]))
-    assert found["value"] == REDACTED
-    (found,), _ = decoded(row(METADATA, None, CREDENTIAL[:-1]), show_secrets=True)
-    assert found["value"] == CREDENTIAL[:-1]
+    (record,), _ = decoded(row(METADATA, None, CREDENTIAL[:-1]))
+    assert record["value"] == REDACTED
+    (record,), _ = decoded(row(METADATA, None, CREDENTIAL[:-1]), show_secrets=True)
+    assert record["value"] == CREDENTIAL[:-1]
 
 
 def test_where_no_topic_is_known_only_secrets_are_hidden() -> None:
     rows = [row(None, None, each) for each in (CREDENTIAL, b"\1\x0b\0 and so on", b"", None)]
     rows += [row(None, None, config(b"retention.ms", b"1")), row(None, None, config(b"x", b"1"))]
-    found, problems = decoded(*rows)
-    assert [each["value"] == REDACTED for each in found] == [True, *[False] * 4, True]
-    assert {each["decoded"] for each in found} == {None}
+    records, problems = decoded(*rows)
+    assert [each["value"] == REDACTED for each in records] == [True, *[False] * 4, True]
+    assert {each["decoded"] for each in records} == {None}
     assert problems == []
     assert decoded(*rows, show_secrets=True)[0] == rows_as_read(rows)
 

@@ -71,44 +71,44 @@ def ns(ms: str) -> int:
 def test_batches(brokers: Path, partition: str) -> None:
     folder = brokers / "kafka-3" / partition
     tables = read(folder / SEGMENT)
-    said = [dict(PAIR.findall(line)) for line in lines(folder, "baseOffset")]
-    assert len(said) == len(tables["batches"]) > 0
+    printed = [dict(PAIR.findall(line)) for line in lines(folder, "baseOffset")]
+    assert len(printed) == len(tables["batches"]) > 0
     assert tables["problems"] == []
     position = 0
-    for batch, told in zip(tables["batches"], said, strict=True):
+    for batch, expected in zip(tables["batches"], printed, strict=True):
         assert (batch["topic"], batch["partition"]) == (partition[:-2], 0)
-        assert batch["crc_ok"] is (told["isvalid"] == "true")
-        assert batch["codec"] == told["compresscodec"]
-        assert batch["is_transactional"] is (told["isTransactional"] == "true")
-        assert batch["is_control"] is (told["isControl"] == "true")
-        assert batch["max_timestamp"].value == ns(told["CreateTime"])
-        assert position == int(told["position"])
+        assert batch["crc_ok"] is (expected["isvalid"] == "true")
+        assert batch["codec"] == expected["compresscodec"]
+        assert batch["is_transactional"] is (expected["isTransactional"] == "true")
+        assert batch["is_control"] is (expected["isControl"] == "true")
+        assert batch["max_timestamp"].value == ns(expected["CreateTime"])
+        assert position == int(expected["position"])
         position += batch["bytes"]
         for column, name in (
             ("base_offset", "baseOffset"), ("last_offset", "lastOffset"), ("record_count", "count"),
             ("magic", "magic"), ("bytes", "size"), ("leader_epoch", "partitionLeaderEpoch"),
             ("producer_id", "producerId"), ("base_sequence", "baseSequence"),
         ):  # fmt: skip
-            assert (-1 if batch[column] is None else batch[column]) == int(told[name]), column
+            assert (-1 if batch[column] is None else batch[column]) == int(expected[name]), column
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_records(brokers: Path, partition: str) -> None:
     folder = brokers / "kafka-3" / partition
-    found = read(folder / SEGMENT, show_secrets=True)["records"]
-    said = [RECORD.fullmatch(line) for line in lines(folder, "|")]
-    assert len(found) == len(said) > 0
-    for record, told in zip(found, said, strict=True):
-        assert told is not None
-        assert record["offset"] == int(told["offset"])
-        assert record["timestamp"].value == ns(told["time"])
-        assert size(record["key"]) == int(told["key_size"])
-        assert size(record["value"]) == int(told["value_size"])
+    records = read(folder / SEGMENT, show_secrets=True)["records"]
+    printed = [RECORD.fullmatch(line) for line in lines(folder, "|")]
+    assert len(records) == len(printed) > 0
+    for record, expected in zip(records, printed, strict=True):
+        assert expected is not None
+        assert record["offset"] == int(expected["offset"])
+        assert record["timestamp"].value == ns(expected["time"])
+        assert size(record["key"]) == int(expected["key_size"])
+        assert size(record["value"]) == int(expected["value_size"])
         assert record["headers"] == []
-        assert told["headers"] == ""
+        assert expected["headers"] == ""
         if not partition.startswith("__") and record["record_kind"] is None:
             key, value = record["key"].decode(), record["value"].decode()
-            assert told["rest"] == f"key: {key} payload: {value}"
+            assert expected["rest"] == f"key: {key} payload: {value}"
 
 
 def size(value: bytes | None) -> int:
@@ -141,24 +141,24 @@ def agree(ours: Any, theirs: Any) -> None:
                 agree(value, named[name.replace("kraft", "k_raft")])
     elif isinstance(ours, list):
         assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            agree(one, other)
+        for ours_item, theirs_item in zip(ours, theirs, strict=True):
+            agree(ours_item, theirs_item)
     else:
         assert ours == theirs
 
 
 def test_kraft_metadata_as_kafka_reads_it(brokers: Path) -> None:
     folder = brokers / "kafka-3" / "__cluster_metadata-0"
-    found = read(folder / SEGMENT, show_secrets=True)["records"]
+    records = read(folder / SEGMENT, show_secrets=True)["records"]
     kinds = set()
-    for record, line in zip(found, lines(folder, "|"), strict=True):
+    for record, line in zip(records, lines(folder, "|"), strict=True):
         _, is_data, text = line.partition("payload: ")
         decoded = json.loads(record["decoded"])
         if is_data:
-            told = json.loads(text)
-            assert in_snake_case(record["record_kind"]).upper() == told["type"]
-            assert decoded.pop("version") == told["version"]
-            agree(decoded, told["data"])
+            expected = json.loads(text)
+            assert in_snake_case(record["record_kind"]).upper() == expected["type"]
+            assert decoded.pop("version") == expected["version"]
+            agree(decoded, expected["data"])
             kinds.add(record["record_kind"])
         elif "{" in line:
             agree(decoded, json.loads(line[line.index("{") :]))
@@ -167,18 +167,18 @@ def test_kraft_metadata_as_kafka_reads_it(brokers: Path) -> None:
 
 def test_consumer_offsets_as_kafka_reads_them(brokers: Path) -> None:
     folder = brokers / "kafka-3" / "__consumer_offsets-0"
-    found = read(folder / SEGMENT)["records"]
+    records = read(folder / SEGMENT)["records"]
     kinds = set()
-    for record, line in zip(found, lines(folder, "|"), strict=True):
+    for record, line in zip(records, lines(folder, "|"), strict=True):
         if "endTxnMarker" in line:
             assert record["record_kind"] == "commit"
             continue
         key, _, payload = line.partition(" key: ")[2].partition(" payload: ")
         decoded = json.loads(record["decoded"])
         agree(decoded["key"], json.loads(key)["data"])
-        told = json.loads(payload)
-        assert decoded["version"] == int(told["version"])
-        agree(decoded["value"], told["data"])
+        expected = json.loads(payload)
+        assert decoded["version"] == int(expected["version"])
+        agree(decoded["value"], expected["data"])
         kinds.add(record["record_kind"])
     assert kinds == {"OffsetCommit", "GroupMetadata"}
 
@@ -190,15 +190,15 @@ def test_transactions_as_kafka_reads_them(brokers: Path) -> None:
         r"txnLastUpdateTimestamp=(-?\d+),txnTimeoutMs=(\d+)"
     )
     for record, line in zip(read(folder / SEGMENT)["records"], lines(folder, "|"), strict=True):
-        told = pattern.search(line)
-        assert told is not None
+        match = pattern.search(line)
+        assert match is not None
         decoded = json.loads(record["decoded"])
         value = decoded["value"]
-        assert decoded["key"]["transactional_id"] == told[1]
+        assert decoded["key"]["transactional_id"] == match[1]
         assert [str(value[name]) for name in (
             "producer_id", "producer_epoch", "transaction_last_update_timestamp_ms",
             "transaction_timeout_ms",
-        )] == [told[number] for number in range(2, 6)]  # fmt: skip
+        )] == [match[number] for number in range(2, 6)]  # fmt: skip
 
 
 def test_groups_of_kafka_4(brokers: Path) -> None:
@@ -254,9 +254,9 @@ def test_a_segment_is_known_by_content(brokers: Path, tmp_path: Path) -> None:
     other = tmp_path / "backup"
     shutil.copy(brokers / "kafka-3" / "orders-0" / SEGMENT, other)
     assert is_segment(str(other))
-    found = read(other)["records"]
-    assert len(found) == 100
-    assert {(row["topic"], row["partition"], row["api"], row["time"]) for row in found} == {
+    records = read(other)["records"]
+    assert len(records) == 100
+    assert {(row["topic"], row["partition"], row["api"], row["time"]) for row in records} == {
         (None, None, None, None)
     }
     damaged = bytearray(other.read_bytes())
@@ -365,9 +365,9 @@ def test_secrets_of_a_segment(brokers: Path, tmp_path: Path) -> None:
             (same,) = [each for each in hidden if each["offset"] == row["offset"]]
             assert same["value"] == b"[redacted]"
             if place_of_it == path:
-                told = json.loads(same["decoded"])
-                assert told.keys() == decoded.keys()
-                assert "[redacted]" in told.values()
+                fields = json.loads(same["decoded"])
+                assert fields.keys() == decoded.keys()
+                assert "[redacted]" in fields.values()
         harmless = [each for each in hidden if each["value"] != b"[redacted]"]
         assert len(harmless) == len(shown) - len(secrets)
     assert any(b"log.cleaner.threads" in row["value"] for row in harmless)

@@ -1,4 +1,4 @@
-"""What OpenSSL said, decrypted with what it logged: every byte right, or absent and told."""
+"""Data that OpenSSL sent, decrypted with its key log: bytes are right, or missing and a problem."""
 
 import random
 import shutil
@@ -39,19 +39,19 @@ def folder(tmp_path_factory) -> Path:
 
 
 def placed(wire: list[tuple[int, bytes]], size: int = 1 << 20) -> list[Part]:
-    """What was on the wire in parts of a size, with their positions."""
+    """The data on the wire in parts of a size, with their positions."""
     at = [0, 0]
-    found = []
+    parts = []
     for end, data in wire:
         for begin in range(0, len(data), size):
             part = data[begin : begin + size]
-            found.append((end, at[end], part))
+            parts.append((end, at[end], part))
             at[end] += len(part)
-    return found
+    return parts
 
 
 def decrypted(parts: list[Part], keys: KeyLog) -> tuple[TlsSession, list[list]]:
-    """What each end said, in stretches that have nothing missing in them."""
+    """The data of each end, in stretches without missing bytes."""
     session = TlsSession(keys)
     said: list[list] = [[bytearray()], [bytearray()]]
     for time, (end, at, data) in enumerate(parts):
@@ -130,7 +130,7 @@ def test_each_cipher_of_tls_1_3_over_changes_of_keys(folder, cipher):
 
 
 @needs_openssl
-def test_renegotiation_is_told_and_what_was_before_it_is_read(folder):
+def test_renegotiation_is_a_problem_and_earlier_data_is_read(folder):
     arguments = ["-tls1_2"]
     made = by_command_line(
         folder, [*arguments, "-client_renegotiation"], arguments, ["one", "R", "two"]
@@ -180,8 +180,8 @@ def test_early_data_before_what_the_server_sent(resumed):
     made = resumed[0]
     parts = placed(made.wire)
     for first in (CLIENT, SERVER):
-        one, other = ([part for part in parts if part[0] == end] for end in (first, 1 - first))
-        session, said = decrypted(one + other, KeyLog(made.keys))
+        ordered = sorted(parts, key=lambda part: part[0] != first)
+        session, said = decrypted(ordered, KeyLog(made.keys))
         assert said == [[made.said[CLIENT]], [made.said[SERVER]]]
         assert session.problems == []
 
@@ -221,7 +221,7 @@ def test_each_piece_of_early_data_lost_once(resumed):
     for lost in range(len(parts)):
         session, said = decrypted(parts[:lost] + parts[lost + 1 :], KeyLog(made.keys))
         follows = any(end == parts[lost][0] for end, _, _ in parts[lost + 1 :])
-        assert_right_or_absent(made, session, said, is_told=follows)
+        assert_right_or_absent(made, session, said, is_followed=follows)
 
 
 @pytest.fixture(scope="module", params=["1.3", "1.2", "cbc"])
@@ -241,8 +241,8 @@ def test_records_in_any_pieces(made, size):
 def test_ends_that_come_one_after_the_other(made):
     parts = placed(made.wire)
     for first in (CLIENT, SERVER):
-        one, other = ([part for part in parts if part[0] == end] for end in (first, 1 - first))
-        _, said = decrypted(one + other, KeyLog(made.keys))
+        ordered = sorted(parts, key=lambda part: part[0] != first)
+        _, said = decrypted(ordered, KeyLog(made.keys))
         assert said == [[made.said[CLIENT]], [made.said[SERVER]]]
 
 
@@ -264,20 +264,20 @@ def test_keys_that_are_logged_late(made):
 
 
 def assert_right_or_absent(
-    made: Dialogue, session: TlsSession, said: list[list], *, is_told: bool = True
+    made: Dialogue, session: TlsSession, said: list[list], *, is_followed: bool = True
 ) -> int:
-    """Every stretch is part of what was said, in order; how many bytes there are.
+    """Each stretch is part of the data that was sent, in order. Returns the number of bytes.
 
-    `is_told`: something follows what is missing, so that it must be told.
+    `is_followed`: data follows the missing data, so that a problem must report it.
     """
     for end in (CLIENT, SERVER):
         at = 0
         for stretch in said[end]:
             at = made.said[end].index(stretch, at) + len(stretch)
-    found = sum(len(stretch) for each in said for stretch in each)
-    if is_told and found < sum(map(len, made.said)):
+    size = sum(len(stretch) for each in said for stretch in each)
+    if is_followed and size < sum(map(len, made.said)):
         assert session.problems
-    return found
+    return size
 
 
 @pytest.mark.parametrize("size", [300, 1448])
@@ -289,9 +289,9 @@ def test_each_piece_lost_once(made, size):
     for lost in range(len(parts)):
         session, said = decrypted(parts[:lost] + parts[lost + 1 :], KeyLog(made.keys))
         follows = any(end == parts[lost][0] for end, _, _ in parts[lost + 1 :])
-        found = assert_right_or_absent(made, session, said, is_told=follows)
+        decrypted_size = assert_right_or_absent(made, session, said, is_followed=follows)
         if lost > begin:  # behind the handshake
-            assert found >= total - least
+            assert decrypted_size >= total - least
 
 
 def test_many_pieces_lost(made):
@@ -349,7 +349,7 @@ def test_why_nothing_is_read(made, folder):
 
 
 @pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1"])
-def test_older_versions_are_told(folder, version):
+def test_older_versions_are_a_problem(folder, version):
     made = talk(folder, contexts(folder, version), MESSAGES[:2])
     session, said = decrypted(placed(made.wire), KeyLog(made.keys))
     assert said == [[b""], [b""]]
