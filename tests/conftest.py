@@ -61,5 +61,5 @@ def group(test: str) -> str:
 
 
 def place(test: str) -> int:
-    """Where the group of a test is in the order of groups."""
+    """The position of the group of a test in the order of groups."""
     return next((i for i, name in enumerate(LONG) if test.startswith(name)), len(LONG))

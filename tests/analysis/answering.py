@@ -1,4 +1,4 @@
-"""What the tests of answers share: committed captures, made rows, logs of brokers."""
+"""Helpers of the tests of answers: committed captures, made rows, logs of brokers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CAPTURES = Path(__file__).parents[2] / "captures"
 
 @cache
 def capture(name: str, tables: tuple[str, ...] = ()) -> Tables:
-    """The tables of a committed capture; those that need not be asked for, unless named."""
+    """The tables of a committed capture: the default tables, or those in `tables`."""
     path = next(path for path in CAPTURES.glob(f"{name}.pcap*"))
     return analysis.load(path, tables or None)
 

@@ -44,7 +44,7 @@ def connection(**columns: Any) -> dict[str, Any]:
 
 
 class MadeCapture:
-    """What `open_capture` gives, over rows of dicts; frames come with the rows of `exchanges`."""
+    """A `Capture` of rows as dicts; frames come with the rows of `exchanges`."""
 
     def __init__(self, tables: dict[str, list[dict[str, Any]]], packets: int) -> None:
         self._rows = tables
@@ -68,4 +68,4 @@ class MadeCapture:
 
 
 Make = Callable[..., None]
-"""What the fixture `made` gives."""
+"""The type of the fixture `made`."""

@@ -1,4 +1,4 @@
-"""Whatever the format, what is read back is what went in."""
+"""Each format contains the exported rows."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_jsonl_has_every_value(rows: list[list[tuple[Any, ...]]]) -> None:
 
 
 def plain(value: Any, type: pa.DataType) -> Any:
-    """What JSON is to hold for a value, by the standard library and pandas."""
+    """The expected JSON of a value, by the standard library and pandas."""
     if value is None:
         return None
     if pa.types.is_timestamp(type):

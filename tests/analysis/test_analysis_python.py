@@ -1,4 +1,4 @@
-"""The package from a user's Python: what it lists, what it accepts, and how it says no."""
+"""The Python API: its names, its arguments and its errors."""
 
 from __future__ import annotations
 

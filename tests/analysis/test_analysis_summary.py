@@ -1,4 +1,4 @@
-"""What a summary counts is what the rows say, and what it prints is safe and fits."""
+"""Counts of a summary agree with the rows; its output is safe and fits the screen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns as text say what the values are, whatever they are."""
+"""Columns as text represent all values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delays, against what producer and readers say of each record that they sent and got."""
+"""Delays agree with the logs of producer and readers, record by record."""
 
 from __future__ import annotations
 

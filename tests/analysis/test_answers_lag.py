@@ -1,4 +1,4 @@
-"""Lag is what an auditor asked the cluster for, and what the members say that they committed."""
+"""Lag agrees with the offsets that an auditor fetched, and with commits in the logs of members."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WHERE = ["group_id", "partition"]
 
 
 def clients(event: str) -> pd.DataFrame:
-    """What the clients of the recording said of an event."""
+    """The log entries of clients for an event."""
     rows = read(CAPTURES / "kafka-4-followed.truth.jsonl.zst")
     return pd.DataFrame([row for row in rows if row.get("event") == event])
 
@@ -49,7 +49,7 @@ def test_what_was_committed_is_what_the_members_say() -> None:
 
 
 def test_a_reader_is_where_its_last_record_was() -> None:
-    """What it had paused on, or had not got round to, it has not received, but had fetched."""
+    """A reader has fetched records beyond its position: it paused, or had not processed them."""
     received = clients("received").groupby("partition")["offset"].max().to_dict()
     positions = followed().groupby("partition")["position"].max().to_dict()
     assert positions.keys() == received.keys()

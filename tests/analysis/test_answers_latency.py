@@ -1,4 +1,4 @@
-"""Quantiles are exact, and latency net of wait is the time that the broker says it worked."""
+"""Quantiles are exact; latency excluding wait time is the processing time in the broker's log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MS = 1_000_000
 
 
 def beside_the_log(name: str) -> pd.DataFrame:
-    """The exchanges that the broker's log has, with what it says of each, and their waits."""
+    """The exchanges in the broker's log, with its columns and their wait times."""
     tables = capture(name)
     rows = tables["exchanges"].join(latency_parts(tables))
     log = broker_log(name)
@@ -68,7 +68,7 @@ def test_a_request_behind_a_long_poll_is_not_slow() -> None:
 
 
 def at(start: float, end: float, **columns: Any) -> dict[str, Any]:
-    """A request of so many ms from the start, answered so many ms from the start."""
+    """A request and its response, at these times in ms from the start."""
     return exchange(
         request_time=START + int(start * MS),
         request_end_time=START + int(start * MS),

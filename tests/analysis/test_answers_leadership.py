@@ -1,4 +1,4 @@
-"""Leaders move when nodes are stopped; requests are refused as often as brokers say."""
+"""Leaders move when nodes stop; refused requests are those of the logs of brokers."""
 
 from __future__ import annotations
 

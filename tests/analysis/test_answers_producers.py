@@ -1,4 +1,4 @@
-"""Transactions end as their clients and coordinators say; sequence numbers are whole."""
+"""Transactions end as in the logs of clients and coordinators; sequence numbers have no gaps."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_transaction_that_timed_out_ends_as_the_coordinator_says() -> None:
 
 @pytest.mark.parametrize("name", ["kafka-4-transactions", "kafka-4-transactions-old"])
 def test_transactions_are_those_of_the_program(name: str) -> None:
-    """What java/Transactions.java does, before KIP-890 and since."""
+    """The transactions of java/Transactions.java, before and after KIP-890."""
     spans = analysis.producers(capture(name, NEEDS), show="transactions")
     actual = spans[["transactional_id", "outcome", "records"]].values.tolist()
     assert actual == [

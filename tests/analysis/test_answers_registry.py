@@ -1,4 +1,4 @@
-"""Every answer takes every capture, whatever is not in it, and says the same of its shape."""
+"""Every answer accepts each capture, also with empty tables, and has the documented columns."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_a_client_waited_if_it_is_late_in_the_brokers_log() -> None:
 
 
 def answered(at: int, **columns: object) -> dict[str, object]:
-    """A request at so many ms, answered 2 ms later."""
+    """A request at this time in ms, answered 2 ms later."""
     time = START + at * MS
     end = time + 2 * MS
     return exchange(

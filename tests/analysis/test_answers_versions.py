@@ -1,4 +1,4 @@
-"""What Kafka 4.0 removed is what its brokers say, and what a generator of clients has from it."""
+"""The versions that Kafka 4.0 removed agree with its brokers and with a generator of clients."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""`exchanges` says what the clients said: request by request, for every recording with client logs.
+"""`exchanges` agrees with the logs of clients, request by request, for all captures with such logs.
 
-One connection at a time: the requests of each connection in the log, in order, are those of one
-connection in the capture. Sizes agree exactly wherever the log tells them, and with Wireshark's
-framing everywhere. Times agree within what a log can know: it rounds, and a client looks at its
-clock some time after a packet passed, when it is scheduled again.
+The requests of each connection in the log, in order, are those of one connection in the capture.
+Sizes agree exactly where the log contains them, and always with Wireshark's framing. Times agree
+within the precision of the log: it rounds, and a client reads its clock later than the packet
+passed, when it is scheduled again.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import pytest
 
 from analysis.cli import main
 from dissector.capture import open_capture
-from tests.captures.truth import Fact, by_connection, facts, ledger, told_by_clients
+from tests.captures.truth import Fact, by_connection, client_logs, facts, ledger
 
-NAMES = told_by_clients()
+NAMES = client_logs()
 MS = 1_000_000
 ROUNDING_MS = {"librdkafka": 0.005, "kafka-python": 0.0005, "aiokafka": 0.0015}
 """Half of the log's last digit; aiokafka's is the difference of two times in µs."""
 SCHEDULING_MS = 10.0
-"""What a client may lose between a packet and its clock, on two busy cores."""
+"""Maximum delay between a packet and the clock of a client, on two busy cores."""
 BENT = {
     ("ApiVersions", 3),  # error 35 with a body of neither v0 nor v3
     ("ApiVersions", 4),
@@ -37,9 +37,9 @@ BENT = {
 }
 """Responses of the mock cluster that no definition of Kafka's describes: read by hand."""
 SURPLUS = {("Metadata", 13), ("ShareGroupHeartbeat", 1)}
-"""Where it sends one byte too many at the end; kio, too, leaves it over."""
+"""Responses of the mock cluster with a surplus byte; kio reports it, too."""
 BENT_WITH_AN_ERROR = {("FindCoordinator", 2), ("JoinGroup", 5), ("SyncGroup", 3)}
-"""Where it sends null for what can't be null."""
+"""Responses of the mock cluster with null in a field that is not nullable."""
 Row = dict[str, Any]
 Pair = tuple[Fact, Row]
 
@@ -49,8 +49,8 @@ def tables(name: str) -> dict[str, list[Row]]:
     """The tables of one capture as rows, times as ns."""
     ports = sorted({fact.broker_port for fact in facts(name)})
     wanted = ("exchanges", "problems", "connections")
-    found = open_capture([ledger()[name].path], ports=ports).tables(wanted)
-    return {table: rows(found[table]) for table in wanted}
+    arrow = open_capture([ledger()[name].path], ports=ports).tables(wanted)
+    return {table: rows(arrow[table]) for table in wanted}
 
 
 def rows(table: pa.Table) -> list[Row]:
@@ -59,54 +59,54 @@ def rows(table: pa.Table) -> list[Row]:
         column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
         for column in table.columns
     ]
-    found: list[Row] = pa.Table.from_arrays(plain, names=table.column_names).to_pylist()
-    return found
+    result: list[Row] = pa.Table.from_arrays(plain, names=table.column_names).to_pylist()
+    return result
 
 
 def pairs(name: str) -> list[Pair]:
-    """Each fact with its exchange; AssertionError where a connection has no equal over there.
+    """Each fact with its exchange; AssertionError where a connection has no counterpart.
 
-    A log that can't tell connections apart is compared request by request.
+    A log without connections is compared request by request.
     """
-    told = [tuple(lane) for lane in by_connection(facts(name))]
+    logged = [tuple(lane) for lane in by_connection(facts(name))]
     alone = facts(name)[0].connection is None
     lanes: dict[object, list[Row]] = defaultdict(list)
     for number, row in enumerate(
         sorted(tables(name)["exchanges"], key=lambda r: r["request_time"])
     ):
         lanes[number if alone else row["connection_id"]].append(row)
-    seen = [tuple(lane) for lane in lanes.values()]
-    by_said = index((said(lane), lane[0].time, lane) for lane in told)
-    by_sent = index((sent(lane), lane[0]["request_time"], lane) for lane in seen)
-    assert Counter({key: len(found) for key, found in by_said.items()}) == Counter(
-        {key: len(found) for key, found in by_sent.items()}
-    )
+    captured = [tuple(lane) for lane in lanes.values()]
+    logged_lanes = index((log_key(lane), lane[0].time, lane) for lane in logged)
+    captured_lanes = index((capture_key(lane), lane[0]["request_time"], lane) for lane in captured)
+    assert {key: len(group) for key, group in logged_lanes.items()} == {
+        key: len(group) for key, group in captured_lanes.items()
+    }
     return [
         pair
-        for key, group in by_said.items()
-        for lane, exchanges in zip(group, by_sent[key], strict=True)
+        for key, group in logged_lanes.items()
+        for lane, exchanges in zip(group, captured_lanes[key], strict=True)
         for pair in zip(lane, exchanges, strict=True)
     ]
 
 
-def said(lane: tuple[Fact, ...]) -> object:
-    """What is certain about a connection, by its log."""
+def log_key(lane: tuple[Fact, ...]) -> object:
+    """The key of a connection in the log."""
     requests = tuple((fact.api, fact.version, fact.correlation_id) for fact in lane)
     return lane[0].client_id, lane[0].broker_port, requests
 
 
-def sent(lane: tuple[Row, ...]) -> object:
-    """The same, by the capture."""
+def capture_key(lane: tuple[Row, ...]) -> object:
+    """The same in the capture."""
     requests = tuple((row["api"], row["api_version"], row["correlation_id"]) for row in lane)
     return lane[0]["client_id"], lane[0]["broker_port"], requests
 
 
 def index(lanes: Iterable[tuple[object, int, Any]]) -> dict[object, list[Any]]:
-    """Lanes by what is said of them; equal ones in order of time."""
-    found: dict[object, list[Any]] = defaultdict(list)
+    """Lanes by key; those with the same key in order of time."""
+    lanes_by_key: dict[object, list[Any]] = defaultdict(list)
     for key, _, lane in sorted(lanes, key=lambda each: each[1]):
-        found[key].append(lane)
-    return found
+        lanes_by_key[key].append(lane)
+    return lanes_by_key
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -157,7 +157,7 @@ def test_latency(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_times(name: str) -> None:
-    """What a log says was sent or read had been on the wire; ms that were cut off aside."""
+    """Times in a log are not before those on the wire, within the precision of the log."""
     for fact, row in pairs(name):
         cut = MS if fact.source == "librdkafka" else 1_000
         if fact.source != "kafka-python":  # it logs a request before it is sent
@@ -198,15 +198,15 @@ def test_no_problem_but_with_what_the_mock_bends(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("librdkafka")])
 def test_the_command_says_the_same(name: str, tmp_path: Path) -> None:
-    told = facts(name)
-    ports = [f"--port={port}" for port in sorted({fact.broker_port for fact in told})]
+    logged = facts(name)
+    ports = [f"--port={port}" for port in sorted({fact.broker_port for fact in logged})]
     output = tmp_path / "exchanges.jsonl"
     assert main(["export", str(ledger()[name].path), *ports, "-o", str(output)]) == 0
     exported = [json.loads(line) for line in output.read_text().splitlines()]
     columns = ("client_id", "api", "api_version", "correlation_id", "request_bytes")
     assert Counter(tuple(row[column] for column in columns) for row in exported) == Counter(
         (fact.client_id, fact.api, fact.version, fact.correlation_id, fact.request_bytes)
-        for fact in told
+        for fact in logged
     )
 
 

@@ -1,8 +1,8 @@
-"""Every capture of Apache Kafka against what its broker's request log says of the same requests.
+"""The captures of Apache Kafka agree with the broker's request logs.
 
-The facts are written by Kafka (tools/record/kafka/truth.py tells their fields). The log leaves
-out what the broker never finished, what it answered before authentication, and what it could no
-longer note because the other side had gone: `excused` knows these, and nothing else.
+Kafka writes the facts (tools/record/kafka/truth.py describes their fields). The log lacks requests
+that the broker never finished, that it answered before authentication, or whose client had left
+before the entry was written: `excused` accepts these only.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Case:
 
 
 def began(row: Row) -> Any:
-    """When an exchange began, as far as the capture tells."""
+    """Time of the first captured packet of an exchange."""
     return row["request_time"] or row["response_time"]
 
 
@@ -163,10 +163,10 @@ def test_what_an_envelope_carried_came_in_an_envelope(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_who_asked_and_for_what(name: str) -> None:
-    told = ("client_id", "acks", "max_wait_ms", "group_id", "member_id", "transactional_id")
+def test_columns_of_the_request(name: str) -> None:
+    columns = ("client_id", "acks", "max_wait_ms", "group_id", "member_id", "transactional_id")
     for exchange, fact in case(name).pairs():
-        for column in told:
+        for column in columns:
             if fact.get(column) not in (None, ""):
                 assert exchange[column] == fact[column], (column, fact)
 
@@ -261,5 +261,5 @@ def test_sizes_as_librdkafka_logged_them(name: str) -> None:
 
 
 def cut_off(exchange: Row) -> bool:
-    """Whether the connection ended in the middle of the response, so that it tells no error."""
+    """Whether the connection ended in the middle of the response, before its error code."""
     return exchange["status"] == "answered" and exchange["error_code"] is None

@@ -1,4 +1,4 @@
-"""Every capture has its row in the ledger and its truth beside it; the rows say what is there."""
+"""Each capture has a row in the ledger and a file of facts; the rows are correct."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 import dpkt
 import pytest
 
-from tests.captures.truth import CAPTURES, CLIENTS, ROOT, facts, ledger, told_by_clients, unpacked
+from tests.captures.truth import CAPTURES, CLIENTS, ROOT, client_logs, facts, ledger, unpacked
 
 LARGEST, ALL_TOGETHER = 400_000, 20_000_000
 LEDGER = ledger()
 FILES = sorted(path for path in CAPTURES.iterdir() if path.is_file() and path.name != "README.md")
 PLACES = re.compile(rb"/(?:home|root|Users|work)/")
-"""Where a recording machine keeps its things; no capture and no log needs to know."""
+"""Folders of a recording machine, which must not be in a capture or a log."""
 
 
 def test_every_capture_has_a_row_and_every_row_a_capture() -> None:
@@ -37,7 +37,7 @@ def test_truth_parses_and_has_as_many_requests_as_the_ledger_says(name: str) -> 
     rows = [json.loads(line) for line in lines]
     assert rows
     assert all({"source", "time"} <= row.keys() for row in rows)
-    if name in told_by_clients():
+    if name in client_logs():
         assert len(facts(name)) == LEDGER[name].requests
         assert {fact.source for fact in facts(name)} <= set(CLIENTS)
 
@@ -46,7 +46,7 @@ def test_truth_is_what_the_logs_say() -> None:
     check = [sys.executable, "-m", "tools.record.truth", "--check"]
     run = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert run.stdout.count(": agrees") == len(told_by_clients()) > 0
+    assert run.stdout.count(": agrees") == len(client_logs()) > 0
 
 
 @pytest.mark.parametrize("name", LEDGER)

@@ -1,4 +1,4 @@
-"""The tables that are filled when asked for, against each message read by the other walker.
+"""The opt-in tables agree with each message, read by the other decoder.
 
 `Exchange.request.body` and `.response.body` come from the explaining walker, field by field, under
 the names of Kafka's protocol guide. Here a loop makes of them what the column walker, the roles and
@@ -30,7 +30,7 @@ WHOLE = sorted(
 
 Row = dict[str, Any]
 
-# Where each API keeps what the table tells: of the request, then of the response.
+# The fields of each API that are columns of the table: of the request, then of the response.
 OFFSETS = {
     "Produce": ({}, {"base_offset": "offset", "log_start_offset": "log_start_offset"}),
     "Fetch": (
@@ -70,7 +70,7 @@ OFFSETS = {
     ),
     "DescribeShareGroupOffsets": ({}, {"start_offset": "offset", "lag": "told_lag"}),
 }
-TOLD = {"current_leader": {"leader_id": "told_leader", "leader_epoch": "told_leader_epoch"}}
+LEADER = {"current_leader": {"leader_id": "told_leader", "leader_epoch": "told_leader_epoch"}}
 TOPICS = ("topic_data", "responses", "topics", "results")
 INDEX = ("index", "partition", "partition_index")
 SIGNED = ("asked_timestamp", "error_code")
@@ -79,12 +79,12 @@ SIGNED = ("asked_timestamp", "error_code")
 @cache
 def exchanges(name: str) -> list[tuple[Exchange, Row, Row | None]]:
     """The exchanges whose request can be read: its body, and that of the response if it can."""
-    found = []
+    read = []
     for each in open_capture(CAPTURES / name).exchanges():
         request, response = body_of(each, "request"), body_of(each, "response")
         if request is not None:
-            found.append((each, request, response))
-    return sorted(found, key=lambda one: one[0].request_time)
+            read.append((each, request, response))
+    return sorted(read, key=lambda item: item[0].request_time)
 
 
 def body_of(exchange: Exchange, side: str) -> Row | None:
@@ -96,24 +96,24 @@ def body_of(exchange: Exchange, side: str) -> Row | None:
 
 
 def partitions_of(body: Row, group: str | None) -> Iterator[tuple[str | None, str, int, Row]]:
-    """Group, topic or its id, partition, and what is told of it, in one body."""
+    """Group, topic or its id, partition, and the fields of the partition, of one body."""
     for each in body.get("groups", ()):
         yield from partitions_of(each, each["group_id"])
     for topics in (body.get(name) or () for name in TOPICS):
         for topic in topics:
             name = topic.get("name") or topic.get("topic") or topic["topic_id"]
             lists = [value for value in topic.values() if isinstance(value, list)]
-            for part in (part for found in lists for part in found):
+            for part in (part for partitions in lists for part in partitions):
                 if isinstance(part, int):
                     yield group, name, part, {}
                 else:
                     yield group, name, next(part[key] for key in INDEX if key in part), part
 
 
-def told(part: Row, names: Row) -> Row:
-    """What the table tells of one partition in one body."""
+def row_of_partition(part: Row, names: Row) -> Row:
+    """The columns of the table for one partition of one body."""
     row = {name: part[key] for key, name in names.items() if part.get(key) is not None}
-    for key, inner in TOLD.items():
+    for key, inner in LEADER.items():
         row |= {name: part[key][field] for field, name in inner.items() if key in part}
     if "error_code" in part:
         row["error_code"] = part["error_code"]
@@ -126,10 +126,10 @@ def expected_partitions(name: str) -> dict[tuple[Any, ...], Row]:
     rows: dict[tuple[Any, ...], Row] = defaultdict(dict)
     for each, request, response in exchanges(name):
         for message, names in zip((request, response), OFFSETS.get(each.api, ()), strict=False):
-            found = partitions_of(message or {}, request.get("group_id"))
-            for group, topic, partition, part in found:
+            partitions = partitions_of(message or {}, request.get("group_id"))
+            for group, topic, partition, part in partitions:
                 key = (each.connection_id, each.correlation_id, each.request_time)
-                rows[(*key, group, topic, partition)] |= told(part, names)
+                rows[(*key, group, topic, partition)] |= row_of_partition(part, names)
     return rows
 
 
@@ -141,14 +141,14 @@ def test_partitions(name: str) -> None:
         *SIGNED,
         *(name for pair in OFFSETS.values() for each in pair for name in each.values()),
     }
-    found = {}
+    actual = {}
     for row in table.to_pylist():
         key = (row["connection_id"], row["correlation_id"], row["time"].value)
         topic = row["topic_id"] or row["topic"]
-        found[(*key, row["group_id"], topic, row["partition"])] = row
-    assert found.keys() == expected.keys()
+        actual[(*key, row["group_id"], topic, row["partition"])] = row
+    assert actual.keys() == expected.keys()
     for key, row in expected.items():
-        shown = {name: found[key][name] for name in (*names, "bytes", "told_leader")}
+        shown = {name: actual[key][name] for name in (*names, "bytes", "told_leader")}
         if "error_code" not in row:
             row["error_code"] = shown["error_code"]  # of the whole response
         assert shown == dict.fromkeys(shown) | {k: v for k, v in row.items() if k in shown}, key
@@ -185,7 +185,7 @@ def test_memberships(name: str) -> None:
 
 
 def transactions_of(body: Row) -> Iterator[Row]:
-    """What a request says of each of its transactions."""
+    """The fields of each transaction of a request."""
     for part in body.get("markers") or body.get("transactions") or [body]:
         plain = {key.removeprefix("v3_and_below_"): value for key, value in part.items()}
         indexes = [

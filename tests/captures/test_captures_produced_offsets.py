@@ -29,8 +29,8 @@ Row = dict[str, Any]
 
 @cache
 def tables(name: str) -> dict[str, list[Row]]:
-    found = dissector.open_capture(CAPTURES / name).tables(["records", "batches", "exchanges"])
-    return {table: rows.to_pylist() for table, rows in found.items()}
+    arrow = dissector.open_capture(CAPTURES / name).tables(["records", "batches", "exchanges"])
+    return {table: rows.to_pylist() for table, rows in arrow.items()}
 
 
 def produced(name: str, table: str = "records") -> list[Row]:

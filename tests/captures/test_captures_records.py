@@ -33,7 +33,7 @@ TODAY = {
     "kafka-4-kafkajs": ("0", "1"),
     "kafka-4-platformatic": ("none", "gzip", "lz4"),  # that Node had no zstd
 }
-"""What each said in the header `codec`."""
+"""The values of the header `codec`."""
 OLD = {
     "kafka-3-java-0-8": 4,
     "kafka-3-java-0-9": 4,
@@ -47,7 +47,7 @@ OLD = {
     "kafka-3-java-3-1": 5,
     "kafka-3-java-3-5": 5,
 }
-"""How many codecs each knew."""
+"""Number of codecs of each client."""
 
 
 def written_today(name: str) -> Counter[Said]:
@@ -61,15 +61,15 @@ def written_today(name: str) -> Counter[Said]:
 def written_of_old(name: str) -> Counter[Said]:
     batch: list[Said] = [(None, b"no key", ())]
     batch += [(b"key-%d" % number, b"record %d " % number * 4, ()) for number in range(10)]
-    return Counter({said: 3 * OLD[name] * count for said, count in Counter(batch).items()})
+    return Counter({contents: 3 * OLD[name] * count for contents, count in Counter(batch).items()})
 
 
 @cache
 def tables(name: str) -> dict[str, list[Row]]:
     """Records and batches of the clients' topic, and problems."""
     wanted = ("records", "batches", "problems")
-    found = open_capture(CAPTURES / f"{name}.pcap.zst").tables(wanted)
-    return {table: list(rows(found[table])) for table in wanted}
+    arrow = open_capture(CAPTURES / f"{name}.pcap.zst").tables(wanted)
+    return {table: list(rows(arrow[table])) for table in wanted}
 
 
 def rows(table: pa.Table) -> Iterator[Row]:
@@ -82,23 +82,23 @@ def records(name: str, api: str) -> list[Row]:
     return [row for row in tables(name)["records"] if row["api"] == api]
 
 
-def said(found: list[Row]) -> Counter[Said]:
+def contents(records: list[Row]) -> Counter[Said]:
     return Counter(
         (row["key"], row["value"], tuple((each["key"], each["value"]) for each in row["headers"]))
-        for row in found
+        for row in records
     )
 
 
 @pytest.mark.parametrize("name", TODAY)
 def test_clients_of_today(name: str) -> None:
-    assert said(records(name, "Produce")) == written_today(name)
-    assert said(records(name, "Fetch")) == written_today(name)
+    assert contents(records(name, "Produce")) == written_today(name)
+    assert contents(records(name, "Fetch")) == written_today(name)
 
 
 @pytest.mark.parametrize("name", OLD)
 def test_clients_of_old(name: str) -> None:
-    assert said(records(name, "Produce")) == written_of_old(name)
-    fetched = said(records(name, "Fetch"))
+    assert contents(records(name, "Produce")) == written_of_old(name)
+    fetched = contents(records(name, "Fetch"))
     assert fetched <= written_of_old(name)
     if name != "kafka-3-java-0-8":  # it could only write
         # Its consumer left when it had so many: what was written with acks=0 might not come.
@@ -110,8 +110,8 @@ def test_every_offset_is_fetched_once(name: str) -> None:
     offsets: dict[tuple[str, int], list[int]] = {}
     for row in records(name, "Fetch"):
         offsets.setdefault((row["topic"], row["partition"]), []).append(row["offset"])
-    for found in offsets.values():
-        assert sorted(found) == list(range(len(found)))
+    for fetched in offsets.values():
+        assert sorted(fetched) == list(range(len(fetched)))
 
 
 @pytest.mark.parametrize("name", [*TODAY, *OLD])

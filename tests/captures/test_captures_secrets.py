@@ -1,4 +1,4 @@
-"""No secret of any recording is in any output, unless secrets are asked for.
+"""No secret of a recording is in an output, unless the caller passes `show_secrets`.
 
 Every password in the recordings was made for them, and stands in the recorder's sources. What was
 made of these on the way (nonces, salts, proofs, tokens, keys) is looked for on the wire, with
@@ -57,20 +57,20 @@ def exchanges(name: str) -> list[Exchange]:
 @cache
 def secrets() -> frozenset[bytes]:
     """All secrets of all recordings."""
-    found = {*PASSWORDS, *keys_of_records()}
+    values = {*PASSWORDS, *keys_of_records()}
     for name in WITH_SECRETS:
         for exchange in exchanges(name):
             for frame in (exchange.request_frame or b"", exchange.response_frame or b""):
                 if exchange.api == "SaslAuthenticate":
-                    found |= {value for _, value in SCRAM.findall(frame)}
-                    found |= {part for token in BEARER.findall(frame) for part in token.split(b".")}
+                    values |= {value for _, value in SCRAM.findall(frame)}
+                    values.update(*(token.split(b".") for token in BEARER.findall(frame)))
             if exchange.api in HMACS and exchange.response:
                 body = exchange.response.body
-                found |= {each["hmac"] for each in body.get("tokens", [body])}
+                values |= {each["hmac"] for each in body.get("tokens", [body])}
             if exchange.api == "AlterUserScramCredentials" and exchange.request:
                 for each in exchange.request.body["upsertions"]:
-                    found |= {each["salt"], each["salted_password"]}
-    return frozenset(each for each in found if len(each) >= SHORTEST)
+                    values |= {each["salt"], each["salted_password"]}
+    return frozenset(each for each in values if len(each) >= SHORTEST)
 
 
 def keys_of_records() -> Iterator[bytes]:
@@ -85,25 +85,25 @@ def keys_of_records() -> Iterator[bytes]:
 @cache
 def forms() -> dict[bytes, list[bytes]]:
     """Every secret in every form that an output could give it, by its first bytes."""
-    every: dict[bytes, list[bytes]] = defaultdict(list)
+    by_prefix: dict[bytes, list[bytes]] = defaultdict(list)
     for secret in secrets():
         escaped = json.dumps(secret.decode("utf-8", "backslashreplace"))[1:-1]
-        some = {secret, escaped.encode(), secret.hex().encode(), secret.hex(" ").encode()}
+        encodings = {secret, escaped.encode(), secret.hex().encode(), secret.hex(" ").encode()}
         for shift in range(3):
             # The first and the last group of four hold neighbours, too.
             encoded = b64encode(bytes(shift) + secret)
-            some.add(encoded[4 if shift else 0 : len(encoded) // 4 * 4 - 4])
-        for form in some:
-            every[form[:SHORTEST]].append(form)
-    return every
+            encodings.add(encoded[4 if shift else 0 : len(encoded) // 4 * 4 - 4])
+        for form in encodings:
+            by_prefix[form[:SHORTEST]].append(form)
+    return by_prefix
 
 
 @cache
 def fronts() -> NDArray[np.bool_]:
     """Which hashes the first bytes of forms have."""
-    found = np.zeros(1 << 20, np.bool_)
-    found[hashes(np.frombuffer(b"".join(forms()), "<u8"))] = True
-    return found
+    has_prefix = np.zeros(1 << 20, np.bool_)
+    has_prefix[hashes(np.frombuffer(b"".join(forms()), "<u8"))] = True
+    return has_prefix
 
 
 def hashes(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -131,8 +131,8 @@ def exported(table: pa.Table, form: str) -> bytes:
     return sink.getvalue()
 
 
-def printed(some: Iterable[Exchange], *, secrets: bool) -> bytes:
-    lines = (line.plain for exchange in some for line in tree(exchange, secrets=secrets))
+def printed(exchanges: Iterable[Exchange], *, secrets: bool) -> bytes:
+    lines = (line.plain for exchange in exchanges for line in tree(exchange, secrets=secrets))
     return "\n".join(lines).encode()
 
 
@@ -149,10 +149,10 @@ def test_tables_and_summary(name: str) -> None:
     for table_name, table in tables.items():
         for form in FORMATS:
             assert leaks(exported(table, form)) == set(), (table_name, form)
-    found = Summary()
-    found.read((each, part) for each in Summary.TABLES for part in tables[each].to_batches())
+    summary = Summary()
+    summary.read((each, part) for each in Summary.TABLES for part in tables[each].to_batches())
     console = Console(width=200, file=io.StringIO(), record=True)
-    for part in screen(found, name, capture.packets, lambda rest: rest):
+    for part in screen(summary, name, capture.packets, lambda arguments: arguments):
         console.print(part)
     assert leaks(console.export_text().encode()) == set()
 
@@ -160,8 +160,8 @@ def test_tables_and_summary(name: str) -> None:
 @pytest.mark.parametrize("name", CAPTURES)
 def test_show(name: str) -> None:
     most = None if name in WITH_SECRETS else 50
-    some = islice(open_capture(CAPTURES[name]).exchanges(), most)
-    assert leaks(printed(some, secrets=False)) == set()
+    shown = islice(open_capture(CAPTURES[name]).exchanges(), most)
+    assert leaks(printed(shown, secrets=False)) == set()
 
 
 # they are there where they are asked for

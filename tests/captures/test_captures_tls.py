@@ -36,12 +36,12 @@ def read(path: Path, keylog: Path | None = None) -> dict[str, list[dict[str, Any
 def packets() -> tuple[bytes, list[bytes]]:
     """The header of the capture, and its records."""
     data = zstandard.ZstdDecompressor().stream_reader(CAPTURE.read_bytes()).read()
-    found, at = [], 24
+    records, at = [], 24
     while at < len(data):
         end = at + 16 + struct.unpack_from("<I", data, at + 8)[0]
-        found.append(data[at:end])
+        records.append(data[at:end])
         at = end
-    return data[:24], found
+    return data[:24], records
 
 
 def exchanged(rows: list[dict[str, Any]]) -> Counter[Key]:
@@ -82,7 +82,7 @@ def test_equal_to_what_tshark_decrypts() -> None:
     assert ours == theirs
 
 
-def test_what_the_handshakes_tell_without_keys() -> None:
+def test_columns_of_handshakes_without_keys() -> None:
     rows = read(CAPTURE)["connections"]
     keyed = read(CAPTURE, KEYS)["connections"]
     names = ("connection_id", "tls_version", "tls_cipher", "tls_sni")
@@ -111,9 +111,9 @@ def test_a_key_log_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = importlib.util.find_spec
+    original = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "cryptography" else found(name)
+        importlib.util, "find_spec", lambda name: None if name == "cryptography" else original(name)
     )
     with pytest.raises(DissectorError, match=r"kafka-dissector\[tls\]"):
         open_capture(CAPTURE, keylog=KEYS)
@@ -125,9 +125,9 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_package_is_not_imported_without_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     original = builtins.__import__
 
-    def refuse(name: str, *rest: Any, **named: Any) -> Any:
+    def refuse(name: str, *arguments: Any, **options: Any) -> Any:
         assert not name.startswith(("cryptography", "dissector.tls.protection"))
-        return original(name, *rest, **named)
+        return original(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
     assert read(CAPTURE)["connections"]
@@ -135,26 +135,26 @@ def test_the_package_is_not_imported_without_keys(monkeypatch: pytest.MonkeyPatc
 
 def altered(kind: str) -> Iterator[list[bytes]]:
     """The capture's packets, in ways that lose nothing, or almost nothing."""
-    _, every = packets()
+    _, records = packets()
     rng = random.Random(9)
     if kind == "doubled":
-        yield [packet for packet in every for _ in range(2)]
+        yield [packet for packet in records for _ in range(2)]
     elif kind == "swapped":
-        mixed = list(every)
+        mixed = list(records)
         for at in range(60, len(mixed) - 1, 3):
             mixed[at : at + 2] = mixed[at : at + 2][::-1]
         yield mixed
     else:
         for _ in range(20):
-            yield [packet for packet in every if rng.random() > 0.01]
+            yield [packet for packet in records if rng.random() > 0.01]
 
 
 @pytest.mark.parametrize("kind", ["doubled", "swapped"])
 def test_disorder_makes_no_difference(tmp_path: Path, kind: str) -> None:
     header, _ = packets()
-    for some in altered(kind):
+    for records in altered(kind):
         path = tmp_path / "capture.pcap"
-        path.write_bytes(header + b"".join(some))
+        path.write_bytes(header + b"".join(records))
         assert exchanged(tls_rows(read(path, KEYS))) == exchanged(tls_rows(read(CAPTURE, KEYS)))
 
 
@@ -162,31 +162,31 @@ def test_what_is_lost_takes_nothing_else_with_it(tmp_path: Path) -> None:
     header, _ = packets()
     names = ("client_port", "api_key", "api_version", "correlation_id", "request_bytes")
     whole = {tuple(row[name] for name in names) for row in tls_rows(read(CAPTURE, KEYS))}
-    for some in altered("lost"):
+    for records in altered("lost"):
         path = tmp_path / "capture.pcap"
-        path.write_bytes(header + b"".join(some))
+        path.write_bytes(header + b"".join(records))
         tables = read(path, KEYS)
-        found = [row for row in tls_rows(tables) if row["request_time"] is not None]
-        assert {tuple(row[name] for name in names) for row in found} <= whole
+        rows = [row for row in tls_rows(tables) if row["request_time"] is not None]
+        assert {tuple(row[name] for name in names) for row in rows} <= whole
         if len(tls_rows(tables)) < 49:
             assert tables["problems"]
 
 
 def test_flipped_bytes_give_fewer_rows_and_problems(tmp_path: Path) -> None:
-    header, every = packets()
+    header, records = packets()
     rng = random.Random(10)
     names = ("client_port", "api_key", "api_version", "correlation_id", "request_bytes")
     whole = {tuple(row[name] for name in names) for row in tls_rows(read(CAPTURE, KEYS))}
     path = tmp_path / "capture.pcap"
     for _ in range(20):
-        some = []
-        for packet in every:
+        altered_records = []
+        for packet in records:
             changed = bytearray(packet)
             if rng.random() < 0.05 and len(packet) > 16 + 66:
                 changed[rng.randrange(16 + 66, len(packet))] ^= 1 << rng.randrange(8)
-            some.append(bytes(changed))
-        path.write_bytes(header + b"".join(some))
+            altered_records.append(bytes(changed))
+        path.write_bytes(header + b"".join(altered_records))
         tables = read(path, KEYS)
-        found = [row for row in tls_rows(tables) if row["request_time"] is not None]
-        assert {tuple(row[name] for name in names) for row in found} <= whole
+        rows = [row for row in tls_rows(tables) if row["request_time"] is not None]
+        assert {tuple(row[name] for name in names) for row in rows} <= whole
         assert tables["problems"]

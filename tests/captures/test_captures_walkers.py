@@ -17,7 +17,7 @@ from tests.dissector.protocol.test_protocol_column_decoder import check
 
 def bodies(path: Path) -> dict[Layout, list[bytes]]:
     """The body of every message whose version is known, by layout."""
-    found: dict[Layout, list[bytes]] = defaultdict(list)
+    by_layout: dict[Layout, list[bytes]] = defaultdict(list)
     for exchange in open_capture(path).exchanges():
         frames = {
             Direction.REQUEST: exchange.request_frame,
@@ -36,8 +36,8 @@ def bodies(path: Path) -> dict[Layout, list[bytes]]:
             if version in registry.versions(exchange.api_key):
                 layout = registry.layout(exchange.api_key, direction, version)
                 start = max(event.offset + event.length for event in header)
-                found[layout].append(frame[start:])
-    return found
+                by_layout[layout].append(frame[start:])
+    return by_layout
 
 
 @pytest.mark.parametrize("name", sorted(ledger()))

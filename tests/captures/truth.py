@@ -1,6 +1,6 @@
-"""What clients said of their own requests, as typed rows: see tools/record/truth.py.
+"""Facts from the logs of clients, as typed rows (tools/record/truth.py), and the ledger.
 
-Also what the ledger, captures/README.md, says of every capture.
+The ledger is the tables of captures/README.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CLIENTS = ("aiokafka", "kafka-python", "librdkafka")
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One request, and its response where the client read one; None where its log can't tell."""
+    """A request, and its response if the client read it. A field that the log lacks is None."""
 
     source: str
     client_id: str
@@ -73,13 +73,13 @@ def ledger() -> dict[str, LedgerRow]:
     return rows
 
 
-def told_by_clients() -> list[str]:
-    """Names of the captures whose truth is drawn from their clients' logs."""
+def client_logs() -> list[str]:
+    """Names of the captures whose facts are those of clients' logs."""
     return sorted({path.name.partition(".")[0] for path in CAPTURES.glob("*.log.zst")})
 
 
 def unpacked(path: Path) -> bytes:
-    """What a .zst file holds."""
+    """The content of a .zst file."""
     return zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read()
 
 

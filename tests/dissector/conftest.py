@@ -1,4 +1,4 @@
-"""What is written twice, in C and in NumPy, is tested twice."""
+"""Code with two implementations, in C and in NumPy, is tested with both."""
 
 from __future__ import annotations
 

@@ -59,11 +59,12 @@ def rows(table: pa.Table) -> Counter[str]:
 
 @pytest.mark.parametrize(("name", "block_bytes"), cases())
 def test_blocks_of_any_size_give_the_same_rows(name: str, block_bytes: int) -> None:
-    found = tables(name, block_bytes)
+    actual = tables(name, block_bytes)
     for table, whole in expected(name).items():
-        if not whole.equals(found[table]):
-            one, other = rows(whole), rows(found[table])
-            assert (table, one - other, other - one) == (table, Counter(), Counter())
+        if not whole.equals(actual[table]):
+            expected_rows, actual_rows = rows(whole), rows(actual[table])
+            missing, surplus = expected_rows - actual_rows, actual_rows - expected_rows
+            assert (table, missing, surplus) == (table, Counter(), Counter())
 
 
 def test_a_block_may_have_one_packet() -> None:

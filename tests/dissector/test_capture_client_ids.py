@@ -37,14 +37,14 @@ def capture(
     """A connection with `COUNT` exchanges. `skip`: its first packets that are not captured."""
     key, version, tags, body, answer = REQUESTS[api]
     talk = Dialogue()
-    one = talk.connect(broker=(BROKER, port), handshake=handshake)
+    connection = talk.connect(broker=(BROKER, port), handshake=handshake)
     for number in range(1, COUNT + 1):
         head = struct.pack(">hhih", key, version, number, len(client_id)) + client_id + tags
         message = framed(head + body + bytes(surplus))
         for at in range(0, len(message), SEGMENT):
-            one.client(message[at : at + SEGMENT])
-        one.broker(response(number, answer))
-    one.fin()
+            connection.client(message[at : at + SEGMENT])
+        connection.broker(response(number, answer))
+    connection.fin()
     path = tmp_path / "made.pcap"
     path.write_bytes(pcap(talk.packets[skip:]))
     return path

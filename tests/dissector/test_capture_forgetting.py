@@ -21,11 +21,11 @@ TABLES = ("exchanges", "errors", "connections", "partitions", "memberships", "pr
 
 def rows(capture: Pipeline) -> dict[str, Counter[Any]]:
     """All rows, by table, without their order."""
-    found: dict[str, Counter[Any]] = {name: Counter() for name in TABLES}
+    by_table: dict[str, Counter[Any]] = {name: Counter() for name in TABLES}
     for name, batch in capture.stream(TABLES):
         columns = [column.to_pylist() for column in batch.columns]
-        found[name].update(map(repr, zip(*columns, strict=True)))
-    return found
+        by_table[name].update(map(repr, zip(*columns, strict=True)))
+    return by_table
 
 
 @pytest.mark.parametrize(
@@ -44,11 +44,11 @@ def test_rows_are_those_of_a_capture_that_forgets_nothing(name: str) -> None:
 class Again:
     """The packets of a file, many times, each time later: one day after the other."""
 
-    def __init__(self, path: Path, times: int, every: int) -> None:
+    def __init__(self, path: Path, times: int, interval: int) -> None:
         self.names = [str(path)]
         self.total_bytes: int | None = None
-        self._path, self._left, self._every = str(path), times, every
-        self._shift = -every
+        self._path, self._left, self._interval = str(path), times, interval
+        self._shift = -interval
         self._source: FileSource | None = None
 
     def read(self, reserve: int) -> PacketBlock | None:
@@ -57,7 +57,7 @@ class Again:
                 if not self._left:
                     return None
                 self._left -= 1
-                self._shift += self._every
+                self._shift += self._interval
                 self._source = FileSource([self._path], 1 << 16)
             block = self._source.read(reserve)
             if block is not None:
@@ -77,13 +77,13 @@ def test_memory_does_not_grow_with_the_connections() -> None:
         ["exchanges", "connections"]
     )
     capture = Pipeline(Again(path, days, 3600 * SECOND), hold=False, forget_after=60 * SECOND)
-    found = capture.tables(["exchanges", "connections"])
-    assert len(found["connections"]) == days * len(once["connections"])
-    assert sorted(found["connections"]["connection_id"].to_pylist()) == list(
+    tables = capture.tables(["exchanges", "connections"])
+    assert len(tables["connections"]) == days * len(once["connections"])
+    assert sorted(tables["connections"]["connection_id"].to_pylist()) == list(
         range(days * len(once["connections"]))
     )
     statuses = Counter(once["exchanges"]["status"].to_pylist())
-    assert Counter(found["exchanges"]["status"].to_pylist()) == Counter(
+    assert Counter(tables["exchanges"]["status"].to_pylist()) == Counter(
         {status: days * count for status, count in statuses.items()}
     )
     table = capture._reader.streams.connections

@@ -105,7 +105,7 @@ def exchanges(path: Path) -> list[dict]:
 
 
 def expected(rows: list[dict], packets: list[rewriting.Packet]) -> Counter[Key]:
-    """The exchanges of which all bytes are in these packets."""
+    """The exchanges whose bytes are all in these packets."""
     times = {each.time for each in packets}
     columns = ("request_time", "request_end_time", "response_time", "response_end_time")
     return Counter(
@@ -118,7 +118,7 @@ def expected(rows: list[dict], packets: list[rewriting.Packet]) -> Counter[Key]:
 def half_open(
     packets: list[rewriting.Packet], handshake: str, lost: int, *, has_fin: bool, has_ack: bool
 ) -> list[rewriting.Packet]:
-    """Connections of which a part of the handshake and the client's first segments are missing."""
+    """Connections without a part of the handshake and without the client's first segments."""
     clients = {each.stream for each in packets if each.flags & (SYN | ACK) == SYN}
     sent: Counter[bytes] = Counter()
     kept = []

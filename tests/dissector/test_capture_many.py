@@ -28,14 +28,14 @@ def first_connection(name: str) -> list[rewriting.Packet]:
 
 
 def test_ten_thousand_connections_open_at_once(tmp_path: Path):
-    one = first_connection("kafka-3-java-0-8.pcap.zst")[:14]
-    alone = exchanges(rewriting.write(tmp_path / "one.pcap", one))
+    packets = first_connection("kafka-3-java-0-8.pcap.zst")[:14]
+    alone = exchanges(rewriting.write(tmp_path / "one.pcap", packets))
     assert len(alone) > 1
-    step = max(after.time - before.time for before, after in pairwise(one))
+    begin, step = packets[0].time, max(b.time - a.time for a, b in pairwise(packets))
     # All send their first packet, then all their second: so all are open until the end.
     together = [
-        rewriting.moved(replace(each, time=one[0].time + at * step), turn, turn * step // 10_000)
-        for at, each in enumerate(one)
+        rewriting.moved(replace(each, time=begin + at * step), turn, turn * step // 10_000)
+        for at, each in enumerate(packets)
         for turn in range(10_000)
     ]
     rows = exchanges(rewriting.write(tmp_path / "many.pcap", together))
@@ -43,8 +43,8 @@ def test_ten_thousand_connections_open_at_once(tmp_path: Path):
     assert len({row["client_port"] for row in rows}) == 10_000
     assert {row["status"] for row in rows} == {row["status"] for row in alone}
     columns = ("api", "request_bytes", "response_bytes", "correlation_id")
-    told = {tuple(row[name] for name in columns) for row in rows}
-    assert told == {tuple(row[name] for name in columns) for row in alone}
+    contents = {tuple(row[name] for name in columns) for row in rows}
+    assert contents == {tuple(row[name] for name in columns) for row in alone}
 
 
 @settings(max_examples=5, deadline=None)

@@ -24,7 +24,7 @@ def unanswered(tmp_path: Path) -> Path:
     return rewriting.write(tmp_path / "requests.pcap", again)
 
 
-def told(path: Path, **options: int) -> tuple[list[dict], list[str]]:
+def exchanges_and_problems(path: Path, **options: int) -> tuple[list[dict], list[str]]:
     """The exchanges, and the problems' kinds."""
     tables = dissector.open_capture(path, **options).tables(["exchanges", "problems"])
     problems = tables["problems"].to_pylist()
@@ -34,7 +34,7 @@ def told(path: Path, **options: int) -> tuple[list[dict], list[str]]:
 def test_requests_that_are_given_up_are_there_and_unanswered(
     unanswered: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    whole, kinds = told(unanswered)
+    whole, kinds = exchanges_and_problems(unanswered)
     assert "memory" not in kinds
     made = Correlator.__init__
 
@@ -42,11 +42,11 @@ def test_requests_that_are_given_up_are_there_and_unanswered(
         made(self, names, **(options | {"memory": 20_000}))  # type: ignore[arg-type]
 
     monkeypatch.setattr(Correlator, "__init__", sparing)
-    spared, kinds = told(unanswered)
+    spared, kinds = exchanges_and_problems(unanswered)
     assert kinds.count("memory") == 1
     assert sorted(map(str, spared)) == sorted(map(str, whole))
 
 
 def test_little_memory_reads_in_smaller_blocks_to_the_same_end(tmp_path: Path):
     path = rewriting.CAPTURES / "bulk-tansu.pcap.zst"
-    assert told(path, memory=1 << 20) == told(path)
+    assert exchanges_and_problems(path, memory=1 << 20) == exchanges_and_problems(path)

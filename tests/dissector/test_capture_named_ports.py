@@ -1,4 +1,4 @@
-"""A port that is named is believed: what is not Kafka there is a problem that says why, once."""
+"""Each connection of a `--port` is Kafka: other data is one problem with the reason."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def tables(path: Path, packets: list[Any], **options: Any) -> dict[str, list[dic
 
 
 def connection(talk: Dialogue, client: bytes, broker: bytes, **options: Any) -> None:
-    one = talk.connect(broker=(BROKER, PORT), **options)
+    flow = talk.connect(broker=(BROKER, PORT), **options)
     for _ in range(3):
         if client:
-            one.client(client)
+            flow.client(client)
         if broker:
-            one.broker(broker)
-    one.fin()
+            flow.broker(broker)
+    flow.fin()
 
 
 def heartbeat(group: bytes) -> bytes:

@@ -80,7 +80,7 @@ def fetched(correlation: int, records: bytes) -> bytes:
 
 
 def aligned(message: bytes, begin: bytes, around: bytes) -> bytes:
-    """How many bytes to put before a value so that it begins a segment of its message."""
+    """Number of bytes before a value, so that the value begins a segment of its message."""
     place = message.index(begin)
     return bytes(-(place + len(around)) % SEGMENT)
 

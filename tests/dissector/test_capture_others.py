@@ -48,7 +48,7 @@ def target(packet: rewriting.Packet) -> int:
 
 
 def assert_no_kafka(path: Path, ports: Sequence[int], **options: int) -> None:
-    """No row says Kafka, whatever port is named."""
+    """No row has the protocol Kafka, for any `ports`."""
     tables = Pipeline(open_packets([path], **options), ports=ports).tables()
     assert set(tables["connections"]["protocol"].to_pylist()) <= {"tls", "unknown"}
     kafka = ("exchanges", "errors", "batches", "topics")

@@ -1,4 +1,4 @@
-"""A `Capture` is read from the start by each call, or says why it cannot be."""
+"""Each call reads a `Capture` from the start, or raises an error with the reason."""
 
 from __future__ import annotations
 
@@ -157,8 +157,8 @@ def test_exchanges_of_an_api_or_a_client() -> None:
     fetches = list(capture.exchanges(api="Fetch"))
     assert fetches == [each for each in whole if each.api == "Fetch"]
     assert len(fetches) == 12
-    some = list(capture.exchanges(api=["Fetch", "Produce"], client_id=["producer"]))
-    assert {(each.api, each.client_id) for each in some} == {("Produce", "producer")}
+    selected = list(capture.exchanges(api=["Fetch", "Produce"], client_id=["producer"]))
+    assert {(each.api, each.client_id) for each in selected} == {("Produce", "producer")}
     assert list(capture.exchanges(client_id="nobody")) == []
     with pytest.raises(DissectorError, match=r"no API is called Fetsch\. Did you mean Fetch\?"):
         capture.exchanges(api="Fetsch")

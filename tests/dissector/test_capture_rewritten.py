@@ -32,7 +32,7 @@ REPEATED_IDS = ("kafka-4-sasl.pcap.zst", "kafka-3-pykafka.pcap.zst")
 """Correlation ids repeat: Java authenticates again with the same ids, pykafka always sends 0."""
 RECORDINGS = PLAIN + SENT_AGAIN + REPEATED_IDS
 PLACES = {"connection_id", "capture", "request_packet", "response_packet"}
-"""Columns that tell where in a file something stood."""
+"""Columns with positions in a file."""
 TIMES = {
     *("request_time", "request_end_time", "response_time", "response_end_time", "latency_ms"),
     "in_flight",
@@ -113,7 +113,7 @@ def test_out_of_order_on_the_wire(tmp_path, name, chance):
 @few
 @given(name=st.sampled_from(REPEATED_IDS + SENT_AGAIN), chance=chances)
 def test_captured_by_two_clocks(tmp_path, name, chance):
-    """What clients sent has times up to 8 ms from those of what brokers sent."""
+    """Packets of clients have times up to 8 ms apart from those of brokers."""
     packets = rewriting.split(rewriting.merged(recorded(name), chance), chance)
     packets = rewriting.skewed(packets, chance.randint(-8_000_000, 8_000_000))
     path = rewriting.write(tmp_path / "a.pcap", packets)

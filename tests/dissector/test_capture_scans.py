@@ -30,12 +30,12 @@ _PACKET = np.dtype(
 
 
 def packets(count: int) -> np.ndarray:
-    found = np.zeros(count, _PACKET)
+    headers = np.zeros(count, _PACKET)
     index = np.arange(count)
-    found["seconds"], found["micros"] = 1_700_000_000 + index // 50_000, index % 50_000 * 20
-    found["captured"] = found["length"] = found["total"] = 40
-    found["version"], found["ttl"], found["protocol"], found["offset"] = 0x45, 64, 6, 0x50
-    return found
+    headers["seconds"], headers["micros"] = 1_700_000_000 + index // 50_000, index % 50_000 * 20
+    headers["captured"] = headers["length"] = headers["total"] = 40
+    headers["version"], headers["ttl"], headers["protocol"], headers["offset"] = 0x45, 64, 6, 0x50
+    return headers
 
 
 def write(path: Path, rows: np.ndarray) -> Path:
@@ -45,7 +45,7 @@ def write(path: Path, rows: np.ndarray) -> Path:
 
 
 def flood(path: Path, count: int) -> Path:
-    """A SYN of each of so many addresses."""
+    """A SYN from each of `count` addresses."""
     rows = packets(count)
     rows["source"] = 0x0A000000 + np.arange(count)
     rows["target"], rows["source_port"], rows["target_port"] = 0xC0A80001, 40_000, 9092
@@ -118,16 +118,16 @@ def test_packing_changes_no_row(
     made: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = made(tmp_path / "scan.pcap", 40_000)  # type: ignore[operator]
-    found = connections(path)
+    rows = connections(path)
     monkeypatch.setattr(Parking, "park", lambda *arguments: None)
-    assert found == connections(path)
-    assert [row["connection_id"] for row in found] == list(range(40_000))
-    assert {row["protocol"] for row in found} == {"unknown"}
+    assert rows == connections(path)
+    assert [row["connection_id"] for row in rows] == list(range(40_000))
+    assert {row["protocol"] for row in rows} == {"unknown"}
     expected = {"10.0.0.0"} if made is flood else {"10.0.0.1"}
-    assert {row["client_ip"] for row in found[:1]} == expected
+    assert {row["client_ip"] for row in rows[:1]} == expected
     if made is scan:
-        assert {(row["client_packets"], row["broker_packets"]) for row in found} == {(2, 1)}
-        assert {row["closed"] for row in found} == {"rst"}
+        assert {(row["client_packets"], row["broker_packets"]) for row in rows} == {(2, 1)}
+        assert {row["closed"] for row in rows} == {"rst"}
 
 
 def test_a_packed_connection_goes_on(tmp_path: Path) -> None:

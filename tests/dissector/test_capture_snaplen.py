@@ -27,18 +27,18 @@ SAME_OR_UNKNOWN = (
 
 
 def exchanges(path: Path) -> dict[tuple, dict]:
-    """The rows of `exchanges`, by what tells them apart."""
+    """The rows of `exchanges`, by a unique key."""
     rows = dissector.open_capture(path).tables(["exchanges"])["exchanges"].to_pylist()
-    found = {
+    by_key = {
         (row["client_port"], row["request_packet"], row["correlation_id"]): row for row in rows
     }
-    assert len(found) == len(rows)
-    return found
+    assert len(by_key) == len(rows)
+    return by_key
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
 @pytest.mark.parametrize("snaplen", [80, 96, 160])
-def test_every_request_is_told(tmp_path: Path, name: str, snaplen: int):
+def test_every_request_is_listed(tmp_path: Path, name: str, snaplen: int):
     packets = rewriting.read(name)
     whole = exchanges(rewriting.write(tmp_path / "whole.pcap", packets))
     cut = exchanges(rewriting.write(tmp_path / "cut.pcap", packets, snaplen))
@@ -57,7 +57,7 @@ def test_every_request_is_told(tmp_path: Path, name: str, snaplen: int):
     assert {row["client_id"] for row in cut.values()} != {None}
 
 
-def test_an_error_at_the_top_is_told_although_the_message_is_cut(tmp_path: Path):
+def test_an_error_at_the_top_of_a_cut_message_is_reported(tmp_path: Path):
     packets = rewriting.read("kafka-4-group-eager.pcap.zst")
     whole = exchanges(rewriting.write(tmp_path / "whole.pcap", packets))
     cut = exchanges(rewriting.write(tmp_path / "cut.pcap", packets, 96))

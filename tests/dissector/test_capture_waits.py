@@ -1,4 +1,4 @@
-"""Responses that come late find their requests, in blocks of one packet as in a large one."""
+"""Late responses match their requests, in blocks of one packet as in a large block."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ RECORDS = batch(b"value")
 def test_a_response_after_the_client_closed(tmp_path: Path, block_bytes: int) -> None:
     """The clock of the broker's interface may be ahead, so that its packets come later."""
     dialogue = Dialogue()
-    one = dialogue.connect()
-    one.client(produce(1, RECORDS, acks=1))
+    connection = dialogue.connect()
+    connection.client(produce(1, RECORDS, acks=1))
     dialogue.wait(6_000)
-    one.packet(0, flags=FIN | ACK)
+    connection.packet(0, flags=FIN | ACK)
     dialogue.wait(900)
-    one.broker(produced(1))
+    connection.broker(produced(1))
     assert statuses(tmp_path, dialogue, block_bytes) == [(1, "answered")]
 
 
 @pytest.mark.parametrize("block_bytes", BLOCKS)
 def test_a_broker_that_answers_acks_0_is_awaited(tmp_path: Path, block_bytes: int) -> None:
     dialogue = Dialogue()
-    one = dialogue.connect()
-    one.client(produce(1, RECORDS, acks=0))
-    one.broker(produced(1))
-    one.client(produce(2, RECORDS, acks=0))
+    connection = dialogue.connect()
+    connection.client(produce(1, RECORDS, acks=0))
+    connection.broker(produced(1))
+    connection.client(produce(2, RECORDS, acks=0))
     dialogue.wait(1_500)
-    one.packet(0)
-    one.broker(produced(2))
+    connection.packet(0)
+    connection.broker(produced(2))
     assert statuses(tmp_path, dialogue, block_bytes) == [(1, "answered"), (2, "answered")]
 
 
@@ -58,11 +58,11 @@ def test_a_broker_that_does_not_answer_acks_0_is_not_awaited(
     tmp_path: Path, block_bytes: int
 ) -> None:
     dialogue = Dialogue()
-    one = dialogue.connect()
-    one.client(produce(1, RECORDS, acks=0))
+    connection = dialogue.connect()
+    connection.client(produce(1, RECORDS, acks=0))
     dialogue.wait(1_500)
-    one.client(produce(2, RECORDS, acks=1))
-    one.broker(produced(2))
+    connection.client(produce(2, RECORDS, acks=1))
+    connection.broker(produced(2))
     expected = [(1, "no_reply_expected"), (2, "answered")]
     assert statuses(tmp_path, dialogue, block_bytes) == expected
 
@@ -71,10 +71,10 @@ def test_a_broker_that_does_not_answer_acks_0_is_not_awaited(
 def test_a_broker_whose_clock_is_behind(tmp_path: Path, block_bytes: int) -> None:
     """All it sent on a connection comes before the first packet of the client."""
     dialogue = Dialogue()
-    one = dialogue.connect(broker=(ipv4("10.0.0.9"), 45_679))
+    connection = dialogue.connect(broker=(ipv4("10.0.0.9"), 45_679))
     for number in range(1500):
-        one.client(produce(number, RECORDS))
-        one.broker(produced(number))
+        connection.client(produce(number, RECORDS))
+        connection.broker(produced(number))
     behind = 4_000_000_000
     dialogue.packets = [
         replace(each, time=each.time - behind) if each.source[1] == 45_679 else each

@@ -1,4 +1,4 @@
-"""How much Python does for a capture: calls are counted, since times differ from run to run.
+"""The work of Python for a capture: it counts calls, because times differ from run to run.
 
 A stage takes a step for each kind of thing in a block, never for each thing. So the calls of one
 block hardly depend on how much is in it, and a loop over messages that slips in shows at once, as

@@ -87,14 +87,14 @@ def fuzz(target: Target, limits: Limits) -> tuple[str, int]:
     taken = time.monotonic() - begin
     rescue(FOLDER / f"{target.name}-{LAST}")
     said = log.read_text(errors="replace")
-    found = findings(target) - before
+    new_findings = findings(target) - before
     runs = max(map(int, re.findall(r"^#(\d+)\s", said, re.M)), default=0)
     memory = max(map(int, re.findall(r"rss: (\d+)Mb", said)), default=0)
     row = (
         f"{target.name:9} {target.what:20} {runs:>12,} {taken:>8,.0f} s {memory:>8,} MB "
-        f"{len(found):>9}"
+        f"{len(new_findings):>9}"
     )
-    return row, len(found)
+    return row, len(new_findings)
 
 
 def main() -> int:
@@ -121,9 +121,9 @@ def main() -> int:
     for name in options.targets or TARGETS:
         if name not in TARGETS:
             parser.error(f"there is no target {name!r}")
-        row, found = fuzz(TARGETS[name], limits)
+        row, findings_count = fuzz(TARGETS[name], limits)
         print(row, flush=True)
-        total += found
+        total += findings_count
     if total:
         print(f"\nwhat each finding said is in {FOLDER.relative_to(ROOT)}/TARGET.log")
     return 1 if total else 0

@@ -189,10 +189,10 @@ def compiled(folder: Path, sources: Path = SOURCES) -> Path | None:
 
 def _runtime() -> str | None:
     """The library of the address sanitizer, which must be loaded before Python itself."""
-    found = subprocess.run(
+    library = subprocess.run(
         ["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=False
     ).stdout.strip()
-    return found if Path(found).is_absolute() else None
+    return library if Path(library).is_absolute() else None
 
 
 def sanitized(target: Path, calls: int, seed: int) -> subprocess.CompletedProcess[str]:

@@ -24,7 +24,7 @@ SIGNS_OF_LIFE = 10_000
 LAST = "last"
 """Ends the name of the file that is left where the last input was a finding; see `Kept`."""
 _LENGTH = 4
-"""Bytes before the input in such a file, which say how long it is."""
+"""Bytes before the input in such a file: its length."""
 
 
 def guided(name: str, arguments: list[str]) -> NoReturn:
@@ -54,7 +54,7 @@ class Kept:
 
     @staticmethod
     def read(path: Path) -> bytes:
-        """What was kept last."""
+        """The input that was kept last."""
         data = path.read_bytes()
         return data[_LENGTH : _LENGTH + int.from_bytes(data[:_LENGTH])]
 

@@ -1,4 +1,4 @@
-"""What fuzzing begins with: small pieces of the committed captures.
+"""Seeds of fuzzing: small pieces of the committed captures.
 
 From each capture its first packets, as a file of its own; one frame of each API, version and
 direction; the `records` fields that these carry; and what the ends of TLS connections sent.
@@ -54,8 +54,8 @@ _PACK: tuple[Callable[[bytes], bytes], ...] = (
 
 def captures(few: bool) -> list[Path]:
     """The captures to take seeds from."""
-    every = sorted(path for path in CAPTURES.iterdir() if ".pcap" in path.name)
-    return [path for path in every if not few or path.name in FEW]
+    paths = sorted(path for path in CAPTURES.iterdir() if ".pcap" in path.name)
+    return [path for path in paths if not few or path.name in FEW]
 
 
 def unpacked(path: Path) -> bytes:
@@ -76,14 +76,14 @@ def heads(few: bool) -> Iterator[bytes]:
 @cache
 def frames(few: bool) -> list[tuple[bytes, bytes]]:
     """Requests and their responses: of each API and version the first ones that are short."""
-    found: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+    pairs: dict[tuple[int, int], tuple[bytes, bytes]] = {}
     for path in captures(few):
         for exchange in open_capture(path).exchanges():
             key = (exchange.api_key, exchange.api_version)
             pair = (exchange.request_frame or b"", exchange.response_frame or b"")
-            if None not in key and key not in found and max(map(len, pair)) <= FRAME:
-                found[key] = pair  # type: ignore[index]
-    return list(found.values())
+            if None not in key and key not in pairs and max(map(len, pair)) <= FRAME:
+                pairs[key] = pair  # type: ignore[index]
+    return list(pairs.values())
 
 
 def requests(few: bool) -> Iterator[bytes]:
@@ -132,7 +132,7 @@ def _records(value: Any) -> Iterator[bytes]:
 
 
 def tls(few: bool) -> Iterator[bytes]:
-    """What both ends of a TLS connection sent: a byte for the end, two of length, the bytes."""
+    """The data of both ends of a TLS connection: a byte for the end, two of length, the bytes."""
     source = open_packets([TLS])
     sent: dict[int, bytes] = {}
     while (block := source.read(0)) is not None:

@@ -1,4 +1,4 @@
-"""What is fuzzed: functions that take any bytes, and may raise what this project raises.
+"""Fuzz targets: functions that accept any bytes, and may raise the errors of this project.
 
 Whatever else one of them raises, or that it takes seconds or gigabytes, is a finding. Beyond that
 each says what must hold of what it gives.
@@ -36,7 +36,7 @@ class Target:
     what: str
     run: Callable[[bytes], None]
     seeds: Callable[[bool], Iterator[bytes]]
-    """What to begin with; True: a few are enough."""
+    """The seeds; True: only a few of them."""
     longest: int
     """Bytes of the longest input."""
 
@@ -129,7 +129,7 @@ def _keys() -> KeyLog:
 
 
 def read_tls(data: bytes) -> None:
-    """A TLS session: never says more than it was given."""
+    """A TLS session: its output is never longer than its input."""
     session, at, said, given = TlsSession(_keys()), 0, 0, 0
     positions = [0, 0]
     while at + 3 <= len(data):

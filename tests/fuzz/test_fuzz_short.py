@@ -46,9 +46,9 @@ def test_what_ends_a_process_is_a_finding(tmp_path: Path) -> None:
     )
     subprocess.run([sys.executable, "-c", code, str(path)], cwd=ROOT, check=False)
     rescue(path)
-    (found,) = tmp_path.iterdir()
-    assert found.name.startswith("records-crash-")
-    assert found.read_bytes() == b"deadly"
+    (finding,) = tmp_path.iterdir()
+    assert finding.name.startswith("records-crash-")
+    assert finding.read_bytes() == b"deadly"
 
 
 @pytest.mark.parametrize("path", FINDINGS, ids=lambda path: path.name)

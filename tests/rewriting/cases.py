@@ -40,7 +40,7 @@ packet costs several milliseconds."""
 
 @dataclass
 class Case:
-    """What was drawn, and what came of it."""
+    """Random options, and the result."""
 
     seed: int
     name: str
@@ -64,7 +64,7 @@ class Case:
 @cache
 def names(largest: int) -> list[str]:
     """Recordings of at most `largest` bytes that miss no byte."""
-    found = []
+    complete = []
     for path in sorted(CAPTURES.iterdir()):
         if ".pcap" not in path.name or any(part in path.name for part in LEFT_OUT):
             continue
@@ -73,8 +73,8 @@ def names(largest: int) -> list[str]:
         except Incomplete:
             continue
         if 0 < whole.size <= largest:
-            found.append(path.name)
-    return found
+            complete.append(path.name)
+    return complete
 
 
 def run(seed: int, folder: Path, *, blocks: str = "default", name: str | None = None) -> Case:
@@ -89,10 +89,10 @@ def run(seed: int, folder: Path, *, blocks: str = "default", name: str | None = 
     options = drawn(chance, whole.size, has_repeated_ids=has_repeated_ids)
     case = Case(seed, name, options, chance.randint(*BLOCKS[blocks]))
     paths = write(folder, packets(whole, options, chance))
-    found = rows(paths, case.block_bytes)
+    actual = rows(paths, case.block_bytes)
     expected = original(name)
     case.exchanges = expected.total()
-    case.lost, case.false = expected - found, found - expected
+    case.lost, case.false = expected - actual, actual - expected
     return case
 
 

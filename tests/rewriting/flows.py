@@ -27,7 +27,7 @@ Address = tuple[bytes, int]
 
 
 class Incomplete(Exception):
-    """A recording has a stream of which bytes are missing."""
+    """A stream of the recording has missing bytes."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class _Stream:
         return self.reach + (ahead if ahead < _MODULO // 2 else ahead - _MODULO)
 
     def feed(self, at: int, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """What these bytes add to the stream, in order."""
+        """The new bytes of the stream, in order."""
         if len(data) > len(self.early.get(at, b"")):
             self.early[at] = data
         for start in sorted(self.early):

@@ -31,14 +31,14 @@ TUNNELS: dict[str, Callable[[bytes], bytes]] = {}
 
 @dataclass(frozen=True)
 class Options:
-    """What the network does. The defaults do as little as possible."""
+    """Changes that the network makes. The defaults make as few as possible."""
 
     segments: str = "mss"
     merges: bool = False
-    """Bytes that follow one another in a stream share segments, whoever wrote them when."""
+    """Consecutive bytes of a stream share segments, independent of the original segments."""
     acknowledgements: str = "all"
     disorder: int = 0
-    """Each packet comes less than so many places from where it was sent."""
+    """Each packet moves by fewer than this number of places."""
     repeats: float = 0.0
     """Share of segments that are sent again later, with other borders."""
     overlaps: float = 0.0
@@ -119,7 +119,7 @@ def packets(whole: Recording, options: Options, chance: random.Random) -> list[P
 
 
 def _disordered(frames: list[Packet], places: int, chance: random.Random) -> list[Packet]:
-    """Each packet less than so many places later, and no later than 50 microseconds a place."""
+    """Delay packets by fewer places than the limit, at most 50 microseconds a place."""
     moved = sorted(
         frames, key=lambda each: each.time + chance.uniform(0, places) * 50 * MICROSECOND
     )
@@ -274,10 +274,10 @@ def _fragmented(frames: Sequence[Packet], chance: random.Random) -> Iterator[Pac
         step = 8 * chance.randint(1, max(1, len(data) // 16))
         parts = []
         for at in range(0, len(data), step):
-            more = 0x2000 if at + step < len(data) else 0
+            flags = 0x2000 if at + step < len(data) else 0
             ip = _ipv4(
                 each.frame[26:30], each.frame[30:34], data[at : at + step],
-                ident=number % 65536, offset=more | at // 8,
+                ident=number % 65536, offset=flags | at // 8,
             )  # fmt: skip
             parts.append(Packet(each.time, each.frame[:14] + ip, each.end))
         chance.shuffle(parts)
@@ -364,7 +364,7 @@ def _geneve(frame: bytes) -> bytes:
 
 
 def drawn(chance: random.Random, size: int, *, has_repeated_ids: bool) -> Options:
-    """Random options for a recording of so many bytes.
+    """Random options for a recording of this size in bytes.
 
     `has_repeated_ids`: its correlation ids repeat, so that only acknowledgements and order pair
     its messages: a clock that is ahead is then left out where acknowledgements are not current.

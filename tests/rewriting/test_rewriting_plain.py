@@ -1,4 +1,4 @@
-"""What the rewriter reads of recordings, and that writing them anew changes no row."""
+"""The rewriter reads recordings completely, and writing them again changes no row."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Figures:
 
     copies: int = 0
     places: int = 0
-    """Where that many copies could be damaged."""
+    """Number of places where a copy can be damaged."""
     untouched: int = 0
     """Exchanges of all copies that were not touched."""
     missing: int = 0
@@ -53,7 +53,7 @@ def survey(
     whole: Recording, places: int | None, shift: int = 0, *, until: float = math.inf,
     verbose: bool = False,
 ) -> dict[str, Figures]:  # fmt: skip
-    """What damage of each kind leaves of a recording, as far as that is known at a time `until`."""
+    """Missing exchanges of damaged copies, by kind of damage; stop at the time `until`."""
     said = truth(whole)
     figures = {kind: Figures(places=places_of(whole, kind)) for kind in KINDS}
     for kind in KINDS:
@@ -61,7 +61,7 @@ def survey(
             if time.monotonic() > until:
                 break
             expected = said.untouched(damage)
-            missing = expected - said.found(damage)
+            missing = expected - said.remaining(damage)
             figures[kind].add(Figures(1, 0, expected.total(), missing.total()))
             if missing and verbose:
                 print(f"{whole.name} {kind} {damage.where}: {missing.total()} missing")

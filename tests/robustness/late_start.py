@@ -62,10 +62,10 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """What the whole capture shows."""
+    """Brokers and exchanges of the whole capture."""
 
     brokers: frozenset[Endpoint]
-    """Where brokers listen, by the handshakes."""
+    """Addresses of brokers, by the handshakes."""
     exchanges: list[tuple[Key, int, int]]
     """Each one, the packet in which it begins, and ns when it ends."""
 
@@ -90,7 +90,7 @@ def of_whole(whole: Recording) -> Whole:
 
 
 def key(row: dict[str, Any]) -> Key:
-    """What tells an exchange from others."""
+    """The key of an exchange."""
     return tuple(str(row[name]) for name in KEY)
 
 

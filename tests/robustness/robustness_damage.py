@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 FLIPPED = 4096
-"""Bytes at the beginning of a file, each of which is turned round."""
+"""Bytes at the beginning of a file, each of which is inverted."""
 NEIGHBOURS = 16
 _STRIDE = 7919
 """A prime, by which the place inside a packet where a file ends goes on from packet to packet."""
@@ -42,7 +42,7 @@ class Recording:
     name: str
     data: bytes
     begin: NDArray[np.int64]
-    """Where each packet's record begins in `data`, and where it ends; shape (packets,)."""
+    """Begin and end of each packet's record in `data`; shape (packets,)."""
     end: NDArray[np.int64]
 
     def made_of(self, packets: Sequence[int] | NDArray[np.int64]) -> bytes:
@@ -105,8 +105,8 @@ def _pcapng(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _lost(whole: Recording, where: int) -> Damage:
-    every = np.arange(len(whole.begin))
-    return Damage("lost", where, whole.made_of(np.delete(every, where)), every == where)
+    packets = np.arange(len(whole.begin))
+    return Damage("lost", where, whole.made_of(np.delete(packets, where)), packets == where)
 
 
 def _flipped(whole: Recording, where: int) -> Damage:
@@ -147,7 +147,7 @@ KINDS: dict[
     "shuffled": (_shuffled, lambda whole: (0, 3)),
     "doubled": (_doubled, lambda whole: (0, 1)),
 }
-"""How to damage at a place, and where the places begin and end."""
+"""A function that damages a recording at a place, and one that returns the range of places."""
 
 
 def places_of(whole: Recording, kind: str) -> int:
@@ -157,7 +157,7 @@ def places_of(whole: Recording, kind: str) -> int:
 
 
 def damaged(whole: Recording, kind: str, places: int | None, shift: int = 0) -> Iterator[Damage]:
-    """Copies of a recording with one damage each, at so many places; None: at every place.
+    """Copies of a recording, each damaged at one place; `places` of them, or all if None.
 
     The places are spread evenly, beginning at another one for each `shift`.
     """

@@ -1,15 +1,15 @@
-"""What must be left: the exchanges that a damage did not touch.
+"""The exchanges that damage leaves intact.
 
-An exchange needs the packets that carry a byte of its request or of its response. Where its request
-is not in the capture, it needs all that the broker sent, since only several responses together tell
-that they are some. Those of a connection with TLS need all packets of their connection, since its
-handshake has the keys. Where a damaged packet says to carry other bytes than it did, the exchanges
-with these bytes are touched, too: no one can tell which packet is right.
+An exchange needs the packets with a byte of its request or its response. If the capture lacks its
+request, it needs all packets of the broker: only several responses together are recognised.
+Exchanges with TLS need all packets of their connection, because the handshake has the keys. A
+damaged packet may have the sequence numbers of other bytes. The exchanges with these bytes are
+touched, too: it is unknown which packet is right.
 
-What counts as the same exchange: its ends, what was asked, what came of it, and when. Bytes are
-read no earlier than those before them, and of bytes that were sent again the first copy counts. So
-the last does not count where a time stamp may be what was damaged, nor where packets are in another
-order, nor where bytes are lost that others waited for, or that came once more.
+Two exchanges are the same if their ends, request, result and times are equal. Bytes are read no
+earlier than those before them, and the first copy of retransmitted bytes counts. So times do not
+count where a time stamp may be damaged, where packets are in another order, or where bytes are lost
+or doubled.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Truth:
             damage,
         )
 
-    def found(self, damage: Damage) -> Counter[tuple[Any, ...]]:
+    def remaining(self, damage: Damage) -> Counter[tuple[Any, ...]]:
         """The exchanges that are there in a damaged copy."""
         with _file(damage.data) as path, suppress(CaptureError):
             return self._counted(_rows(_read(self.name, path, "exchanges")["exchanges"]), damage)
@@ -110,7 +110,7 @@ def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
 
 
 def truth(whole: Recording) -> Truth:
-    """What a recording says as it is."""
+    """The exchanges of an undamaged recording."""
     with _file(whole.data) as path:
         tables = _read(whole.name, path, "exchanges", "connections")
         packets = _packets(path)
@@ -130,7 +130,7 @@ def truth(whole: Recording) -> Truth:
 
 
 class Packets:
-    """The packets of a capture by who sent them."""
+    """The packets of a capture by sender."""
 
     def __init__(self, columns: dict[str, NDArray[Any]]) -> None:
         self._column = columns
@@ -142,13 +142,13 @@ class Packets:
         }
 
     def under(self, others: Packets, which: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """The packets with bytes that those of `others` say to carry; shape (packets,)."""
-        found = np.zeros(len(which), np.bool_)
+        """Whether packets share sequence numbers with those of `others`; shape (packets,)."""
+        is_under = np.zeros(len(which), np.bool_)
         for row in others._rows(which):
             sent, ahead, length, size = self._beside(others, row)
             under = (length > 0) & (ahead < size) & (ahead + length > 0)
-            found[self._column["number"][sent[under]] - 1] = True
-        return found
+            is_under[self._column["number"][sent[under]] - 1] = True
+        return is_under
 
     def go_in_order(self, which: NDArray[np.bool_]) -> bool:
         """Whether no byte of these packets came twice, or behind bytes that follow it."""
@@ -160,7 +160,7 @@ class Packets:
         return True
 
     def _rows(self, which: NDArray[np.bool_]) -> list[int]:
-        """Where these packets are."""
+        """The positions of these packets."""
         return np.flatnonzero(np.isin(self._column["number"] - 1, np.flatnonzero(which))).tolist()
 
     def _beside(
@@ -191,7 +191,7 @@ class Packets:
             for name in ("number", "seq", "length", "time")
         )
         begin = number == first
-        # Where in its first packet the message begins is not told: it may be the last byte.
+        # The begin of the message in its first packet is unknown: it may be the last byte.
         ahead = _ahead(seq, seq[begin][0])
         reach = int(length[begin].max()) + (size or 0)
         there = (length > 0) & (ahead < reach) & (ahead + length > 0)
@@ -210,15 +210,15 @@ class Packets:
 
 
 def _ahead(seq: NDArray[np.int64], begin: int) -> NDArray[np.int64]:
-    """How far sequence numbers are ahead of one."""
+    """Signed distance of sequence numbers from `begin`."""
     ahead: NDArray[np.int64] = (seq - begin + (1 << 31)) % (1 << 32) - (1 << 31)
     return ahead
 
 
 def _low(address: str) -> int:
     """The lower half, as in a `PacketBlock`."""
-    found = ipaddress.ip_address(address)
-    return (int(found) | (0xFFFF << 32 if found.version == 4 else 0)) & (1 << 64) - 1
+    ip = ipaddress.ip_address(address)
+    return (int(ip) | (0xFFFF << 32 if ip.version == 4 else 0)) & (1 << 64) - 1
 
 
 def _packets(path: str | Path) -> Packets:

@@ -57,7 +57,7 @@ def test_what_no_damage_touched_is_still_there(name: str) -> None:
 def test_what_once_was_missing(name: str, kind: str, where: int) -> None:
     whole = recording(CAPTURES / name)
     said, damage = truth(whole), KINDS[kind][0](whole, where)
-    assert said.untouched(damage) - said.found(damage) == Counter()
+    assert said.untouched(damage) - said.remaining(damage) == Counter()
 
 
 @pytest.mark.parametrize("name", SAMPLE)

@@ -1,4 +1,4 @@
-"""What SQL says of a capture is what its tables hold; what no query names is not read."""
+"""SQL views of a capture have the rows of its tables; a table that no query names is not read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ASKED = list[list[str]]
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> ASKED:
-    """The tables that each pass over a capture is asked for."""
+    """The tables that each pass over a capture reads."""
     passes: ASKED = []
     stream = Capture.stream
 

@@ -1,4 +1,4 @@
-"""What fields hold, in the recordings and in Kafka's own words (`tests/data/structure_vectors`)."""
+"""Structures in fields: of recordings, and of Kafka's encoder (`tests/data/structure_vectors`)."""
 
 from __future__ import annotations
 

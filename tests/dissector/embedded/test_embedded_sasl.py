@@ -1,4 +1,4 @@
-"""SASL tokens: the examples of the RFCs, what Kafka adds, and what is no token."""
+"""SASL tokens: examples of the RFCs, Kafka's extensions, and bytes that are not a token."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ SIZE = 10
 def pairs(
     requests: Sequence[Message], responses: Sequence[Message], matcher: Matcher | None = None
 ) -> list[tuple[int, int]]:
-    """Pairs among the messages of some connections, of which the first bytes are there.
+    """Pairs among messages of several connections, whose first bytes are captured.
 
     A key is `connection << 32 | correlation id`. Nothing waits.
     """

@@ -27,9 +27,9 @@ def at(places: list[int], size: int) -> np.ndarray[tuple[int], np.dtype[np.int64
 def test_numbers(data: bytes, places: list[int], dtype: str) -> None:
     where = at(places, len(data))
     padded, width = data + bytes(PAD), int(dtype[1])
-    found = ContiguousBytes.of(data).number(where, dtype)
-    assert found.dtype == dtype
-    assert found.tolist() == [
+    numbers = ContiguousBytes.of(data).number(where, dtype)
+    assert numbers.dtype == dtype
+    assert numbers.tolist() == [
         int.from_bytes(padded[place : place + width], "big", signed=dtype[0] == "i")
         for place in where.tolist()
     ]
@@ -59,12 +59,12 @@ def test_ranges_and_words(data: bytes, places: list[int], lengths: list[int]) ->
 
 @pytest.mark.parametrize("place", [-1, 13, 2**62])
 def test_places_outside_of_the_data_are_refused(place: int) -> None:
-    data, where, one = np.zeros(16, np.uint8), np.array([place]), np.ones(1, np.int64)
+    data, where, ones = np.zeros(16, np.uint8), np.array([place]), np.ones(1, np.int64)
     with pytest.raises(ValueError, match="outside"):
         kernel.loops.read_numbers(data, where, 4, np.zeros(1, "i4"))
     with pytest.raises(ValueError, match="outside"):
-        kernel.loops.copy_ranges(data, where, 4 * one, np.zeros(4, np.uint8))
+        kernel.loops.copy_ranges(data, where, 4 * ones, np.zeros(4, np.uint8))
     with pytest.raises(ValueError, match="outside"):
         kernel.loops.number_words(
-            data, where, 4 * one, kernel.HASH_KEY, np.zeros(1, np.int32), np.ones(1, np.int64)
+            data, where, 4 * ones, kernel.HASH_KEY, np.zeros(1, np.int32), np.ones(1, np.int64)
         )

@@ -1,4 +1,4 @@
-"""The hash of the compiled loops: keyed, so that nobody can choose words that collide."""
+"""The hash of the compiled loops has a key, so that an attacker cannot choose colliding words."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MASK = (1 << 64) - 1
 def hashes(words: list[bytes], key: NDArray[np.uint64]) -> NDArray[np.uint64]:
     length = np.array([len(word) for word in words])
     at = np.cumsum(length) - length
-    found = np.zeros(len(words), np.uint64)
+    result = np.zeros(len(words), np.uint64)
     data = np.frombuffer(b"".join(words) or b"\0", np.uint8)
-    kernel.loops.hash_words(data, at, length, key, found)
-    return found
+    kernel.loops.hash_words(data, at, length, key, result)
+    return result
 
 
 def multiplied(word: bytes, seed: int) -> int:
@@ -71,10 +71,10 @@ def test_crafted_words_do_not_collide() -> None:
         assert len({multiplied(word, seed) for word in words[:500]}) == 1
     low = (1 << 20) - 1
     for key in (kernel.HASH_KEY, np.zeros(2, np.uint64)):
-        found = hashes(words, key)
-        assert len(np.unique(found)) == len(words)
+        values = hashes(words, key)
+        assert len(np.unique(values)) == len(words)
         # In a table of 2^20 slots, random numbers share one with at most some others.
-        assert np.bincount((found & np.uint64(low)).astype(np.int64)).max() < 10
+        assert np.bincount((values & np.uint64(low)).astype(np.int64)).max() < 10
 
 
 def test_half_of_the_bits_change_with_each_bit() -> None:

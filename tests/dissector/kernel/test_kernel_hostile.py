@@ -19,7 +19,7 @@ LOOPS = list(fuzz_kernel.loops())
 
 
 def in_a_process(code: str) -> str:
-    """What the code prints: a process of its own, which may crash."""
+    """Output of the code in a separate process, which may crash."""
     head = "import numpy as np\nfrom dissector.kernel import loops\nZ = np.zeros\n"
     run = subprocess.run(
         [sys.executable, "-c", head + code], capture_output=True, text=True, check=False

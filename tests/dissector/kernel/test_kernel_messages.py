@@ -1,4 +1,4 @@
-"""The compiled walk of bodies stays inside of its arrays, whatever the program says.
+"""The compiled walk of bodies stays inside its arrays, for each program.
 
 That it finds what NumPy's walker finds: `test_protocol_column_decoder`.
 """
@@ -41,9 +41,9 @@ def walked(
 @pytest.mark.parametrize("room", [0, 1, 2, 9])
 def test_bodies_outside_of_the_data_are_not_good(room: int) -> None:
     spans = [(0, 4), (-4, 0), (62, 66), (4, 0), (60, 64), (2**62, -(2**62))]
-    found, good = walked([BODY, INT32], spans, room=room)
+    columns, good = walked([BODY, INT32], spans, room=room)
     assert good == [True, False, False, False, True, False]
-    assert found == [[0, 4], [0, 60], [0x00010203, 0x3C3D3E3F]]
+    assert columns == [[0, 4], [0, 60], [0x00010203, 0x3C3D3E3F]]
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,7 @@ def test_bodies_outside_of_the_data_are_not_good(room: int) -> None:
         ([BODY, [7, 4, 1, 0, -1, 0, -1, -1, 0, 0]], 1, 0),
     ],
 )
-def test_a_program_that_is_none_is_refused(
-    nodes: list[list[int]], columns: int, levels: int
-) -> None:
+def test_an_invalid_program_is_refused(nodes: list[list[int]], columns: int, levels: int) -> None:
     with pytest.raises(ValueError, match="program"):
         walked(nodes, [(0, 4)], columns, levels)
 
@@ -73,10 +71,10 @@ def test_a_program_that_is_none_is_refused(
 )
 def test_no_program_reads_outside(nodes: list[list[int]], spans: list[tuple[int, int]]) -> None:
     try:
-        found, good = walked(nodes, spans, 3, 3)
+        columns, good = walked(nodes, spans, 3, 3)
     except ValueError:
         return
-    assert len(found) == 15
+    assert len(columns) == 15
     assert all(
         0 <= start <= end <= 64 for (start, end), right in zip(spans, good, strict=True) if right
     )

@@ -28,10 +28,10 @@ FILES = sorted(
 
 def blocks(path: Path, block_bytes: int) -> list[PacketBlock]:
     source = open_packets([path], block_bytes=block_bytes)
-    found = []
+    read = []
     while (block := source.read(reserve=8)) is not None:
-        found.append(block)
-    return found
+        read.append(block)
+    return read
 
 
 def both(path: Path, block_bytes: int = 1 << 20) -> tuple[list[PacketBlock], list[PacketBlock]]:
@@ -48,19 +48,19 @@ def rows(parts: list[PacketBlock]) -> dict[str, list[object]]:
         for field in dataclasses.fields(PacketBlock)
         if isinstance(getattr(parts[0], field.name), np.ndarray)
     ]
-    found: dict[str, list[object]] = {
+    columns: dict[str, list[object]] = {
         name: np.concatenate([getattr(part, name) for part in parts]).tolist()
         for name in names
         if name not in ("data", "payload")
     }
-    found["payload"] = [
+    columns["payload"] = [
         bytes(part.data[at : at + size])
         for part in parts
         for at, size in zip(part.payload.tolist(), part.captured.tolist(), strict=True)
     ]
-    found["seen"] = [sum(part.packets_seen for part in parts)]
-    found["kinds of problems"] = sorted({each.kind for part in parts for each in part.problems})
-    return found
+    columns["seen"] = [sum(part.packets_seen for part in parts)]
+    columns["kinds of problems"] = sorted({each.kind for part in parts for each in part.problems})
+    return columns
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -112,8 +112,8 @@ def test_pairs(packets: list[tuple[tuple[tuple[int, int], int], ...]]) -> None:
     for compiled in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(kernel, "COMPILED", compiled)
-            found = _pair_codes(block)
-        assert [each.tolist() for each in found] == [expected, turned, first]
+            actual = _pair_codes(block)
+        assert [each.tolist() for each in actual] == [expected, turned, first]
 
 
 @settings(deadline=None)
@@ -122,8 +122,8 @@ def test_a_chain_through_noise(data: bytes, places: list[int]) -> None:
     """Whatever the bytes and sync points are, positions ascend, and records have room."""
     row = np.frombuffer(data, np.uint8)
     starts = np.array(sorted(places), np.int64)
-    found = kernel.loops.follow(row, starts, 10**6, False, 8, 16, 16, 50, 0, 1000)
-    at = np.frombuffer(found, np.int64)
+    positions = kernel.loops.follow(row, starts, 10**6, False, 8, 16, 16, 50, 0, 1000)
+    at = np.frombuffer(positions, np.int64)
     assert (np.diff(at) >= 16).all()
     assert ((at >= 0) & (at + 12 <= len(row))).all()
 
@@ -131,7 +131,7 @@ def test_a_chain_through_noise(data: bytes, places: list[int]) -> None:
 @settings(deadline=None)
 @given(st.binary(min_size=60, max_size=120), st.sampled_from(list(Kind)), st.integers(0, 60))
 def test_headers_of_noise(data: bytes, kind: Kind, at: int) -> None:
-    """No header is read behind the captured bytes, whatever they say."""
+    """No header is read behind the captured bytes."""
     row = np.frombuffer(data, np.uint8)
     kinds, place = np.array([kind], np.uint8), np.array([at], np.int64)
     end, wire = np.array([len(data)], np.int64), np.array([len(data) + 9], np.int64)

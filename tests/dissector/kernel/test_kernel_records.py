@@ -56,7 +56,7 @@ def records(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def rows(draw: st.DrawFn) -> tuple[NDArray[np.uint8], Int64, Int64, Int64]:
-    """Batches in a row of bytes: where their records begin and end, and how many they say."""
+    """Batches in a row of bytes: begin and end of their records, and the counts in headers."""
     batches = draw(st.lists(st.lists(records(), max_size=6), min_size=1, max_size=12))
     flat = [b"".join(batch) for batch in batches]
     data = np.frombuffer(b"".join(flat) + bytes(PAD), np.uint8)
@@ -90,11 +90,11 @@ def test_chain_and_fields_are_those_of_numpy(
         patch.setattr(kernel, "COMPILED", False)
         theirs = read_fields(data, start)
     assert ours.good.tolist() == theirs.good.tolist()
-    assert _told(ours, data) == _told(theirs, data)
+    assert _contents(ours, data) == _contents(theirs, data)
 
 
-def _told(fields: RecordFields, data: NDArray[np.uint8]) -> list[object]:
-    """What good records hold."""
+def _contents(fields: RecordFields, data: NDArray[np.uint8]) -> list[object]:
+    """The fields of good records."""
 
     def texts(at: Int64, length: Int64) -> list[bytes | None]:
         return [
@@ -131,16 +131,16 @@ def test_views_are_those_of_numpy(strings: list[bytes]) -> None:
 
 def test_arrays_that_do_not_fit_are_refused() -> None:
     """Whatever calls them: nothing is read or written outside of the arrays."""
-    data, one = np.zeros(4, np.uint8), np.zeros(1, np.int64)
+    data, zero = np.zeros(4, np.uint8), np.zeros(1, np.int64)
     with pytest.raises(ValueError, match="shorter"):
-        kernel.loops.read_fields(data, one, np.zeros(0, np.bool_), *[one.copy()] * 7)
+        kernel.loops.read_fields(data, zero, np.zeros(0, np.bool_), *[zero.copy()] * 7)
     with pytest.raises(ValueError, match="outside"):
-        kernel.loops.make_views(data, 0, one, one + 5, np.zeros((1, 2), np.uint64))
+        kernel.loops.make_views(data, 0, zero, zero + 5, np.zeros((1, 2), np.uint64))
     with pytest.raises(ValueError, match="no such headers"):
-        kernel.loops.read_headers(data, one + 9, one + 1, *(one.copy() for _ in range(4)))
+        kernel.loops.read_headers(data, zero + 9, zero + 1, *(zero.copy() for _ in range(4)))
     frozen = np.frombuffer(bytes(16), np.uint64)
     with pytest.raises((BufferError, ValueError), match="read-only"):
-        kernel.loops.make_views(data, 0, one, one, frozen)
+        kernel.loops.make_views(data, 0, zero, zero, frozen)
 
 
 @settings(deadline=None)

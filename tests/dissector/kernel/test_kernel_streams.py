@@ -55,15 +55,15 @@ def test_the_walk_is_that_of_numpy(chain: FrameChains, data: st.DataObject) -> N
     index = np.arange(len(chain.stream))
     begin = chain.address[chain.first[:-1]]
     at = begin + np.array([data.draw(st.sampled_from([0, 0, 0, 1, 4, -1])) for _ in index])
-    one, *ours = chain.walk(index, at)
+    compiled, *ours = chain.walk(index, at)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernel, "COMPILED", False)
-        other, *theirs = chain.walk(index, at)
+        pure, *theirs = chain.walk(index, at)
     for mine, expected in zip(ours, theirs, strict=True):
         assert mine.tolist() == expected.tolist()
-    assert one.start.tolist() == other.start.tolist()
-    assert one.size.tolist() == other.size.tolist()
-    assert one.piece.tolist() == other.piece.tolist()
+    assert compiled.start.tolist() == pure.start.tolist()
+    assert compiled.size.tolist() == pure.size.tolist()
+    assert compiled.piece.tolist() == pure.piece.tolist()
 
 
 @settings(deadline=None)

@@ -149,7 +149,7 @@ def address(high: int, low: int) -> str:
 
 
 def rows_of(block: PacketBlock) -> list[Row]:
-    """The rows of a block, after checking what the contract says of its arrays."""
+    """The rows of a block, after a check of the contract of its arrays."""
     assert block.data.dtype == "u1"
     assert not block.data[-PAD:].any()
     end = block.payload + block.captured

@@ -207,7 +207,7 @@ ALTERED = st.lists(st.tuples(st.integers(0, 120), st.integers(0, 255)), max_size
     link=st.sampled_from([0, 1, 12, 108, 113, 228, 229, 276]),
 )
 def test_nothing_is_read_behind_the_captured_bytes(tmp_path, packet, altered, size, link):
-    """What follows a packet in the file makes no difference to what is read of it."""
+    """The bytes behind a packet in the file do not change its row."""
     damaged = bytearray(packet[:size])
     for at, value in altered:
         if at < len(damaged):

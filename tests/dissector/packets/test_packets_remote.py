@@ -1,4 +1,4 @@
-"""Files behind URLs are read as files are: in ranges, and never more of them than is asked for."""
+"""URLs are read like files: in ranges, and only the requested bytes."""
 
 from __future__ import annotations
 

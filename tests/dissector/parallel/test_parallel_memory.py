@@ -20,8 +20,8 @@ def test_arrays_come_out_as_they_went_in(lengths: list[int], room: int) -> None:
     """Wherever they lie: in the region while there is room, else in the message itself."""
     region = Region(np.zeros(room, np.uint8))
     arrays = [np.arange(length, dtype=np.int64) * 7 for length in lengths]
-    found = region.unpack(region.pack(arrays))
-    assert all((one == other).all() for one, other in zip(arrays, found, strict=True))
+    unpacked = region.unpack(region.pack(arrays))
+    assert all((before == after).all() for before, after in zip(arrays, unpacked, strict=True))
     assert region.end <= room
 
 
@@ -39,7 +39,7 @@ def test_what_is_in_the_region_is_not_copied() -> None:
     assert copied[0] == 9
 
 
-def test_who_unpacks_goes_on_behind_what_is_there() -> None:
+def test_a_region_packs_behind_the_arrays_that_it_unpacked() -> None:
     region = Region(mapped(1 << 16), begin=64)
     message = region.pack(np.arange(1000))
     other = Region(region.memory, begin=64)
@@ -57,9 +57,9 @@ def test_record_batches_and_spaces(room: int) -> None:
     assert (region.end > SMALL) == (room > 0)
     data = np.arange(200, dtype=np.uint8)
     space = ScatteredBytes(data, np.array([0, 50]), np.array([0, 100]), np.array([50, 50]))
-    found = region.unpack(region.pack((data, space)))[1]
+    unpacked = region.unpack(region.pack((data, space)))[1]
     at = np.array([3, 48, 60])
-    assert (found.number(at, "i4") == space.number(at, "i4")).all()
+    assert (unpacked.number(at, "i4") == space.number(at, "i4")).all()
 
 
 def test_a_slot_is_not_given_out_while_somebody_holds_it() -> None:

@@ -1,4 +1,4 @@
-"""Several processes tell what one tells: the same rows, in the same order, of every recording."""
+"""Several processes give the rows of one process, in the same order, for each capture."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ def tables(*paths: Path, jobs: int, block: int, **options: Path) -> dict[str, pa
 
 
 def part_of(*paths: Path) -> int:
-    """Bytes of a block, of which the captures have several."""
+    """A block size that divides the captures into several blocks."""
     size = 0
     for path in paths:
         source = ByteInput(str(path))
-        while more := len(source.take(1 << 20)):
-            size += more
+        while count := len(source.take(1 << 20)):
+            size += count
         source.close()
     return max(size // BLOCKS, 10_000)
 
 
 def assert_same(paths: list[Path], jobs: int, **options: Path) -> dict[str, pa.Table]:
     block = part_of(*paths)
-    one = tables(*paths, jobs=1, block=block, **options)
-    several = tables(*paths, jobs=jobs, block=block, **options)
-    for name, table in one.items():
-        assert several[name].equals(table), name
-    return one
+    expected = tables(*paths, jobs=1, block=block, **options)
+    actual = tables(*paths, jobs=jobs, block=block, **options)
+    for name, table in expected.items():
+        assert actual[name].equals(table), name
+    return expected
 
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
 def test_every_recording(path: Path) -> None:
-    # Two processors have one teller; with three, two share the connections.
+    # With two processes, one makes the rows; with three, two share the connections.
     assert_same([path], 2 if RECORDINGS.index(path) % 4 == 0 else 3)
 
 
@@ -81,8 +81,8 @@ def test_files_of_the_same_time(tmp_path: Path) -> None:
     assert len(assert_same(paths, 3)["exchanges"]) > 10
 
 
-def test_names_told_to_another_teller(tmp_path: Path) -> None:
-    """Of a consumer that only fetches by id, the names are told on other connections."""
+def test_names_from_connections_of_another_process(tmp_path: Path) -> None:
+    """A consumer fetches by topic id only; other connections have the names."""
     packets = rewriting.read("kafka-4-kafkajs.pcap.zst")
     path = rewriting.write(tmp_path / "one.pcap", packets)
     rows = assert_same([path], 4)
@@ -105,7 +105,7 @@ def test_a_command_writes_the_same_file(
 
 
 def test_blocks_without_any_packet_of_tcp(tmp_path: Path) -> None:
-    """What is carried over goes through them as through any other."""
+    """Data that continues in later blocks passes through these blocks."""
     packets = rewriting.read("bulk-tansu.pcap.zst")[:600]
     data = rewriting.write(tmp_path / "plain.pcap", packets).read_bytes()
     parts, at, count = [data[:24]], 24, 0
@@ -119,7 +119,7 @@ def test_blocks_without_any_packet_of_tcp(tmp_path: Path) -> None:
         at += size
     path = tmp_path / "mixed.pcap"
     path.write_bytes(b"".join(parts))
-    one, several = (tables(path, jobs=jobs, block=100_000) for jobs in (1, 3))
-    assert len(one["exchanges"]) > 5
-    for name, table in one.items():
-        assert several[name].equals(table), name
+    expected, actual = (tables(path, jobs=jobs, block=100_000) for jobs in (1, 3))
+    assert len(expected["exchanges"]) > 5
+    for name, table in expected.items():
+        assert actual[name].equals(table), name

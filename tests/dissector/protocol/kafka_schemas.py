@@ -39,7 +39,7 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
 
 
 class Shape(NamedTuple):
-    """What a field is on the wire."""
+    """The type of a field on the wire."""
 
     type: str
     is_array: bool

@@ -82,7 +82,7 @@ def values_by_explaining(explanation: Explanation) -> dict[str, Any]:
 
 
 def arrays(walked: DecodedColumns) -> list[Any]:
-    """All that a walk says, but for how it numbers the rows of arrays."""
+    """The result of a walk, without its row numbers of arrays."""
     columns = []
     for column in walked.columns:
         if not len(column.row):

@@ -1,4 +1,4 @@
-"""What holds for every layout and message: nothing but DecodeError, and no byte unexplained."""
+"""For each layout and message: the only error is DecodeError, and each byte is explained."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_any_byte_changed(which: Layout, data: st.DataObject) -> None:
 
 
 def agree(which: Layout, data: bytes) -> None:
-    """Either both walkers read it, or both say where it is wrong."""
+    """Both decoders read the message, or both report the same place of an error."""
     explanation = explain(which, data)
     if explanation.error is None:
         decode(which, data)

@@ -26,7 +26,7 @@ SEGMENT = 60_000
 
 
 def names(count: int, name: bytes = b"") -> bytes:
-    """The body of a Metadata request, version 1: so many topics of this name."""
+    """The body of a Metadata request, version 1: this number of topics with this name."""
     return struct.pack(">i", count) + (struct.pack(">h", len(name)) + name) * count
 
 

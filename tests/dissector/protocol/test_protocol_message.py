@@ -1,4 +1,4 @@
-"""Whole frames, byte by byte: headers, bodies, and what is wrong with them."""
+"""Whole frames, byte by byte: headers, bodies, and their errors."""
 
 from __future__ import annotations
 

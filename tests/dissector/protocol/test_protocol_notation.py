@@ -1,4 +1,4 @@
-"""The notation: what a page says, and that nothing else is taken for a page."""
+"""The notation of pages: its meaning, and errors for other text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages that are shipped: every one parses, and says what the protocol is known to be."""
+"""Each definition page parses, and agrees with known facts of the protocol."""
 
 from __future__ import annotations
 

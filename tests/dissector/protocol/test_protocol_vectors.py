@@ -1,4 +1,4 @@
-"""Messages that other implementations encoded: `tests/data/README.md` says which."""
+"""Messages of other implementations, which `tests/data/README.md` lists."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ LARGE = 1 << 30
 
 @dataclass(frozen=True)
 class Entry:
-    """What is put into a record."""
+    """The content of a record."""
 
     timestamp: int
     key: bytes | None = None
@@ -118,7 +118,7 @@ def read(data: bytes) -> list[Record]:
 
 
 def expected(magic: int, entries: Sequence[Entry]) -> list[Record]:
-    """What must come out of `_filled`."""
+    """The expected values of `_filled`."""
     return [
         Record(
             offset,

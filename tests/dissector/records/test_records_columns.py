@@ -81,7 +81,7 @@ fields = st.lists(
 
 
 def joined(parts: list[tuple[tuple[int, str, int], list[Entry]]]) -> bytes:
-    return b"".join(WRITERS[name](magic, codec, some) for (magic, name, codec), some in parts)
+    return b"".join(WRITERS[name](magic, codec, written) for (magic, name, codec), written in parts)
 
 
 @given(fields, st.lists(st.integers(0, 1 << 16), max_size=12), st.integers(0, 1 << 16))
@@ -94,11 +94,11 @@ def test_pieces_are_read_as_one_row(
     flat = ContiguousBytes.of(data)
     wanted = whole(flat, *lengths)
     pieced = in_pieces(data, borders, seed) if data else flat
-    found = whole(pieced, *lengths)
+    batches = whole(pieced, *lengths)
     for column in COLUMNS:
-        assert getattr(found, column).tolist() == getattr(wanted, column).tolist(), column
-    assert check_crc(pieced, found).tolist() == [1] * len(found)
-    assert list(rows(pieced, found)) == list(rows(flat, wanted))
+        assert getattr(batches, column).tolist() == getattr(wanted, column).tolist(), column
+    assert check_crc(pieced, batches).tolist() == [1] * len(batches)
+    assert list(rows(pieced, batches)) == list(rows(flat, wanted))
 
 
 @given(fields)
@@ -115,20 +115,20 @@ def test_fields_read_together_and_one_by_one(
         for each in decode_records(part)
     ]
     names = ("none", "gzip", "snappy", "lz4", "zstd")
-    found = zip(
+    actual = zip(
         together.field.tolist(), together.base_offset.tolist(), together.size.tolist(),
         together.crc.tolist(), [names[codec] for codec in together.codec], strict=True,
     )  # fmt: skip
-    assert list(found) == wanted
-    some = [
+    assert list(actual) == wanted
+    expected = [
         (each.offset, each.timestamp, each.key, each.value)
         for part in data
-        for one in decode_records(part)
-        for each in one.records
+        for part_batch in decode_records(part)
+        for each in part_batch.records
     ]
     assert [
         (row["offset"], row["timestamp"], row["key"], row["value"]) for row in rows(space, together)
-    ] == some
+    ] == expected
 
 
 def test_a_table_of_everything() -> None:
@@ -188,18 +188,18 @@ def test_some_batches_only() -> None:
 
 @pytest.mark.parametrize("readable", [0, 5, 17, 40, 61, 70, 150])
 def test_a_field_of_which_the_end_is_not_there(readable: int) -> None:
-    one = batch(record(), 1)
-    space = ContiguousBytes.of(one * 3)
+    data = batch(record(), 1)
+    space = ContiguousBytes.of(data * 3)
     batches = read_batches(
-        space, np.array([0]), np.array([3 * len(one)]), np.array([readable], np.int64)
+        space, np.array([0]), np.array([3 * len(data)]), np.array([readable], np.int64)
     )
-    count = readable // len(one)
+    count = readable // len(data)
     assert batches.crc_ok.tolist()[:count] == [1] * count
     assert batches.truncated.tolist()[:count] == [False] * count
-    rest = readable % len(one)
-    assert batches.truncated.tolist()[count:] == ([True] if rest >= 17 else [])
-    assert batches.readable.tolist()[count:] == ([rest] if rest >= 17 else [])
-    assert batches.cut_headers == (1 if 0 < rest < 17 else 0)
+    cut_size = readable % len(data)
+    assert batches.truncated.tolist()[count:] == ([True] if cut_size >= 17 else [])
+    assert batches.readable.tolist()[count:] == ([cut_size] if cut_size >= 17 else [])
+    assert batches.cut_headers == (1 if 0 < cut_size < 17 else 0)
     assert not batches.problems
 
 
@@ -253,7 +253,7 @@ def test_one_batch_of_very_many_records() -> None:
     assert max(map(len, offsets)) < 20_000
 
 
-def test_headers_that_tell_far_less_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_with_far_too_small_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records_module, "GROUP_RECORDS", 10)
     lie = batch(b"".join(record(number) for number in range(40_000)), 1)
     data = lie + WRITERS["aiokafka"](2, 4, [Entry(1, None, b"v" * 50)]) + lie
@@ -262,8 +262,8 @@ def test_headers_that_tell_far_less_than_there_is(monkeypatch: pytest.MonkeyPatc
     pieces = list(read_records(space, batches))
     assert sum(map(len, pieces)) == 80_001
     assert max(map(len, pieces)) <= 20_000
-    told = [index for piece in pieces for index, _ in piece.problems]
-    assert sorted(told) == [0, 2]
+    indexes = [index for piece in pieces for index, _ in piece.problems]
+    assert sorted(indexes) == [0, 2]
 
 
 sizes = st.sampled_from([0, 1, 50, 56, 57, 58, 200, 8_180, 8_190, 9_000])
@@ -277,23 +277,25 @@ runs = st.lists(st.tuples(sizes, st.sampled_from([1, 1, 2, 5, 40])), max_size=4)
 )
 @settings(max_examples=60, deadline=None)
 def test_chains_are_walked_by_bytes_not_by_counts(
-    some: list[list[tuple[int, int]]], many: int, lies: list[tuple[int, int]]
+    size_runs: list[list[tuple[int, int]]], short_chains: int, count_errors: list[tuple[int, int]]
 ) -> None:
-    chains = [[size for size, times in each for _ in range(times)] for each in some]
-    chains += [[number % 7] * (number % 5 * 9) + [3] * (number % 3) for number in range(many)]
+    chains = [[size for size, times in each for _ in range(times)] for each in size_runs]
+    chains += [
+        [number % 7] * (number % 5 * 9) + [3] * (number % 3) for number in range(short_chains)
+    ]
     payloads = [[record(value=b"v" * size) for size in chain] for chain in chains]
     count = np.array([len(chain) for chain in chains], np.int64)
-    for index, by in lies:
+    for index, by in count_errors:
         if len(count):
             count[index % len(count)] += by
     data = np.frombuffer(b"".join(map(b"".join, payloads)) + bytes(PAD), np.uint8)
     size = np.array([sum(map(len, payload)) for payload in payloads], np.int64)
     end = np.cumsum(size)
-    found = walk_records(data, end - size, end, count)
-    assert found.count.tolist() == [len(chain) for chain in chains]
-    assert found.reached.tolist() == end.tolist()
+    walked = walk_records(data, end - size, end, count)
+    assert walked.count.tolist() == [len(chain) for chain in chains]
+    assert walked.reached.tolist() == end.tolist()
     lengths = np.array([len(each) for payload in payloads for each in payload], np.int64)
-    assert found.start.tolist() == (np.cumsum(lengths) - lengths).tolist()
+    assert walked.start.tolist() == (np.cumsum(lengths) - lengths).tolist()
 
 
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-9_000, 9_000), min_size=1))

@@ -1,4 +1,4 @@
-"""Damage is told, and costs nothing that was good."""
+"""Damage is a problem, and does not affect undamaged batches."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def at(batches: list[Batch], *positions: int) -> list[Batch]:
 
 
 @pytest.mark.parametrize(("magic", "name", "codec"), CASES)
-def test_a_flipped_bit_is_told_and_costs_no_other_batch(magic: int, name: str, codec: int) -> None:
+def test_a_flipped_bit_damages_only_its_batch(magic: int, name: str, codec: int) -> None:
     good = one_message(magic, name, codec)
     (whole,) = decode_records(good)
     size = len(good)
@@ -61,12 +61,12 @@ def test_a_flipped_bit_is_told_and_costs_no_other_batch(magic: int, name: str, c
         for bit in range(8) if (codec, name) == (0, "kafka-python") else [position * 5 % 8]:
             bad = bytearray(good)
             bad[position] ^= 1 << bit
-            found = decode_records(good + bytes(bad) + good)
-            others = at(found, 0, 2 * size)
+            batches = decode_records(good + bytes(bad) + good)
+            others = at(batches, 0, 2 * size)
             assert [each.records for each in others] == [whole.records] * 2, (position, bit)
             assert all(each.crc_ok and each.problem is None for each in others)
-            told = [each for each in found if each.crc_ok is False or each.problem]
-            assert told or position in NOT_COVERED[magic], (position, bit)
+            damaged = [each for each in batches if each.crc_ok is False or each.problem]
+            assert damaged or position in NOT_COVERED[magic], (position, bit)
 
 
 @pytest.mark.parametrize("bit", range(32))
@@ -75,10 +75,12 @@ def test_a_batch_of_which_only_the_length_is_wrong_is_read_all_the_same(bit: int
     wrong = struct.pack(">I", struct.unpack(">I", good[8:12])[0] ^ 1 << bit)
     bad = good[:8] + wrong + good[12:]
     for data in (bad, bad + good, good + bad, good + bad + good):
-        found = decode_records(data)
-        assert [each.records for each in found] == [decode_records(good)[0].records] * len(found)
-        assert len(found) == len(data) // len(good)
-        assert sum(each.problem is not None for each in found) == 1
+        batches = decode_records(data)
+        assert [each.records for each in batches] == [decode_records(good)[0].records] * len(
+            batches
+        )
+        assert len(batches) == len(data) // len(good)
+        assert sum(each.problem is not None for each in batches) == 1
 
 
 @pytest.mark.parametrize(("magic", "name", "codec"), CASES)
@@ -86,12 +88,12 @@ def test_cut_at_every_byte(magic: int, name: str, codec: int) -> None:
     good = one_message(magic, name, codec)
     (whole,) = decode_records(good)
     for length in range(len(good)):
-        found = decode_records(good + good[:length])
-        assert found[0] == whole
-        assert len(found) == (2 if length else 1)
-        for rest in found[1:]:
-            assert (rest.truncated, rest.records, rest.problem) == (True, (), None)
-            assert rest.magic == (magic if length >= 17 else -1)
+        batches = decode_records(good + good[:length])
+        assert batches[0] == whole
+        assert len(batches) == (2 if length else 1)
+        for cut_batch in batches[1:]:
+            assert (cut_batch.truncated, cut_batch.records, cut_batch.problem) == (True, (), None)
+            assert cut_batch.magic == (magic if length >= 17 else -1)
 
 
 @given(st.binary(max_size=300), st.integers(0, 200), st.sampled_from(CASES))
@@ -100,9 +102,9 @@ def test_garbage_between_batches_costs_no_batch(
     garbage: bytes, cut: int, case: tuple[int, str, int]
 ) -> None:
     good = one_message(*case)
-    found = decode_records(good + good[cut:] + garbage + good)
-    assert at(found, 0) == decode_records(good)
-    last = [each for each in found if each.records == found[0].records][-1]
+    batches = decode_records(good + good[cut:] + garbage + good)
+    assert at(batches, 0) == decode_records(good)
+    last = [each for each in batches if each.records == batches[0].records][-1]
     assert last.position == 2 * len(good) + len(garbage) - min(cut, len(good))
 
 
@@ -111,10 +113,10 @@ def test_two_damaged_batches_among_good_ones() -> None:
     short, payload = bytearray(good), bytearray(good)
     short[11] = 60
     payload[-1] ^= 1
-    found = decode_records(bytes(good + short + good + payload + good + good[:40]))
+    batches = decode_records(bytes(good + short + good + payload + good + good[:40]))
     size = len(good)
-    assert [each.position for each in found if each.crc_ok] == [0, size, 2 * size, 4 * size]
-    assert found[-1].truncated
+    assert [each.position for each in batches if each.crc_ok] == [0, size, 2 * size, 4 * size]
+    assert batches[-1].truncated
 
 
 def test_a_batch_inside_a_value_is_no_batch() -> None:
@@ -142,39 +144,39 @@ def test_what_is_no_batch_names_its_place() -> None:
 
 def test_damage_in_a_record_keeps_the_others() -> None:
     bad = record(1, value=b"x" * 10).replace(b"\x14xxx", b"\x18xxx")  # 12 bytes, where 10 are
-    (found,) = decode_records(batch(record(0) + bad + record(2), 3))
-    assert [each.offset for each in found.records] == [0, 2]
-    assert "1 records have fields that do not match their length" in (found.problem or "")
+    (decoded,) = decode_records(batch(record(0) + bad + record(2), 3))
+    assert [each.offset for each in decoded.records] == [0, 2]
+    assert "1 records have fields that do not match their length" in (decoded.problem or "")
 
 
 def test_a_broken_chain_keeps_what_stands_before() -> None:
     for broken in (b"\x01" + bytes(20), b"\xff" * 12, varint(100) + bytes(30), bytes(9)):
-        (found,) = decode_records(batch(record(0) + record(1) + broken, 3))
-        assert [each.offset for each in found.records] == [0, 1]
-        assert found.problem is not None
+        (decoded,) = decode_records(batch(record(0) + record(1) + broken, 3))
+        assert [each.offset for each in decoded.records] == [0, 1]
+        assert decoded.problem is not None
 
 
 @pytest.mark.parametrize("count", [-1, 0, 1, 3, 2**31 - 1])
 def test_a_wrong_count_costs_no_record(count: int) -> None:
-    (found,) = decode_records(batch(record(0) + record(1), count))
-    assert [each.offset for each in found.records] == [0, 1]
-    assert found.problem == f"batch at offset 0: 2 records, but the header announces {count}" or (
-        f"2 records, but the header announces {count}" in (found.problem or "")
+    (decoded,) = decode_records(batch(record(0) + record(1), count))
+    assert [each.offset for each in decoded.records] == [0, 1]
+    assert decoded.problem == f"batch at offset 0: 2 records, but the header announces {count}" or (
+        f"2 records, but the header announces {count}" in (decoded.problem or "")
     )
 
 
 def test_a_count_beyond_one_long_record_gives_it_once() -> None:
-    (found,) = decode_records(batch(record(key=b"0123456789"), 4))
-    assert [entry.key for entry in found.records] == [b"0123456789"]
-    assert found.problem is not None
+    (decoded,) = decode_records(batch(record(key=b"0123456789"), 4))
+    assert [entry.key for entry in decoded.records] == [b"0123456789"]
+    assert decoded.problem is not None
 
 
 def test_a_length_near_the_largest_number_is_damage() -> None:
-    """It runs over the end by more than a position can say."""
+    """It exceeds the end by more than a position can hold."""
     payload = record(key=b"k") + varint(2**63 - 1) + bytes(20)
-    (found,) = decode_records(batch(payload, 2))
-    assert [entry.key for entry in found.records] == [b"k"]
-    assert found.problem is not None
+    (decoded,) = decode_records(batch(payload, 2))
+    assert [entry.key for entry in decoded.records] == [b"k"]
+    assert decoded.problem is not None
 
 
 @pytest.mark.parametrize(
@@ -197,10 +199,10 @@ def test_impossible_fields(body: bytes) -> None:
     bad = varint(len(fields)) + fields
     for before in (0, 1, 40):
         payload = b"".join(map(record, range(before))) + bad + record(before + 1)
-        (found,) = decode_records(batch(payload, before + 2))
+        (decoded,) = decode_records(batch(payload, before + 2))
         wanted = [*range(before), before + 1]
-        assert [each.offset for each in found.records] == wanted
-        assert found.problem is not None
+        assert [each.offset for each in decoded.records] == wanted
+        assert decoded.problem is not None
 
 
 def compressed(codec: int, data: bytes) -> bytes:
@@ -249,18 +251,18 @@ def test_damaged_data_of_each_codec(codec: int) -> None:
     good = batch(record(value=b"good"), 1)
     packed = compressed(codec, record(value=b"v" * 1000)) if codec < 5 else b""
     for damaged in (b"", b"x", os.urandom(200), packed[:-1], packed[:10], packed + b"\x00more"):
-        found = decode_records(good + batch(damaged, 1, attributes=codec) + good)
-        assert [each.records for each in found[::2]] == [decode_records(good)[0].records] * 2
-        assert found[1].problem is not None, damaged
+        batches = decode_records(good + batch(damaged, 1, attributes=codec) + good)
+        assert [each.records for each in batches[::2]] == [decode_records(good)[0].records] * 2
+        assert batches[1].problem is not None, damaged
 
 
 def test_a_snappy_block_that_lies_about_its_size_allocates_nothing() -> None:
     lies = b"\xff\xff\xff\xff\x0f" + b"x" * 20
     tracemalloc.start()
-    (found,) = decode_records(batch(lies, 1, attributes=2))
+    (decoded,) = decode_records(batch(lies, 1, attributes=2))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert found.problem is not None
+    assert decoded.problem is not None
     assert peak < 1 << 20
 
 
@@ -274,22 +276,22 @@ def test_an_lz4_frame_that_lies_about_its_size_allocates_nothing() -> None:
 
 def test_compressed_inside_compressed() -> None:
     inner = message(1, compressed(1, message(1, b"x")), attributes=1)
-    (found,) = decode_records(message(1, compressed(1, inner + message(1, b"y")), attributes=1))
-    assert [each.value for each in found.records] == [b"y"]
-    assert "a compressed message inside a compressed message" in (found.problem or "")
+    (decoded,) = decode_records(message(1, compressed(1, inner + message(1, b"y")), attributes=1))
+    assert [each.value for each in decoded.records] == [b"y"]
+    assert "a compressed message inside a compressed message" in (decoded.problem or "")
 
 
 @given(st.binary(max_size=400))
 @settings(max_examples=120, deadline=None)
 def test_any_bytes(data: bytes) -> None:
-    found = decode_records(data)
-    assert sum(each.size for each in found) >= len(data)
+    batches = decode_records(data)
+    assert sum(each.size for each in batches) >= len(data)
 
 
 @given(st.binary(min_size=1, max_size=200), st.sampled_from(range(6)), st.integers(-1, 20))
 @settings(max_examples=120, deadline=None)
 def test_any_bytes_in_a_batch_whose_checksum_holds(data: bytes, codec: int, count: int) -> None:
     good = batch(record(), 1)
-    found = decode_records(good + batch(data, count, attributes=codec) + good)
-    assert len(found) == 3
-    assert found[0].records == found[2].records == decode_records(good)[0].records
+    batches = decode_records(good + batch(data, count, attributes=codec) + good)
+    assert len(batches) == 3
+    assert batches[0].records == batches[2].records == decode_records(good)[0].records

@@ -53,11 +53,11 @@ LZ4_OF_MAGIC_0 = bytes.fromhex("04224d1860401a0e000000566b61666b610500506b61666b
 
 
 def only(data: bytes) -> Batch:
-    """The one batch there is, of which nothing is wrong."""
-    (found,) = decode_records(data)
-    assert found.crc_ok
-    assert found.problem is None
-    return found
+    """The only batch of the data, which has no problem."""
+    (decoded,) = decode_records(data)
+    assert decoded.crc_ok
+    assert decoded.problem is None
+    return decoded
 
 
 def test_every_field_of_a_batch() -> None:
@@ -76,58 +76,63 @@ def test_every_field_of_a_batch() -> None:
 
 def test_header_keys_may_repeat_be_empty_and_be_no_text() -> None:
     headers = [(b"a", b"1"), (b"a", b""), (b"", None), (b"\xff\xfe", b"\x00")]
-    found = only(batch(record(headers=headers), 1))
-    assert found.records[0].headers == (("a", b"1"), ("a", b""), ("", None), (b"\xff\xfe", b"\x00"))
+    decoded = only(batch(record(headers=headers), 1))
+    assert decoded.records[0].headers == (
+        ("a", b"1"),
+        ("a", b""),
+        ("", None),
+        (b"\xff\xfe", b"\x00"),
+    )
 
 
 def test_null_and_empty_are_not_the_same() -> None:
     payload = record(0, key=None, value=b"") + record(1, key=b"", value=None)
-    found = only(batch(payload, 2))
-    assert [(each.key, each.value) for each in found.records] == [(None, b""), (b"", None)]
+    decoded = only(batch(payload, 2))
+    assert [(each.key, each.value) for each in decoded.records] == [(None, b""), (b"", None)]
 
 
 def test_deltas_may_be_negative_and_long() -> None:
     deltas = [0, -1, 63, -64, 64, -65, 8191, 8192, 1 << 31, -(1 << 31), 1 << 61, -(1 << 61)]
     payload = b"".join(record(number, delta) for number, delta in enumerate(deltas))
-    found = only(batch(payload, len(deltas), base_timestamp=5_000))
-    assert [each.timestamp - 5_000 for each in found.records] == deltas
+    decoded = only(batch(payload, len(deltas), base_timestamp=5_000))
+    assert [each.timestamp - 5_000 for each in decoded.records] == deltas
 
 
 def test_a_varint_may_be_longer_than_it_must() -> None:
     body = b"\x00" + b"\x80\x00" + b"\x82\x80\x80\x00" + b"\x01" + b"\x82\x00v" + b"\x80\x00"
-    found = only(batch(varint(len(body)) + body, 1))
-    assert found.records == (Record(1, 0, None, b"v"),)
+    decoded = only(batch(varint(len(body)) + body, 1))
+    assert decoded.records == (Record(1, 0, None, b"v"),)
 
 
 def test_offsets_of_a_compacted_batch() -> None:
     payload = record(3) + record(70_000)
-    found = only(batch(payload, 2, base_offset=1 << 40, last_delta=80_000))
-    assert [each.offset - (1 << 40) for each in found.records] == [3, 70_000]
-    assert (found.record_count, found.last_offset - found.base_offset) == (2, 80_000)
+    decoded = only(batch(payload, 2, base_offset=1 << 40, last_delta=80_000))
+    assert [each.offset - (1 << 40) for each in decoded.records] == [3, 70_000]
+    assert (decoded.record_count, decoded.last_offset - decoded.base_offset) == (2, 80_000)
 
 
 def test_an_empty_batch_keeps_its_offsets() -> None:
-    found = only(batch(b"", 0, base_offset=5, last_delta=9, producer=(1, 0, 3)))
-    assert (found.records, found.base_offset, found.last_offset) == ((), 5, 14)
+    decoded = only(batch(b"", 0, base_offset=5, last_delta=9, producer=(1, 0, 3)))
+    assert (decoded.records, decoded.base_offset, decoded.last_offset) == ((), 5, 14)
 
 
 def test_log_append_time_is_that_of_all_records() -> None:
     payload = record(0, 10) + record(1, 20)
-    found = only(batch(payload, 2, attributes=0x08, base_timestamp=1, max_timestamp=777))
-    assert found.timestamp_type == "log_append_time"
-    assert [each.timestamp for each in found.records] == [777, 777]
+    decoded = only(batch(payload, 2, attributes=0x08, base_timestamp=1, max_timestamp=777))
+    assert decoded.timestamp_type == "log_append_time"
+    assert [each.timestamp for each in decoded.records] == [777, 777]
 
 
 def test_with_a_delete_horizon_timestamps_count_from_it() -> None:
     payload = record(0, -400) + record(1, -100)
-    found = only(batch(payload, 2, attributes=0x40, base_timestamp=1_000, max_timestamp=900))
-    assert found.has_delete_horizon
-    assert [each.timestamp for each in found.records] == [600, 900]
+    decoded = only(batch(payload, 2, attributes=0x40, base_timestamp=1_000, max_timestamp=900))
+    assert decoded.has_delete_horizon
+    assert [each.timestamp for each in decoded.records] == [600, 900]
 
 
 def test_no_timestamp() -> None:
-    found = only(batch(record(), 1, base_timestamp=-1, max_timestamp=-1))
-    assert found.records[0].timestamp == -1
+    decoded = only(batch(record(), 1, base_timestamp=-1, max_timestamp=-1))
+    assert decoded.records[0].timestamp == -1
 
 
 @pytest.mark.parametrize(
@@ -145,9 +150,9 @@ def test_no_timestamp() -> None:
 )
 def test_control_records(number: int, kind: str) -> None:
     marker = record(key=struct.pack(">hh", 0, number), value=struct.pack(">hi", 0, 12))
-    found = only(batch(marker, 1, attributes=0x30))
-    assert (found.is_control, found.is_transactional) == (True, True)
-    assert found.records[0].kind == kind
+    decoded = only(batch(marker, 1, attributes=0x30))
+    assert (decoded.is_control, decoded.is_transactional) == (True, True)
+    assert decoded.records[0].kind == kind
     plain = only(batch(marker, 1, attributes=0x10))
     assert plain.records[0].kind is None
 
@@ -173,30 +178,30 @@ def test_messages_of_magic_0_and_1() -> None:
 
 def test_offsets_within_a_wrapper() -> None:
     old = b"".join(message(0, b"%d" % offset, offset=offset) for offset in (40, 41, 43))
-    found = only(message(0, gzip.compress(old), offset=43, attributes=1))
-    assert [each.offset for each in found.records] == [40, 41, 43]  # magic 0: absolute
-    assert (found.base_offset, found.last_offset, found.record_count) == (-1, 43, -1)
+    decoded = only(message(0, gzip.compress(old), offset=43, attributes=1))
+    assert [each.offset for each in decoded.records] == [40, 41, 43]  # magic 0: absolute
+    assert (decoded.base_offset, decoded.last_offset, decoded.record_count) == (-1, 43, -1)
 
     relative = [message(1, b"", offset=offset, timestamp=offset) for offset in (0, 1, 3)]
     packed = gzip.compress(b"".join(relative))
-    found = only(message(1, packed, offset=1003, attributes=1, timestamp=3))
-    assert [each.offset for each in found.records] == [1000, 1001, 1003]  # KIP-31
-    assert [each.timestamp for each in found.records] == [0, 1, 3]
-    found = only(message(1, packed, offset=0, attributes=1, timestamp=3))
-    assert [each.offset for each in found.records] == [0, 1, 3]  # not yet set by a broker
+    decoded = only(message(1, packed, offset=1003, attributes=1, timestamp=3))
+    assert [each.offset for each in decoded.records] == [1000, 1001, 1003]  # KIP-31
+    assert [each.timestamp for each in decoded.records] == [0, 1, 3]
+    decoded = only(message(1, packed, offset=0, attributes=1, timestamp=3))
+    assert [each.offset for each in decoded.records] == [0, 1, 3]  # not yet set by a broker
 
 
 def test_log_append_time_of_a_wrapper() -> None:
     packed = gzip.compress(message(1, b"a", timestamp=1) + message(1, b"b", offset=1, timestamp=2))
-    found = only(message(1, packed, offset=1, attributes=0x09, timestamp=999))
-    assert [each.timestamp for each in found.records] == [999, 999]
+    decoded = only(message(1, packed, offset=1, attributes=0x09, timestamp=999))
+    assert [each.timestamp for each in decoded.records] == [999, 999]
 
 
 def test_a_wrapped_set_that_is_cut() -> None:
     inner = message(1, b"whole") + message(1, b"cut", offset=1)[:-2]
-    (found,) = decode_records(message(1, gzip.compress(inner), offset=1, attributes=1))
-    assert [each.value for each in found.records] == [b"whole"]
-    assert "messages end at byte" in (found.problem or "")
+    (decoded,) = decode_records(message(1, gzip.compress(inner), offset=1, attributes=1))
+    assert [each.value for each in decoded.records] == [b"whole"]
+    assert "messages end at byte" in (decoded.problem or "")
 
 
 def unpacked(codec: int, data: bytes, magic: int = 2) -> bytes:
@@ -276,7 +281,7 @@ def test_data_of_several_frames(codec: int) -> None:
     )
 
 
-def test_frames_that_do_not_tell_their_size() -> None:
+def test_frames_without_a_content_size() -> None:
     data = bytes(range(256)) * 40_000
     assert unpacked(4, zstandard.ZstdCompressor(write_content_size=False).compress(data)) == data
     assert unpacked(3, lz4.frame.compress(data, store_size=False)) == data

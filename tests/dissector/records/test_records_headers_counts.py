@@ -1,4 +1,4 @@
-"""How many records batches have: as `read_batches` says, whatever is there of them."""
+"""Record counts of batches agree with `read_batches`, for complete and for cut data."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ CAPTURES = Path(__file__).parents[3] / "captures"
 
 def fields(name: str) -> list[bytes]:
     """The records of the Produce requests of a capture."""
-    found = []
+    record_fields = []
     for exchange in open_capture(CAPTURES / name).exchanges():
         if exchange.api == registry.api_name(0) and exchange.request:
             for topic in exchange.request.body["topic_data"]:
-                found += [part["records"] for part in topic["partition_data"]]
-    return [field for field in found if field]
+                record_fields += [part["records"] for part in topic["partition_data"]]
+    return [field for field in record_fields if field]
 
 
 @pytest.mark.parametrize(

@@ -24,20 +24,20 @@ def offsets(path: Path, block: int) -> list[int]:
     """The offsets of all records."""
     return [
         int(offset)
-        for found in read_segment(path, block=block)
-        for piece in read_records(found.space, found.batches)
-        for part in piece.parts
-        for offset in part.offset
+        for part in read_segment(path, block=block)
+        for piece in read_records(part.space, part.batches)
+        for record_part in piece.parts
+        for offset in record_part.offset
     ]
 
 
 def places(path: Path, block: int) -> list[tuple[int, int, bool]]:
-    """Where in the file each batch begins, its size, whether it is cut."""
+    """Position in the file, size, and whether it is cut, of each batch."""
     return [
-        (found.position + int(address), int(size), bool(cut))
-        for found in read_segment(path, block=block)
+        (part.position + int(address), int(size), bool(cut))
+        for part in read_segment(path, block=block)
         for address, size, cut in zip(
-            found.batches.address, found.batches.size, found.batches.truncated, strict=True
+            part.batches.address, part.batches.size, part.batches.truncated, strict=True
         )
     ]
 
@@ -55,7 +55,7 @@ def test_blocks_do_not_show(block: int, tmp_path: Path) -> None:
     assert offsets(path, block) == list(range(133))
     assert places(path, block)[-1] == (len(data) - len(BATCHES[-1]), len(BATCHES[-1]), True)
     path.write_bytes(data + BATCHES[0][:9])
-    assert sum(found.batches.cut_headers for found in read_segment(path, block=block)) == 1
+    assert sum(part.batches.cut_headers for part in read_segment(path, block=block)) == 1
 
 
 @pytest.mark.parametrize("block", [100, 1_000, 5_000, 1 << 20])
@@ -67,23 +67,24 @@ def test_damage_costs_no_other_batch(block: int, position: int, tmp_path: Path) 
     path.write_bytes(b"".join([*BATCHES[:3], bytes(bad), *BATCHES[4:]]))
     good = [offset for offset in offsets(path, block) if not 33 <= offset < 133]
     assert good == list(range(33)) + list(range(140, 147))
-    found = list(read_segment(path, block=block))
-    told = [problem for each in found for _, problem in each.batches.problems]
-    assert told or any((each.batches.crc_ok == 0).any() for each in found)
+    parts = list(read_segment(path, block=block))
+    problems = [problem for part in parts for _, problem in part.batches.problems]
+    assert problems or any((part.batches.crc_ok == 0).any() for part in parts)
 
 
 def test_preallocated_zeros(tmp_path: Path) -> None:
     path = tmp_path / "preallocated.log"
     path.write_bytes(BATCHES[0] + bytes(3_000))
-    found = list(read_segment(path))
-    assert [problem.kind for each in found for _, problem in each.batches.problems] == [
+    parts = list(read_segment(path))
+    assert [problem.kind for part in parts for _, problem in part.batches.problems] == [
         "zero_bytes"
     ]
     for block in (100, 1_000):
         assert offsets(path, block) == [0]
-        told = [pair for each in read_segment(path, block=block) for pair in each.batches.problems]
-        assert {problem.kind for _, problem in told} == {"zero_bytes"}
-        assert sum(problem.bytes or 0 for _, problem in told) == 3_000
+        parts = list(read_segment(path, block=block))
+        problems = [problem for part in parts for _, problem in part.batches.problems]
+        assert {problem.kind for problem in problems} == {"zero_bytes"}
+        assert sum(problem.bytes or 0 for problem in problems) == 3_000
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
@@ -99,20 +100,20 @@ def test_a_batch_too_large_to_believe(tmp_path: Path, monkeypatch: pytest.Monkey
     path = tmp_path / "large.log"
     large = BATCHES[0][:8] + b"\x7f\xff\xff\xff" + BATCHES[0][12:] + bytes(range(200)) * 100
     path.write_bytes(large + b"".join(BATCHES[1:]))
-    found = list(read_segment(path, block=1_000))
-    kinds = {problem.kind for each in found for _, problem in each.batches.problems}
+    parts = list(read_segment(path, block=1_000))
+    kinds = {problem.kind for part in parts for _, problem in part.batches.problems}
     assert "bad_length" in kinds
     assert offsets(path, 1_000)[-7:] == list(range(140, 147))
 
 
 def test_memory_is_that_of_a_block(tmp_path: Path) -> None:
     path = tmp_path / "long.log"
-    some = aio_kafka(2, 4, [Entry(1, b"key", b"value" * 100)] * 500)
+    batch = aio_kafka(2, 4, [Entry(1, b"key", b"value" * 100)] * 500)
     with path.open("wb") as file:
         for _ in range(2_000):
-            file.write(some)
+            file.write(batch)
     tracemalloc.start()
-    count = sum(len(found.batches) for found in read_segment(path, block=1 << 20))
+    count = sum(len(part.batches) for part in read_segment(path, block=1 << 20))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert count == 2_000

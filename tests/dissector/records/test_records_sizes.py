@@ -1,4 +1,4 @@
-"""What a batch decompresses to is as large as the same batch that was never compressed."""
+"""The decompressed size of a batch is the size of the same batch without compression."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ WRAPPER = {0: 26, 1: 34, 2: 0}
 def sizes(data: bytes, limits: Limits | None = None) -> list[int]:
     space = ContiguousBytes.of(data)
     batches = read_batches(space, np.array([0]), np.array([len(data)]))
-    found: list[int] = decompressed_sizes(space, batches, limits).tolist()
-    return found
+    result: list[int] = decompressed_sizes(space, batches, limits).tolist()
+    return result
 
 
 @pytest.mark.parametrize(

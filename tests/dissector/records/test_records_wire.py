@@ -35,7 +35,7 @@ OLD = [
 def streams(path: Path) -> dict[tuple[Any, ...], bytes]:
     """The bytes of each direction of each connection; on loopback they came in order, and once."""
     raw = zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read()
-    found: dict[tuple[Any, ...], bytearray] = defaultdict(bytearray)
+    data_by_ends: dict[tuple[Any, ...], bytearray] = defaultdict(bytearray)
     following: dict[tuple[Any, ...], int] = {}
     for _, packet in dpkt.pcap.Reader(io.BytesIO(raw)):
         ip = dpkt.ethernet.Ethernet(packet).data
@@ -46,9 +46,9 @@ def streams(path: Path) -> dict[tuple[Any, ...], bytes]:
         if tcp.flags & dpkt.tcp.TH_SYN:
             following[ends] = (tcp.seq + 1) % (1 << 32)
         elif tcp.data and following.get(ends) == tcp.seq:
-            found[ends] += tcp.data
+            data_by_ends[ends] += tcp.data
             following[ends] = (tcp.seq + len(tcp.data)) % (1 << 32)
-    return {ends: bytes(data) for ends, data in found.items()}
+    return {ends: bytes(payload) for ends, payload in data_by_ends.items()}
 
 
 def frames(data: bytes) -> Iterator[bytes]:
@@ -78,8 +78,8 @@ def carried(path: Path) -> tuple[list[bytes], list[bytes]]:
     """The `records` fields that were produced, and those that were fetched."""
     produced: list[bytes] = []
     fetched: list[bytes] = []
-    found = streams(path)
-    for ends, data in found.items():
+    by_ends = streams(path)
+    for ends, data in by_ends.items():
         if ends[1] < ends[3]:
             continue  # the broker's side: its port is the lower one
         asked: dict[int, tuple[int, int]] = {}
@@ -88,7 +88,7 @@ def carried(path: Path) -> tuple[list[bytes], list[bytes]]:
             asked[correlation] = key, version
             if key == PRODUCE:
                 produced += record_fields(decode_request(frame).body)
-        for frame in frames(found.get((*ends[2:], *ends[:2]), b"")):
+        for frame in frames(by_ends.get((*ends[2:], *ends[:2]), b"")):
             key, version = asked.get(struct.unpack_from(">i", frame)[0], (-1, -1))
             if key == FETCH:
                 fetched += record_fields(decode_response(frame, key, version).body)
@@ -107,18 +107,18 @@ def test_as_kafka_python_reads_them(name: str) -> None:
     produced, fetched = carried(CAPTURES / f"{name}.pcap.zst")
     assert produced
     for data in produced + fetched:
-        wanted = []
+        expected = []
         reader = MemoryRecords(data)
         while (batch := reader.next_batch()) is not None:
             for each in batch:
                 headers = tuple((key, value) for key, value in each.headers)
                 timestamp = -1 if each.timestamp is None else each.timestamp
-                wanted.append((each.offset, timestamp, each.key, each.value, headers))
-        found = [
+                expected.append((each.offset, timestamp, each.key, each.value, headers))
+        actual = [
             (each.offset, each.timestamp, each.key, each.value, each.headers)
             for each in records_of(data)
         ]
-        assert found == wanted
+        assert actual == expected
 
 
 @pytest.mark.parametrize("name", READ_WHOLE)

@@ -243,7 +243,7 @@ def sasl_response(number: int, data: bytes) -> bytes:
 
 
 def body_end(data: bytes, size: int, request: tuple[int, int] | None) -> int:
-    """Where a body ends. Only SaslAuthenticate is known: the bodies of other APIs are arbitrary."""
+    """The end of a body. Only SaslAuthenticate is known: the bodies of other APIs are arbitrary."""
     api = int.from_bytes(data[:2], "big") if request is None else request[0]
     if api != SASL_AUTHENTICATE:
         raise UnknownVersion("any body", offset=0)

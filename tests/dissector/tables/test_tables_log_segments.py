@@ -1,4 +1,4 @@
-"""Log segments of real brokers against what Kafka's own tool says is in them.
+"""Log segments of real brokers, compared with the output of Kafka's own tool.
 
 `tests/data/segments.tar.zst`: see tests/data/README.md. `dump.txt` is what DumpLogSegments of Kafka
 3.9 printed of the segment beside it: each batch, each record, and of Kafka's own topics each record
@@ -133,7 +133,7 @@ def in_snake_case(name: str) -> str:
 
 
 def agree(ours: Any, theirs: Any) -> None:
-    """What we say, they say, too. They also give defaults for fields that are not on the wire."""
+    """All our values are among theirs, which also have defaults for missing fields."""
     if isinstance(ours, dict):
         named = {in_snake_case(name): value for name, value in theirs.items()}
         for name, value in ours.items():

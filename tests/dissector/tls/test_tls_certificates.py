@@ -1,4 +1,4 @@
-"""Whom certificates name: as the package cryptography says, of certificates that it made."""
+"""Names in certificates that the package cryptography made."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ Contexts = tuple[ssl.SSLContext, ssl.SSLContext]
 
 @dataclass
 class Dialogue:
-    """What was on the wire, end and bytes in order; what each end said; the secrets."""
+    """The data on the wire in order, with its end; the plain text of each end; the secrets."""
 
     wire: list[tuple[int, bytes]] = field(default_factory=list)
     said: tuple[bytearray, bytearray] = field(default_factory=lambda: (bytearray(), bytearray()))
@@ -171,7 +171,7 @@ Write = Callable[[str], None]
 
 @contextlib.contextmanager
 def _serving(folder: Path, arguments: list[str]) -> Iterator[tuple[int, Write]]:
-    """openssl s_server: its port, and how it is made to say a line."""
+    """openssl s_server: its port, and a function that makes it send a line."""
     pem = certificate(folder)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -185,7 +185,7 @@ def _serving(folder: Path, arguments: list[str]) -> Iterator[tuple[int, Write]]:
 def _speaking(
     port: int, keys: Path, arguments: list[str]
 ) -> Iterator[tuple[socket.socket, socket.socket, Write]]:
-    """openssl s_client: where its bytes come, where they go, and how it is made to say a line."""
+    """openssl s_client: its input, its output, and a function that makes it send a line."""
     listener = socket.create_server(("127.0.0.1", 0))
     listener.settimeout(10)
     name, to = "broker.test", f"127.0.0.1:{listener.getsockname()[1]}"
@@ -202,7 +202,7 @@ def _speaking(
 
 @contextlib.contextmanager
 def _ending(process: subprocess.Popen[str]) -> Iterator[Write]:
-    """How to make a process say a line, until it is ended."""
+    """A function that makes a process send a line, until the process ends."""
 
     def write(line: str) -> None:
         assert process.stdin is not None
