@@ -63,7 +63,7 @@ class Source:
     def count(self) -> int:
         return self.random.choice((0, 1, 1, 2))
 
-    def none(self) -> bool:
+    def is_null(self) -> bool:
         return self.random.random() < 0.25
 
     def of(self, kind: str) -> Any:
@@ -114,7 +114,7 @@ def kio_entity(entity: type, source: Source) -> tuple[Any, dict[str, Any]]:
         value, want = kio_value(hints[field.name], kind, source)
         if "tag" in field.metadata:  # kio writes no tagged field that has its default
             default = get_tagged_field_default(field)
-            if value == default or source.none():
+            if value == default or source.is_null():
                 given[field.name] = default
                 continue
         given[field.name], expected[kio_name(field.name, kind)] = value, want
@@ -138,7 +138,7 @@ def kio_value(hint: Any, kind: str | None, source: Source) -> tuple[Any, Any]:
         inner = next(each for each in typing.get_args(hint) if each is not types.NoneType)
         if kind == "uuid":  # null is how kio shows the uuid that is all zeros
             return kio_value(inner, kind, source)
-        if kind == "datetime_i64" or source.none():
+        if kind == "datetime_i64" or source.is_null():
             return (None, -1) if kind == "datetime_i64" else (None, None)
         return kio_value(inner, kind, source)
     if typing.get_origin(hint) is tuple:
@@ -181,7 +181,7 @@ def kio_vector(key: int, name: str, version: int, direction: EntityType) -> dict
     payload, body = kio_entity(entity, source)
     head = {"correlation_id": source.of("int32")}
     if direction is EntityType.request:
-        head["client_id"] = None if source.none() else source.of("string")
+        head["client_id"] = None if source.is_null() else source.of("string")
         request = {"request_api_key": key, "request_api_version": version}
         header = entity.__header_schema__(**request, **head)
     else:
@@ -214,14 +214,14 @@ def messages() -> Iterator[type[ApiMessage]]:
 
 
 def python_vectors(known: set[tuple[int, str, int]]) -> Iterator[dict[str, Any]]:
-    found = {}
+    missing = {}
     for message in messages():
         for version in range(message.max_version + 1):
             key = message.API_KEY, message.type, version
             if key not in known:
-                found[key] = message, version
-    for key in sorted(found):
-        yield python_vector(*found[key])
+                missing[key] = message, version
+    for key in sorted(missing):
+        yield python_vector(*missing[key])
 
 
 def python_vector(message: type[ApiMessage], version: int) -> dict[str, Any]:
@@ -229,7 +229,7 @@ def python_vector(message: type[ApiMessage], version: int) -> dict[str, Any]:
     body = python_struct(message._struct, version, source)
     head = {"correlation_id": source.of("int32")}
     if message.type == "request":
-        head["client_id"] = None if source.none() else source.of("string")
+        head["client_id"] = None if source.is_null() else source.of("string")
     flexible = message.flexible_version_q(version)
     header = message(version=version)
     header.with_header(**head)
@@ -250,12 +250,12 @@ def python_struct(struct: Any, version: int, source: Source) -> dict[str, Any]:
     return {
         field.name: python_value(field, version, source)
         for field in struct._fields
-        if field.for_version_q(version) and not (field.tagged_field_q(version) and source.none())
+        if field.for_version_q(version) and not (field.tagged_field_q(version) and source.is_null())
     }
 
 
 def python_value(field: Any, version: int, source: Source) -> Any:
-    if field.nullable_for_version_q(version) and source.none():
+    if field.nullable_for_version_q(version) and source.is_null():
         return None
     if field.is_struct_array():
         return [python_struct(field, version, source) for _ in range(source.count())]

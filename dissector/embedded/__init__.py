@@ -31,7 +31,7 @@ from dissector.protocol.structures import (
     versioned_structure,
 )
 
-__all__ = ["ERROR", "NOWHERE", "TEXT", "Known", "explain_token", "unfold"]
+__all__ = ["ERROR", "NOWHERE", "TEXT", "MessageContext", "explain_token", "unfold"]
 
 ERROR: Final = "error"
 """Type of an event that reports an error in the content of a field."""
@@ -90,20 +90,20 @@ class _Unfolding:
 
     def _structure(self, event: Explained, value: bytes) -> Contents | None:
         of = (self.enclosing.of(event.path, role) for role in ("protocol_type", "protocol_name"))
-        found = recognise(event.roles, value, *of)
-        if found is None:
+        recognised = recognise(event.roles, value, *of)
+        if recognised is None:
             return None
-        candidate, read = found
+        candidate, read = recognised
         # The structures inside belong to the same protocol.
         self.enclosing.set(event.path, "protocol_type", candidate.protocol_type)
         events = versioned_structure(read.name, value).explain(value).events
         return Contents(f"{read.name} version {read.version}", events)
 
     def _request(self, event: Explained, value: bytes) -> Contents | None:
-        found = explain_request(value)
-        if _envelope_request(found) is not None:  # Kafka does not nest envelopes
+        request = explain_request(value)
+        if _envelope_request(request) is not None:  # Kafka does not nest envelopes
             return None
-        return _message("request", found, value, *_kind(value))
+        return _message("request", request, value, *_kind(value))
 
     def _response(self, event: Explained, value: bytes) -> Contents | None:
         asked = _envelope_request(explain_request(self.known.request or b""))

@@ -142,11 +142,11 @@ def _bytes(
     """A key, a value or a header; its fields below it, where it is a structure."""
     path = f"{path}.{name}"
     if data is not None and part is not None:
-        found = _explained(part, data)
-        if found is not None:
+        events = _explained(part, data)
+        if events is not None:
             words = f"{part.name} version {part.version}"
             yield Explained(path, name, TEXT, words, NOWHERE, 0, 2)
-            for event in found:
+            for event in events:
                 yield Explained(
                     f"{path}.{event.path}", event.name, event.type, event.value, NOWHERE, 0,
                     event.depth + 3, event.roles,
@@ -160,10 +160,10 @@ def _bytes(
 
 def _explained(part: StructureBytes, data: bytes) -> list[Explained] | None:
     try:
-        found = part.explain(data)
+        explanation = part.explain(data)
     except DecodeError:  # a version that is not known
         return None
-    return None if found.error else found.events
+    return None if explanation.error else explanation.events
 
 
 def _shown(data: bytes | None) -> tuple[str | bytes | None, str]:
@@ -176,10 +176,10 @@ def _shown(data: bytes | None) -> tuple[str | bytes | None, str]:
     return data, "bytes"
 
 
-def _text(some: str | bytes | None) -> str:
-    if some is None:
+def _text(text: str | bytes | None) -> str:
+    if text is None:
         return "null"
-    return some if isinstance(some, str) else some.decode("utf-8", "backslashreplace")
+    return text if isinstance(text, str) else text.decode("utf-8", "backslashreplace")
 
 
 def _time(ms: int) -> str:

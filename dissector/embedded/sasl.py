@@ -112,10 +112,10 @@ def _bearer(data: bytes, mechanism: str) -> Contents | None:
 
 def _bearer_error(data: bytes, mechanism: str) -> Contents | None:
     """What the broker says of a token that it does not take (RFC 7628, section 3.2.2)."""
-    told = _object(data)
-    if "status" not in told:
+    error = _object(data)
+    if "status" not in error:
         return None
-    events = [field_event(name, str(told[name])) for name in _BEARER_ERROR if name in told]
+    events = [field_event(name, str(error[name])) for name in _BEARER_ERROR if name in error]
     return Contents(f"{mechanism} error", events)
 
 
@@ -135,17 +135,17 @@ def _claims(auth: bytes) -> list[Explained]:
 def _object(data: bytes) -> dict[str, object]:
     """A JSON object; empty where the bytes are none."""
     try:
-        told = json.loads(data)
+        value = json.loads(data)
     except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def _gs2(found: re.Match[bytes]) -> list[Explained]:
-    authzid = found["authzid"]
+def _gs2(match: re.Match[bytes]) -> list[Explained]:
+    authzid = match["authzid"]
     if authzid is None:
         return []
-    return [_attribute("authzid", authzid, found.start("authzid"), ())]
+    return [_attribute("authzid", authzid, match.start("authzid"), ())]
 
 
 def _attribute(name: str, value: bytes, offset: int, roles: tuple[str, ...]) -> Explained:

@@ -38,11 +38,11 @@ from dissector.packets.live_input import LivePackets
 from dissector.problems import Problem
 
 ANY: Final = "any"
-"""What stands for all interfaces, as with tcpdump."""
+"""Name of all interfaces together, as in tcpdump."""
 BUFFER_BYTES: Final = 32 << 20
 BLOCK_BYTES: Final = 1 << 20
 _RETIRE_MS = 50
-"""A block is handed over when it is full, or after as long."""
+"""The kernel hands over a block when it is full, or after this time."""
 
 _ETH_P_ALL = 3
 _SOL_PACKET = 263
@@ -60,7 +60,7 @@ _PACKET = np.dtype(
     {
         "names": ["seconds", "ns", "captured", "length", "link", "interface", "hardware", "kind"],
         "formats": ["u4", "u4", "u4", "u4", "u2", "i4", "u2", "u1"],
-        "offsets": [4, 8, 12, 16, 24, 52, 56, 58],  # the address stands behind 48 bytes
+        "offsets": [4, 8, 12, 16, 24, 52, 56, 58],  # the address begins at byte 48
         "itemsize": 68,
     }
 )
@@ -74,19 +74,20 @@ _LINKS = {
     802: 119,
     803: 127,
 }
-"""Link type by ARPHRD_… of the interface: Ethernet, loopback; raw IP, the tunnels, tun devices;
-802.11 in monitor mode, alone, behind Prism's header, and behind radiotap's."""
+"""Link type by the interface's ARPHRD_… number: Ethernet and loopback; raw IP, tunnels and tun
+devices; 802.11 in monitor mode, without a header, with Prism's and with radiotap's."""
 
 
 class PacketRing:
-    """The `Feed` of one interface, or of all (`ANY`).
+    """The `LiveInput` of one interface, or of all (`ANY`).
 
-    `expression`: what to capture, as tcpdump takes it; empty for all. `promiscuous`: also what is
-    for other machines. `buffer_bytes`: of the ring, rounded down to whole blocks.
+    `expression`: capture filter in tcpdump's syntax; empty for all packets. `promiscuous`: also
+    capture packets for other machines. `buffer_bytes`: size of the ring, rounded down to whole
+    blocks.
 
-    Raises CaptureError where there is no such interface, the filter cannot be understood, or the
-    right to capture is missing; DissectorError where the filter cannot be compiled for want of
-    scapy or libpcap.
+    Raises CaptureError if the interface does not exist, the filter is invalid, or the right to
+    capture is missing; DissectorError if compiling the filter needs scapy or libpcap, which is not
+    installed.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class PacketRing:
         self.name = name
         self.ended = False
         self.dropped = 0
-        """Packets that the kernel had no room for, so far."""
+        """Packets dropped so far because the ring was full."""
         self._is_up = True
         self._index = 0 if name == ANY else _index(name)
         program = filter_program(expression) if expression else None
@@ -141,12 +142,12 @@ class PacketRing:
             opened.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, wish)
 
     def close(self) -> None:
-        """Give back the socket. The ring goes with the last array that shows it."""
+        """Close the socket. The ring is freed with the last array that refers to it."""
         self.ended = True
         self._socket.close()
 
     def name_of(self, interface: int) -> str:
-        """The name of an interface, also where it has gone."""
+        """The name of an interface; a substitute if the interface no longer exists."""
         if self.name != ANY:
             return self.name
         try:
@@ -155,16 +156,16 @@ class PacketRing:
             return f"interface {interface}"
 
     def time(self) -> int:
-        """Of the system; a block of the ring may be as old as it may become."""
+        """System time minus the maximum delay of a block in the ring."""
         return time.time_ns() - 2 * _RETIRE_MS * 10**6
 
     @property
     def is_pressing(self) -> bool:
-        """A quarter of the ring is full."""
+        """At least a quarter of the ring is full."""
         return self._status(self._at + len(self._blocks) // 4) != 0
 
     def take(self) -> list[LivePackets]:
-        """The packets that are there; their bytes may change after `release`."""
+        """The packets that have arrived; their bytes may change after `release`."""
         pieces = []
         while self._taken < len(self._blocks) and self._status(self._at + self._taken):
             pieces.append(_piece(self._blocks[(self._at + self._taken) % len(self._blocks)]))
@@ -172,34 +173,36 @@ class PacketRing:
         return pieces
 
     def release(self) -> None:
-        """Give the blocks of all pieces back to the kernel."""
+        """Return all taken blocks to the kernel."""
         for _ in range(self._taken):
             self._blocks[self._at, 8:12] = 0
             self._at = (self._at + 1) % len(self._blocks)
         self._taken = 0
 
     def watch(self) -> list[Problem]:
-        """What happened to the interface, and what was dropped, since this was asked last."""
-        found = []
+        """Changes of the interface, and dropped packets, since the last call."""
+        problems = []
         counts = self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 12)
         _, dropped, _ = struct.unpack("3I", counts)
         if dropped:
             self.dropped += dropped
-            found.append(self._problem("dropped_packets", f"the kernel dropped {dropped} packets"))
+            problems.append(
+                self._problem("dropped_packets", f"the kernel dropped {dropped} packets")
+            )
         if self.name != ANY:
             is_up = self._look()
             if is_up != self._is_up:
                 self._is_up = is_up
-                found.append(
+                problems.append(
                     self._problem("interface_up", "is up again")
                     if is_up
-                    else self._problem("interface_down", "is down; it is waited for")
+                    else self._problem("interface_down", "is down; waiting for it")
                 )
-        return found
+        return problems
 
     def _look(self) -> bool:
-        """Whether the interface is up; one that came back as another is bound to."""
-        self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)  # ENETDOWN is said once
+        """Whether the interface is up. Binds to an interface that returned with a new index."""
+        self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)  # clears ENETDOWN
         request = struct.pack("16s16x", self.name.encode())
         try:
             (index,) = struct.unpack_from("i", fcntl.ioctl(self._socket, _GET_INDEX, request), 16)
@@ -221,9 +224,9 @@ class PacketRing:
 
 
 def filter_program(expression: str) -> bytes:
-    """A filter in libpcap's language as instructions of the kernel, 8 bytes each.
+    """A filter in libpcap's syntax, compiled to instructions for the kernel of 8 bytes each.
 
-    Raises CaptureError where it cannot be understood, DissectorError for want of scapy or libpcap.
+    Raises CaptureError if the filter is invalid, DissectorError without scapy or libpcap.
     """
     try:
         from scapy.libs import winpcapy
@@ -235,13 +238,13 @@ def filter_program(expression: str) -> bytes:
     except OSError as error:
         raise DissectorError("a filter needs libpcap (Debian: libpcap0.8)") from error
     program = bpf_program()
-    # What a filter lets through is cut to this size: scapy's own would cut frames of loopback.
+    # The filter truncates packets to this size: scapy's default would truncate loopback frames.
     handle = winpcapy.pcap_open_dead(_ETHERNET, PACKET_LIMIT)
     try:
         text = expression.encode()
         if winpcapy.pcap_compile(handle, ctypes.byref(program), text, 1, 0xFFFFFFFF) != 0:
             reason = ctypes.string_at(winpcapy.pcap_geterr(handle)).decode(errors="replace")
-            raise CaptureError(f"the filter {expression!r} cannot be understood: {reason}")
+            raise CaptureError(f"the filter {expression!r} is invalid: {reason}")
         return ctypes.string_at(program.bf_insns, 8 * program.bf_len)
     finally:
         winpcapy.pcap_freecode(ctypes.byref(program))
@@ -249,7 +252,7 @@ def filter_program(expression: str) -> bytes:
 
 
 def _attach(opened: socket.socket, program: bytes) -> None:
-    """SO_ATTACH_FILTER takes a count, and where the instructions are."""
+    """SO_ATTACH_FILTER takes the number of instructions and their address."""
     held = ctypes.create_string_buffer(program, len(program))
     opened.setsockopt(
         socket.SOL_SOCKET,
@@ -271,7 +274,7 @@ def _piece(block: Bytes) -> LivePackets:
     _, packets, first = _BLOCK.unpack_from(block.data)
     at = _chain(block, packets, first)
     header = gather(block, at, _PACKET)
-    # On loopback, every packet that goes out comes in.
+    # On loopback, each outgoing packet also arrives.
     kept = (header["kind"] != _OUTGOING) | (header["hardware"] != _LOOPBACK)
     if not kept.all():
         at, header = at[kept], header[kept]
@@ -289,12 +292,12 @@ def _piece(block: Bytes) -> LivePackets:
 
 
 def _chain(block: Bytes, packets: int, first: int) -> Int64:
-    """Positions of the headers of packets. Only each one says where the next one is, and a block
-    is one chain, so that nothing can be done for several at once."""
+    """Positions of the headers of packets. Each header has the distance to the next one, so this
+    is a loop over packets."""
     unpack, view = _NEXT.unpack_from, block.data
-    found = []
+    positions = []
     at = first
     for _ in range(packets):
-        found.append(at)
+        positions.append(at)
         at += unpack(view, at)[0]
-    return np.array(found, np.int64)
+    return np.array(positions, np.int64)

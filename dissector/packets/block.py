@@ -47,7 +47,7 @@ class PacketBlock:
     data: Bytes
     """uint8; [reserve free bytes | bytes as read | PAD]."""
     reserve: int
-    """How many bytes at the front of `data` are free for the next stage."""
+    """Number of bytes at the front of `data` that are free for the next stage."""
     capture: Int32
     """Index of the packet's file in the source's `names`."""
     number: Int64
@@ -71,21 +71,21 @@ class PacketBlock:
     captured: Int32
     """Payload bytes that are in the capture."""
     length: Int32
-    """Payload bytes that were on the wire; more than `captured` where the capture was cut short."""
+    """Payload bytes that were on the wire; more than `captured` if the packet was truncated."""
     packets_seen: int
-    """Packets of any kind in this stretch, TCP or not."""
+    """Number of packets read for this block, TCP or not."""
     bytes_read: int
-    """Bytes of input that this stretch took, for progress."""
+    """Bytes of input read for this block, for progress."""
     problems: list[Problem] = field(default_factory=list)
     until: int | None = None
-    """ns since 1970: how far time has gone on, where that is known without a packet; live only."""
+    """ns since 1970: the current time of a live capture, known without a packet; None in files."""
 
     def __len__(self) -> int:
         return len(self.time)
 
     @property
     def latest(self) -> int | None:
-        """How far time has gone on, ns; None where nothing tells."""
+        """The latest known time, ns; None if unknown."""
         times = [int(self.time.max())] if len(self.time) else []
         return max(times if self.until is None else [*times, self.until], default=None)
 
@@ -93,31 +93,31 @@ class PacketBlock:
     def empty(cls, reserve: int) -> PacketBlock:
         """A block without packets."""
 
-        def none(dtype: type[np.generic]) -> NDArray[Any]:
+        def column(dtype: type[np.generic]) -> NDArray[Any]:
             return np.zeros(0, dtype)
 
         return cls(
             data=np.zeros(reserve + PAD, np.uint8), reserve=reserve,
-            capture=none(np.int32), number=none(np.int64), time=none(np.int64),
-            src_high=none(np.uint64), src_low=none(np.uint64), dst_high=none(np.uint64),
-            dst_low=none(np.uint64), src_port=none(np.uint16), dst_port=none(np.uint16),
-            seq=none(np.uint32), ack=none(np.uint32), flags=none(np.uint8),
-            window=none(np.uint16), payload=none(np.int64), captured=none(np.int32),
-            length=none(np.int32), packets_seen=0, bytes_read=0,
+            capture=column(np.int32), number=column(np.int64), time=column(np.int64),
+            src_high=column(np.uint64), src_low=column(np.uint64), dst_high=column(np.uint64),
+            dst_low=column(np.uint64), src_port=column(np.uint16), dst_port=column(np.uint16),
+            seq=column(np.uint32), ack=column(np.uint32), flags=column(np.uint8),
+            window=column(np.uint16), payload=column(np.int64), captured=column(np.int32),
+            length=column(np.int32), packets_seen=0, bytes_read=0,
         )  # fmt: skip
 
 
 class PacketSource(Protocol):
-    """Files, a pipe or an interface: gives blocks in order of time."""
+    """Files, a pipe or an interface, as blocks in order of time."""
 
     names: list[str]
     """Names of the captures seen so far; `PacketBlock.capture` is an index into it. It grows."""
 
     total_bytes: int | None
-    """Size of all input in bytes, the measure of `bytes_read`; None where it cannot be known."""
+    """Size of all input in bytes, the maximum of `bytes_read`; None if unknown."""
 
     def read(self, reserve: int) -> PacketBlock | None:
         """The next block, with `reserve` free bytes at the front; None at the end."""
 
     def close(self) -> None:
-        """Give back files and buffers."""
+        """Close files and free buffers."""

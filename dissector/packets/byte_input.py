@@ -26,12 +26,12 @@ import zstandard
 from dissector.packets.remote import is_url, open_file
 
 PAUSE = 0.02
-"""Seconds without a new byte after which a pipe's bytes are handed on."""
+"""Seconds without a new byte after which a pipe's bytes are returned."""
 LINGER = 0.1
-"""Seconds after which they are handed on however fast more of them come."""
+"""Seconds after which they are returned even if new bytes keep arriving."""
 PIECE: Final = 1 << 18
-"""Bytes that are decompressed at a time, and one block of the codec more: 128 KiB of zstd, 4 MiB of
-lz4."""
+"""Bytes to decompress at a time; the last block of the codec may exceed it: 128 KiB of zstd, 4 MiB
+of lz4."""
 ZSTD_WINDOW: Final = 1 << 27
 """Largest window of a zstd frame, which the decompressor keeps in memory. The zstd command has the
 same limit, unless it is run with --long."""
@@ -40,7 +40,7 @@ _ZSTD_HEADER: Final = 8
 
 
 class Decompressor(Protocol):
-    """The shape that bz2, lzma and lz4 share."""
+    """The common interface of the decompressors of bz2, lzma and lz4."""
 
     @property
     def eof(self) -> bool:
@@ -48,14 +48,14 @@ class Decompressor(Protocol):
 
     @property
     def unused_data(self) -> bytes | None:
-        """What came after that end."""
+        """The bytes after the end of the stream."""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """About `max_length` bytes; more may be waiting where they are not fewer."""
+        """About `max_length` bytes; if that many are returned, further output may be pending."""
 
 
 class _Gzip:
-    """zlib's decompressor in that shape."""
+    """zlib's decompressor with this interface."""
 
     def __init__(self) -> None:
         self._zlib = zlib.decompressobj(wbits=31)
@@ -73,10 +73,10 @@ class _Gzip:
 
 
 class _Zstd:
-    """zstandard's decompressor in that shape.
+    """zstandard's decompressor with this interface.
 
-    It takes no limit, and a block of 4 bytes may stand for 128 KiB. So it is given no more than
-    one block at a time (RFC 8878, section 3.1.1).
+    It accepts no limit, and a block of 4 bytes can expand to 128 KiB. So it gets at most one block
+    at a time (RFC 8878, section 3.1.1).
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class _Zstd:
     def _unit(self, head: bytes) -> int:
         """Bytes of the frame header, block or checksum that begins with `head`.
 
-        0 where `head` is too short to know.
+        0 if `head` is too short.
         """
         if self._has_last_block:
             return 4  # the checksum; without one, the frame has ended
@@ -157,44 +157,44 @@ CODECS = (
 
 
 def is_stream(path: str) -> bool:
-    """Whether this is standard input or a pipe, which can be read only once."""
+    """Whether `path` is standard input or a pipe, which can be read only once."""
     return path == "-" or not (is_url(path) or Path(path).is_file())
 
 
 class ByteInput:
     """A file, a pipe, or (as ``-``) standard input, from front to back.
 
-    Raises OSError where it cannot be opened. From then on nothing raises: what goes wrong ends the
-    input, and `damage` tells it.
+    Raises OSError if it cannot be opened. Later errors do not raise: they end the input, and
+    `damage` describes them.
     """
 
     def __init__(self, path: str) -> None:
         standard = path == "-"
         self._file = io.FileIO(0, closefd=False) if standard else open_file(path)
         self.is_stream = is_stream(path)
-        """It can be read once only, and its size is not known."""
+        """It can be read only once, and its size is unknown."""
         self.size = 0 if self.is_stream else self._file.seek(0, os.SEEK_END)
-        """Bytes of the file, compressed where it is."""
+        """Size of the file in bytes, before decompression."""
         if not self.is_stream:
             self._file.seek(0)
         self.consumed = 0
-        """How many of them were read so far."""
+        """Bytes of the file read so far."""
         self.damage: str | None = None
-        """What went wrong, in one sentence; known at the end."""
-        self._waiting = b""  # read from the file, and not yet looked at
-        self._pending = memoryview(b"")  # decompressed, and not yet given
-        while len(self._waiting) < 4 and (more := self._read(4 - len(self._waiting))):
-            self._waiting += more
+        """The error, in one sentence; known at the end."""
+        self._waiting = b""  # read from the file, not yet decompressed
+        self._pending = memoryview(b"")  # decompressed, not yet returned
+        while len(self._waiting) < 4 and (data := self._read(4 - len(self._waiting))):
+            self._waiting += data
         self._codec = next((c for c in CODECS if self._waiting.startswith(c.magic)), None)
         self._stream = self._codec.new() if self._codec else None
-        self._full = False  # the decompressor may have more to give without more to read
+        self._full = False  # the decompressor may have output without further input
 
     def close(self) -> None:
-        """Give back the file."""
+        """Close the file."""
         self._file.close()
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes, waited for; fewer only at the end."""
+        """The next `size` bytes; waits for them. Fewer only at the end."""
         taken = bytearray(size)
         got = 0
         while got < size and (step := self._readinto(memoryview(taken)[got:])) != 0:
@@ -202,8 +202,8 @@ class ByteInput:
         return bytes(taken[:got])
 
     def fill(self, view: memoryview) -> tuple[int, bool]:
-        """Fill `view`, of a pipe with what comes until it pauses: how many bytes, and whether
-        the input ended."""
+        """Fill `view`, from a pipe until it pauses. Returns the number of bytes, and whether the
+        input ended."""
         got = 0
         deadline = None
         while got < len(view):
@@ -219,7 +219,8 @@ class ByteInput:
         return got, False
 
     def _readinto(self, view: memoryview) -> int | None:
-        """Read once: bytes put into `view`; 0 at the end; None where nothing came out of a read."""
+        """Read once. Returns the number of bytes put into `view`; 0 at the end; None if the read
+        gave no output."""
         if not self._pending:
             if self._stream:
                 plain = self._decompress(min(len(view), PIECE))
@@ -236,7 +237,7 @@ class ByteInput:
         return size
 
     def _decompress(self, limit: int) -> bytes | None:
-        """What the next bytes of the file decompress to, maybe nothing; None at the end."""
+        """The next bytes of the file, decompressed; may be empty; None at the end."""
         assert self._codec
         assert self._stream
         chunk, self._waiting = self._waiting, b""
@@ -244,7 +245,7 @@ class ByteInput:
             chunk = self._read(self._codec.chunk)
             if not chunk:
                 if not self._stream.eof:
-                    self.damage = self.damage or f"the {self._codec.name} stream is cut short"
+                    self.damage = self.damage or f"the {self._codec.name} stream is truncated"
                 return None
         if self._stream.eof:
             chunk = chunk.lstrip(b"\0")  # archives pad with zeros
@@ -268,7 +269,7 @@ class ByteInput:
     def _readinto_raw(self, view: memoryview) -> int:
         try:
             while (step := self._file.readinto(view)) is None:
-                select.select([self._file], [], [])  # somebody made this pipe non-blocking
+                select.select([self._file], [], [])  # another process made this pipe non-blocking
         except OSError as error:
             self.damage = f"reading failed: {error.strerror or error}"
             return 0

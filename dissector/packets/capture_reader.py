@@ -40,12 +40,12 @@ def gather(data: Bytes, at: Int64 | slice, layout: np.dtype[np.void]) -> NDArray
     size = layout.itemsize
     count = max(len(data) - size + 1, 0)
     # Opaque items, since NumPy copies those in one move each, and fields one by one.
-    every: NDArray[np.void] = np.ndarray((count,), f"V{size}", data, strides=(1,))
-    return every[at].view(layout)
+    structures: NDArray[np.void] = np.ndarray((count,), f"V{size}", data, strides=(1,))
+    return structures[at].view(layout)
 
 
 def first_false(mask: NDArray[np.bool_]) -> int:
-    """Index of the first False; the length where there is none."""
+    """Index of the first False; the length if all are True."""
     return len(mask) if mask.all() else int(mask.argmin())
 
 
@@ -86,7 +86,7 @@ _DTYPES = {"start": "i8", "captured": "i8", "length": "i8", "time": "i8", "link"
 
 @dataclass(frozen=True, slots=True)
 class ScanResult:
-    """How far one pass over a buffer came, and the whole packets that it found."""
+    """The complete packets that one pass over a buffer found, and where it stopped."""
 
     columns: PacketColumns
     stop: int
@@ -94,7 +94,7 @@ class ScanResult:
     search: int
     """Position at which to search for the next record if the chain is broken at `stop`."""
     is_broken: bool = False
-    """It is broken there; else bytes are missing."""
+    """The chain is broken there; otherwise bytes are missing."""
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -109,9 +109,9 @@ class Memory:
         self._kept: list[Bytes] = [np.empty(0, np.uint8) for _ in range(blocks)]
 
     def take(self, size: int) -> Bytes:
-        """An array of `size` bytes, with whatever is in them."""
-        # Every view of an array refers to the array that owns its memory. So where only the list
-        # does (and the argument of the call that counts), no block is left.
+        """An array of `size` bytes with arbitrary content."""
+        # Every view of an array refers to the array that owns its memory. So if only the list
+        # refers to it (and the argument of the call that counts), no block is in use.
         kept = self._kept
         free = [index for index in range(len(kept)) if sys.getrefcount(kept[index]) <= 2]
         index = free[0] if free else 0
@@ -129,10 +129,10 @@ class ByteSource(Protocol):
     damage: str | None
 
     def fill(self, view: memoryview) -> tuple[int, bool]:
-        """Fill `view`: how many bytes, and whether the input ended."""
+        """Fill `view`. Returns the number of bytes, and whether the input ended."""
 
     def close(self) -> None:
-        """Give back the file."""
+        """Close the file."""
 
 
 class CaptureFormat(Protocol):
@@ -154,7 +154,7 @@ class CaptureFormat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PacketRecords:
-    """The captured packets of a stretch of one file."""
+    """The captured packets of a range of one file."""
 
     data: Bytes
     """uint8; [reserve free bytes | bytes as read | PAD]."""
@@ -163,19 +163,19 @@ class PacketRecords:
     number: Int64
     """Packet number in the file, 1-based; shape (n,)."""
     bytes_read: int
-    """Bytes of input that this stretch took."""
+    """Bytes of input that this range took."""
     problems: list[Problem]
 
 
 class CaptureReader:
-    """Reads one capture, stretch by stretch. `head`: its first bytes, that are not records yet."""
+    """Reads one capture, block by block. `head`: bytes that were already read from its start."""
 
     def __init__(
         self, name: str, source: ByteSource, form: CaptureFormat, *, offset: int, head: bytes = b""
     ) -> None:
         self.name = name
         self.size = None if source.is_stream else source.size
-        """Bytes of the file, compressed where it is; None for a pipe, which can be read once."""
+        """Bytes of the file, before decompression; None for a pipe, which can be read only once."""
         self._input = source
         self._format = form
         self._carry = head
@@ -189,18 +189,18 @@ class CaptureReader:
 
     @property
     def context(self) -> object:
-        """What the packets from here on depend on that was read before: see `CaptureFormat`."""
+        """State that the next packets depend on: see `CaptureFormat`."""
         return self._format.context
 
     def close(self) -> None:
-        """Give back the file."""
+        """Close the file."""
         self._input.close()
         self._ended = True
 
     def read(self, reserve: int, room: int, memory: Memory | None = None) -> PacketRecords | None:
-        """The packets in the next `room` bytes of the file, or more of them; None at the end.
+        """The packets in the next `room` bytes of the file, or in a longer range; None at the end.
 
-        A pipe is read until a complete packet has arrived. `memory`: for the bytes.
+        A pipe is read until a complete packet has arrived. `memory`: takes the bytes.
         """
         while not self._ended:
             records = self._read_once(reserve, room, memory or self._memory)
@@ -245,15 +245,15 @@ class CaptureReader:
         at = search = begin
         while True:
             if self._lost_at is not None:
-                found = self._format.search(data, search, end, final=final)
-                if found is None or self._damages == DAMAGE_LIMIT:
-                    # A record may begin in the last bytes, and be known as one by the next.
+                position = self._format.search(data, search, end, final=final)
+                if position is None or self._damages == DAMAGE_LIMIT:
+                    # A record may begin in the last bytes; the next bytes will show it.
                     at = max(at, end - SEARCH_OVERLAP)
                     return PacketColumns.join(parts), problems, at
                 if parts:
-                    _clip_last(parts[-1], found)
-                problems.append(self._resume(base + found))
-                at = found
+                    _clip_last(parts[-1], position)
+                problems.append(self._resume(base + position))
+                at = position
             scan = self._format.scan(data, at, end)
             problems += scan.problems
             if len(scan.columns.start):
@@ -263,8 +263,8 @@ class CaptureReader:
             if scan.is_broken:
                 self._lost_at = base + scan.stop
             elif scan.stop == at:
-                # At the end of a file, a record that reaches beyond it is either the last one,
-                # cut short, or one of which the length is damaged, with others after it.
+                # At the end of a file, a record that extends beyond it is either the truncated
+                # last record, or a record with a damaged length and others after it.
                 goes_on = final and at < end
                 if not goes_on or self._format.search(data, search, end, final=True) is None:
                     return PacketColumns.join(parts), problems, at
@@ -272,14 +272,14 @@ class CaptureReader:
             at = scan.stop
 
     def _resume(self, offset: int) -> Problem:
-        """The chain goes on at `offset`."""
+        """The problem for the damage before `offset`, at which the chain continues."""
         assert self._lost_at is not None
         lost_at, self._lost_at = self._lost_at, None
         self._damages += 1
         return Problem(
             "packets",
             "damaged_file",
-            f"no packet begins at byte {lost_at}; reading went on at byte {offset}",
+            f"no packet begins at byte {lost_at}; reading continued at byte {offset}",
             offset=lost_at,
             bytes=max(offset - lost_at, 0),
         )
@@ -296,7 +296,7 @@ class CaptureReader:
         begin = stop if self._lost_at is None else self._lost_at
         size = end - begin if final else None
         if self._lost_at is not None:
-            detail = f"no packet begins at byte {begin}, nor was one found after it"
+            detail = f"no packet begins at byte {begin} or in the searched bytes after it"
             if self._damages == DAMAGE_LIMIT:
                 detail = f"no packet begins at byte {begin}; the file is damaged in too many places"
             problems.append(Problem("packets", "damaged_file", detail, offset=begin, bytes=size))
@@ -309,5 +309,5 @@ class CaptureReader:
 
 
 def _clip_last(columns: PacketColumns, end: int) -> None:
-    """A record was found at `end`: if it lies in the last packet, that one's length was damaged."""
+    """End the last packet at `end`, where a record begins: its own length was damaged."""
     columns.captured[-1] = min(columns.captured[-1], end - columns.start[-1])

@@ -26,14 +26,14 @@ from dissector.packets.pcapng import Pcapng
 from dissector.packets.remote import open_file
 
 HEAD_BYTES = 1 << 16
-"""Bytes of a file in which all that its packets depend on must stand."""
+"""Bytes of a file that must contain all facts that its packets depend on."""
 WINDOW = 4 * PACKET_LIMIT
-"""Bytes behind a place in which the next record must begin."""
+"""Bytes after a position within which the next record must begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """The bytes [begin, end) of a file; 0 and None stand for the whole of it."""
+    """The bytes [begin, end) of a file; 0 and None for the whole file."""
 
     path: str
     begin: int = 0
@@ -41,7 +41,7 @@ class FilePart:
 
 
 class RangeSource:
-    """A stretch of a file, as the input of a `CaptureReader`."""
+    """A byte range of a file, as the input of a `CaptureReader`."""
 
     is_stream = False
 
@@ -53,7 +53,7 @@ class RangeSource:
         self.damage: str | None = None
 
     def fill(self, view: memoryview) -> tuple[int, bool]:
-        """Fill `view`: how many bytes, and whether the stretch ended."""
+        """Fill `view`. Returns the number of bytes, and whether the range ended."""
         view = view[: self.size - self.consumed]
         got = 0
         try:
@@ -65,12 +65,12 @@ class RangeSource:
         return got, got < len(view) or self.consumed == self.size
 
     def close(self) -> None:
-        """Give back the file."""
+        """Close the file."""
         self._file.close()
 
 
 def size_of(path: str) -> int | None:
-    """Bytes of a file that can be read in parts; None where it must be read as one."""
+    """Size in bytes of a file that can be read in parts; None if it must be read as a whole."""
     with open_file(path) as file:
         head = file.read(4) or b""
         if any(head.startswith(codec.magic) for codec in CODECS):
@@ -79,20 +79,20 @@ def size_of(path: str) -> int | None:
 
 
 def boundary(path: str, at: int) -> int | None:
-    """Where the first record at or behind byte `at` seems to begin; None where none does."""
+    """Position of the first likely record at or after byte `at`; None if there is none."""
     form, _ = _primed(path)
     with open_file(path) as file:
         final = at + WINDOW >= file.seek(0, os.SEEK_END)
         file.seek(at)
         data = _array(file.read(WINDOW) or b"")
-    found = form.search(data, 0, len(data) - PAD, final=final)
-    return None if found is None else at + found
+    record_at = form.search(data, 0, len(data) - PAD, final=final)
+    return None if record_at is None else at + record_at
 
 
 def open_part(part: FilePart, secrets: list[bytes]) -> CaptureReader:
     """A reader of the packets of one part, numbered from 1; adds TLS secrets in it to `secrets`.
 
-    Raises CaptureError as a file does.
+    Raises CaptureError if the file is not a readable capture.
     """
     if part.begin == 0 and part.end is None:
         return open_reader(part.path, secrets)
@@ -109,14 +109,14 @@ def _head(path: str) -> bytes:
 
 
 def _fresh(head: bytes, secrets: list[bytes]) -> tuple[CaptureFormat, int]:
-    """The format of a file that begins with `head`, and where its first record begins."""
+    """The format of a file that begins with `head`, and the position of its first record."""
     if Pcap.recognises(head):
         return Pcap(head[: Pcap.HEADER_BYTES]), Pcap.HEADER_BYTES
     return Pcapng(secrets), 0
 
 
 def _primed(path: str) -> tuple[CaptureFormat, int]:
-    """The same, knowing what the file's head says."""
+    """The same for a file, after its format has read the records at the file's head."""
     head = _head(path)
     form, begin = _fresh(head, [])
     data, at = _array(head), begin

@@ -4,11 +4,11 @@ The first packet of each file is read beforehand, so that files are opened only 
 come. While a single file has packets of a time, they are passed on unchanged; this is the normal
 case for a capture that was rotated from file to file.
 
-If files overlap, a part of each is held. Packets can be passed on if they are not later than the
-earliest of the parts' last packets, nor than the first packet of a file that is still closed, since
-no earlier packet can follow. They are sorted by time, stably, and their bytes are copied into one
-array. Headers are read after this step, so that fragments of an IP packet in different files are
-reassembled.
+If files overlap, a part of each is buffered. Packets can be passed on if they are not later than
+the earliest of the parts' last packets, nor than the first packet of a file that is still closed,
+since no earlier packet can follow. They are sorted by time, stably, and their bytes are copied into
+one array. Headers are read after this step, so that fragments of an IP packet in different files
+are reassembled.
 
 Within a file, packets keep their order, even if their times do not ascend (a capture on several
 cores): a packet counts as no earlier than the packets before it. A pipe cannot be read beforehand,
@@ -33,10 +33,10 @@ from dissector.problems import Problem
 
 BLOCK_BYTES = 1 << 26
 PACKETS = 100_000
-"""Bytes and, about, packets of a block, whichever are fewer: smaller blocks cost time in each later
-stage, larger ones memory."""
+"""Limits of a block: bytes, and approximate number of packets. Smaller blocks cost time in each
+later stage, larger blocks cost memory."""
 _PACKET_BYTES = 160.0
-"""What a packet is taken to be before the first was seen."""
+"""Assumed size of a packet before the first one was read."""
 _SMALLEST_BLOCK = 1 << 16
 _BEFORE_ALL = -(1 << 63)
 
@@ -46,28 +46,27 @@ def open_packets(
 ) -> FileSource:
     """The packets of files, folders, patterns and pipes (``-``: standard input), as one capture.
 
-    `block_bytes`: about how many bytes of capture make a block. A file that cannot be read becomes
-    a `Problem` in the first block as long as there are others. Raises CaptureError where none of
-    them can be read, and says why.
+    `block_bytes`: approximate size of a block in bytes. An unreadable file becomes a `Problem` in
+    the first block. Raises CaptureError with the reasons if no file can be read.
     """
     return FileSource(find(paths), block_bytes)
 
 
 class _Lane:
-    """An open file: the packets of it that are held, and how many of them were handed on."""
+    """An open file: its buffered packets, and how many of them were passed on."""
 
     def __init__(self, index: int, reader: CaptureReader) -> None:
         self.index = index
         self.reader = reader
         self.records: PacketRecords | None = None
         self.order: Int64 = np.empty(0, np.int64)
-        """Time of each packet, but not before the packet before it."""
+        """Time of each packet, at least that of the packet before it."""
         self.latest = _BEFORE_ALL
-        """Of all packets so far."""
+        """Latest time of all packets so far."""
         self.done = 0
 
     def hold(self, records: PacketRecords) -> None:
-        """Hold packets, at least one."""
+        """Buffer `records`, at least one packet."""
         self.records, self.done = records, 0
         self.order = np.maximum(np.maximum.accumulate(records.columns.time), self.latest)
         self.latest = int(self.order[-1])
@@ -80,13 +79,13 @@ class FileSource:
         self.names: list[str] = []
         self.total_bytes: int | None = 0
         self.secrets: list[bytes] = []
-        """TLS key logs that pcapng files carry; those at the head of a file from the start."""
+        """TLS key logs in pcapng files; those at the head of a file are known from the start."""
         self.memory: Memory | None = None
-        """Where blocks that are handed on as they were read are to be read to."""
+        """Memory for blocks of a single file; None: the memory of the file's reader."""
         self.block_bytes = block_bytes
-        """About how many bytes make a block."""
+        """Approximate size of a block in bytes."""
         self._packet_bytes = _PACKET_BYTES
-        self._problems: list[Problem] = []  # not yet handed on
+        self._problems: list[Problem] = []  # not yet passed on
         self._lanes: list[_Lane] = []
         self._fragments = Fragments()
         self._closed: list[tuple[int, int]] = []  # files to come: time of first packet, index
@@ -98,10 +97,10 @@ class FileSource:
         self._closed.sort()
         if not self.names:
             reasons = "; ".join(problem.detail for problem in self._problems)
-            raise CaptureError(reasons or "no capture was found")
+            raise CaptureError(reasons or "there is no capture file")
 
     def _add(self, path: str) -> None:
-        """Look at the first packet of a file; keep a pipe open, since it can be read once only."""
+        """Read the first packet of a file. A pipe stays open, since it can be read only once."""
         index = len(self.names)
         reader = open_reader(path, self.secrets)
         self.names.append(path)
@@ -120,7 +119,7 @@ class FileSource:
         self._problems.append(Problem("packets", "unreadable_file", str(error), capture=path))
 
     def close(self) -> None:
-        """Give back all files."""
+        """Close all files."""
         for lane in self._lanes:
             lane.reader.close()
         self._lanes.clear()
@@ -156,23 +155,23 @@ class FileSource:
             if self._closed and self._closed[0][0] <= frontier:
                 self._open()
             else:
-                return self._hand_on(frontier, reserve)
+                return self._pass_on(frontier, reserve)
         self._problems += self._fragments.finish()
         return None
 
     def _open(self) -> None:
-        """Open the file that begins first."""
+        """Open the file with the earliest first packet."""
         _, index = self._closed.pop(0)
         try:
             reader = open_reader(self.names[index], self.secrets)
-        except CaptureError as error:  # it was there when its first packet was looked at
+        except CaptureError as error:  # it was readable when its first packet was read
             self._cannot_read(self.names[index], error)
         else:
             self._lanes.append(_Lane(index, reader))
             self._lanes.sort(key=lambda lane: lane.index)
 
     def _read(self, lane: _Lane, reserve: int) -> PacketRecords | None:
-        # However many files overlap, all that is held together is about one block.
+        # Buffers of overlapping files have about the size of one block in all.
         room = min(self.block_bytes, int(PACKETS * self._packet_bytes)) // len(self._lanes)
         room = min(max(room, _SMALLEST_BLOCK), self.block_bytes)
         memory = self.memory if len(self._lanes) == 1 else None
@@ -181,8 +180,8 @@ class FileSource:
             self._packet_bytes = (len(records.data) - reserve) / len(records.number)
         return records
 
-    def _hand_on(self, frontier: int, reserve: int) -> PacketBlock:
-        """All packets that are held and not after `frontier`, at least one."""
+    def _pass_on(self, frontier: int, reserve: int) -> PacketBlock:
+        """All buffered packets that are not later than `frontier`, at least one."""
         parts: list[_RecordRange] = []
         for lane in self._lanes:
             assert lane.records
@@ -202,11 +201,11 @@ class FileSource:
 
 @dataclass(frozen=True, slots=True)
 class _RecordRange:
-    """Packets [begin, end) of a stretch of one file."""
+    """Packets [begin, end) of a range of one file."""
 
     records: PacketRecords
     index: int
-    """Of the file."""
+    """Index of the file."""
     order: Int64
     begin: int
     end: int
@@ -222,13 +221,13 @@ class _RecordRange:
     def moved(self, at: int) -> tuple[PacketColumns, Bytes]:
         """The packets, with a copy of their bytes that begins at position `at`."""
         columns = self.records.columns.take(slice(self.begin, self.end))
-        # Packets stand in the data in their order.
+        # Packets have the same order in the data.
         first, end = int(columns.start[0]), int(columns.start[-1] + columns.captured[-1])
         return replace(columns, start=columns.start - first + at), self.records.data[first:end]
 
 
 def _merge(parts: list[_RecordRange], reserve: int) -> tuple[PacketRecords, Int32]:
-    """The packets of all parts in their order, with a copy of their bytes; the file of each."""
+    """The packets of all parts in order, with a copy of their bytes; the file of each packet."""
     pieces: list[Bytes] = [np.empty(reserve, np.uint8)]
     columns: list[PacketColumns] = []
     size = reserve

@@ -1,14 +1,14 @@
-"""Fragments of IP packets (RFC 791, section 3.2; RFC 8200, section 4.5), put together.
+"""Reassembly of IP fragments (RFC 791, section 3.2; RFC 8200, section 4.5).
 
-Pieces wait until all of their packet are there; then its bytes are appended to the block's data,
-and the piece that came last becomes the whole packet, with its own time and number. This is rare,
-so that it goes piece by piece. A piece that is there twice, as where two captures of the same
-traffic are read as one, is kept for a second copy of the packet.
+Fragments are buffered until their packet is complete. Then its bytes are appended to the block's
+data, and the last fragment becomes the whole packet, with its own time and number. Fragments are
+rare, so they are processed one by one. A duplicate fragment (two captures of the same traffic may
+be read as one) is kept for a second copy of the packet.
 
-What waits is bounded in packets and bytes: the oldest is given up first. So is what is older than
-TIMEOUT, since identifications come again, and pieces that overlap in any other way than being there
-twice (RFC 5722). Fragments that were given up become a `Problem`, counted; of UDP only those of
-tunnels, and of second copies none.
+The buffer is limited in packets and bytes: the oldest packet is dropped first. Packets older than
+TIMEOUT are dropped as well, since identifications are reused, and packets whose fragments overlap,
+except for duplicates (RFC 5722). Dropped fragments become a `Problem` with their number. For UDP,
+only fragments of tunnels count. Fragments of second copies do not count.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from dissector.packets.headers import PORTS, PROTOCOLS, Kind, Names, Packets
 from dissector.problems import Problem, packets_are
 
 PACKETS = 4096
-"""Most packets that wait for fragments."""
+"""Maximum number of incomplete packets."""
 BYTES = 16 << 20
-"""Most bytes of them together."""
+"""Maximum number of bytes of all incomplete packets."""
 TIMEOUT = 30 * 10**9
-"""ns of capture time; as long as Linux waits (ipfrag_time)."""
+"""ns of capture time; the same as in Linux (ipfrag_time)."""
 LARGEST = 0xFFFF
 """Bytes of the largest packet."""
 UDP = 17
@@ -40,34 +40,34 @@ _Key: TypeAlias = tuple[int, ...]
 @dataclass(slots=True)
 class _Fragment:
     data: bytes
-    """As captured."""
+    """The captured bytes."""
     length: int
-    """On the wire."""
+    """Bytes on the wire."""
     protocol: int
 
 
 @dataclass(slots=True)
 class _Datagram:
-    """What is there of one packet."""
+    """The fragments of one packet so far."""
 
     time: int
-    """ns; of the piece that came first."""
+    """ns; time of the first fragment."""
     capture: str
     number: int
     is_copy: bool = False
-    """The packet was complete already when these pieces were left over."""
+    """These are duplicates of fragments of a packet that was complete."""
     again: dict[int, _Fragment] = field(default_factory=dict)
-    """Those that came a second time, by offset."""
+    """Duplicate fragments, by offset."""
     pieces: dict[int, _Fragment] = field(default_factory=dict)
-    """By offset."""
+    """Fragments by offset."""
     size: int | None = None
-    """Of the whole, once its last piece is there."""
+    """Bytes of the whole packet, known from its last fragment."""
     length: int = 0
-    """Of all pieces."""
+    """Bytes of all fragments so far."""
 
     @property
     def is_missed(self) -> bool:
-        """Whether the packet may hold TCP that nothing else holds."""
+        """Whether the packet may contain TCP that is nowhere else in the capture."""
         if self.is_copy:
             return False
         first = self.pieces.get(0)
@@ -77,20 +77,20 @@ class _Datagram:
         return bool(PORTS[port] != Kind.OTHER)
 
     def payload(self) -> bytes | None:
-        """Its bytes, up to the first that was not captured; None where pieces overlap."""
-        found, end, is_there = bytearray(), 0, True
+        """Its bytes, up to the first one that was not captured; None if fragments overlap."""
+        data, end, is_there = bytearray(), 0, True
         for offset, piece in sorted(self.pieces.items()):
             if offset != end:
                 return None
             end += piece.length
             if is_there:
-                found += piece.data
+                data += piece.data
                 is_there = len(piece.data) == piece.length
-        return bytes(found) if end == self.size else None
+        return bytes(data) if end == self.size else None
 
 
 class Fragments:
-    """The fragments of a capture that wait for others."""
+    """The buffered fragments of a capture."""
 
     def __init__(self) -> None:
         self._waiting: dict[_Key, _Datagram] = {}  # oldest first
@@ -98,14 +98,14 @@ class Fragments:
         self._lost: list[_Datagram] = []
 
     def join(self, packets: Packets, records: PacketRecords, capture: Int32, names: Names) -> bool:
-        """Take all fragments among `packets`; whether any of them were made whole packets.
+        """Take all fragments among `packets`. Returns whether packets were completed.
 
         `capture`: the file of each packet, as a key of `names`.
         """
         is_fragment = (packets.kind == Kind.FRAGMENT) | (packets.kind == Kind.FRAGMENT_V6)
         appended = [packets.data[:-PAD]]
         end = len(appended[0])
-        found = False
+        has_joined = False
         for row in np.flatnonzero(is_fragment).tolist():
             place = names[int(capture[row])], int(records.number[row])
             pieces = self._take(packets, row, int(records.columns.time[row]), place)
@@ -123,10 +123,10 @@ class Fragments:
             packets.wire_end[row] = end + pieces.size
             appended.append(np.frombuffer(data, np.uint8))
             end += len(data)
-            found = True
-        if found:
+            has_joined = True
+        if has_joined:
             packets.data = np.concatenate([*appended, np.zeros(PAD, np.uint8)])
-        return found
+        return has_joined
 
     def _take(
         self, packets: Packets, row: int, time: int, place: tuple[str, int]
@@ -189,8 +189,8 @@ class Fragments:
 
     def _drop(self, key: _Key) -> _Datagram:
         pieces = self._waiting.pop(key)
-        every = [*pieces.pieces.values(), *pieces.again.values()]
-        self._bytes -= sum(len(piece.data) for piece in every)
+        dropped = [*pieces.pieces.values(), *pieces.again.values()]
+        self._bytes -= sum(len(piece.data) for piece in dropped)
         return pieces
 
     def _give_up(self, key: _Key) -> None:
@@ -198,7 +198,7 @@ class Fragments:
         self._lost.append(pieces)
 
     def given_up(self) -> list[Problem]:
-        """What was given up since the last call, a row for each file."""
+        """Fragments dropped since the last call, as a row for each file."""
         lost: dict[str, list[_Datagram]] = {}
         for pieces in self._lost:
             if pieces.is_missed:
@@ -207,14 +207,14 @@ class Fragments:
         return [_problem(pieces) for pieces in lost.values()]
 
     def finish(self) -> list[Problem]:
-        """No more packets come: give up what still waits."""
+        """Drop all incomplete packets at the end of the capture."""
         for key in list(self._waiting):
             self._give_up(key)
         return self.given_up()
 
 
 def _problem(lost: list[_Datagram]) -> Problem:
-    """The row for fragments of one file."""
+    """The row for dropped fragments of one file."""
     first, count = lost[0], sum(len(each.pieces) for each in lost)
     return Problem(
         "packets", "fragment",
@@ -225,9 +225,9 @@ def _problem(lost: list[_Datagram]) -> Problem:
 
 
 def _header(packets: Packets, row: int) -> tuple[_Key, int, bool, int, int]:
-    """Key of a fragment's packet, offset, whether it is the last, where its bytes begin, protocol.
+    """Key of a fragment's packet, offset, whether it is the last, position of its bytes, protocol.
 
-    Packets stand before the header that says so, which was found whole.
+    Packets are at the header with the fragment's offset, which is complete.
     """
     at = int(packets.at[row])
     ends = tuple(

@@ -1,11 +1,11 @@
-"""Where packets stand among their headers, and which number on the wire means which header.
+"""The next header of each packet, and the numbers on the wire that select headers.
 
-A packet has a `Kind`, the header that it stands before, and a position. The tables say which number
-means which kind: a new link type, tunnel or extension header is a line here and a function in
-`layers` or `tunnels`, or only the line. Some kinds end a packet's way: TCP, which is read last,
-OTHER, which nobody asked for, and those that become problems.
+A packet has a `Kind`, which is its next header, and a position. The tables map numbers to kinds: a
+new link type, tunnel or extension header is a line here and a function in `layers` or `tunnels`, or
+only the line. Some kinds are final: TCP, which is read last; OTHER, for packets that are not TCP;
+and the kinds that become problems.
 
-Nothing is read behind a packet's captured bytes.
+No byte after a packet's captured bytes is read.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dissector.packets.block import Bytes, Int64, UInt8, UInt64
 from dissector.packets.capture_reader import PACKET_LIMIT, PacketRecords, gather
 
 Rows: TypeAlias = "Int64 | slice"
-"""Which packets: indices, or slice(None) for all of them, which spares a gather."""
+"""Indices of packets, or slice(None) for all packets, which avoids a gather."""
 Names: TypeAlias = "Sequence[str] | Mapping[int, str]"
-"""Names of files, by the numbers that stand for them."""
+"""Names of files by index."""
 
 
 class Kind(IntEnum):
-    """What a packet stands before: the end of its way, parts of a packet, or a header."""
+    """The next part of a packet: a final state, a fragment, or a header."""
 
     OTHER = 0
     TCP = 1
@@ -104,9 +104,9 @@ class Kind(IntEnum):
 
 
 MAX_LAYERS = 24
-"""Headers before TCP; no packet has as many, and one that does is malformed."""
+"""Maximum number of headers before TCP; a packet with that many is malformed."""
 FIRST_HEADER = Kind.FRAGMENT
-"""What still stands before one of these at the end has more headers than any packet."""
+"""The first kind that is not final: packets of these kinds at the end have too many headers."""
 
 
 def _table(size: int, kinds: dict[int, Kind], default: Kind = Kind.OTHER) -> UInt8:
@@ -151,7 +151,7 @@ LINKS = _table(
         258: Kind.PKTAP,
         274: Kind.MPACKET,
         276: Kind.COOKED_V2,
-        511: Kind.OTHER,  # stands for interfaces that the file does not describe
+        511: Kind.OTHER,  # for interfaces that the file does not describe
     },
     default=Kind.UNKNOWN_LINK,
 )
@@ -236,7 +236,7 @@ FAMILIES = _table(256, {2: Kind.IPV4, **dict.fromkeys((10, 23, 24, 28, 30), Kind
 
 
 class Packets:
-    """Where each packet of a stretch stands; all arrays of shape (n,)."""
+    """Next header and position of each packet; all arrays have shape (n,)."""
 
     def __init__(self, records: PacketRecords) -> None:
         columns = records.columns
@@ -245,18 +245,18 @@ class Packets:
         self.kind: UInt8 = LINKS[np.clip(columns.link, -1, 510)]
         self.at: Int64 = columns.start.copy()
         self.end: Int64 = columns.start + columns.captured
-        """Behind the last captured byte."""
-        # A length on the wire that no packet can have is damage, and worth no more than that.
+        """Position after the last captured byte."""
+        # An impossible length on the wire is damage, so it is limited.
         length = np.maximum(np.minimum(columns.length, PACKET_LIMIT), columns.captured)
         self.wire_end: Int64 = columns.start + length
-        """Where the last byte on the wire would end, if all of it had been captured."""
+        """Position after the last byte on the wire, as if the whole packet had been captured."""
         self.src_high: UInt64 = np.zeros(count, np.uint64)
         self.src_low: UInt64 = np.zeros(count, np.uint64)
         self.dst_high: UInt64 = np.zeros(count, np.uint64)
         self.dst_low: UInt64 = np.zeros(count, np.uint64)
 
     def header(self, rows: Rows, layout: np.dtype[np.void]) -> tuple[Rows, NDArray[np.void]]:
-        """The headers that begin where the packets stand; packets that end within one fall out."""
+        """The headers at the packets' positions. Packets with an incomplete header are excluded."""
         at = self.at[rows]
         whole = at + layout.itemsize <= self.end[rows]
         if not whole.all():
@@ -268,7 +268,7 @@ class Packets:
         return rows, gather(self.data, at, layout)
 
     def groups(self, layers: Iterable[Kind]) -> list[tuple[Kind, Rows]]:
-        """The packets that stand before one of `layers`, by kind."""
+        """The packets whose next header is one of `layers`, by kind."""
         counts = np.bincount(self.kind, minlength=len(Kind))
         kinds = [kind for kind in layers if counts[kind]]
         if len(kinds) == 1 and counts[kinds[0]] == len(self.kind):
@@ -277,11 +277,10 @@ class Packets:
 
 
 Layer: TypeAlias = Callable[[Packets, Rows], None]
-"""Reads the headers of packets that stand before the same kind: sets what they stand before then,
-and where."""
+"""Reads the headers of packets of one kind, and sets their next kind and position."""
 
 
 def bit(flags: NDArray[np.integer], mask: int) -> Int64:
-    """1 where any bit of `mask` is set."""
+    """1 where any bit of `mask` is set, otherwise 0."""
     set_: Int64 = ((flags & mask) != 0).astype(np.int64)
     return set_

@@ -64,9 +64,9 @@ _RAW_IP = np.dtype([("version", "u1")])
 
 
 def _null(packets: Packets, rows: Rows) -> None:
-    """BSD loopback: an address family, in the byte order of whoever captured, or of the network.
+    """BSD loopback: an address family in the byte order of the capturing machine, or big-endian.
 
-    No family is larger than a byte, so that it is the first byte or the last.
+    All families fit into a byte, so it is the first byte or the last one.
     """
     rows, header = packets.header(rows, _NULL)
     family = header["family"]
@@ -75,7 +75,7 @@ def _null(packets: Packets, rows: Rows) -> None:
 
 
 def _raw_ip(packets: Packets, rows: Rows) -> None:
-    """No link header at all: the IP version is the first thing there is."""
+    """No link header: the first bits are the IP version."""
     rows, header = packets.header(rows, _RAW_IP)
     version = header["version"] >> 4
     packets.kind[rows] = np.select(
@@ -94,20 +94,20 @@ def _ipv4(packets: Packets, rows: Rows) -> None:
     fragment = ((header["fragment"] & 0x3FFF) != 0) & (kind != Kind.OTHER)
     if fragment.any():
         kind[fragment] = Kind.FRAGMENT
-        size[fragment] = 0  # they are put together by this header
+        size[fragment] = 0  # reassembly needs this header
     kind[(version >> 4 != 4) | (version & 15 < 5) | ((total < size) & (total != 0))] = (
         Kind.MALFORMED
     )
     packets.kind[rows] = kind
     _trim(packets, rows, np.where(total == 0, packets.wire_end[rows], at + total))
-    packets.at[rows] = at + size  # last: `at` is no copy where all packets are meant
+    packets.at[rows] = at + size  # last: `at` is a view if `rows` is all packets
     packets.src_high[rows] = packets.dst_high[rows] = 0  # it may be inside IPv6
     packets.src_low[rows] = header["src"] | _MAPPED
     packets.dst_low[rows] = header["dst"] | _MAPPED
 
 
 def _ipv6(packets: Packets, rows: Rows) -> None:
-    """RFC 8200. A payload length of 0 is that of a jumbogram (RFC 2675) or of TSO."""
+    """RFC 8200. A payload length of 0 means a jumbogram (RFC 2675) or TSO."""
     rows, header = packets.header(rows, _IPV6)
     payload = header["length"].astype(np.int64)
     at = packets.at[rows] + _IPV6.itemsize
@@ -121,27 +121,27 @@ def _ipv6(packets: Packets, rows: Rows) -> None:
 
 
 def _trim(packets: Packets, rows: Rows, wire_end: Int64) -> None:
-    """The packet is as long as its IP header says, whatever the frame around it has."""
+    """Limit packets to the length in their IP header, since frames may have padding."""
     packets.wire_end[rows] = wire_end
     packets.end[rows] = np.minimum(packets.end[rows], wire_end)
 
 
 def _ipv6_options(packets: Packets, rows: Rows) -> None:
-    """RFC 8200, 4.3, 4.4 and 4.6: sizes count 8 bytes, without the first 8."""
+    """RFC 8200, 4.3, 4.4 and 4.6: sizes are in units of 8 bytes, without the first 8 bytes."""
     rows, header = packets.header(rows, _EXTENSION)
     packets.kind[rows] = PROTOCOLS[header["protocol"]]
     packets.at[rows] += (header["size"].astype(np.int64) + 1) * 8
 
 
 def _authentication(packets: Packets, rows: Rows) -> None:
-    """RFC 4302, 2.2: the size counts 4 bytes, without the first 8."""
+    """RFC 4302, 2.2: the size is in units of 4 bytes, without the first 8 bytes."""
     rows, header = packets.header(rows, _EXTENSION)
     packets.kind[rows] = PROTOCOLS[header["protocol"]]
     packets.at[rows] += (header["size"].astype(np.int64) + 2) * 4
 
 
 def _ipv6_fragment(packets: Packets, rows: Rows) -> None:
-    """RFC 8200, 4.5; one that is both first and last (RFC 6946) is a whole packet."""
+    """RFC 8200, 4.5; a fragment that is both first and last (RFC 6946) is a whole packet."""
     rows, header = packets.header(rows, _EXTENSION)
     kind = PROTOCOLS[header["protocol"]]
     fragment = ((header["fragment"] & 0xFFF9) != 0) & (kind != Kind.OTHER)
@@ -207,9 +207,9 @@ def parse_packets(
 
 
 def _read_headers(packets: Packets, join: Callable[[], bool]) -> None:
-    """Read headers until each packet stands before TCP, or before what is not read here.
+    """Read headers until each packet is at TCP, or at an unsupported layer.
 
-    `join`: puts fragments together; whether that made whole packets.
+    `join`: reassembles fragments, and returns whether packets were completed.
     """
     for _ in range(MAX_LAYERS):
         groups = packets.groups(LAYERS)
@@ -220,7 +220,7 @@ def _read_headers(packets: Packets, join: Callable[[], bool]) -> None:
 
 
 def _advance(packets: Packets) -> None:
-    """Move packets past the commonest headers, by the compiled loop."""
+    """Read the most common headers with the compiled loop."""
     kernel.loops.advance(
         packets.data, ETHERTYPES, PROTOCOLS, FAMILIES, packets.kind, packets.at, packets.end,
         packets.wire_end, packets.src_high, packets.src_low, packets.dst_high, packets.dst_low,
@@ -234,21 +234,21 @@ _FIELDS = {
 }  # fmt: skip
 """Columns of a `PacketBlock` that are read from TCP headers."""
 _SAME = ("src_port", "dst_port", "seq", "ack", "window")
-"""Those that are fields of the header as they are."""
+"""The columns that are unchanged header fields."""
 
 
 def _compiled_tcp(packets: Packets) -> tuple[Rows, dict[str, Any]]:
     count = len(packets.kind)
     columns: list[NDArray[Any]] = [np.empty(count, dtype) for dtype in _FIELDS.values()]
-    found = kernel.loops.read_tcp(
+    tcp_count = kernel.loops.read_tcp(
         packets.data, packets.kind, packets.at, packets.end, packets.wire_end, *columns
     )
-    rows: Rows = slice(None) if found == count else np.flatnonzero(packets.kind == Kind.TCP)
+    rows: Rows = slice(None) if tcp_count == count else np.flatnonzero(packets.kind == Kind.TCP)
     return rows, {name: column[rows] for name, column in zip(_FIELDS, columns, strict=True)}
 
 
 def _tcp(packets: Packets) -> tuple[Rows, dict[str, Any]]:
-    """RFC 9293, 3.1. Options may be cut: the position of the payload does not depend on them."""
+    """RFC 9293, 3.1. Options may be truncated: the payload's position does not depend on them."""
     is_tcp = packets.kind == Kind.TCP
     rows: Rows = slice(None) if is_tcp.all() else np.flatnonzero(is_tcp)
     rows, header = packets.header(rows, _TCP)

@@ -22,7 +22,7 @@ ETHERTYPES_AT = {
     Kind.CISCO_HDLC: (4, 2),
     Kind.IP_1394: (18, 16),
 }
-"""Bytes of a header, and where in it the ethertype of what follows stands."""
+"""Bytes of a header, and the offset of the ethertype in it."""
 _SKIPPED = {
     Kind.BACKBONE: (4, Kind.ETHERNET),  # IEEE 802.1ah: the service tag
     Kind.FABRICPATH: (2, Kind.ETHERNET),
@@ -33,7 +33,7 @@ _SKIPPED = {
     Kind.PPP_DIRECTION: (1, Kind.PPP),
     Kind.HDLC_DIRECTION: (1, Kind.CISCO_HDLC),
 }
-"""Bytes of a header, and what follows it."""
+"""Bytes of a header, and the kind of the next header."""
 
 _LLC = np.dtype([("sap", ">u2"), ("control", "u1")])
 _SNAP = np.dtype([("organisation", "u1", 3), ("protocol", ">u2")])
@@ -51,7 +51,7 @@ _BATMAN = np.dtype([("type", "u1"), ("version", "u1")])
 
 _NFLOG_PAYLOAD = 9
 _NFLOG_FIELDS = 24
-"""More than there are types."""
+"""Maximum number of fields; larger than the number of types."""
 _PKTAP_SIZES = range(108, 1025)
 _LINK_TYPES = len(LINKS)
 
@@ -83,7 +83,7 @@ def _skipped(kind: Kind) -> Layer:
 
 
 def _llc(packets: Packets, rows: Rows) -> None:
-    """IEEE 802.2: what is not SNAP is no IP, but for RFC 948."""
+    """IEEE 802.2: IP follows only after SNAP, or as in RFC 948."""
     rows, header = packets.header(rows, _LLC)
     is_data = header["control"] == 3
     packets.kind[rows] = np.select(
@@ -95,7 +95,7 @@ def _llc(packets: Packets, rows: Rows) -> None:
 
 
 def _snap(packets: Packets, rows: Rows) -> None:
-    """RFC 1042: ethertypes of organisation 0; 0x0000F8 is for those that IEEE 802.1H lists."""
+    """RFC 1042: ethertypes of organisation 0; 0x0000F8 is for the ethertypes of IEEE 802.1H."""
     rows, header = packets.header(rows, _SNAP)
     organisation = header["organisation"]
     has_ethertype = ~organisation[:, :2].any(axis=1) & np.isin(organisation[:, 2], (0, 0xF8))
@@ -107,8 +107,8 @@ def _snap(packets: Packets, rows: Rows) -> None:
 def _ppp(packets: Packets, rows: Rows) -> None:
     """RFC 1661 and 1662: address and control may be absent, the protocol may have one byte.
 
-    pppd replaces the address with a direction. In the place of PPP a serial line may have Cisco's
-    HDLC, with addresses of its own.
+    pppd replaces the address with a direction. A serial line may have Cisco's HDLC instead of PPP,
+    with its own addresses.
     """
     rows, header = packets.header(rows, _PPP)
     data = header["bytes"].astype(np.int64)
@@ -135,7 +135,7 @@ def _pktap(packets: Packets, rows: Rows) -> None:
 
 
 def _nflog(packets: Packets, rows: Rows) -> None:
-    """Linux's netfilter log: fields, of which the last one is the IP packet."""
+    """Linux's netfilter log: fields; the last one is the IP packet."""
     rows, header = packets.header(rows, _NFLOG)
     packets.kind[rows] = np.where(header["version"] == 0, Kind.NFLOG_FIELD, Kind.MALFORMED)
     packets.at[rows] += _NFLOG.itemsize
@@ -144,7 +144,7 @@ def _nflog(packets: Packets, rows: Rows) -> None:
 
 
 def _nflog_field(packets: Packets, rows: Rows) -> None:
-    """A field has the byte order of the machine, and no type needs its upper byte."""
+    """A field has the byte order of the machine. The upper byte of all types is 0."""
     rows, header = packets.header(rows, _NFLOG_FIELD)
     size, kind = (header[name].astype(np.int64) for name in ("size", "type"))
     is_little = kind[:, 1] & 0x7F == 0  # the highest bit: fields in fields
@@ -165,7 +165,7 @@ def _pflog(packets: Packets, rows: Rows) -> None:
 
 def _juniper(following: Kind) -> Layer:
     def layer(packets: Packets, rows: Rows) -> None:
-        """Junos: a flag says that extensions follow, another that no link header does."""
+        """Junos: one flag for extensions, one for a missing link header."""
         rows, header = packets.header(rows, _JUNIPER)
         flags = header["flags"]
         extensions = np.where(flags & 0x80, 2 + header["extensions"].astype(np.int64), 0)
@@ -194,7 +194,7 @@ def _radiotap(packets: Packets, rows: Rows) -> None:
 
 
 def _macsec(packets: Packets, rows: Rows) -> None:
-    """IEEE 802.1AE, 9.3: an ethertype follows unless it is encrypted or changed."""
+    """IEEE 802.1AE, 9.3: an ethertype follows unless the data is encrypted or changed."""
     rows, header = packets.header(rows, _MACSEC)
     flags = header["flags"]
     packets.kind[rows] = np.where(flags & 0x8C == 0, Kind.ETHERTYPE, Kind.OTHER)

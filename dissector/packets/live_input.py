@@ -1,4 +1,4 @@
-"""What a live source is fed by: an interface, or a pipe."""
+"""The input of a live source: an interface, or a pipe."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from dissector.problems import Problem
 
 @dataclass(frozen=True, slots=True)
 class LivePackets:
-    """Some packets in order of arrival, with the bytes they stand in."""
+    """Packets in order of arrival, with their bytes."""
 
     data: Bytes
     """uint8; `columns.start` counts from its first byte."""
     columns: PacketColumns
     interface: NDArray[np.int32]
-    """Index of each packet's interface, as the system numbers them; shape (n,), 0 for a pipe."""
+    """The system's index of each packet's interface; shape (n,), 0 for a pipe."""
     bytes_read: int = 0
     problems: tuple[Problem, ...] = ()
 
 
 class LiveInput(Protocol):
-    """Gives what has come, and never waits."""
+    """Returns packets that have arrived, without waiting."""
 
     @property
     def ended(self) -> bool:
-        """Nothing more will come, once what is there was taken."""
+        """Whether no packet will arrive after those that are available now."""
 
     def name_of(self, interface: int) -> str:
-        """What an interface of its pieces is called."""
+        """The name of an interface of `LivePackets`."""
 
     def time(self) -> int | None:
-        """ns since 1970: what comes now is about as late; None where nothing tells."""
+        """ns since 1970: approximate time of packets that arrive now; None if unknown."""
 
     @property
     def is_pressing(self) -> bool:
-        """So much waits that it should be taken before its time."""
+        """Whether the buffer is so full that it should be emptied early."""
 
     def take(self) -> list[LivePackets]:
-        """All that is there."""
+        """All available packets."""
 
     def release(self) -> None:
-        """What was taken has been copied."""
+        """Free the memory of taken packets, which the caller has copied."""
 
     def watch(self) -> list[Problem]:
-        """What went wrong meanwhile."""
+        """Problems since the last call."""
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close the input and free its memory."""

@@ -1,4 +1,4 @@
-"""Finds the captures that a list of paths means, and opens them.
+"""Finds the captures that a list of paths names, and opens them.
 
 A path is a file, a pipe, ``-`` for standard input, a pattern (`glob`, with ``**``), or a folder
 with all captures in it, at any depth. The first bytes identify a capture, never its name. A file
@@ -25,28 +25,28 @@ def find(
     paths: Sequence[str | os.PathLike[str]],
     also: Callable[[str], bool] = lambda path: False,
 ) -> list[str]:
-    """The files that `paths` mean, each once; those of a pattern or a folder in order of name.
+    """The files that `paths` name, each once; those of a pattern or a folder in order of name.
 
-    What cannot be read is among them: opening it says why. Of a folder, captures and whatever
-    `also` takes.
+    Unreadable files are included: opening them raises the error. From a folder, captures and files
+    that `also` accepts are included.
     """
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for path in paths:
         for named in _matches(os.fspath(path)):
             for file in _below(named, also) if Path(named).is_dir() else [named]:
-                found.setdefault(file if file == STANDARD_INPUT else os.path.realpath(file), file)
-    return list(found.values())
+                files.setdefault(file if file == STANDARD_INPUT else os.path.realpath(file), file)
+    return list(files.values())
 
 
 def _matches(path: str) -> list[str]:
-    """What a path names; itself where it is no pattern, or nothing matches."""
+    """The matches of a pattern; the path itself if it is not a pattern or nothing matches."""
     if path == STANDARD_INPUT or os.path.lexists(path):
         return [path]
     return sorted(glob.glob(path, recursive=True)) or [path]  # noqa: PTH207 - may be absolute
 
 
 def _below(folder: str, also: Callable[[str], bool]) -> Iterator[str]:
-    """All captures in a folder and in those below it, and files that cannot be looked into."""
+    """All captures in a folder and its subfolders, and unreadable files."""
     for parent, folders, files in os.walk(folder):
         folders.sort()
         for file in sorted(files):
@@ -68,7 +68,7 @@ def _may_be_capture(path: str) -> bool:
 def open_reader(path: str, secrets: list[bytes]) -> CaptureReader:
     """A reader of the capture at `path`. TLS secrets in it are added to `secrets`.
 
-    Raises CaptureError where there is no capture, and says what there is.
+    Raises CaptureError with the reason if it is not a readable capture.
     """
     name = "standard input" if path == STANDARD_INPUT else path
     try:
@@ -83,7 +83,7 @@ def open_reader(path: str, secrets: list[bytes]) -> CaptureReader:
 
 
 def _recognise(path: str, source: ByteInput, secrets: list[bytes]) -> CaptureReader:
-    """The reader for what the first bytes say; errors lack their subject, which is the file."""
+    """The reader for the format of the first bytes. Errors lack their subject, the file's name."""
     head = source.take(4)
     if Pcap.recognises(head):
         head += source.take(Pcap.HEADER_BYTES - 4)

@@ -43,11 +43,11 @@ from dissector.packets.record_scan import (
 
 _SECOND = 1_000_000_000
 _NEAR = 30 * 86400
-"""Seconds between two packets that are taken for neighbours when searching behind damage."""
+"""Maximum time between two successive packets, in seconds, when searching after damage."""
 _FIRST_RECORDS = 3
-"""Records that a variant is known by."""
+"""Number of records that identify a variant."""
 _ODD_LIMIT = 100
-"""How many unlikely records to look at twice in one file."""
+"""Maximum number of unlikely records to check again in one file."""
 
 _KINDS = {  # magic: (ns in the unit of a fraction, bytes of a record header, or of its variants)
     0xA1B2C3D4: (1000, (16, 24, 20)),
@@ -62,27 +62,27 @@ _MAGICS = {
 
 
 class Pcap:
-    """The `Format` of one pcap file; `header` is its first HEADER_BYTES bytes."""
+    """The `CaptureFormat` of one pcap file; `header` is its first HEADER_BYTES bytes."""
 
     HEADER_BYTES = 24
 
     def __init__(self, header: bytes) -> None:
         self._order, self._unit, self._variants = _MAGICS[header[:4]]
         self._record_bytes = self._variants[0]
-        # The upper half of the link type tells of frame check sequences.
+        # The upper half of the link type describes frame check sequences.
         self._link = struct.unpack_from(self._order + "I", header, 20)[0] & 0xFFFF
         u4 = self._order + "u4"
         self._record = np.dtype(
             [("seconds", u4), ("fraction", u4), ("captured", u4), ("length", u4)]
         )
         self._seconds: int | None = None  # of the last packet
-        self._sound: int | None = None  # of the last one that was likely, after the one before it
+        self._sound: int | None = None  # of the last likely packet
         self._odd_left = _ODD_LIMIT
         self._is_dense = False
 
     @property
     def context(self) -> object:
-        """The file header says all there is."""
+        """The file header has all state."""
         return None
 
     @staticmethod
@@ -120,7 +120,7 @@ class Pcap:
         return ScanResult(columns, stop, search, is_broken)
 
     def _choose_variant(self, data: Bytes, begin: int, end: int) -> None:
-        """By the first records of a file, once there are enough of them."""
+        """Choose the variant by the first records of a file, once there are enough."""
         counts = {size: self._first_records(data, begin, end, size) for size in self._variants}
         usual = self._variants[0]
         others = [size for size in self._variants[1:] if counts[size] >= _FIRST_RECORDS - 1]
@@ -130,7 +130,7 @@ class Pcap:
             self._variants = (self._record_bytes,)
 
     def _first_records(self, data: Bytes, begin: int, end: int, size: int) -> int:
-        """How many likely records follow one another from `begin` on, with headers of `size`."""
+        """Number of successive likely records from `begin` on, with headers of `size` bytes."""
         for count in range(_FIRST_RECORDS):
             if begin + self._record.itemsize > end:
                 return count
@@ -147,16 +147,16 @@ class Pcap:
             until = min(begin + window, last + 1)
             likely = self._timely(gather(data, slice(begin, until), self._record))
             at = begin + np.flatnonzero(likely)
-            found = at[self._begins(data, at, end, final=final)]
-            if len(found):
-                return int(found[0])
+            records = at[self._begins(data, at, end, final=final)]
+            if len(records):
+                return int(records[0])
             begin, window = until, min(window * 2, SEARCH_WINDOW)
         return None
 
     def _begins(self, data: Bytes, at: Int64, end: int, *, final: bool) -> NDArray[np.bool_]:
-        """At which positions likely records begin, with others behind them.
+        """Whether a likely record begins at each position, followed by another one.
 
-        What lies behind `end` is believed; at the end of a file, only that nothing does.
+        A record that extends beyond `end` is accepted; at the end of a file, one that ends there.
         """
         record = gather(data, at, self._record)
         following = at + record["captured"] + self._record_bytes
@@ -168,7 +168,7 @@ class Pcap:
         return self._timely(record) & np.where(visible, leads_on, unseen)
 
     def _chain(self, data: Bytes, begin: int, end: int) -> Int64:
-        """Positions of record headers, each where the one before it says; not checked."""
+        """Positions of record headers by the lengths of the records; not validated."""
         starts, header = self._sync_points(data, begin, end), self._record_bytes
         if kernel.COMPILED:
             steps = Steps(8, header, header, PACKET_LIMIT)
@@ -179,7 +179,7 @@ class Pcap:
         return self._one_by_one(data, begin, end)
 
     def _sync_points(self, data: Bytes, begin: int, end: int) -> Int64:
-        """`begin`, and where packets are small, positions at which a header seems to be."""
+        """`begin`; if packets are small, also positions of likely headers."""
         if not self._is_dense or self._seconds is None:
             return np.array([begin])
         earliest = max(self._seconds - _NEAR, 0)
@@ -187,18 +187,18 @@ class Pcap:
         seconds = numbers(data, self._order, 0)
 
         def begins(at: Int64) -> NDArray[np.bool_]:
-            found: NDArray[np.bool_] = seconds[at] - np.uint32(earliest) <= 2 * _NEAR
-            found[found] = self._begins(data, at[found], end, final=False)
-            return found
+            is_record: NDArray[np.bool_] = seconds[at] - np.uint32(earliest) <= 2 * _NEAR
+            is_record[is_record] = self._begins(data, at[is_record], end, final=False)
+            return is_record
 
-        # The time of all of them begins with the same byte, or with one of two.
+        # All times begin with the same byte, or with one of two.
         highest = 3 if self._order == "<" else 0
         marks = sorted({earliest >> 24, latest >> 24 & 0xFF})
         return sync_points(data, begin, end, highest, marks, begins)
 
     def _one_by_one(self, data: Bytes, at: int, end: int) -> Int64:
-        """The same for at most CHAIN_LIMIT headers, with nothing to go by but the first."""
-        # A header that is cut is not in the view, and unpacking it fails: that ends the chain.
+        """The same for at most CHAIN_LIMIT headers, without sync points."""
+        # Unpacking an incomplete header fails, since it is not in the view: that ends the chain.
         view = data.data[: max(end - self._record_bytes + 12, 0)]
         unpack = struct.Struct(self._order + "I").unpack_from
         step = self._record_bytes
@@ -234,17 +234,17 @@ class Pcap:
             self._odd_left -= 1
             self._seconds = int(before[odd])
             begin = int(at[odd - 1]) + self._record_bytes if odd else int(at[odd]) + 1
-            found = self.search(data, begin, min(end, begin + 2 * PACKET_LIMIT), final=True)
-            if found is not None and found not in chain[odd:]:
+            candidate = self.search(data, begin, min(end, begin + 2 * PACKET_LIMIT), final=True)
+            if candidate is not None and candidate not in chain[odd:]:
                 return int(odd)
         return len(at)
 
     def _in_a_row(
         self, data: Bytes, record: NDArray[np.void], chain: Int64, end: int
     ) -> NDArray[np.bool_]:
-        """Which are likely but for their time, as is the next one: there was a pause before them.
+        """Whether each record and the next one are likely except for their time, after a pause.
 
-        `chain`: positions of all of them, and of what follows the last.
+        `chain`: positions of all records, and the position after the last one.
         """
         sound = self._likely(record, None)
         if not len(sound):
@@ -256,8 +256,8 @@ class Pcap:
         return sound
 
     def _timely(self, record: NDArray[np.void]) -> NDArray[np.bool_]:
-        """Which are likely, of a time near the last packet's, or near that of the last sound one:
-        what was read last before damage showed may have been damaged itself."""
+        """Whether each record is likely, with a time near that of the last packet or of the last
+        likely packet: the last packet before damage may be damaged itself."""
         if self._seconds is None:
             return self._likely(record, None)
         timely = self._likely(record, self._seconds)
@@ -266,16 +266,16 @@ class Pcap:
         return timely
 
     def _possible(self, record: NDArray[np.void]) -> NDArray[np.bool_]:
-        """Which can be records at all: no longer than packets are, and not zeros."""
+        """Whether each record is possible: not longer than a packet, and not all zeros."""
         captured = record["captured"]
         is_zero = (record["seconds"] | captured | record["length"]) == 0
         possible: NDArray[np.bool_] = (captured <= PACKET_LIMIT) & ~is_zero
         return possible
 
     def _likely(self, record: NDArray[np.void], seconds: Int64 | int | None) -> NDArray[np.bool_]:
-        """Which are records, where nothing else points to them; random bytes are once in 10^12.
+        """Whether each record is likely without other evidence; 1 in 10^12 for random bytes.
 
-        `seconds`: the time of the packet before, where there is one.
+        `seconds`: the time of the previous packet, if known.
         """
         captured, length = record["captured"], record["length"]
         likely: NDArray[np.bool_] = (captured > 0) & (captured <= length) & (length <= PACKET_LIMIT)

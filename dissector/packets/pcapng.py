@@ -54,9 +54,9 @@ SECTION_LIMIT = 1 << 14
 INTERFACE_LIMIT = 1 << 16
 """Interfaces of one section."""
 SECRETS_LIMIT = 1 << 26
-"""Bytes of TLS secrets that are kept of one file."""
+"""Maximum number of bytes of TLS secrets to keep from one file."""
 LATEST = 4_611_686_018 * 10**9
-"""ns; in 2116, not quite 2^62. A later time is taken for damage, and for this one."""
+"""ns; in 2116, just below 2^62. A later time counts as damage and is replaced by this one."""
 
 _SECOND = 1_000_000_000
 _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
@@ -67,10 +67,10 @@ _STEPS = Steps(4, header=0, least=12, most=BLOCK_LIMIT, stop=SECTION)
 
 
 class Pcapng:
-    """The `Format` of one pcapng file. Secrets that the file carries are added to `secrets`."""
+    """The `CaptureFormat` of one pcapng file. Secrets in the file are added to `secrets`."""
 
     HEADER_BYTES = 28
-    """Of a section header without options."""
+    """Size of a section header without options."""
 
     def __init__(self, secrets: list[bytes]) -> None:
         self._secrets = secrets
@@ -93,7 +93,7 @@ class Pcapng:
 
     @staticmethod
     def can_begin(head: bytes) -> bool:
-        """Whether the section header that begins with these bytes tells its byte order."""
+        """Whether the section header that begins with these bytes has a valid byte order."""
         return head[8:12] in _ORDERS
 
     def _begin_section(self, order: str) -> None:
@@ -106,7 +106,7 @@ class Pcapng:
             [(name, u4) for name in ("kind", "size", "interface", "high", "low")]
             + [("captured", u4), ("length", u4)]
         )
-        # One more than there are: what a packet finds that names an interface beyond them.
+        # The last element is for packets of interfaces that are not described.
         self._links = [-1]
         self._resolutions = [_MICROSECONDS]
         self._offsets = [0]
@@ -122,7 +122,7 @@ class Pcapng:
         inside = at + size <= end
         closing = gather(data, np.where(possible & inside, at + size - 4, begin), self._u4)
         sound = possible & inside & (closing["value"] == size)
-        # Where only the closing size is damaged, the next block still stands where it should.
+        # If only the closing size is damaged, the next block still follows.
         whole = first_false(sound | np.append(possible[:-1] & sound[1:], False))
         stop = int(at[whole - 1] + size[whole - 1]) if whole else begin
         if whole > FEWEST:
@@ -132,7 +132,7 @@ class Pcapng:
         return ScanResult(columns, stop, stop + 1, bool(is_broken), problems)
 
     def _scan_section(self, data: memoryview, begin: int) -> ScanResult:
-        """A section header, alone: the blocks behind it are read in its byte order."""
+        """Scan only a section header: the next blocks have its byte order."""
         if len(data) < self.HEADER_BYTES:
             return ScanResult(_NOTHING, begin, begin + 4)
         order = _ORDERS.get(bytes(data[8:12]))
@@ -154,16 +154,17 @@ class Pcapng:
             until = min(begin + window, last + 1)
             kind = gather(data, slice(begin, until), self._head)["kind"]
             at = begin + np.flatnonzero((kind - 1 < SECRETS) | (kind == SECTION))
-            found = at[self._begins(data, at, end, final=final)]
-            if len(found):
-                return int(found[0])
+            blocks = at[self._begins(data, at, end, final=final)]
+            if len(blocks):
+                return int(blocks[0])
             begin, window = until, min(window * 2, SEARCH_WINDOW)
         return None
 
     def _begins(self, data: Bytes, at: Int64, end: int, *, final: bool) -> NDArray[np.bool_]:
-        """At which positions blocks begin, by both of their sizes.
+        """Whether a block begins at each position: both of its sizes are equal.
 
-        Of a block that goes on behind `end`, which nothing does at the end of a file, by one.
+        For a block that extends beyond `end`, only its first size is checked; at the end of a file
+        it is not accepted.
         """
         size = gather(data, at, self._head)["size"].astype(np.int64)
         possible = (size % 4 == 0) & (size >= 12) & (size <= BLOCK_LIMIT)
@@ -174,7 +175,7 @@ class Pcapng:
         return begins
 
     def _chain(self, data: Bytes, begin: int, end: int) -> Int64:
-        """Positions of all blocks up to the next section, each where the one before it ends."""
+        """Positions of all blocks up to the next section, by the sizes of the blocks."""
         starts = self._sync_points(data, begin, end)
         if kernel.COMPILED:
             return follow_compiled(data, starts, end - 7, self._order, _STEPS)
@@ -186,15 +187,15 @@ class Pcapng:
         return self._one_by_one(data, begin, end)
 
     def _sync_points(self, data: Bytes, begin: int, end: int) -> Int64:
-        """`begin`, and where packets are small, positions at which one's block seems to begin."""
+        """`begin`; if packets are small, also positions of likely packet blocks."""
         if not self._is_dense:
             return np.array([begin])
         kinds = numbers(data, self._order, 0)
 
         def begins(at: Int64) -> NDArray[np.bool_]:
-            found: NDArray[np.bool_] = kinds[at] == ENHANCED
-            found[found] = self._begins(data, at[found], end, final=False)
-            return found
+            is_block: NDArray[np.bool_] = kinds[at] == ENHANCED
+            is_block[is_block] = self._begins(data, at[is_block], end, final=False)
+            return is_block
 
         lowest = 0 if self._order == "<" else 3
         return sync_points(data, begin, end, lowest, [ENHANCED], begins)
@@ -220,7 +221,7 @@ class Pcapng:
     def _read(
         self, data: Bytes, at: Int64, kind: NDArray[np.uint32], size: Int64
     ) -> tuple[PacketColumns, list[Problem]]:
-        """What the blocks hold: packets as columns; interfaces and secrets are remembered."""
+        """The packets in the blocks as columns. Interfaces and secrets are stored."""
         describes = (kind == INTERFACE) & (size >= 20)
         for block in np.flatnonzero(describes):
             self._add_interface(data[at[block] : at[block] + size[block]].tobytes())
@@ -250,7 +251,7 @@ class Pcapng:
     def _read_enhanced(
         self, data: Bytes, at: Int64, size: Int64, later: Int64
     ) -> tuple[PacketColumns, list[Problem]]:
-        """Enhanced and obsolete packet blocks; `later`: interfaces described behind each."""
+        """Enhanced and obsolete packet blocks. `later`: number of interfaces after each."""
         block = gather(data, at, self._enhanced)
         interface = block["interface"].astype(np.int64)
         obsolete = block["kind"] == OBSOLETE
@@ -285,14 +286,15 @@ class Pcapng:
         return columns, problems
 
     def _read_simple(self, data: Bytes, at: Int64, size: Int64) -> PacketColumns:
-        """Simple packet blocks, their times not filled in."""
+        """Simple packet blocks, without times."""
         length = gather(data, at, self._simple)["length"].astype(np.int64)
         captured = np.minimum(np.minimum(length, self._snaplen or PACKET_LIMIT), size - 16)
         link = np.full(len(at), self._links[0], np.int32)
         return PacketColumns(at + 12, captured, length, np.zeros(len(at), np.int64), link)
 
     def _in_order(self, columns: PacketColumns, timed: int) -> PacketColumns:
-        """In order of the file, the first `timed` giving their times to those behind them."""
+        """Columns in order of the file. Packets after the first `timed` rows have the time of the
+        packet before them."""
         order = np.argsort(columns.start)
         giver = np.maximum.accumulate(np.where(order < timed, np.arange(len(order)), -1))
         time = np.where(giver < 0, self._time, columns.time[order][giver])
@@ -335,7 +337,7 @@ class Pcapng:
             self._secrets.append(text)
 
     def _nanoseconds(self, ticks: UInt64, interface: Int64) -> Int64:
-        """Times in the unit and from the origin of each packet's interface, as ns since 1970."""
+        """ns since 1970, from ticks with the unit and origin of each packet's interface."""
         resolutions = np.array(self._resolutions)[interface]
         time = np.zeros(len(ticks), np.int64)
         for resolution in np.unique(resolutions):
@@ -346,8 +348,8 @@ class Pcapng:
 
 
 def nanoseconds(ticks: UInt64, resolution: int) -> Int64:
-    """Ticks as ns, at most LATEST. `resolution` is if_tsresol: a negative power of ten, or, with
-    the highest bit set, of two."""
+    """Ticks as ns, at most LATEST. `resolution` is if_tsresol: a negative power of ten, or of two
+    if the highest bit is set."""
     power = resolution & 0x7F
     if resolution & 0x80:
         # 34 bits of a fraction are finer than a nanosecond, and fit when multiplied by 10^9.
@@ -366,5 +368,5 @@ def nanoseconds(ticks: UInt64, resolution: int) -> Int64:
     return np.minimum(ns, LATEST).astype(np.int64)
 
 
-def _problem(kind: str, count: int, what: str) -> Problem:
-    return Problem("packets", kind, f"{packets_are(count)} {what}", count=int(count))
+def _problem(kind: str, count: int, reason: str) -> Problem:
+    return Problem("packets", kind, f"{packets_are(count)} {reason}", count=int(count))

@@ -25,21 +25,21 @@ from dissector import kernel
 from dissector.packets.block import Bytes, Int64, UInt8
 
 CHAIN_LIMIT = 1 << 14
-"""Records to follow one by one before they are checked: a chain that went astray costs no more."""
+"""Records to follow one by one before validation: this limits the cost of a wrong chain."""
 COMPILED_LIMIT = 1 << 17
 """The same for the compiled loop, whose steps cost less."""
 LANES = 512
-"""Walks that go together at most; more of them take fewer, but longer steps."""
+"""Maximum number of parallel walks; with more walks, steps are fewer but longer."""
 FEWEST = 128
-"""With fewer walks, one record after the other is found as fast."""
+"""Minimum number of walks; with fewer, following one chain is as fast."""
 WINDOW = 2048
 """Bytes at the head of each lane to search for a sync point; longer than an Ethernet frame."""
 DENSE = 1536
-"""Bytes of a record, on average, below which this is worth its while."""
+"""Average size of a record, in bytes, below which sync points are worth their cost."""
 
 
 def numbers(data: Bytes, order: str, offset: int) -> NDArray[np.uint32]:
-    """At index i the number of 4 bytes that begins `offset` bytes behind position i."""
+    """At index i, the number in the 4 bytes at position i + `offset`."""
     count = max(len(data) - offset - 3, 0)
     return np.ndarray((count,), order + "u4", data, offset if count else 0, strides=(1,))
 
@@ -52,11 +52,11 @@ def sync_points(
     marks: Sequence[int],
     begins: Callable[[Int64], NDArray[np.bool_]],
 ) -> Int64:
-    """`begin`, and positions behind it at which a record seems to begin, far from each other;
-    ascending. `begin` alone where they would be too few.
+    """`begin`, and later positions of likely records, far from each other; ascending. Only `begin`
+    if there would be too few.
 
-    The byte `mark_at` bytes behind a record's beginning is one of `marks`, few and seldom else:
-    that is looked at everywhere. `begins` judges those positions thoroughly.
+    The byte at offset `mark_at` of a record is one of `marks`, few values that are rare elsewhere.
+    Positions with such a byte are candidates; `begins` validates them.
     """
     lanes = min((end - begin) // (4 * WINDOW), LANES)
     if lanes < FEWEST:
@@ -69,44 +69,44 @@ def sync_points(
         marked |= heads == mark
     lane, offset = np.divmod(np.flatnonzero(marked), WINDOW)
     at = begin + (lane + 1) * stride + offset
-    found = begins(at)
-    lane, earliest = np.unique(lane[found], return_index=True)
+    is_record = begins(at)
+    lane, earliest = np.unique(lane[is_record], return_index=True)
     if len(lane) < lanes // 2:
         return np.array([begin])
-    return np.concatenate([[begin], at[found][earliest]])
+    return np.concatenate([[begin], at[is_record][earliest]])
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How a chain goes on from record to record, for the compiled loop."""
+    """The step from a record to the next one, for the compiled loop."""
 
     size_at: int
-    """Where in a record its size of 4 bytes stands,"""
+    """Offset of the size, 4 bytes, in a record."""
     header: int
-    """what is to be added to it,"""
+    """Number to add to the size."""
     least: int
-    """how far on the next one is at least,"""
+    """Minimum distance to the next record."""
     most: int
-    """what no size can be more than,"""
+    """Maximum size."""
     stop: int = 0
-    """and what number at the beginning of a record is not of the chain any more; 0: none."""
+    """Number at the beginning of a record that ends the chain; 0 if there is none."""
 
 
 def follow_compiled(data: Bytes, starts: Int64, end: int, order: str, steps: Steps) -> Int64:
-    """`follow`, but for sizes beyond `steps.most`: with the first of these the chain ends."""
-    found = kernel.loops.follow(
+    """Like `follow`, but the chain ends at the first size beyond `steps.most`."""
+    positions = kernel.loops.follow(
         data, starts, end, order == ">",
         steps.size_at, steps.header, steps.least, steps.most, steps.stop, COMPILED_LIMIT,
     )  # fmt: skip
-    return np.frombuffer(found, np.int64)
+    return np.frombuffer(positions, np.int64)
 
 
 def follow(starts: Int64, end: int, following: Callable[[Int64], Int64]) -> Int64:
     """Positions, ascending, of the records of the chain that begins at starts[0].
 
-    `starts`: that record, and sync points after it. `end`: behind the last position at which a
-    record may begin. `following`: where the records behind those at some positions begin, which is
-    always farther on.
+    `starts`: this record, and sync points after it. `end`: after the last position at which a
+    record may begin. `following`: returns the position of the next record for each record, which
+    is always larger.
     """
     bounds = np.append(starts[1:], end)
     reached = np.empty_like(bounds)
@@ -120,9 +120,9 @@ def follow(starts: Int64, end: int, following: Callable[[Int64], Int64]) -> Int6
         if not inside.all():
             reached[lane[~inside]] = at[~inside]
             lane, at, bound = lane[inside], at[inside], bound[inside]
-    found = np.concatenate(steps)
+    positions = np.concatenate(steps)
     wrong = np.flatnonzero(reached[:-1] != bounds[:-1])
     if len(wrong):
-        found = found[np.concatenate(lanes) <= wrong[0]]
-    found.sort()
-    return found
+        positions = positions[np.concatenate(lanes) <= wrong[0]]
+    positions.sort()
+    return positions

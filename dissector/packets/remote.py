@@ -16,7 +16,7 @@ from dissector.errors import CaptureError
 
 
 def is_url(path: str) -> bool:
-    """Whether a path names a file system, too."""
+    """Whether a path has a scheme, which selects a file system."""
     return "://" in path
 
 
@@ -26,13 +26,14 @@ def open_file(path: str) -> io.RawIOBase:
 
 
 def files(url: str) -> list[str]:
-    """The files that a URL means, in order of name; itself where there is none. Raises as above."""
+    """The files that a URL names, in order of name; the URL itself if there are none. Raises
+    OSError, and CaptureError."""
     system, path = located(url)
     if any(each in path for each in "*?["):
-        found = sorted(each for each in system.glob(path) if system.isfile(each))
+        paths = sorted(each for each in system.glob(path) if system.isfile(each))
     else:
-        found = sorted(system.find(path)) if system.isdir(path) else []
-    return [system.unstrip_protocol(each) for each in found] or [url]
+        paths = sorted(system.find(path)) if system.isdir(path) else []
+    return [system.unstrip_protocol(each) for each in paths] or [url]
 
 
 class Remote(io.RawIOBase):
@@ -67,13 +68,13 @@ class Remote(io.RawIOBase):
 
 
 def located(url: str) -> tuple[Any, str]:
-    """The file system of a URL, as fsspec has it, and the path in it. Raises CaptureError."""
+    """The fsspec file system of a URL, and the path in it. Raises CaptureError."""
     try:
         from fsspec.core import url_to_fs
     except ModuleNotFoundError as error:
         raise CaptureError(f"{url}: to read URLs, pip install fsspec") from error
     try:
         system, path = url_to_fs(url)
-    except (ImportError, ValueError) as error:  # the scheme, or the package that it wants
+    except (ImportError, ValueError) as error:  # unknown scheme, or its package is missing
         raise CaptureError(f"{url}: {error}") from error
     return system, path

@@ -47,13 +47,13 @@ _CAPWAP = np.dtype([("flags", ">u4"), ("fragment", "V4")])
 _TZSP = np.dtype([("version", "u1"), ("type", "u1"), ("protocol", ">u2")])
 _TZSP_FIELD = np.dtype([("type", "u1"), ("size", "u1")])
 _LISP = np.dtype([("head", "V8"), ("version", "u1")])
-# What NSH and VXLAN-GPE carry (RFC 8300, 2.2).
+# Next protocols of NSH and VXLAN-GPE (RFC 8300, 2.2).
 _SERVICE = np.full(256, Kind.OTHER, np.uint8)
 _SERVICE[1:6] = [Kind.IPV4, Kind.IPV6, Kind.ETHERNET, Kind.NSH, Kind.MPLS]
 
 
 def _pppoe(packets: Packets, rows: Rows) -> None:
-    """RFC 2516: a session's data has code 0, and a PPP protocol behind it."""
+    """RFC 2516: session data has code 0, and a PPP protocol follows."""
     rows, header = packets.header(rows, _PPPOE)
     is_data = (header["version"] == 0x11) & (header["code"] == 0)
     packets.kind[rows] = np.where(is_data, PPP[header["protocol"]], Kind.OTHER)
@@ -61,7 +61,7 @@ def _pppoe(packets: Packets, rows: Rows) -> None:
 
 
 def _mpls(packets: Packets, rows: Rows) -> None:
-    """RFC 3032. Behind the last label nothing says what follows but its first bits (RFC 4928)."""
+    """RFC 3032. Only the first bits after the last label show what follows (RFC 4928)."""
     rows, header = packets.header(rows, _MPLS)
     is_last = (header["label"] & 0x100) != 0
     version = header["next"] >> 4
@@ -74,7 +74,7 @@ def _mpls(packets: Packets, rows: Rows) -> None:
 def _pseudowire(packets: Packets, rows: Rows) -> None:
     """RFC 4448: Ethernet, with or without a control word before it.
 
-    Both may begin with zero bits: it is there where the ethertype makes sense only behind it.
+    Both may begin with zero bits: there is a control word if only the ethertype after it is known.
     """
     rows, header = packets.header(rows, _PSEUDOWIRE)
     types = header["types"]
@@ -86,7 +86,7 @@ def _pseudowire(packets: Packets, rows: Rows) -> None:
 
 
 def _udp(packets: Packets, rows: Rows) -> None:
-    """RFC 768. Only tunnels are looked for: most send both ways to the same port."""
+    """RFC 768. Only tunnels matter: most use the same destination port in both directions."""
     rows, header = packets.header(rows, _UDP)
     kind = PORTS[header["dst_port"]]
     packets.kind[rows] = np.where(kind == Kind.OTHER, SERVER_PORTS[header["src_port"]], kind)
@@ -94,10 +94,10 @@ def _udp(packets: Packets, rows: Rows) -> None:
 
 
 def _gre(packets: Packets, rows: Rows) -> None:
-    """RFC 2784 and 2890: checksum, key and sequence number take 4 bytes each, where they are.
+    """RFC 2784 and 2890: checksum, key and sequence number are optional, with 4 bytes each.
 
-    ERSPAN I is what has ERSPAN's number, but no sequence number, and no header of its own. PPTP's
-    version (RFC 2637) may have an acknowledgement number, too.
+    ERSPAN I has ERSPAN's number, but no sequence number and no header of its own. PPTP's version
+    (RFC 2637) may also have an acknowledgement number.
     """
     rows, header = packets.header(rows, _GRE)
     flags = header["flags"]
@@ -106,7 +106,7 @@ def _gre(packets: Packets, rows: Rows) -> None:
     kind[(kind == Kind.ERSPAN_II) & ~has_sequence] = Kind.ETHERNET
     kind[(flags & 0x4007) != 0] = Kind.TUNNEL  # source routes (RFC 1701)
     is_pptp = (flags & 0x400F == 1) & (header["protocol"] == 0x880B)
-    kind[is_pptp] = np.where(has_sequence[is_pptp], Kind.PPP, Kind.OTHER)  # or nothing but an ACK
+    kind[is_pptp] = np.where(has_sequence[is_pptp], Kind.PPP, Kind.OTHER)  # or only an ACK
     packets.kind[rows] = kind
     words = bit(flags, 0x8000) + bit(flags, 0x2000) + has_sequence
     packets.at[rows] += 4 + 4 * (words + is_pptp * bit(flags, 0x80))
@@ -120,7 +120,7 @@ def _erspan_ii(packets: Packets, rows: Rows) -> None:
 
 
 def _erspan_iii(packets: Packets, rows: Rows) -> None:
-    """draft-foschiano-erspan, 4.3: version 2, with 8 more bytes where the last flag says so."""
+    """draft-foschiano-erspan, 4.3: version 2; the last flag adds 8 bytes."""
     rows, header = packets.header(rows, _ERSPAN_III)
     frame_type = header["flags"] >> 10 & 31
     packets.kind[rows] = np.select(
@@ -139,7 +139,7 @@ def _vxlan(packets: Packets, rows: Rows) -> None:
 
 
 def _geneve(packets: Packets, rows: Rows) -> None:
-    """RFC 8926: version 0, options of 4 bytes each; control packets carry nobody's data."""
+    """RFC 8926: version 0, options of 4 bytes each; control packets have no payload."""
     rows, header = packets.header(rows, _GENEVE)
     is_data = (header["options"] >> 6 == 0) & (header["flags"] & 0x80 == 0)
     packets.kind[rows] = np.where(is_data, PAYLOADS[header["protocol"]], Kind.OTHER)
@@ -162,7 +162,7 @@ def _gtp(packets: Packets, rows: Rows) -> None:
 
 
 def _gtp_extension(packets: Packets, rows: Rows) -> None:
-    """3GPP TS 29.281, 5.2: the packet stands on the type of the header that follows, 0 for none.
+    """3GPP TS 29.281, 5.2: the position is at the type of the next header; 0 if there is none.
 
     Sizes count 4 bytes; the last byte of a header is the type of the next one.
     """
@@ -191,7 +191,7 @@ def _nsh(packets: Packets, rows: Rows) -> None:
 
 
 def _vxlan_gpe(packets: Packets, rows: Rows) -> None:
-    """draft-ietf-nvo3-vxlan-gpe, 3: a flag says that the next protocol is there, else Ethernet."""
+    """draft-ietf-nvo3-vxlan-gpe, 3: a flag announces a next protocol; otherwise Ethernet."""
     rows, header = packets.header(rows, _VXLAN_GPE)
     flags = header["flags"]
     packets.kind[rows] = np.select(
@@ -221,14 +221,14 @@ def _l2tp(packets: Packets, rows: Rows) -> None:
 
 
 def _l2tp_offset(packets: Packets, rows: Rows) -> None:
-    """RFC 2661, 3.1: as many bytes of padding."""
+    """RFC 2661, 3.1: the size of the padding, then the padding."""
     rows, header = packets.header(rows, _L2TP_OFFSET)
     packets.kind[rows] = Kind.PPP
     packets.at[rows] += _L2TP_OFFSET.itemsize + header["size"].astype(np.int64)
 
 
 def _teredo(packets: Packets, rows: Rows) -> None:
-    """RFC 4380, 5.1.1: IPv6, with indications of authentication and origin before it."""
+    """RFC 4380, 5.1.1: IPv6, optionally after indications of authentication and origin."""
     rows, header = packets.header(rows, _TEREDO)
     is_ipv6 = header["indicator"] >> 12 == 6
     has_origin = header["indicator"] == 0
@@ -263,7 +263,7 @@ def _capwap(packets: Packets, rows: Rows) -> None:
 
 
 def _tzsp(packets: Packets, rows: Rows) -> None:
-    """TaZmen sniffer protocol, version 1: fields up to one of type 1, then the frame."""
+    """TaZmen sniffer protocol, version 1: fields up to a field of type 1, then the frame."""
     rows, header = packets.header(rows, _TZSP)
     is_frame = (header["version"] == 1) & (header["type"] < 2)
     link = np.select([header["protocol"] == 1, header["protocol"] == 18], [1, 2], 0)

@@ -31,11 +31,11 @@ from dissector.packets.links import ETHERTYPES_AT
 from dissector.problems import Problem, packets_are
 
 SEARCHED: Final = 192
-"""Bytes behind the last header that was read in which an IP header is looked for."""
+"""Bytes after the last header that are searched for an IP header."""
 ROWS: Final = 1 << 14
-"""Packets that are searched together."""
+"""Number of packets searched together."""
 LABELS: Final = 20
-"""Layers that have a row of their own in one block; those of fewer packets share one."""
+"""Layers with their own row per block; the layers with fewer packets share one row."""
 _LEAST: Final = 40
 """Bytes of the smallest headers of IP and TCP."""
 _WINDOW: Final = np.dtype(f"V{SEARCHED + _LEAST}")
@@ -48,9 +48,9 @@ _IPV6: Final = np.dtype(
     ]
 )
 _ADDRESSES: Final = [0x00, *range(0x20, 0x40), *range(0xFC, 0xFF)]
-"""First bytes of addresses that are in use (RFC 4291; IANA's registry), but for multicast."""
+"""First bytes of addresses that are in use (RFC 4291; IANA's registry), without multicast."""
 _TRAILER: Final = 64
-"""Bytes that an encapsulation may have behind a packet."""
+"""Bytes that an encapsulation may append to a packet."""
 _HINT: Final = "; scapy may read it: pip install 'kafka-dissector[live]'"
 _FRAGMENTS: Final = Label("fragments of IP packets")
 _QUOTING: Final = {Label("IP protocol", 1), Label("IP protocol", 58)}
@@ -68,7 +68,7 @@ _NUMBERS: Final = {
     Kind.AUTHENTICATION: ("IP protocol", 0, 1),
     Kind.UDP: ("UDP port", 2, 2),
 }
-"""Kind of header: what the number in it is called that shows what follows, where, and its size."""
+"""By kind of header, the number in it that selects the next one: its name, offset and size."""
 _FORMS: Final = {
     Kind.WLAN: "802.11",
     Kind.MACSEC: "MACsec",
@@ -86,7 +86,7 @@ _PROBLEMS: Final = {
 
 
 def with_tcp_inside(packets: Packets) -> Int64:
-    """The packets that end before an unread layer, and seem to hold TCP behind it."""
+    """The packets that end before an unsupported layer and seem to contain TCP after it."""
     is_unread = (packets.kind == Kind.OTHER) | (packets.kind == Kind.UNKNOWN_LINK)
     is_unread &= packets.end - packets.at >= _LEAST
     rows = np.flatnonzero(is_unread)
@@ -118,7 +118,7 @@ def _holding_tcp(packets: Packets, rows: Int64) -> Int64:
 
 
 def _is_ipv4(data: Bytes, at: Int64) -> NDArray[np.bool_]:
-    """Where an IPv4 header without options begins, not of a fragment, and TCP behind it."""
+    """Whether an IPv4 header without options, not of a fragment, begins there, followed by TCP."""
     words = gather(data, at, _IPV4_WORDS)["words"].astype(np.int64)
     total = words.sum(axis=1)
     is_right = (total & 0xFFFF) + (total >> 16) == 0xFFFF
@@ -128,7 +128,7 @@ def _is_ipv4(data: Bytes, at: Int64) -> NDArray[np.bool_]:
 
 
 def _is_ipv6(data: Bytes, at: Int64, end: Int64, wire_end: Int64) -> NDArray[np.bool_]:
-    """Where an IPv6 header begins, and TCP behind it, up to the packet's end or nearly so."""
+    """Whether an IPv6 header begins there, followed by TCP and at most a short trailer."""
     inside = at + 60 <= end
     header = gather(data, np.where(inside, at, 0), _IPV6)
     left = wire_end - (at + 40 + header["length"])
@@ -139,7 +139,7 @@ def _is_ipv6(data: Bytes, at: Int64, end: Int64, wire_end: Int64) -> NDArray[np.
 
 
 def _is_tcp(data: Bytes, at: Int64) -> NDArray[np.bool_]:
-    """Where a TCP header may begin, but not behind the data."""
+    """Whether a TCP header may begin there, inside the data."""
     inside = at + 14 <= len(data)
     at = np.where(inside, at, 0)
     flags = data[at + 13]
@@ -150,14 +150,14 @@ def _is_tcp(data: Bytes, at: Int64) -> NDArray[np.bool_]:
 
 
 def labels(records: PacketRecords, rows: Int64, layers: Mapping[Kind, Layer]) -> dict[int, Label]:
-    """The layer at which each of these packets ends, but for those that end at ICMP.
+    """The layer at which each of these packets ends; packets that end at ICMP are excluded.
 
-    `layers`: what reads the headers before. They are read once more, to see which was the last.
+    `layers`: the readers of headers. They read the headers again to determine the last one.
     """
-    some = replace(records, columns=records.columns.take(rows), number=records.number[rows])
-    packets = Packets(some)
-    found = {
-        index: Label("link type", int(some.columns.link[index]))
+    suspects = replace(records, columns=records.columns.take(rows), number=records.number[rows])
+    packets = Packets(suspects)
+    last_layers = {
+        index: Label("link type", int(suspects.columns.link[index]))
         for index in np.flatnonzero(packets.kind < FIRST_HEADER).tolist()
     }
     for _ in range(MAX_LAYERS):
@@ -167,15 +167,15 @@ def labels(records: PacketRecords, rows: Int64, layers: Mapping[Kind, Layer]) ->
             layers[each](packets, indices)
         has_ended = (packets.kind != kind) & (packets.kind < FIRST_HEADER)
         for index in np.flatnonzero(has_ended).tolist():
-            found[index] = _label(Kind(kind[index]), packets.data.data, int(at[index]))
+            last_layers[index] = _label(Kind(kind[index]), packets.data.data, int(at[index]))
         if not groups:
             break
-    labelled = {row: found.get(index, _FRAGMENTS) for index, row in enumerate(rows.tolist())}
+    labelled = {row: last_layers.get(index, _FRAGMENTS) for index, row in enumerate(rows.tolist())}
     return {row: label for row, label in labelled.items() if label not in _QUOTING}
 
 
 def _label(kind: Kind, data: memoryview, at: int) -> Label:
-    """What is not read: the number of it in a header of `kind`, which begins at `at`."""
+    """The layer after a header of `kind` at `at`, by its number in this header."""
     if kind in _NUMBERS:
         layer, offset, size = _NUMBERS[kind]
         return Label(layer, int.from_bytes(data[at + offset : at + offset + size], "big"))
@@ -189,7 +189,7 @@ def problems(
     names: Names,
     labels: Mapping[int, Label],
 ) -> list[Problem]:
-    """A row for each kind of packet that could not be read, and each file."""
+    """A row for each kind of unreadable packet and each file."""
     groups: list[tuple[str, str, Int64]] = []
     for kind, (title, text) in _PROBLEMS.items():
         groups.append((title, text, np.flatnonzero(packets.kind == kind)))
@@ -212,10 +212,10 @@ def _unread(packets: Packets, labels: Mapping[int, Label]) -> Iterator[tuple[str
             rows[str(label)].append(row)
     by_count = sorted(rows.items(), key=lambda item: -len(item[1]))
     hint = "" if by_packet.has_scapy() else _HINT
-    for layer, some in by_count[:LABELS]:
+    for layer, packet_rows in by_count[:LABELS]:
         text = f"TCP inside {layer}, which is not supported{hint}"
-        yield "unread_layer", text, np.array(some)
-    others = [row for _, some in by_count[LABELS:] for row in some]
+        yield "unread_layer", text, np.array(packet_rows)
+    others = [row for _, packet_rows in by_count[LABELS:] for row in packet_rows]
     yield "unread_layer", "TCP inside other layers", np.array(sorted(others), np.int64)
 
 

@@ -1,13 +1,12 @@
-"""Memory that several processes share, and messages whose arrays lie there.
+"""Shared memory of several processes, and messages with arrays in it.
 
-A region is a stretch of anonymous memory that was mapped before the processes were forked, so that
-it is at the same address in all of them. A message is a pickle (protocol 5, PEP 574) that travels
-through a pipe; the buffers of its arrays and record batches do not travel: they are copied to the
-region's free end, or stay where they are if they are in the region already, and whoever unpacks the
-message gets arrays that are views of the same memory. What does not fit into the region any more
-travels in the pipe.
+A region is anonymous memory that is mapped before processes are forked, so it has the same address
+in all of them. A message is a pickle (protocol 5, PEP 574) sent through a pipe. The buffers of its
+arrays and record batches are not sent: they are copied to the free end of the region, unless they
+are in the region already. The unpacked arrays are views of the same memory. Buffers that do not fit
+into the region are sent through the pipe.
 
-Who may write to a region, and when what lies there is over, is for the processes to agree on.
+The processes coordinate which of them may write to a region, and when its content is obsolete.
 """
 
 from __future__ import annotations
@@ -27,36 +26,36 @@ from dissector.packets.capture_reader import Memory
 from dissector.streams.byteview import ScatteredBytes
 
 ALIGNMENT: Final = 64
-"""Bytes; what Arrow likes best."""
+"""Bytes; the alignment that Arrow recommends."""
 SMALL: Final = 1 << 10
-"""Bytes of a buffer that is not worth a place of its own."""
+"""Buffers with fewer bytes are sent through the pipe."""
 
 
 def mapped(size: int) -> Bytes:
-    """Fresh memory that children share; only what is written to takes room. Raises OSError."""
+    """New memory that child processes share; unused pages take no memory. Raises OSError."""
     return np.frombuffer(mmap.mmap(-1, size), np.uint8)
 
 
 class Region:
-    """Part of shared memory, to put messages into."""
+    """A part of the shared memory that takes messages."""
 
     def __init__(self, memory: Bytes, begin: int = 0) -> None:
-        """`begin`: where the bytes begin that messages may be put into."""
+        """`begin`: offset of the first byte for messages."""
         self.memory = memory
         self._base = _address(memory)
         self._begin = self.end = begin
 
     def clear(self, end: int | None = None) -> None:
-        """Nothing is in it any more, or only what is before `end`."""
+        """Free the bytes from `end` on; by default, all bytes."""
         self.end = self._begin if end is None else end
 
     def where(self, buffer: Bytes) -> int | None:
-        """Offset in the region; None where the bytes are not in it."""
+        """Offset in the region; None if the bytes are not in it."""
         offset = _address(buffer) - self._base
         return offset if 0 <= offset <= len(self.memory) - len(buffer) else None
 
     def room(self, size: int) -> Bytes | None:
-        """That many bytes at the free end; None where there are not as many."""
+        """`size` bytes at the free end; None if there are fewer."""
         begin = -(-self.end // ALIGNMENT) * ALIGNMENT
         if begin + size > len(self.memory):
             return None
@@ -64,7 +63,7 @@ class Region:
         return self.memory[begin : self.end]
 
     def put(self, buffer: pickle.PickleBuffer) -> tuple[int, int] | None:
-        """Have these bytes in the region: where, and how many; None where they do not fit."""
+        """Put bytes into the region. Returns offset and size; None if they do not fit."""
         plain: Bytes = np.frombuffer(buffer.raw(), np.uint8)
         offset = self.where(plain)
         if offset is None:
@@ -76,7 +75,7 @@ class Region:
         return offset, len(plain)
 
     def pack(self, value: object) -> bytes:
-        """A message that says `value`, with its arrays in the region as far as they fit."""
+        """A message that contains `value`, with its arrays in the region as far as they fit."""
         places: list[tuple[int, int]] = []
 
         def put(buffer: pickle.PickleBuffer) -> bool:
@@ -90,7 +89,7 @@ class Region:
         return pickle.dumps((sink.getvalue(), places))
 
     def unpack(self, message: bytes, *, copy: bool = False) -> Any:
-        """What `pack` was given; its arrays are views of the region, or of a copy."""
+        """The value passed to `pack`; its arrays are views of the region, or of a copy."""
         body, places = pickle.loads(message)
         buffers = [self.memory[offset : offset + size] for offset, size in places]
         if copy:
@@ -100,7 +99,7 @@ class Region:
 
 
 class _Pickler(pickle.Pickler):
-    """Writes record batches, and spaces, as what they are made of."""
+    """Pickles record batches and byte views by their buffers."""
 
     def __init__(
         self, sink: io.BytesIO, put: Callable[[pickle.PickleBuffer], bool], region: Region
@@ -144,28 +143,28 @@ def _address(memory: Bytes) -> int:
 
 
 class Slot(Memory):
-    """A region for one block of packets: room before its bytes, its bytes, and messages about it.
+    """A region for one block of packets: free bytes, the block's bytes, and messages about it.
 
-    A reader of captures takes the memory for its bytes here, unless it still holds on to those that
-    it took before: then it gets memory of its own, and `pack` copies.
+    A capture reader takes the memory for its bytes from here. If it still refers to the bytes that
+    it took before, it gets separate memory, and `pack` copies.
     """
 
     def __init__(self, memory: Bytes, front: int, data: int) -> None:
-        """`front`: bytes before the block's; `data`: bytes that a block may have."""
+        """`front`: free bytes before the block; `data`: maximum size of the block."""
         super().__init__()
         self.region = Region(memory, front + data)
         self.front = front
         self._data = memory[front : front + data]
-        # An array whose views refer to it, and not to what it is a view of itself.
+        # Views of this array refer to it, and not to `memory`.
         self._root: Bytes = np.frombuffer(memory.data[front : front + data], np.uint8)
 
     @property
     def is_held(self) -> bool:
-        """Whether somebody in this process still refers to the bytes that were taken here."""
+        """Whether an object in this process still refers to the bytes of this slot."""
         return sys.getrefcount(self._root) > 2
 
     def take(self, size: int) -> Bytes:
-        """Room for a block's bytes."""
+        """Memory for a block's bytes."""
         if size > len(self._root) or self.is_held:
             return super().take(size)
         return self._root[:size]

@@ -1,8 +1,8 @@
-"""Merging: the rows of several tellers, as one would have told them.
+"""Merges the rows of several table workers into the rows that one would have made.
 
-Each teller tells the rows of its connections in the order that `builder` describes. Of a table that
-comes in one batch a turn, all rows are put together and sorted; of `records`, which come in many,
-those are taken that nothing can precede any more, so that a batch of each teller is held at a time.
+Each worker sends the rows of its connections in the order that `tables.builder` describes. Most
+tables have one batch per block: its rows are joined and sorted. `records` has many batches: rows
+are passed on when no earlier row can follow, so only one batch of each worker is in memory.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
-from dissector.parallel.crew import Crew
 from dissector.parallel.memory import Region
-from dissector.parallel.stages import Learned
+from dissector.parallel.stages import NewTopicNames
+from dissector.parallel.workers import Workers
 from dissector.problems import Problem
 from dissector.tables.builder import TABLE_ORDER, TableRows
 from dissector.tables.problems import problem_rows
@@ -29,38 +29,39 @@ if TYPE_CHECKING:
 
 
 class Inbox:
-    """What one teller sends."""
+    """Receives the messages of one table worker."""
 
     def __init__(
-        self, crew: Crew, boxes: Sequence[Region], channel: Connection, names: TopicNames, *,
-        alone: bool,
+        self, workers: Workers, buffers: Sequence[Region], channel: Connection, names: TopicNames,
+        *, alone: bool,
     ) -> None:  # fmt: skip
-        """`alone`: there are no others, so that what comes goes out as it is."""
+        """`alone`: there is only this table worker, so its batches are passed on unchanged."""
         self._alone = alone
-        self._crew = crew
-        self._boxes = boxes
+        self._workers = workers
+        self._buffers = buffers
         self._channel = channel
         self._names = names
         self._received = 0
         self.head: Any = None
-        """The message at hand: valid until the next one is asked for."""
+        """The current message: valid until `advance`."""
 
     def advance(self) -> None:
-        """Have the next message at hand; the arrays of the one before are no more."""
+        """Receive the next message; the arrays of the previous one become invalid."""
         if self._received:
             self.head = None
             self._channel.send_bytes(b"")
-        box = self._boxes[self._received % len(self._boxes)]
+        buffer = self._buffers[self._received % len(self._buffers)]
         self._received += 1
-        learned: Learned | None
-        self.head, learned = box.unpack(self._crew.receive(self._channel), copy=self._alone)
-        if learned:
-            self._names.names.update(learned.names)
-            self._names.unresolved.update(learned.unresolved)
+        new_names: NewTopicNames | None
+        message = self._workers.receive(self._channel)
+        self.head, new_names = buffer.unpack(message, copy=self._alone)
+        if new_names:
+            self._names.names.update(new_names.names)
+            self._names.unresolved.update(new_names.unresolved)
 
     @property
     def place(self) -> tuple[int, Rank] | None:
-        """Where the rows at hand stand in their turn; None where there are none any more."""
+        """Sort key of the current rows in their block; None after the last rows of a block."""
         head = self.head
         return (
             (TABLE_ORDER.index(head.table), head.rank or ())
@@ -70,9 +71,9 @@ class Inbox:
 
 
 def merged(inboxes: Sequence[Inbox], problems: list[Problem]) -> Iterator[TableRows]:
-    """The rows of one turn. `problems`: what could not be read before it came to be told."""
+    """The rows of one block. `problems`: those of the stages before the table workers."""
     for inbox in inboxes:
-        inbox.advance()  # what it has learned by now
+        inbox.advance()  # new topic names
     for inbox in inboxes:
         inbox.advance()
     while any(inbox.place for inbox in inboxes):
@@ -85,18 +86,18 @@ def merged(inboxes: Sequence[Inbox], problems: list[Problem]) -> Iterator[TableR
 
 
 def _alone(inbox: Inbox) -> Iterator[TableRows]:
-    """The batch at hand of the only teller."""
+    """The current batch of the only table worker."""
     yield inbox.head
     inbox.advance()
 
 
 def _joined(inboxes: Sequence[Inbox]) -> Iterator[TableRows]:
-    """The batches at hand, and those behind them that have the same place."""
+    """The current batches, and the next ones with the same sort key."""
     return _runs(inboxes) if inboxes[0].head.rank else iter([_together(inboxes)])
 
 
 def _together(inboxes: Sequence[Inbox]) -> TableRows:
-    """The batches at hand as one, in order."""
+    """The current batches as one, in order."""
     table = inboxes[0].head.table
     batch = _sorted(table, [inbox.head.batch for inbox in inboxes])
     for inbox in inboxes:
@@ -105,24 +106,26 @@ def _together(inboxes: Sequence[Inbox]) -> TableRows:
 
 
 def _runs(inboxes: Sequence[Inbox]) -> Iterator[TableRows]:
-    """The batches of one rank, which come in order of connection, as one row of batches."""
+    """The batches of one rank, each in order of connection, merged in this order."""
     first = inboxes[0].head
     place = inboxes[0].place
-    rest = {inbox: inbox.head.batch for inbox in inboxes}
-    while rest:
-        last = min((_connections(batch)[-1] for batch in rest.values() if len(batch)), default=0)
+    remaining = {inbox: inbox.head.batch for inbox in inboxes}
+    while remaining:
+        last = min(
+            (_connections(batch)[-1] for batch in remaining.values() if len(batch)), default=0
+        )
         parts = []
-        for inbox, batch in [*rest.items()]:
+        for inbox, batch in [*remaining.items()]:
             until = int(np.searchsorted(_connections(batch), last, side="right"))
             parts.append(batch.slice(0, until))
-            rest[inbox] = batch.slice(until)
+            remaining[inbox] = batch.slice(until)
         yield TableRows(first.table, _sorted(first.table, parts), first.rank)
         del parts, batch
-        for inbox in [inbox for inbox, batch in rest.items() if not len(batch)]:
-            del rest[inbox]
+        for inbox in [inbox for inbox, batch in remaining.items() if not len(batch)]:
+            del remaining[inbox]
             inbox.advance()
             if inbox.place == place:
-                rest[inbox] = inbox.head.batch
+                remaining[inbox] = inbox.head.batch
 
 
 def _sorted(table: str, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

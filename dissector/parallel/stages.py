@@ -1,9 +1,9 @@
-"""What the processes do: one reads packets, one makes frames of them, some tell rows of frames.
+"""The work of each process: one reads packets, one makes frames, table workers make rows of frames.
 
-Blocks go round a ring of slots. The reader fills a slot when all tellers have released the block
-that was in it before, and hands on what they have learned of brokers; so reading is at most
-`BROKER_FEEDBACK_DELAY` blocks ahead. A teller puts rows into one of its boxes when the parent has
-taken what was in it before.
+Blocks use a ring of slots. The reader fills a slot when all table workers have released its
+previous block. It then passes on the brokers that they found, so reading is at most
+`BROKER_FEEDBACK_DELAY` blocks ahead. A table worker puts rows into one of its buffers when the
+parent has taken the buffer's previous rows.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from dissector.tables.builder import TableBuilder
 from dissector.tls import TlsFacts
 
 _FIXED: Final = ("high", "low", "port")
-"""Columns of the connection table that do not change, of those that tellers need."""
+"""Constant columns of the connection table that table workers need."""
 
 
-class Note(NamedTuple):
-    """What the parent is told of a stretch."""
+class BlockStats(NamedTuple):
+    """Problems and counts of a block, for the parent."""
 
     problems: list[list[Problem]]
-    """What could not be read, by part."""
+    """Problems by part of the block."""
     packets: int
     bytes_read: int
     is_last: bool
 
 
-class Known(NamedTuple):
-    """What streams know in the end."""
+class ConnectionSnapshot(NamedTuple):
+    """State of all connections at the end."""
 
     connections: Mapping[str, Any]
-    """Columns of the table by name, and its `count`."""
+    """Columns of the connection table by name, and its `count`."""
     tls: Mapping[int, TlsFacts]
     round_trips: RoundTrips | None
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
-    """What a teller has learned of topics since it last said so."""
+class NewTopicNames:
+    """Topic names that a table worker found since its last message."""
 
     names: Mapping[str, str]
     unresolved: Collection[str]
@@ -62,18 +62,18 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class _Frames:
-    """What tellers are told of a stretch."""
+    """The frames of a block, and changes of connections, for the table workers."""
 
     parts: list[FrameBlock]
     now: int
     ended: Bools
     is_last: bool
     known: int
-    """Connections that they knew before."""
+    """Number of connections before this block."""
     columns: Mapping[str, Any]
     """`_FIXED` columns of the new connections."""
     client: Any
-    """Of all connections."""
+    """`client` column of all connections."""
 
 
 # Reading
@@ -82,7 +82,7 @@ class _Frames:
 def read(
     source: FileSource, slots: Sequence[Slot], releases: Sequence[Connection], out: Connection
 ) -> None:
-    """Put blocks into slots, and what the process that frames them needs beside them."""
+    """Put blocks into slots, with brokers and secrets for the framer."""
     known = len(source.secrets)
     for turn in count():
         slot = slots[turn % len(slots)]
@@ -103,7 +103,7 @@ def read(
 
 
 def _moved(block: PacketBlock, slot: Slot) -> PacketBlock:
-    """The block with its bytes where the slot has a place for them."""
+    """The block with its bytes copied into the slot."""
     data = slot.take(len(block.data))
     data[:] = block.data
     return replace(block, data=data)
@@ -113,7 +113,7 @@ def _moved(block: PacketBlock, slot: Slot) -> PacketBlock:
 
 
 class _Blocks:
-    """The `PacketSource` of the process that makes frames: what the reader sends."""
+    """The `PacketSource` of the framer: receives the reader's blocks."""
 
     def __init__(self, reader: FrameReader, source: FileSource, slots: Sequence[Slot],
                  channel: Connection) -> None:  # fmt: skip
@@ -151,15 +151,17 @@ class _Blocks:
 
 def frame(
     reader: FrameReader, source: FileSource, slots: Sequence[Slot], blocks: Connection,
-    tellers: Sequence[Connection], out: Connection,
+    table_workers: Sequence[Connection], out: Connection,
 ) -> None:  # fmt: skip
-    """Make frames of blocks: for all tellers, who choose among them; and tell the parent."""
+    """Make frames of blocks, send all of them to each table worker, and counts to the parent."""
     incoming = reader.source = _Blocks(reader, source, slots, blocks)
     table, known = reader.streams.connections, 0
     for frame_batch in reader.batches():
         problems = [part.problems for part in frame_batch.frames]
         problems[-1] = [*frame_batch.problems, *problems[-1]]
-        out.send(Note(problems, frame_batch.packets, frame_batch.bytes_read, frame_batch.is_last))
+        out.send(
+            BlockStats(problems, frame_batch.packets, frame_batch.bytes_read, frame_batch.is_last)
+        )
         frames = _Frames(
             [replace(part, problems=[]) for part in frame_batch.frames],
             frame_batch.now, frame_batch.ended, frame_batch.is_last, known,
@@ -168,50 +170,52 @@ def frame(
         )  # fmt: skip
         known = table.count
         message = incoming.slot.region.pack(frames)
-        for teller in tellers:
-            teller.send_bytes(message)
+        for worker in table_workers:
+            worker.send_bytes(message)
         frame_batch.frames.clear()
         del frames
     columns = {each.name: getattr(table, each.name) for each in fields(ConnectionTable)}
-    out.send(Known(columns, dict(reader.streams.tls), reader.streams.round_trips))
+    snapshot = ConnectionSnapshot(columns, dict(reader.streams.tls), reader.streams.round_trips)
+    out.send(snapshot)
 
 
-# Telling
+# Tables
 
 
 class Outbox:
-    """Sends what a teller has to say; the parent takes it from an `Inbox`."""
+    """Sends the messages of a table worker; the parent receives them with an `Inbox`."""
 
-    def __init__(self, boxes: Sequence[Region], channel: Connection, names: TopicNames) -> None:
-        self._boxes = boxes
+    def __init__(self, buffers: Sequence[Region], channel: Connection, names: TopicNames) -> None:
+        self._buffers = buffers
         self._channel = channel
         self._sent = 0
         self._names = names
-        self._told: tuple[int, set[str]] = (0, set())
+        self._sent_names: tuple[int, set[str]] = (0, set())
 
     def send(self, value: object) -> None:
-        """Say this, and what was learned of topics."""
-        if self._sent >= len(self._boxes):
+        """Send `value`, and new topic names."""
+        if self._sent >= len(self._buffers):
             self._channel.recv_bytes()
-        box = self._boxes[self._sent % len(self._boxes)]
+        buffer = self._buffers[self._sent % len(self._buffers)]
         self._sent += 1
-        box.clear()
-        self._channel.send_bytes(box.pack((value, self._learned())))
+        buffer.clear()
+        self._channel.send_bytes(buffer.pack((value, self._new_names())))
 
-    def _learned(self) -> Learned | None:
-        known, missing = self._told
+    def _new_names(self) -> NewTopicNames | None:
+        known, missing = self._sent_names
         names = self._names
         if known == len(names.names) and len(missing) == len(names.unresolved):
             return None
-        self._told = len(names.names), set(names.unresolved)
-        return Learned(dict(islice(names.names.items(), known, None)), names.unresolved - missing)
+        self._sent_names = len(names.names), set(names.unresolved)
+        new_names = dict(islice(names.names.items(), known, None))
+        return NewTopicNames(new_names, names.unresolved - missing)
 
 
-def tell(
+def build(
     builder: TableBuilder, table: ConnectionTable, share: tuple[int, int], slots: Sequence[Slot],
     frames: Connection, out: Outbox, release: Connection,
 ) -> None:  # fmt: skip
-    """Tell rows of the connections of one share: its index, and how many there are."""
+    """Make the rows of one share of the connections. `share`: its index, and their number."""
     for turn in count():
         slot = slots[turn % len(slots)]
         given: _Frames = slot.region.unpack(frames.recv_bytes())
@@ -236,7 +240,7 @@ def tell(
 
 
 def _chosen(frames: FrameBlock, share: int, shares: int) -> FrameBlock:
-    """The frames of some connections."""
+    """The frames of one share of the connections."""
     chosen: Int64 = np.flatnonzero(frames.connection % shares == share)
     columns = {
         each.name: getattr(frames, each.name)[chosen]

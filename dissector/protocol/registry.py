@@ -150,9 +150,9 @@ def all_structures() -> Mapping[str, Structure]:
     """The structures of all pages, by name."""
     pages = sorted(file.name for file in (_definitions() / "structures").iterdir())
     return {
-        name: found
+        name: definition
         for page in pages
-        for name, found in structures(page.removesuffix(".txt")).items()
+        for name, definition in structures(page.removesuffix(".txt")).items()
     }
 
 

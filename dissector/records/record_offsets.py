@@ -81,7 +81,7 @@ def walk_records(data: Bytes, begin: Int64, end: Int64, count: Int64) -> RecordC
     wrong = np.flatnonzero(~right)
     if not len(wrong):
         return RecordChain(start, hint, end)
-    found, reached = hint.copy(), end.copy()
+    counts, reached = hint.copy(), end.copy()
     first = np.cumsum(hint) - hint
     parts: list[Int64] = []
     behind = 0
@@ -89,10 +89,10 @@ def walk_records(data: Bytes, begin: Int64, end: Int64, count: Int64) -> RecordC
         parts.append(start[behind : first[index]])
         behind = int(first[index] + hint[index])
         alone, reached[index] = _walk_alone(data.data, int(begin[index]), int(end[index]))
-        found[index] = len(alone)
+        counts[index] = len(alone)
         parts.append(np.frombuffer(alone, np.int64))
     parts.append(start[behind:])
-    return RecordChain(np.concatenate(parts), found, reached)
+    return RecordChain(np.concatenate(parts), counts, reached)
 
 
 def _right(data: Bytes, start: Int64, begin: Int64, end: Int64, count: Int64) -> NDArray[np.bool_]:

@@ -66,9 +66,10 @@ def recover(
     problems: list[tuple[int, Problem]] = []
     for index, at in _first_suspects(chain, batches).items():
         tail = ContiguousBytes.of(space.bytes(at, int(stop[index]) - at))
-        links, found = _repair(tail, find_batches(tail, 1))
+        links, repair_problems = _repair(tail, find_batches(tail, 1))
         problems += [
-            (index, replace(problem, offset=at + (problem.offset or 0))) for problem in found
+            (index, replace(problem, offset=at + (problem.offset or 0)))
+            for problem in repair_problems
         ]
         first, behind = np.searchsorted(chain.field, [index, index + 1]).tolist()
         rows = slice(first + int(np.searchsorted(chain.address[first:behind], at)), behind)

@@ -65,23 +65,23 @@ def _expand_label(secret: bytes, label: bytes, size: int, hash_name: str) -> byt
     """HKDF-Expand-Label without context (RFC 8446, section 7.1; RFC 5869, section 2.3)."""
     full = b"tls13 " + label
     info = size.to_bytes(2, "big") + bytes([len(full)]) + full + b"\0"
-    found = last = b""
+    output = last = b""
     count = 1
-    while len(found) < size:
+    while len(output) < size:
         last = hmac.digest(secret, last + info + bytes([count]), hash_name)
-        found += last
+        output += last
         count += 1
-    return found[:size]
+    return output[:size]
 
 
 def _prf(secret: bytes, label: bytes, seed: bytes, size: int, *, hash_name: str) -> bytes:
     """RFC 5246, section 5."""
     seed = label + seed
-    found, last = b"", seed
-    while len(found) < size:
+    output, last = b"", seed
+    while len(output) < size:
         last = hmac.digest(secret, last, hash_name)
-        found += hmac.digest(secret, last + seed, hash_name)
-    return found[:size]
+        output += hmac.digest(secret, last + seed, hash_name)
+    return output[:size]
 
 
 def _cipher(suite: Suite, key: bytes) -> AESGCM | AESCCM | ChaCha20Poly1305:

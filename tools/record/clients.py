@@ -43,7 +43,7 @@ def logging_to(path: Path, *loggers: str) -> Iterator[None]:
 
     def complete(record: logging.LogRecord) -> bool:
         record.client = CLIENT.get()
-        record.exc_info = None  # a traceback tells where this machine keeps its packages
+        record.exc_info = None  # a traceback contains paths of this machine
         return True
 
     handler = logging.FileHandler(path)

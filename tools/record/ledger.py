@@ -51,10 +51,10 @@ def put(title: str, head: str, name: str, line: str) -> None:
     """Write a row that begins with `name` into the table that begins with `head`, in the section
     `title`: in place of an older one, in order of name."""
     before, title, section = README.read_text().partition(title)
-    about, head, rest = section.partition(head)
+    about, head, rows_and_text = section.partition(head)
     if not head:
         raise ValueError(f"{README} has no such table under {title}")
-    lines = rest.splitlines(keepends=True)
+    lines = rows_and_text.splitlines(keepends=True)
     end = next((i for i, each in enumerate(lines) if not each.startswith("|")), len(lines))
     rows = {each.split("`")[1]: each for each in lines[:end]} | {name: line}
     table = "".join(rows[each] for each in sorted(rows))

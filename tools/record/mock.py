@@ -118,11 +118,11 @@ class MockCluster:
         """How long a classic group waits for its first members."""
         self._call("group_initial_rebalance_delay_ms", milliseconds)
 
-    def ask_for_telemetry(self, every: int) -> None:
-        """Ask clients for all their metrics, every so many milliseconds (KIP-714)."""
+    def ask_for_telemetry(self, interval_ms: int) -> None:
+        """Ask clients for all their metrics, every `interval_ms` milliseconds (KIP-714)."""
         names = (ctypes.c_char_p * 1)(b"*")
         self._call("telemetry_set_requested_metrics", names, len(names))
-        self._call("telemetry_set_push_interval", every)
+        self._call("telemetry_set_push_interval", interval_ms)
 
     def __enter__(self) -> Self:
         return self

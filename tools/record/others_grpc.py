@@ -11,7 +11,7 @@ import grpc
 
 
 class Echo(grpc.GenericRpcHandler):
-    """Says again what it is told; /echo.Echo/Many gives it five times."""
+    """Returns each request as its response; /echo.Echo/Many returns it five times."""
 
     def service(self, details: Any) -> Any:
         """The handler of a call, by its name."""

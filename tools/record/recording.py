@@ -63,7 +63,7 @@ class Tool:
         return f"{self.interface}, {self.link}, {self.suffix[1:]} in {unit}"
 
     def command(self, path: Path) -> list[str]:
-        """The command that captures TCP to `path` until it is told to end."""
+        """The command that captures TCP to `path` until it gets a signal to end."""
         command = [self.program, "-i", self.interface, "-y", self.link, "-s", SNAPLEN]
         if self.program == "dumpcap":
             return [*command, "-f", "tcp", "-B", "32", "-w", str(path)]
@@ -145,7 +145,7 @@ class Recording:
 
 def _count(pattern: re.Pattern[str], text: str) -> int:
     """The sum of the numbers that `pattern` finds."""
-    return sum(int(number) for found in pattern.findall(text) for number in found if number)
+    return sum(int(number) for groups in pattern.findall(text) for number in groups if number)
 
 
 def _pack(data: bytes, packing: str) -> bytes:
@@ -158,7 +158,7 @@ def _pack(data: bytes, packing: str) -> bytes:
 
 
 def _version(program: str) -> str:
-    """Name and version of a program, from what it says of itself."""
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
-    found = re.search(r"\d+\.\d+\.\d+", said.stdout)
-    return f"{program} {found[0]}" if found else program
+    """Name and version of a program, from its own output."""
+    output = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+    version = re.search(r"\d+\.\d+\.\d+", output.stdout)
+    return f"{program} {version[0]}" if version else program

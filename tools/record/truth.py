@@ -1,36 +1,36 @@
-"""What clients say of their own requests: the facts that captures are tested by.
+"""Requests as clients logged them: the facts that captures are tested by.
 
     python -m tools.record.truth NAME...            writes captures/NAME.truth.jsonl.zst
-    python -m tools.record.truth --check NAME...    1 where one is not what its logs say
+    python -m tools.record.truth --check NAME...    1 if one differs from its logs
 
 Nothing here reads a capture: facts come from the logs alone, `captures/NAME.KIND.log.zst`, one JSON
 object a line, one line for each request, in order of time:
 
-    source            librdkafka, aiokafka, kafka-python: who says it
+    source            librdkafka, aiokafka, kafka-python: the client that logged it
     client_id         as configured
-    connection        names one TCP connection among all of its capture's, where the log can tell
-    client_port       the client's port on it; only kafka-python tells it
+    connection        name of a TCP connection, unique in its capture; absent if not in the log
+    client_port       the client's port on it; only kafka-python logs it
     broker            address:port of the broker
     api, version      the API's name as in Kafka's protocol guide; the version of both messages
     correlation_id
     time              ns; when the request was logged
-    request_bytes     with the 4-byte length; absent where the log can't tell
-    response_time     ns; when the response was logged, behind its last byte; absent where the
-                      client read none: acks=0, a timeout, a lost connection, an answer that it
+    request_bytes     with the 4-byte length; absent if not in the log
+    response_time     ns; when the response was logged, after its last byte; absent if the client
+                      read no response: acks=0, a timeout, a lost connection, a response that it
                       could not decode
-    response_bytes    with the 4-byte length; absent where the log can't tell
+    response_bytes    with the 4-byte length; absent if not in the log
     rtt_ms            as the client measured it; absent like the response
 
-What each log counts, found by comparing with the bytes on the wire:
+How each log counts bytes, determined by comparison with the bytes on the wire:
 
 librdkafka     "Sent … (v7, N bytes": N is the whole request with its 4-byte length. "Received …
-               (v7, N bytes": N leaves out the length and the correlation id, 8 bytes in all. The
-               request is logged after its last byte was sent, the response after its last was read,
-               rtt is between the two. Times are in ms, cut; rtt in hundredths. A retry is a new
-               request with a new correlation id, which counts on over reconnects: a connection
-               begins with "Connected (#n)".
-kafka-python   "sent N bytes", "received N bytes" count socket bytes, so sizes are known where one
-               request alone was under way. The name of a connection has the client's port. The
+               (v7, N bytes": N excludes the length and the correlation id, 8 bytes in all. The
+               request is logged after its last byte was sent, the response after its last byte was
+               read; rtt is the time between. Times are in ms, rounded down; rtt in hundredths. A
+               retry is a new request with a new correlation id. Correlation ids continue after a
+               reconnect: a connection begins with "Connected (#n)".
+kafka-python   "sent N bytes", "received N bytes" count socket bytes, so sizes are known if only one
+               request was in flight. The name of a connection has the client's port. The
                request is logged before it is sent; rtt begins before it is encoded, and ends before
                the response is logged.
 aiokafka       No sizes, and no name for a connection. The request is logged after the bytes went to
@@ -57,7 +57,7 @@ RESPONSE_UNCOUNTED = 8
 
 @dataclass(slots=True)
 class Fact:
-    """One request, and its response where the client saw one; the fields are explained above."""
+    """One request, and its response if the client read one; the fields are explained above."""
 
     source: str
     client_id: str
@@ -98,11 +98,11 @@ def of_librdkafka(lines: Iterable[str]) -> Iterator[Fact]:
     made: Counter[tuple[str, str]] = Counter()
     waiting: dict[tuple[str, str, int], Fact] = {}
     for line in lines:
-        if not (found := LIBRDKAFKA.match(line)):
+        if not (entry := LIBRDKAFKA.match(line)):
             continue
         # A thread serves one broker object, with one connection at a time; "host:9092/bootstrap"
-        # and "host:9092/1" are two, and "GroupCoordinator" is whichever broker it is just now.
-        client, thread, text = found["client"], found["thread"], found["text"]
+        # and "host:9092/1" are two, and "GroupCoordinator" is the coordinator at this time.
+        client, thread, text = entry["client"], entry["thread"], entry["text"]
         here = (client, thread)
         if connecting := CONNECTING.match(text):
             address[here] = connecting["address"]
@@ -110,8 +110,8 @@ def of_librdkafka(lines: Iterable[str]) -> Iterator[Fact]:
             made[here] += 1
         elif message := MESSAGE.match(text):
             key = (client, thread, int(message["correlation"]))
-            time = nanoseconds(found["time"])
-            if found["event"] == "SEND":
+            time = nanoseconds(entry["time"])
+            if entry["event"] == "SEND":
                 waiting[key] = Fact(
                     source="librdkafka",
                     client_id=client.rpartition("#")[0],
@@ -148,20 +148,20 @@ def of_aiokafka(lines: Iterable[str]) -> Iterator[Fact]:
     """
     waiting: dict[tuple[str, ...], deque[Fact]] = {}
     for line in lines:
-        if not (head := PYTHON.match(line)) or not (found := AIOKAFKA.match(line, head.end())):
+        if not (head := PYTHON.match(line)) or not (entry := AIOKAFKA.match(line, head.end())):
             continue
         time = nanoseconds(head["time"])
-        key = (head["client"], *found.group("broker", "api", "version", "correlation"))
-        if found["way"] == "Request to":
+        key = (head["client"], *entry.group("broker", "api", "version", "correlation"))
+        if entry["way"] == "Request to":
             fact = Fact(
                 source="aiokafka",
                 client_id=head["client"],
                 connection=None,
                 client_port=None,
-                broker=found["broker"],
-                api=AIOKAFKA_NAMES.get(found["api"], found["api"]),
-                version=int(found["version"]),
-                correlation_id=int(found["correlation"]),
+                broker=entry["broker"],
+                api=AIOKAFKA_NAMES.get(entry["api"], entry["api"]),
+                version=int(entry["version"]),
+                correlation_id=int(entry["correlation"]),
                 time=time,
             )
             waiting.setdefault(key, deque()).append(fact)
@@ -182,18 +182,18 @@ KAFKA_PYTHON = re.compile(
 
 @dataclass(slots=True)
 class Transfer:
-    """What is under way on one of kafka-python's connections."""
+    """Requests and bytes in flight on one of kafka-python's connections."""
 
     unsent: list[Fact] = field(default_factory=list)
     """Written since the socket last took bytes."""
     in_flight: dict[int, Fact] = field(default_factory=dict)
     answered: list[Fact] = field(default_factory=list)
-    """Since the last moment with nothing in flight, as the two counts."""
+    """Since the last moment with nothing in flight; so are the two counts."""
     sent: int = 0
     received: int = 0
 
     def answer(self, correlation_id: int) -> Fact:
-        """A response was read; with nothing left in flight, no byte of another can be there."""
+        """A response was read; if nothing is in flight, all counted bytes belong to it."""
         fact = self.in_flight.pop(correlation_id)
         self.answered.append(fact)
         if not self.in_flight:
@@ -205,49 +205,49 @@ class Transfer:
 
 
 def client_id(head: re.Match[str]) -> str:
-    """A client's own thread has its name; before it runs, the thread that makes the client does."""
-    if found := re.fullmatch(r"kafka-io-(?P<io>.+)|(?P<network>.+)-network-thread", head["thread"]):
-        return found["io"] or found["network"]
+    """A client's own thread has its name; before it runs, the creating thread has it."""
+    if name := re.fullmatch(r"kafka-io-(?P<io>.+)|(?P<network>.+)-network-thread", head["thread"]):
+        return name["io"] or name["network"]
     return head["client"]
 
 
 def of_kafka_python(lines: Iterable[str]) -> Iterator[Fact]:
     """The facts of a log of ``kafka.net.connection`` and ``kafka.net.transport``.
 
-    A request counts once its bytes are sent: where the connection breaks before, it never was.
+    A request counts once its bytes are sent. If the connection breaks before, there is no fact.
     """
     transfers: dict[str, Transfer] = {}
     for line in lines:
-        if not (head := PYTHON.match(line)) or not (found := KAFKA_PYTHON.match(line, head.end())):
+        if not (head := PYTHON.match(line)) or not (entry := KAFKA_PYTHON.match(line, head.end())):
             continue
-        if found["made"]:
-            transfers[found["port"]] = Transfer()
-        transfer = transfers[found["port"]]
+        if entry["made"]:
+            transfers[entry["port"]] = Transfer()
+        transfer = transfers[entry["port"]]
         time = nanoseconds(head["time"])
-        if found["moved"] == "sent":
-            transfer.sent += int(found["bytes"])
+        if entry["moved"] == "sent":
+            transfer.sent += int(entry["bytes"])
             yield from transfer.unsent
             transfer.unsent.clear()
-        elif found["moved"] == "received":
-            transfer.received += int(found["bytes"])
-        elif found["way"] == "Request":
+        elif entry["moved"] == "received":
+            transfer.received += int(entry["bytes"])
+        elif entry["way"] == "Request":
             fact = Fact(
                 source="kafka-python",
                 client_id=client_id(head),
-                connection=found["port"],
-                client_port=int(found["port"]),
-                broker=found["broker"],
-                api=found["api"],
-                version=int(found["version"]),
-                correlation_id=int(found["correlation"]),
+                connection=entry["port"],
+                client_port=int(entry["port"]),
+                broker=entry["broker"],
+                api=entry["api"],
+                version=int(entry["version"]),
+                correlation_id=int(entry["correlation"]),
                 time=time,
             )
             transfer.unsent.append(fact)
             transfer.in_flight[fact.correlation_id] = fact
-        elif found["way"] == "Response":
-            fact = transfer.answer(int(found["correlation"]))
+        elif entry["way"] == "Response":
+            fact = transfer.answer(int(entry["correlation"]))
             fact.response_time = time
-            fact.rtt_ms = round(float(found["rtt"]), 3)
+            fact.rtt_ms = round(float(entry["rtt"]), 3)
 
 
 READERS: dict[str, Callable[[Iterable[str]], Iterator[Fact]]] = {
@@ -258,7 +258,7 @@ READERS: dict[str, Callable[[Iterable[str]], Iterator[Fact]]] = {
 
 
 def derive(name: str, folder: Path = CAPTURES) -> list[Fact]:
-    """All facts that the logs of one capture hold, in order of time."""
+    """All facts in the logs of one capture, in order of time."""
     facts: list[Fact] = []
     for kind, reader in READERS.items():
         path = folder / f"{name}.{kind}.log.zst"
@@ -269,13 +269,13 @@ def derive(name: str, folder: Path = CAPTURES) -> list[Fact]:
 
 
 def text_of(facts: Iterable[Fact]) -> str:
-    """Facts as they are kept: JSON lines, without what is not known."""
+    """Facts as they are stored: JSON lines without unknown values."""
     rows = ({k: v for k, v in asdict(fact).items() if v is not None} for fact in facts)
     return "".join(f"{json.dumps(row, separators=(',', ':'))}\n" for row in rows)
 
 
 def write(name: str) -> int:
-    """Write the truth of one capture; how many requests it has."""
+    """Write the truth of one capture; return its number of requests."""
     facts = derive(name)
     packed = zstandard.ZstdCompressor(level=19).compress(text_of(facts).encode())
     (CAPTURES / f"{name}.truth.jsonl.zst").write_bytes(packed)
@@ -283,13 +283,13 @@ def write(name: str) -> int:
 
 
 def agrees(name: str) -> bool:
-    """Whether the truth of one capture is what its logs say."""
+    """Whether the truth of one capture agrees with its logs."""
     packed = (CAPTURES / f"{name}.truth.jsonl.zst").read_bytes()
     return zstandard.ZstdDecompressor().decompress(packed).decode() == text_of(derive(name))
 
 
 def main() -> int:
-    """Write or check the truth of the named captures; all that have logs, where none is named."""
+    """Write or check the truth of the named captures; by default, of all that have logs."""
     parser = argparse.ArgumentParser(prog="python -m tools.record.truth")
     parser.add_argument("--check", action="store_true", help="write nothing, compare")
     parser.add_argument("name", nargs="*", help="a capture, without its suffix")
@@ -300,7 +300,7 @@ def main() -> int:
         if options.check:
             good = agrees(name)
             status |= not good
-            print(f"{name}: {'agrees' if good else 'is not what its logs say'}")
+            print(f"{name}: {'agrees' if good else 'differs from its logs'}")
         else:
             print(f"{name}: {write(name)} requests")
     return status

@@ -83,7 +83,7 @@ def line_with(stream: IO[bytes] | None, word: str) -> str:
     ("arguments", "message"),
     [
         (["-i", "eth7"], "there is no interface 'eth7'; there are lo, any"),
-        (["-i", "lo", "--filter", "prot 9092"], "cannot be understood: can't parse filter"),
+        (["-i", "lo", "--filter", "prot 9092"], "is invalid: can't parse filter"),
         (["-i", "lo", "--where", "latency > 3"], 'column "latency" not found'),
         (["-i", "lo", "--write", "/nowhere/a.pcapng"], "cannot write /nowhere/a.pcapng"),
         (["-i", "lo", "--export", "/proc/tables"], "cannot write /proc/tables"),
@@ -132,7 +132,7 @@ def test_an_interface_that_disappears_and_returns() -> None:
             send()
             line_with(process.stdout, "Produce")
             ip("link set kafka1 down")
-            assert line_with(process.stderr, "down") == "kafka1: is down; it is waited for\n"
+            assert line_with(process.stderr, "down") == "kafka1: is down; waiting for it\n"
             ip("link set kafka1 up")
             assert line_with(process.stderr, "up") == "kafka1: is up again\n"
             ip("link delete kafka1")

@@ -127,7 +127,7 @@ def test_an_empty_stream(tmp_path, codec):
 @compressed
 @pytest.mark.parametrize("size", [4, 8])
 def test_a_stream_cut_within_its_header(tmp_path, codec, size):
-    with pytest.raises(CaptureError, match=f"the {codec} stream is cut short"):
+    with pytest.raises(CaptureError, match=f"the {codec} stream is truncated"):
         read_bytes(tmp_path, COMPRESS[codec](CONTENT)[:size])
 
 

@@ -197,9 +197,9 @@ def test_nothing_to_read_is_an_error(tmp_path):
     (folder / "README.md").write_text("No capture.")
     text = tmp_path / "text"
     text.write_text("No capture.")
-    with pytest.raises(CaptureError, match="no capture was found"):
+    with pytest.raises(CaptureError, match="there is no capture file"):
         open_packets([folder])
-    with pytest.raises(CaptureError, match="no capture was found"):
+    with pytest.raises(CaptureError, match="there is no capture file"):
         open_packets([])
     with pytest.raises(CaptureError, match=r"missing: No such file.*text is not a pcap"):
         open_packets([tmp_path / "missing", text])

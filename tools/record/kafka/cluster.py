@@ -205,7 +205,7 @@ class Cluster:
         self.recording.run(f"{node.name}-format", [*command, *known, *given])
 
     def _voters(self, node: Node) -> list[str]:
-        """What a node is told of the quorum when its disk is formatted."""
+        """Options about the quorum with which a node's disk is formatted."""
         controllers = [other for other in self.nodes.values() if "controller" in other.roles]
         if node not in controllers:
             return ["--no-initial-controllers"]

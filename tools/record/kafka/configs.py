@@ -31,10 +31,10 @@ def names(release: str) -> set[str]:
 def main() -> None:
     """Write the page."""
     releases = artifacts.KAFKA_4, artifacts.KAFKA_3
-    found = sorted(set.union(*map(names, releases)))
+    all_names = sorted(set.union(*map(names, releases)))
     head = HEAD.format(newest=releases[0], older=releases[1])
-    PAGE.write_text("\n".join([head, *found, ""]))
-    print(f"{len(found)} names")
+    PAGE.write_text("\n".join([head, *all_names, ""]))
+    print(f"{len(all_names)} names")
 
 
 if __name__ == "__main__":

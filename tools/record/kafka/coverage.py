@@ -36,29 +36,30 @@ def captures() -> list[Path]:
 
 def seen() -> Seen:
     """How many answered requests of each API key and version each capture has."""
-    found: Seen = defaultdict(Counter)
+    counts_by_version: Seen = defaultdict(Counter)
     for path in captures():
         table = open_capture(path).tables(["exchanges"])["exchanges"]
         columns = (table[name].to_pylist() for name in ("api_key", "api_version", "status"))
         for api_key, version, status in zip(*columns, strict=True):
             if status == "answered" and api_key in apis():
-                found[api_key, version][path.name.partition(".pcap")[0]] += 1
-    return found
+                counts_by_version[api_key, version][path.name.partition(".pcap")[0]] += 1
+    return counts_by_version
 
 
-def table(found: Seen) -> str:
+def table(counts_by_version: Seen) -> str:
     """The section of the README."""
     rows = []
     for api_key, api in apis().items():
         cells = []
         for version in versions(api_key):
-            if counts := found.get((api_key, version)):
+            if counts := counts_by_version.get((api_key, version)):
                 most = max(sorted(counts), key=counts.__getitem__)
                 cells.append(f"{version} `{most}` {len(counts)}")
-        missing = [str(v) for v in versions(api_key) if (api_key, v) not in found]
+        missing = [str(v) for v in versions(api_key) if (api_key, v) not in counts_by_version]
         rows.append(f"| {api_key} {api} | {', '.join(missing)} | {'; '.join(cells)} |\n")
     known = sum(len(versions(api_key)) for api_key in apis())
-    return TITLE + ABOUT.format(seen=len(found), known=known, apis=len(apis())) + "".join(rows)
+    about = ABOUT.format(seen=len(counts_by_version), known=known, apis=len(apis()))
+    return TITLE + about + "".join(rows)
 
 
 def main() -> None:

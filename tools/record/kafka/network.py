@@ -108,7 +108,7 @@ class Wire:
             return []
         times = 2 if chance() < weather.twice else 1
         late = [5 + 20 * chance() if chance() < weather.late else 0 for _ in range(times)]
-        return [weather.delay_ms + more for more in late]
+        return [weather.delay_ms + delay for delay in late]
 
     def __exit__(
         self,

@@ -51,7 +51,7 @@ class Tap:
     """What makes it of another one; its last argument, the path, is not in it."""
 
     def has(self, row: truth.Row) -> bool:
-        """Whether the request that a fact tells of went over the wire after the capture began."""
+        """Whether the request that of a fact was sent after the capture began."""
         if row["source"] not in ("broker", "envelope"):
             return True
         began = int(row["time"]) - int(row["total_ms"] * 1e6)
@@ -60,10 +60,10 @@ class Tap:
         return here and began > self.start
 
     def counted(self) -> tuple[str, int]:
-        """Link type and number of packets, as capinfos tells them."""
+        """Link type and number of packets, as capinfos reports them."""
         command = ["capinfos", "-T", "-r", "-E", "-c", str(self.path)]
-        told = subprocess.run(command, capture_output=True, text=True, check=True)
-        _, link, packets = told.stdout.rstrip("\n").split("\t")
+        report = subprocess.run(command, capture_output=True, text=True, check=True)
+        _, link, packets = report.stdout.rstrip("\n").split("\t")
         return link, int(packets)
 
 

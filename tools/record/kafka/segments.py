@@ -41,7 +41,7 @@ class Workshop(Recording):
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "")
-        self.found: dict[str, bytes] = {}
+        self.files: dict[str, bytes] = {}
 
     @property
     def tapped(self) -> bool:
@@ -56,10 +56,10 @@ class Workshop(Recording):
             for name in (SEGMENT, *BESIDE):
                 # An index that was not closed in order has its 10 MB still.
                 if (folder / name).exists() and (folder / name).stat().st_size < LARGEST:
-                    self.found[f"{folder.name}/{name}"] = (folder / name).read_bytes()
+                    self.files[f"{folder.name}/{name}"] = (folder / name).read_bytes()
             if dump:
                 said = self.dump(classpath, folder)
-                self.found[f"{folder.name}/dump.txt"] = said.encode()
+                self.files[f"{folder.name}/dump.txt"] = said.encode()
 
     def dump(self, classpath: str, folder: Path) -> str:
         """What DumpLogSegments says of a partition's first segment."""
@@ -106,7 +106,7 @@ def older() -> dict[str, bytes]:
         with Cluster(shop, KAFKA_3, broker, format_with=SCRAM) as cluster:
             work(shop, java, cluster.bootstrap)
         shop.keep(broker, dump=True)
-    return {f"kafka-3/{name}": data for name, data in shop.found.items()}
+    return {f"kafka-3/{name}": data for name, data in shop.files.items()}
 
 
 def newer() -> dict[str, bytes]:
@@ -120,7 +120,7 @@ def newer() -> dict[str, bytes]:
             shared = [cluster.bootstrap, "orders", "sharers", "6", "sharer"]
             clients.java(shop, java, "ShareMember", *shared)
         shop.keep(broker, dump=False)
-    return {f"kafka-4/{name}": data for name, data in shop.found.items()}
+    return {f"kafka-4/{name}": data for name, data in shop.files.items()}
 
 
 def main() -> None:

@@ -1,32 +1,32 @@
-"""What the broker and the client say of the same requests: the facts that captures are tested by.
+"""Requests as brokers and clients logged them: the facts that captures are tested by.
 
-One JSON object a line. `source` says who speaks:
+Each line is a JSON object. `source` is its origin:
 
-broker     One line of Kafka's request log: a request that was answered, or, with acks=0, done with.
+broker     One line of Kafka's request log: a request that was answered, or, with acks=0, completed.
            time (ns, when the log line was written: the response had been sent), broker and client
            (address:port), api_key, api, version, correlation_id, client_id, software,
            total_ms = queue_ms + local_ms + remote_ms + throttle_ms + response_queue_ms + send_ms,
            throttle_time_ms (in the response), errors (every code that is not 0, in the order of the
            response), record_bytes (of all record sets), and acks, max_wait_ms, group_id, member_id,
-           transactional_id where the request has them. What is null, empty or absent has no key.
-envelope   The same of a request that came inside an Envelope (KIP-590), which itself is not logged:
+           transactional_id if the request has them. Null, empty or absent values have no key.
+envelope   The same for a request inside an Envelope (KIP-590), which itself is not logged:
            correlation_id and client_id are those of the request inside.
 librdkafka One line of its protocol log, request or response: time, client_id, broker (as it names
            it), api, version, correlation_id, request_bytes or response_bytes (with the 4-byte
            length), rtt_ms.
 coordinator One line of a broker's log, of its group or transaction coordinator: time, broker (its
            node), message.
-client     What a client that keeps a record of itself (python/followed.py) said: time, client_id,
-           event, and what belongs to it: produced, received (topic, partition, offset, created),
+client     Events of a client that logs its own work (python/followed.py): time, client_id, event,
+           and the fields of the event: produced, received (topic, partition, offset, created),
            assigned, revoked (partitions), committed (group_id, partition, offset), begun,
            committed, aborted, timed out (transactional_id), lag (group_id, topic, partition,
            committed, end).
-share-groups One line of what kafka-share-groups.sh --describe printed: time (when it was done),
+share-groups One line of output of kafka-share-groups.sh --describe: time (when it was done),
            group_id, topic, partition, start_offset, lag.
-recorder   What happened to a node, and when.
+recorder   An event of a node, with its time.
 
-The broker logs no SaslHandshake, SaslAuthenticate, nor the ApiVersions before them; nor a request
-that it never finished, nor one that it could not parse.
+The broker does not log SaslHandshake, SaslAuthenticate and the ApiVersions before them, requests
+that it never finished, and requests that it could not parse.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ STEPS = {
     "response_queue_ms": "responseQueueTimeMs",
     "send_ms": "sendTimeMs",
 }
-TOLD = {
+REQUEST_FIELDS = {
     "acks": "acks",
     "max_wait_ms": "maxWaitMs",
     "group_id": "groupId",
@@ -88,19 +88,19 @@ def of_logs(work: Path) -> list[Row]:
 def of_broker(path: Path) -> Iterator[Row]:
     """The facts of one node's request log."""
     for line in path.read_text().splitlines():
-        when, found, text = line.partition(" Completed request:")
-        if found:
+        when, separator, text = line.partition(" Completed request:")
+        if separator:
             time = datetime.fromisoformat(when).replace(tzinfo=UTC)
-            said = json.loads(text)
-            source = "envelope" if said.get("isForwarded") else "broker"
-            yield {"source": source, "time": nanoseconds(time)} | of_request(said)
+            entry = json.loads(text)
+            source = "envelope" if entry.get("isForwarded") else "broker"
+            yield {"source": source, "time": nanoseconds(time)} | of_request(entry)
 
 
-def of_request(said: dict[str, Any]) -> Row:
+def of_request(entry: dict[str, Any]) -> Row:
     """The facts of one line of the request log."""
-    header, request, response = said["requestHeader"], said["request"], said["response"]
-    endpoints = CONNECTION.fullmatch(said["connection"])
-    assert endpoints is not None, said["connection"]
+    header, request, response = entry["requestHeader"], entry["request"], entry["response"]
+    endpoints = CONNECTION.fullmatch(entry["connection"])
+    assert endpoints is not None, entry["connection"]
     codes = (value for key, value in walk(response) if key.lower().endswith("errorcode"))
     row: Row = {
         "broker": endpoints[1],
@@ -110,19 +110,23 @@ def of_request(said: dict[str, Any]) -> Row:
         "version": header["requestApiVersion"],
         "correlation_id": header["correlationId"],
         "client_id": header["clientId"],
-        "software": software(said.get("clientInformation", {})),
-        **{name: said[key] for name, key in STEPS.items()},
+        "software": software(entry.get("clientInformation", {})),
+        **{name: entry[key] for name, key in STEPS.items()},
         "throttle_time_ms": (response or {}).get("throttleTimeMs"),
         "errors": [code for code in codes if code],
         "record_bytes": records(request) + records(response) or None,
-        **{name: request.get(key) for name, key in TOLD.items()},
+        **{name: request.get(key) for name, key in REQUEST_FIELDS.items()},
     }
     return {key: value for key, value in row.items() if value is not None and value != []}
 
 
-def software(told: dict[str, str]) -> str | None:
-    """Name and version, once ApiVersions has told them."""
-    return None if told.get("softwareName", "unknown") == "unknown" else " ".join(told.values())
+def software(client_information: dict[str, str]) -> str | None:
+    """Name and version, once ApiVersions has reported them."""
+    return (
+        None
+        if client_information.get("softwareName", "unknown") == "unknown"
+        else " ".join(client_information.values())
+    )
 
 
 def records(message: object) -> int:
@@ -131,31 +135,31 @@ def records(message: object) -> int:
 
 
 def of_coordinators(path: Path) -> Iterator[Row]:
-    """What the coordinators of one node say of groups and transactions."""
+    """Log lines of one node's coordinators about groups and transactions."""
     for line in path.read_text(errors="replace").splitlines():
-        if found := COORDINATOR.match(line):
-            time = datetime.fromisoformat(found["when"]).replace(tzinfo=UTC)
+        if entry := COORDINATOR.match(line):
+            time = datetime.fromisoformat(entry["when"]).replace(tzinfo=UTC)
             row: Row = {"source": "coordinator", "time": nanoseconds(time), "broker": path.stem}
-            yield row | {"message": found["message"]}
+            yield row | {"message": entry["message"]}
 
 
 def of_share_groups(path: Path) -> Iterator[Row]:
-    """What an administrator was shown of share groups."""
+    """Share groups as an administration tool listed them."""
     for line in path.read_text(errors="replace").splitlines():
-        if found := SHARED.fullmatch(line):
+        if entry := SHARED.fullmatch(line):
             yield {
                 "source": "share-groups",
                 "time": path.stat().st_mtime_ns,
-                "group_id": found["group"],
-                "topic": found["topic"],
-                "partition": int(found["partition"]),
-                "start_offset": int(found["start"]),
-                "lag": int(found["lag"]),
+                "group_id": entry["group"],
+                "topic": entry["topic"],
+                "partition": int(entry["partition"]),
+                "start_offset": int(entry["start"]),
+                "lag": int(entry["lag"]),
             }
 
 
 def of_client(path: Path) -> Iterator[Row]:
-    """The facts of one client that says what it saw."""
+    """The events in one client's own log."""
     for line in path.read_text(errors="replace").splitlines():
         if line.startswith('{"source": "client"'):
             row: Row = json.loads(line)
@@ -163,25 +167,25 @@ def of_client(path: Path) -> Iterator[Row]:
 
 
 def of_librdkafka(path: Path) -> Iterator[Row]:
-    """The facts of one client's log, where librdkafka ran with debug=protocol."""
+    """The facts of one client's log, if librdkafka ran with debug=protocol."""
     for line in path.read_text(errors="replace").splitlines():
-        if found := RDKAFKA.match(line):
+        if entry := RDKAFKA.match(line):
             row: Row = {
                 "source": "librdkafka",
-                "time": int(found["seconds"]) * 10**9 + int(found["ms"].ljust(9, "0")),
-                "client_id": found["client"].partition("#")[0],
-                "broker": found["broker"],
-                "api": found["api"],
-                "version": int(found["version"]),
-                "correlation_id": int(found["correlation"]),
-                **sizes(found["kind"], int(found["bytes"])),
+                "time": int(entry["seconds"]) * 10**9 + int(entry["ms"].ljust(9, "0")),
+                "client_id": entry["client"].partition("#")[0],
+                "broker": entry["broker"],
+                "api": entry["api"],
+                "version": int(entry["version"]),
+                "correlation_id": int(entry["correlation"]),
+                **sizes(entry["kind"], int(entry["bytes"])),
             }
-            yield row | ({"rtt_ms": float(found["rtt"])} if found["rtt"] else {})
+            yield row | ({"rtt_ms": float(entry["rtt"])} if entry["rtt"] else {})
 
 
-def sizes(kind: str, told: int) -> Row:
+def sizes(kind: str, size: int) -> Row:
     """Bytes on the wire: librdkafka counts a response without its length and correlation id."""
-    return {"request_bytes": told} if kind == "Request" else {"response_bytes": told + 8}
+    return {"request_bytes": size} if kind == "Request" else {"response_bytes": size + 8}
 
 
 def walk(tree: object) -> Iterator[tuple[str, Any]]:

@@ -20,10 +20,10 @@ def log(recording: Recording) -> AbstractContextManager[None]:
     return recording.python("kafka-python", "kafka.net.connection", "kafka.net.transport")
 
 
-def produce(bootstrap: str, client_id: str, topic: str, count: int, **more: Any) -> None:
+def produce(bootstrap: str, client_id: str, topic: str, count: int, **options: Any) -> None:
     """Produce `count` records with headers, and wait until the broker has them."""
     CLIENT.set(client_id)
-    producer = KafkaProducer(bootstrap_servers=bootstrap, client_id=client_id, **more)
+    producer = KafkaProducer(bootstrap_servers=bootstrap, client_id=client_id, **options)
     try:
         for key, value in orders(count, client_id):
             producer.send(topic, value, key, headers=[("source", client_id.encode())]).get(10)
@@ -32,7 +32,7 @@ def produce(bootstrap: str, client_id: str, topic: str, count: int, **more: Any)
 
 
 def read(
-    bootstrap: str, client_id: str, topic: str, count: int, group: str | None = None, **more: Any
+    bootstrap: str, client_id: str, topic: str, count: int, group: str | None = None, **options: Any
 ) -> None:
     """Read `count` records from the beginning, in a group, and commit, or without one."""
     CLIENT.set(client_id)
@@ -46,7 +46,7 @@ def read(
         session_timeout_ms=6000,
         max_poll_interval_ms=6000,
         consumer_timeout_ms=15_000,
-        **more,
+        **options,
     )
     seen = sum(1 for _, _ in zip(range(count), consumer, strict=False))
     if group is not None:

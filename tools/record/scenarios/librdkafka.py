@@ -14,10 +14,10 @@ Setting = str | int | float | bool
 Settings = Mapping[str, Setting]
 
 
-def settings(bootstrap: str, client_id: str, more: Settings | None = None) -> dict[str, Setting]:
-    """What every client has: its log, and a name by which its requests can be told apart."""
+def settings(bootstrap: str, client_id: str, extra: Settings | None = None) -> dict[str, Setting]:
+    """Settings of every client: its log, and a name that distinguishes its requests."""
     debug = {"debug": "broker,protocol", "client.id": client_id}
-    return {"bootstrap.servers": bootstrap, **debug, **(more or {})}
+    return {"bootstrap.servers": bootstrap, **debug, **(extra or {})}
 
 
 def orders(count: int, about: str) -> Iterable[tuple[bytes, bytes]]:
@@ -28,15 +28,15 @@ def orders(count: int, about: str) -> Iterable[tuple[bytes, bytes]]:
 
 
 def produce(
-    bootstrap: str, client_id: str, topic: str, count: int = 5, more: Settings | None = None
+    bootstrap: str, client_id: str, topic: str, count: int = 5, extra: Settings | None = None
 ) -> None:
     """Produce `count` records with headers, and wait until the broker has them."""
-    producer = Producer(settings(bootstrap, client_id, more))
+    producer = Producer(settings(bootstrap, client_id, extra))
     for key, value in orders(count, client_id):
         producer.produce(topic, value, key, headers={"source": client_id, "trace": None})
     if left := producer.flush(20):
         raise RuntimeError(f"{client_id}: {left} records were not delivered")
-    if more and more.get("acks") == "0":
+    if extra and extra.get("acks") == "0":
         producer.poll(0.3)  # closed at once, with an answer unread, the connection would be reset
 
 
@@ -61,14 +61,14 @@ def poll_for(seconds: float, *consumers: Consumer) -> None:
             consumer.poll(0.01)
 
 
-def consumer(bootstrap: str, client_id: str, group: str, more: Settings | None = None) -> Consumer:
-    """A consumer that starts at the beginning and commits when told."""
+def consumer(bootstrap: str, client_id: str, group: str, extra: Settings | None = None) -> Consumer:
+    """A consumer that starts at the beginning and commits on demand."""
     common: Settings = {
         "group.id": group,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
     }
-    return Consumer(settings(bootstrap, client_id, {**common, **(more or {})}))
+    return Consumer(settings(bootstrap, client_id, {**common, **(extra or {})}))
 
 
 def beginning(topic: str, partitions: Sequence[int]) -> list[TopicPartition]:

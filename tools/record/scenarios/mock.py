@@ -42,8 +42,8 @@ def write_in_every_way(cluster: MockCluster) -> None:
     for acks in ("0", "1", "all"):
         produce(cluster.bootstrap, f"acks-{acks}", "orders", 6, {"acks": acks, "linger.ms": 0})
     for codec in CODECS:
-        more: Settings = {"compression.type": codec, "linger.ms": 50}
-        produce(cluster.bootstrap, f"codec-{codec}", "orders", 100, more)
+        options: Settings = {"compression.type": codec, "linger.ms": 50}
+        produce(cluster.bootstrap, f"codec-{codec}", "orders", 100, options)
     produce(cluster.bootstrap, "idempotent", "orders", 6, {"enable.idempotence": True})
     reader = consumer(cluster.bootstrap, "reader", "unused", {"check.crcs": True})
     reader.assign(beginning("orders", range(3)))
@@ -60,7 +60,7 @@ def librdkafka_mock_groups(recording: Recording) -> None:
     with MockCluster(3) as cluster:
         cluster.create_topic("orders", 4)
         cluster.rebalance_after(300)
-        cluster.ask_for_telemetry(every=700)
+        cluster.ask_for_telemetry(interval_ms=700)
         with recording.capture(), recording.librdkafka():
             produce(cluster.bootstrap, "writer", "orders", 40)
             rebalance(cluster)

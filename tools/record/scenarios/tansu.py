@@ -44,9 +44,9 @@ def librdkafka_tansu(recording: Recording) -> None:
 
 def administer_and_talk(bootstrap: str) -> None:
     admin = AdminClient(settings(bootstrap, "admin"))
-    settle(admin.create_topics([NewTopic("orders", 3, 1), NewTopic("scrap", 1, 1)]))
-    settle(admin.create_topics([NewTopic("orders", 3, 1)]), may_fail=True)
-    settle(admin.describe_configs([ConfigResource("topic", "orders")]), may_fail=True)
+    wait_for(admin.create_topics([NewTopic("orders", 3, 1), NewTopic("scrap", 1, 1)]))
+    wait_for(admin.create_topics([NewTopic("orders", 3, 1)]), may_fail=True)
+    wait_for(admin.describe_configs([ConfigResource("topic", "orders")]), may_fail=True)
     for codec in CODECS:
         produce(bootstrap, f"codec-{codec}", "orders", 30, {"compression.type": codec})
     produce(bootstrap, "acks-0", "orders", 5, {"acks": "0"})
@@ -57,14 +57,14 @@ def administer_and_talk(bootstrap: str) -> None:
     read(member, 30 * len(CODECS) + 10)
     member.commit(asynchronous=False)
     admin.list_consumer_groups().result(10)
-    settle(admin.describe_consumer_groups(["group"]), may_fail=True)
+    wait_for(admin.describe_consumer_groups(["group"]), may_fail=True)
     poll_for(1.0, member)
     member.close()
-    settle(admin.delete_topics(["scrap"]), may_fail=True)
+    wait_for(admin.delete_topics(["scrap"]), may_fail=True)
 
 
-def settle(futures: Mapping[Any, Future[Any]], *, may_fail: bool = False) -> None:
-    """Wait for what an administrator asked for."""
+def wait_for(futures: Mapping[Any, Future[Any]], *, may_fail: bool = False) -> None:
+    """Wait for the results of an administrator's requests."""
     for future in futures.values():
         error = future.exception(10)
         if error is not None and not may_fail:

@@ -64,14 +64,14 @@ def member(group: str, seconds: float, pause: float, *settings: str) -> None:
          "fetch.wait.max.ms": 250, **options}
     )  # fmt: skip
 
-    def told(event: str, partitions: list[TopicPartition]) -> None:
+    def log_partitions(event: str, partitions: list[TopicPartition]) -> None:
         which = ",".join(str(each.partition) for each in sorted(partitions))
         say(event, group_id=group, member_id=consumer.memberid(), partitions=which)
 
     consumer.subscribe(
         [topic],
-        on_assign=lambda _, partitions: told("assigned", partitions),
-        on_revoke=lambda _, partitions: told("revoked", partitions),
+        on_assign=lambda _, partitions: log_partitions("assigned", partitions),
+        on_revoke=lambda _, partitions: log_partitions("revoked", partitions),
     )
     begun = committed = time.monotonic()
     paused = fresh = False
@@ -133,8 +133,8 @@ def audit(*groups: str) -> None:
     ends = {each.partition: future.result().offset for each, future in asked.items()}
     for group in groups:
         wanted = [ConsumerGroupTopicPartitions(group, partitions)]
-        found = admin.list_consumer_group_offsets(wanted)[group].result()
-        for each in found.topic_partitions:
+        offsets = admin.list_consumer_group_offsets(wanted)[group].result()
+        for each in offsets.topic_partitions:
             said = {"partition": each.partition, "committed": each.offset}
             say("lag", group_id=group, topic=topic, **said, end=ends[each.partition])
 

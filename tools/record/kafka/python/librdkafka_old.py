@@ -34,9 +34,9 @@ class Message(Structure):
 
 def function(name: str, result: object, *arguments: object) -> object:
     """A function of the library, with its types."""
-    found = getattr(lib, name)
-    found.restype, found.argtypes = result, arguments
-    return found
+    symbol = getattr(lib, name)
+    symbol.restype, symbol.argtypes = result, arguments
+    return symbol
 
 
 conf_new = function("rd_kafka_conf_new", c_void_p)

@@ -20,7 +20,7 @@ AUTHORIZED = {
 
 @scenario
 def kafka_4_admin() -> None:
-    """Groups of each kind that stand empty, and an administrator who tries every call."""
+    """Empty groups of each kind, and an administrator that tries every call."""
     broker = artifacts.plugin(artifacts.broker(KAFKA_4), "Telemetry")
     java, streams = artifacts.client(KAFKA_4), artifacts.streams()
     about = "all calls of the Java Admin, including rejected ones"

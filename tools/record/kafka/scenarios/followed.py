@@ -1,4 +1,4 @@
-"""Work whose course clients and coordinators tell, too: what answers are held to."""
+"""Work that clients and coordinators log as well: answers are compared with their logs."""
 
 from __future__ import annotations
 

@@ -61,10 +61,12 @@ def kafka_4_cut() -> None:
         port = ":9092"
         both, asks, answers = "tcp port 9092", "tcp dst port 9092", "tcp src port 9092"
         recording.tap(select=both, ports=port)
-        short, one, other = (f"kafka-4-cut-{what}" for what in ("snaplen", "requests", "responses"))
+        short, to_broker, from_broker = (
+            f"kafka-4-cut-{suffix}" for suffix in ("snaplen", "requests", "responses")
+        )
         recording.tap(short, "96 bytes of each packet", snaplen=96, select=both, ports=port)
-        recording.tap(one, "only packets to the broker", select=asks, ports=port)
-        recording.tap(other, "only packets from the broker", select=answers, ports=port)
+        recording.tap(to_broker, "only packets to the broker", select=asks, ports=port)
+        recording.tap(from_broker, "only packets from the broker", select=answers, ports=port)
         with Cluster(recording, KAFKA_4, broker) as cluster:
             clients.java(recording, java, "Topics", cluster.bootstrap, "work:2:1")
             member, _ = clients.in_java(java, "Member")

@@ -1,11 +1,10 @@
-"""A crew: processes that share one piece of work, and live no longer than it.
+"""Worker processes for one capture. They end with their work.
 
-They are forked, so that they begin with all that their parent has, and before anything has been
-done with it. Whatever ends one of them before its work is done ends all, and becomes a
-`DissectorError` in the parent: an exception of that kind that it raised itself, memory that did not
-suffice, a signal that killed it. And however the parent ends, or loses interest, the others end,
-too: each of them waits, in a thread, for the end of a pipe that only the parent holds open. So what
-a terminal sends to all its processes (Ctrl-C) is for the parent alone to act upon.
+Workers are forked, so they begin with the state of their parent. If one of them ends early, all
+end, and the parent raises a `DissectorError`: the worker's own DissectorError, missing memory, or
+the signal that killed it. Workers exit when the parent does: each has a thread that waits for EOF
+on a pipe that only the parent keeps open. They ignore SIGINT (Ctrl-C), which a terminal sends to
+all of its processes: only the parent handles it.
 """
 
 from __future__ import annotations
@@ -21,32 +20,32 @@ from typing import Any, Final
 
 from dissector.errors import DissectorError
 
-LAST_WORDS: Final = 5.0
-"""Seconds that a process gets to end before it is killed."""
+END_TIMEOUT: Final = 5.0
+"""Seconds after which a process that has not ended is killed."""
 
 
 def can_fork() -> bool:
-    """Whether processes can be forked here: by the system, and by this process."""
+    """Whether the system and this process can fork."""
     may_have_children = not multiprocessing.current_process().daemon
     return may_have_children and "fork" in multiprocessing.get_all_start_methods()
 
 
-class Crew:
-    """Some processes; a context, which ends them all."""
+class Workers:
+    """Worker processes; a context manager that ends them all."""
 
     def __init__(self) -> None:
         self._fork = multiprocessing.get_context("fork")
         self._lifeline = os.pipe()
         self._members: list[tuple[Any, Connection]] = []
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *raised: object) -> None:
         self.close()
 
     def start(self, work: Callable[[], None], title: str) -> None:
-        """Let a process do some work. `title`: what it is called where it fails."""
+        """Start a process that calls `work`. `title`: its work in a verb phrase, for errors."""
         failures, failed = self._fork.Pipe(duplex=False)
         process = self._fork.Process(
             target=_run, args=(work, self._lifeline, failed), name=title, daemon=True
@@ -56,13 +55,13 @@ class Crew:
         self._members.append((process, failures))
 
     def receive(self, channel: Connection) -> bytes:
-        """The next message; raises DissectorError where it will not come."""
+        """The next message; raises DissectorError if a worker failed."""
         while not channel.poll():
             wait([channel, *self._sentinels()])
         return channel.recv_bytes()
 
     def _sentinels(self) -> Iterator[int]:
-        """Of all that are at work; raises DissectorError where one ended before its time."""
+        """Sentinels of all running workers; raises DissectorError if one has failed."""
         for process, failures in self._members:
             code = process.exitcode
             if code:
@@ -75,7 +74,7 @@ class Crew:
         os.close(self._lifeline[0])
         os.close(self._lifeline[1])
         for process, failures in self._members:
-            process.join(LAST_WORDS)
+            process.join(END_TIMEOUT)
             if process.exitcode is None:
                 process.kill()
                 process.join()
@@ -85,7 +84,7 @@ class Crew:
 
 
 def _failure(name: str, code: int, failures: Connection) -> DissectorError:
-    """Why a process ended with this exit code."""
+    """The error for a process that ended with this exit code."""
     if failures.poll():
         try:
             error: DissectorError = failures.recv()
@@ -98,12 +97,12 @@ def _failure(name: str, code: int, failures: Connection) -> DissectorError:
 
 
 def _run(work: Callable[[], None], lifeline: tuple[int, int], failed: Connection) -> None:
-    """What a process does."""
+    """The main function of a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.close(lifeline[1])
     threading.Thread(target=_end_with_parent, args=(lifeline[0],), daemon=True).start()
-    with _told(failed):
+    with _errors_sent_to(failed):
         work()
 
 
@@ -113,15 +112,15 @@ def _end_with_parent(lifeline: int) -> None:
 
 
 @contextmanager
-def _told(failed: Connection) -> Iterator[None]:
-    """Tell the parent what it can do something about."""
+def _errors_sent_to(failed: Connection) -> Iterator[None]:
+    """Send expected errors to the parent, and exit."""
     try:
         yield
         return
     except DissectorError as error:
         failed.send(error)
     except MemoryError:
-        failed.send(DissectorError("memory did not suffice"))
+        failed.send(DissectorError("out of memory"))
     except (EOFError, BrokenPipeError):
-        pass  # of another process, of which the parent knows
+        pass  # another process ended, which the parent sees
     os._exit(1)

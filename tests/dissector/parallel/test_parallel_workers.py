@@ -15,7 +15,7 @@ import pytest
 
 from dissector.errors import CaptureError, DissectorError
 from dissector.packets import FileSource, open_packets
-from dissector.parallel import crew
+from dissector.parallel import workers
 from dissector.pipeline import Pipeline
 from tests.dissector.streams import rewriting
 
@@ -108,7 +108,7 @@ def stop() -> None:
     ],
 )
 def test_a_process_that_ends_before_its_time(work: Callable[[], None], said: str) -> None:
-    with crew.Crew() as made:
+    with workers.Workers() as made:
         channel, _ = multiprocessing.Pipe(duplex=False)
         made.start(work, "reads")
         with pytest.raises(DissectorError, match=said):
@@ -123,8 +123,8 @@ def test_what_a_process_cannot_do_is_told() -> None:
     def starves() -> None:
         raise MemoryError
 
-    for work, said in ((fails, "the key log is gone"), (starves, "memory did not suffice")):
-        with crew.Crew() as made:
+    for work, said in ((fails, "the key log is gone"), (starves, "out of memory")):
+        with workers.Workers() as made:
             channel, _ = multiprocessing.Pipe(duplex=False)
             made.start(work, "reads")
             with pytest.raises(DissectorError, match=said):
@@ -132,8 +132,8 @@ def test_what_a_process_cannot_do_is_told() -> None:
 
 
 def test_a_process_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "LAST_WORDS", 0.1)
-    made = crew.Crew()
+    monkeypatch.setattr(workers, "END_TIMEOUT", 0.1)
+    made = workers.Workers()
     made.start(stop, "sleeps")
     pid = running()[0].pid or 0
     until(lambda: state_of(pid) == "T")
@@ -191,8 +191,8 @@ def test_small_files_and_pipes_are_read_by_one_process(tmp_path: Path) -> None:
 
 
 def test_what_was_forked_as_a_daemon_forks_nothing() -> None:
-    with crew.Crew() as made:
+    with workers.Workers() as made:
         channel, told = multiprocessing.Pipe(duplex=False)
-        made.start(lambda: told.send_bytes(str(crew.can_fork()).encode()), "asks")
+        made.start(lambda: told.send_bytes(str(workers.can_fork()).encode()), "asks")
         assert made.receive(channel) == b"False"
-    assert crew.can_fork()
+    assert workers.can_fork()
