@@ -1,8 +1,7 @@
-"""Record batches in a message: a line a batch, below it its records, with what Kafka's own say.
+"""Record batches in a message: a line per batch, then its records, decoded for internal topics.
 
-A message may hold thousands of records: the first of the first batches are told, and how many there
-are. What is compressed has no offset in the message, and nor have the records of other batches,
-whose fields are one varint after the other.
+A message may contain thousands of records: the first records of the first batches are shown, and
+the number of the others. Records have no offset in the message, since batches may be compressed.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from dissector.protocol.structures import (
 from dissector.records.decode import Batch, Record, decode_records
 
 BATCHES: Final = 10
-"""Batches of a field that are told."""
+"""Maximum number of batches to show per field."""
 RECORDS: Final = 20
-"""Records of a batch that are told."""
+"""Maximum number of records to show per batch."""
 
 _FRONT: Final = 12
-"""Bytes of offset and length, with which a batch begins."""
+"""Bytes of the offset and length at the start of a batch."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def batches(data: bytes, topic: str | None) -> Contents:
-    """The batches of one `records` field, of a partition of that topic."""
+    """The batches of one `records` field of a partition of `topic`."""
     starts = list(_starts(data))
     events: list[Explained] = []
     end = starts[BATCHES] if len(starts) > BATCHES else len(data)
@@ -49,7 +48,7 @@ def batches(data: bytes, topic: str | None) -> Contents:
 
 
 def _starts(data: bytes) -> Iterator[int]:
-    """Where batches, or outermost messages, begin, as far as their lengths are some."""
+    """Positions of batches, or of outermost messages, up to the first invalid length."""
     at = 0
     while at + _FRONT <= len(data):
         yield at
@@ -70,7 +69,7 @@ def _batch(batch: Batch, number: int, topic: str | None) -> Iterator[Explained]:
 
 
 def _words(batch: Batch) -> str:
-    """A batch in words: what is as mostly is not field_event."""
+    """A description of a batch, without properties that have their usual value."""
     if batch.magic < 0:
         return batch.problem or "cut"
     count = len(batch.records) if batch.record_count < 0 else batch.record_count
@@ -118,7 +117,7 @@ def _record(record: Record, path: str, topic: str | None) -> Iterator[Explained]
 def _parts(
     record: Record, topic: str | None
 ) -> tuple[StructureBytes | None, StructureBytes | None, bool]:
-    """What structures a record's key and value are; and whether its value may be a secret."""
+    """The structures of a record's key and value, and whether its value may be a secret."""
     key, value = record.key, record.value
     try:
         if record.kind is not None:
@@ -139,7 +138,7 @@ def _bytes(
     path: str,
     may_be_secret: bool = False,
 ) -> Iterator[Explained]:
-    """A key, a value or a header; its fields below it, where it is a structure."""
+    """A key, a value or a header; followed by its fields if it is a structure."""
     path = f"{path}.{name}"
     if data is not None and part is not None:
         events = _explained(part, data)
@@ -161,13 +160,13 @@ def _bytes(
 def _explained(part: StructureBytes, data: bytes) -> list[Explained] | None:
     try:
         explanation = part.explain(data)
-    except DecodeError:  # a version that is not known
+    except DecodeError:  # an unknown version
         return None
     return None if explanation.error else explanation.events
 
 
 def _shown(data: bytes | None) -> tuple[str | bytes | None, str]:
-    """Bytes as text, where they are some; and the type of either."""
+    """Bytes as text if they are UTF-8, and the type of the result."""
     if data is not None:
         try:
             return data.decode(), "string"
@@ -183,7 +182,7 @@ def _text(text: str | bytes | None) -> str:
 
 
 def _time(ms: int) -> str:
-    """ISO 8601, in UTC; the number itself where no calendar has that day."""
+    """ISO 8601, in UTC; the number itself if it is outside the calendar."""
     try:
         time = _EPOCH + timedelta(milliseconds=ms)
     except OverflowError:

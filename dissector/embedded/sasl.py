@@ -1,17 +1,16 @@
-"""SASL tokens: which step of which mechanism, and what of it is no secret.
+"""SASL tokens: their mechanism, their step, and their fields that are not secret.
 
     PLAIN        RFC 4616    [authzid] NUL user NUL password
     SCRAM        RFC 5802    four messages of attributes, n=user,r=nonce,...; Kafka adds
-                             tokenauth=true where the user is a delegation token (KIP-48)
-    OAUTHBEARER  RFC 7628    gs2 header, then key=value pairs between bytes 0x01; the broker is
-                             silent, or says in JSON what is wrong
+                             tokenauth=true if the user is a delegation token (KIP-48)
+    OAUTHBEARER  RFC 7628    gs2 header, then key=value pairs between bytes 0x01; the broker sends
+                             nothing, or an error in JSON
     GSSAPI       RFC 4752    opaque
 
-What the mechanism is, the client's SaslHandshake says. Where it is not in the capture, the tokens
-of the first three are told by their form. A token that is none of them stays as it is.
+The client's SaslHandshake contains the mechanism. If it is not in the capture, tokens of the first
+three mechanisms are recognised by their format. Other tokens are not decoded.
 
-Nonces count as secrets, as salts and proofs do: all of them together are what a guess at the
-password can be checked by.
+Nonces, salts and proofs count as secrets: together they allow offline guessing of the password.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from dissector.protocol.explain import Explained
 _SECRET: Final = ("secret",)
 
 _GS2: Final = re.compile(rb"(?P<binding>[nyp][^,]*),(?:a=(?P<authzid>[^,]*))?,")
-"""What SCRAM and OAUTHBEARER begin with (RFC 5801, section 4)."""
+"""The header of SCRAM and OAUTHBEARER messages (RFC 5801, section 4)."""
 
 _SCRAM_NAMES: Final = {
     b"n": "user", b"r": "nonce", b"s": "salt", b"i": "iterations", b"c": "channel_binding",
     b"p": "proof", b"v": "server_signature", b"e": "error", b"m": "extension",
 }  # fmt: skip
 _SCRAM_OPEN: Final = frozenset({b"n", b"i", b"e", b"tokenauth"})
-"""Attributes that are shown; of others it is not known what they mean."""
+"""Attributes that are shown; unknown attributes may be secrets."""
 _SCRAM_STEPS: Final = {
     b"r,s,i": "server-first", b"c,r,p": "client-final", b"v": "server-final", b"e": "server-final",
 }  # fmt: skip
@@ -44,7 +43,7 @@ _BEARER_ERROR: Final = ("status", "scope", "openid-configuration")
 
 
 def token(data: bytes, mechanism: str | None) -> Contents | None:
-    """One token, of either side; None where nothing can be field_event of it."""
+    """The content of one token; None if it cannot be decoded."""
     if not data:
         return None
     if mechanism is not None:
@@ -92,7 +91,7 @@ def _scram(data: bytes, mechanism: str) -> Contents | None:
 
 def _bearer(data: bytes, mechanism: str) -> Contents | None:
     gs2 = _GS2.match(data)
-    if data == b"\x01":  # the client has read the error, and gives up
+    if data == b"\x01":  # the client acknowledges the error
         return Contents(f"{mechanism} end")
     if gs2 is None:
         return _bearer_error(data, mechanism)
@@ -111,7 +110,7 @@ def _bearer(data: bytes, mechanism: str) -> Contents | None:
 
 
 def _bearer_error(data: bytes, mechanism: str) -> Contents | None:
-    """What the broker says of a token that it does not take (RFC 7628, section 3.2.2)."""
+    """The broker's error for a token that it rejects (RFC 7628, section 3.2.2)."""
     error = _object(data)
     if "status" not in error:
         return None
@@ -120,7 +119,7 @@ def _bearer_error(data: bytes, mechanism: str) -> Contents | None:
 
 
 def _claims(auth: bytes) -> list[Explained]:
-    """The names of the claims of a JSON Web Token (RFC 7519), not what they say."""
+    """The names of the claims of a JSON Web Token (RFC 7519), without their values."""
     parts = auth.split(b" ")[-1].split(b".")
     if len(parts) < 2:
         return []
@@ -133,7 +132,7 @@ def _claims(auth: bytes) -> list[Explained]:
 
 
 def _object(data: bytes) -> dict[str, object]:
-    """A JSON object; empty where the bytes are none."""
+    """A JSON object; empty if the bytes are not a JSON object."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):

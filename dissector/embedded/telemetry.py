@@ -1,8 +1,8 @@
 """Client telemetry (KIP-714): OTLP metrics, compressed or not, a line for each data point.
 
-What a client pushes is a `MetricsData` of OpenTelemetry's protocol. Its tree is deep and mostly
-says one thing a metric: so a data point is told as a kind, a value and its attributes. What they
-all have in common, the resource, comes before those that it is for.
+A client pushes a `MetricsData` of OpenTelemetry's protocol. Its tree is deep, and most metrics have
+one data point. So each data point is shown as a kind, a value and its attributes. A resource, which
+data points share, has a line before them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _LIMITS: Final = Limits(batch_bytes=16 << 20)
 """A broker takes 1 MB by default (telemetry.max.bytes)."""
 _NO_CODEC: Final = 0
 _NAME: Final = 100
-"""Characters of a metric's name that are kept: it stands in a column with others."""
+"""Maximum length of a metric's name, since names share a column."""
 _DELTA: Final = 1
 """AGGREGATION_TEMPORALITY_DELTA: since the last push, not since the start."""
 
 
 def metrics(data: bytes, codec: int) -> Contents | None:
-    """The metrics that one client pushed; None where the bytes are none."""
-    # Imported late: it takes longer than all else that `show` needs.
+    """The metrics that one client pushed; None if the bytes are not metrics."""
+    # Imported late: the import takes longer than everything else in `show`.
     from google.protobuf.message import DecodeError as NotProtobuf
     from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
@@ -60,7 +60,7 @@ def _events(pushed: Any) -> Iterator[Explained]:
 
 
 def _points(metric: Metric) -> Iterator[str]:
-    """Each data point in words."""
+    """A description of each data point."""
     kind = metric.WhichOneof("data")
     if kind is None:
         yield "no data"
@@ -97,7 +97,7 @@ _VALUES: Final[dict[str, Callable[[Any], str]]] = {
 
 
 def _attributes(attributes: Iterable[Any]) -> str:
-    """As ``{node_id=node-1, topic=orders}``; empty where there are none."""
+    """Attributes as ``{node_id=node-1, topic=orders}``; empty if there are none."""
     pairs = ", ".join(f"{each.key}={_any(each.value)}" for each in attributes)
     return f"{{{pairs}}}" if pairs else ""
 

@@ -176,7 +176,7 @@ class _Lanes:
         return bool(2 * run.sum() >= tried.sum())
 
     def _walk(self, times: int) -> None:
-        """The next so many records of each lane."""
+        """Walk the next `times` records of each lane."""
         if len(self._at) < _FEW:
             self._alone(times)
             return
@@ -214,9 +214,10 @@ class _Lanes:
 
 
 def _walk_alone(memory: memoryview, at: int, end: int) -> tuple[array[int], int]:
-    """The starts of the records in [at, end), and where the walk ended.
+    """The starts of the records in [at, end), and the position where the walk ended.
 
-    That is before `end` where a length is not one, behind it where the last record runs over.
+    This position is before `end` if a length is invalid, after `end` if the last record extends
+    beyond it.
     """
     starts = array("q", _starts(memory, at, end))
     if starts:
@@ -235,9 +236,9 @@ def _starts(memory: memoryview, at: int, end: int) -> Iterator[int]:
 
 
 def _step(memory: memoryview, at: int, end: int) -> int:
-    """How far on the next record is; 0 where there is no length that a record can have.
+    """Distance to the next record; 0 if the length is invalid.
 
-    Of one that runs over the end, whose length may be any number, that it does.
+    If the record extends beyond the end, the distance does too; its length may be any number.
     """
     length, behind = read_one(memory, at, end)
     return min(behind + length, end + 1) - at if length >= MIN_RECORD - 1 else 0

@@ -91,7 +91,7 @@ def recover(
 
 
 def _first_suspects(chain: BatchOffsets, batches: Batches) -> dict[int, int]:
-    """Address of the first suspect of problem field that has one."""
+    """Address of the first suspect batch of each field that has one."""
     rows = np.flatnonzero((batches.crc_ok == 0) | batches.truncated)
     places = [
         *zip(chain.field[rows].tolist(), chain.address[rows].tolist(), strict=True),

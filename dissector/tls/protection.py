@@ -1,8 +1,8 @@
-"""Record protection: how keys come from secrets, and plaintext from records.
+"""TLS record protection: derives keys from secrets, and decrypts records.
 
-An `Opener` has the key of one direction and one epoch. `open` takes a record and the number that it
-has in the epoch, and gives its content type and plaintext, or None where it does not authenticate:
-what comes out was sent, byte for byte, or nothing comes out.
+An `Opener` has the key of one direction and one epoch. `open` takes a record and its sequence
+number in the epoch. It returns the content type and the plaintext, or None if authentication fails:
+so a plaintext is exactly what was sent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Opener(Protocol):
 def openers_1_2(
     master: bytes, client_random: bytes, server_random: bytes, suite: Suite, encrypt_then_mac: bool
 ) -> tuple[Opener, Opener]:
-    """What the client and what the server sent in TLS 1.2 (RFC 5246, section 6.3)."""
+    """Openers for client and server in TLS 1.2 (RFC 5246, section 6.3)."""
     mac = hashlib.new(suite.mac).digest_size if suite.mode == "CBC" else 0
     fixed = {"CBC": 0, "CHACHA20": 12}.get(suite.mode, 4)
     sizes = (mac, mac, suite.key_bytes, suite.key_bytes, fixed, fixed)
@@ -51,7 +51,7 @@ def openers_1_2(
 
 
 def opener_1_3(secret: bytes, suite: Suite) -> Opener:
-    """What was sent under a traffic secret (RFC 8446, section 7.3)."""
+    """The opener for a traffic secret (RFC 8446, section 7.3)."""
     key = _expand_label(secret, b"key", suite.key_bytes, suite.hash)
     return _Aead13(suite, key, _expand_label(secret, b"iv", 12, suite.hash))
 
@@ -121,7 +121,7 @@ class _Aead13:
 
 
 class _Aead12:
-    """RFC 5288, 6655 and 7905: an explicit part of the nonce in the record, but for ChaCha20."""
+    """RFC 5288, 6655 and 7905: part of the nonce is in the record, except for ChaCha20."""
 
     def __init__(self, suite: Suite, key: bytes, iv: bytes) -> None:
         self._cipher = _cipher(suite, key)
@@ -143,7 +143,7 @@ class _Aead12:
 
 
 class _Cbc:
-    """RFC 5246, section 6.2.3.2, and RFC 7366 where records are encrypted, then authenticated."""
+    """RFC 5246, section 6.2.3.2; RFC 7366 if records are encrypted, then authenticated."""
 
     def __init__(self, key: bytes, mac_key: bytes, mac: str, encrypt_then_mac: bool) -> None:
         self._key = algorithms.AES(key)

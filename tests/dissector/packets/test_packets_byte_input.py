@@ -76,7 +76,7 @@ def test_a_cut_stream_keeps_what_came_before(tmp_path, codec, plain):
     assert 1000 < len(reading.rows) < 3000
     assert reading.rows == plain.rows[: len(reading.rows)]
     assert reading.kinds[-1] == "damaged_stream"
-    assert "cut short" in reading.problems[-1].detail
+    assert "truncated" in reading.problems[-1].detail
     assert reading.bytes_read == len(content)
 
 
