@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 
 def drop(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Switch permanently to the user who called sudo; returns the name, None without sudo.
+    """Switch permanently to the user that called sudo; returns the name, None without sudo.
 
     Raises OSError if the system refuses.
     """

@@ -2,7 +2,7 @@
 
 expressions        builders of SQL text
 latency_breakdown  SQL for the parts of a latency: queue, poll, net
-record_flow        SQL for who produces and consumes what, and in which group
+record_flow        SQL for the clients that produce and consume, and their groups
 query              queries of answers, over tables in memory or on disk
 stored             the tables of a capture on disk
 exchange_columns   columns of `exchanges` that only SQL has

@@ -1,4 +1,4 @@
-"""Record flow: who produces and consumes each partition, and in which group.
+"""Record flow: the clients that produce and consume each partition, and their groups.
 
 A Fetch does not name its group. A connection with group requests reads for those groups. But most
 consumers talk to the coordinator of their group on another connection. A connection without group
