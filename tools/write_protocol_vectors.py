@@ -106,7 +106,7 @@ def plain(value: Any) -> Any:
 
 
 def kio_entity(entity: type, source: Source) -> tuple[Any, dict[str, Any]]:
-    """A random instance and what it decodes to."""
+    """A random instance, and the expected result of decoding it."""
     hints = typing.get_type_hints(entity)
     given, expected = {}, {}
     for field in dataclasses.fields(entity):

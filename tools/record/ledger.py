@@ -22,13 +22,13 @@ class Entry:
     capture: str
     """File name."""
     about: str
-    """What happens in it."""
+    """The work of brokers and clients in it."""
     broker: str
     """Software and version."""
     clients: str
     """Software and version of each."""
     tool: str
-    """What captured it, and on which day."""
+    """The capturing tool, and the date."""
     link: str
     """Interface, link type, format and resolution of time."""
     packets: int
@@ -37,7 +37,7 @@ class Entry:
     """As counted in the clients' logs."""
 
     def line(self) -> str:
-        """The row as it stands in the table."""
+        """The row in Markdown."""
         _, *cells = astuple(self)
         return f"| `{self.capture}` | {' | '.join(f'{cell}' for cell in cells)} |\n"
 
@@ -49,7 +49,7 @@ def enter(entry: Entry, title: str = PACKAGES) -> None:
 
 def put(title: str, head: str, name: str, line: str) -> None:
     """Write a row that begins with `name` into the table that begins with `head`, in the section
-    `title`: in place of an older one, in order of name."""
+    `title`. Rows are sorted by name; a row with the same name is replaced."""
     before, title, section = README.read_text().partition(title)
     about, head, rows_and_text = section.partition(head)
     if not head:

@@ -1,11 +1,11 @@
-"""python -m tools.record.others PROTOCOL...: record what is not Kafka, one after the other.
+"""python -m tools.record.others PROTOCOL...: record protocols that are not Kafka.
 
 Servers and clients are Debian's: nginx-light, nghttp2-server, nghttp2-client, python3-grpcio,
 redis-server, postgresql, mariadb-server, rabbitmq-server, amqp-tools, mosquitto, mosquitto-clients,
 nats-server, zookeeper, openssh-server, dnsmasq-base, bind9, bind9-dnsutils, openssl, curl, php-cgi,
-libfcgi-bin, openvswitch-switch, openvswitch-testcontroller. Each is run as root in a network
-namespace of its own, and what went over its port is kept as `captures/other/PROTOCOL.pcap.zst`,
-with a row in the ledger.
+libfcgi-bin, openvswitch-switch, openvswitch-testcontroller. Each runs as root in a separate
+network namespace. The capture of its port is `captures/other/PROTOCOL.pcap.zst`, with a row in the
+ledger.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Stage:
         self._stack.callback(end, process)
 
     def _listens(self) -> bool:
-        """Whether something listens; asked of the system, since a connection would be captured."""
+        """Whether a server listens, from /proc/net, since a connection would be captured."""
         port, listening = f":{self.port:04X}", "0A"
         tables = (Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6"))
         lines = (line.split() for table in tables for line in table.splitlines()[1:])
@@ -75,7 +75,7 @@ class Stage:
         )  # fmt: skip
 
     def talk(self, *lines: bytes, pause: float = 0.1) -> None:
-        """A client that says this, and reads whatever comes."""
+        """A client that sends `lines`, and reads until the server closes or is silent."""
         with socket.create_connection(("127.0.0.1", self.port)) as connection:
             for line in lines:
                 connection.sendall(line)
@@ -382,7 +382,7 @@ PORTS: dict[Callable[[Stage], None], int] = {
 
 @contextmanager
 def captured(path: Path, port: int) -> Iterator[None]:
-    """Capture what goes over a port while the block runs; over any port where it is 0."""
+    """Capture packets of a port while the block runs; of all ports if it is 0."""
     said = path.with_suffix(".txt")
     with said.open("wb") as output:
         command = [*Tool().command(path)[:-1], "tcp", *(["port", str(port)] if port else [])]

@@ -1,14 +1,14 @@
-"""One recording: a network of its own, a capturing tool on it, the clients' logs, and the end.
+"""One recording: a separate network, a capturing tool, the clients' logs, and the files written.
 
     recording = Recording("aiokafka-tansu", "what happens in it", Tool("tcpdump", "lo"))
     with Tansu(...) as broker, recording.capture(), recording.python("aiokafka"):
         ...clients talk...
     recording.keep(broker.software, "aiokafka 0.14.0")
 
-A scenario runs in a process of its own, since a process that has entered a network namespace stays
-there. What is kept: the capture, packed as its tool says; the logs, each as `NAME.KIND.log.zst`;
-the truth drawn from them; and the row in the ledger. A recording in which a packet was dropped, or
-which is larger than `LARGEST`, is not kept.
+A scenario runs in a separate process, since a process that has entered a network namespace stays
+there. `keep` writes the capture, packed as `Tool.packing` says; the logs, each as
+`NAME.KIND.log.zst`; the truth derived from them; and the row in the ledger. A recording with
+dropped packets, or larger than `LARGEST`, is not written.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from tools.record.ledger import CAPTURES
 LARGEST = 300_000
 """Bytes of a capture as committed."""
 SNAPLEN = "262144"
-"""More than any frame: on loopback they reach 65,549 bytes."""
+"""Larger than any frame: frames on loopback have up to 65,549 bytes."""
 CAPTURED = re.compile(r"(\d+) packets captured|Packets captured: (\d+)")
 DROPPED = re.compile(r"(\d+) packets? dropped by kernel|Packets received/dropped on .*: \d+/(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """What captures, from where, and how the file is kept."""
+    """The capturing program, its interface, and the format of its file."""
 
     program: str = "tcpdump"
     """tcpdump writes pcap, dumpcap pcapng."""
@@ -100,13 +100,13 @@ class Recording:
 
     @contextmanager
     def librdkafka(self) -> Iterator[None]:
-        """Keep what librdkafka logs while the block runs."""
+        """Write the log of librdkafka to a file while the block runs."""
         with clients.standard_error_to(self._log("librdkafka")):
             yield
 
     @contextmanager
     def python(self, kind: str, *loggers: str) -> Iterator[None]:
-        """Keep what these loggers of a Python client say while the block runs."""
+        """Write the messages of a Python client's `loggers` to a file while the block runs."""
         with clients.logging_to(self._log(kind), *loggers):
             yield
 
@@ -114,7 +114,7 @@ class Recording:
         return self.work / f"{self.name}.{kind}.log"
 
     def keep(self, broker: str, *software: str) -> None:
-        """Write all that is kept; RuntimeError where the recording is no good."""
+        """Write all files. Raises RuntimeError if packets were dropped or the file is too large."""
         said = (self.work / "tool.txt").read_text()
         captured, dropped = _count(CAPTURED, said), _count(DROPPED, said)
         if dropped or not captured:

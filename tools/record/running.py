@@ -1,4 +1,4 @@
-"""What the recorders' command lines have in common: which scenarios, one after the other."""
+"""The command line of the recorders: runs scenarios, one after the other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 
 def main(program: str, scenarios: Mapping[str, Callable[[], None]]) -> int:
-    """Record the scenarios that the command line names; 1 where one failed."""
+    """Record the scenarios named on the command line. Exit status: 1 if one failed."""
     parser = argparse.ArgumentParser(prog=f"python -m {program}")
     parser.add_argument(
         "scenario", nargs="+", choices=[*scenarios, "all"], metavar="SCENARIO",
@@ -17,7 +17,7 @@ def main(program: str, scenarios: Mapping[str, Callable[[], None]]) -> int:
     names = parser.parse_args().scenario
     failed = 0
     for name in scenarios if "all" in names else names:
-        # A process each: a recording moves its process into a network of its own for good.
+        # One process each: a recording moves its process into a new network permanently.
         process = multiprocessing.get_context("fork").Process(target=scenarios[name])
         process.start()
         process.join()

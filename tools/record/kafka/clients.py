@@ -42,7 +42,7 @@ def in_go(program: str) -> Program:
 
 
 def java(recording: Recording, classpath: str, program: str, *arguments: str) -> str:
-    """Run a Java program to its end; what it printed."""
+    """Run a Java program to its end, and return its output."""
     command, _ = in_java(classpath, program)
     return recording.run(program, [*command, *arguments])
 
@@ -50,6 +50,6 @@ def java(recording: Recording, classpath: str, program: str, *arguments: str) ->
 def python(
     recording: Recording, program: str, *arguments: str, packages: Path | None = None
 ) -> str:
-    """Run a Python program to its end; what it printed."""
+    """Run a Python program to its end, and return its output."""
     command, env = in_python(program, packages)
     return recording.run(program, [*command, *arguments], env)

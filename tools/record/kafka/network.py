@@ -1,9 +1,9 @@
-"""A bad network: two hosts, and between them a wire that loses, repeats, delays and reorders.
+"""A bad network: two hosts, and a wire that loses, repeats, delays and reorders packets.
 
-Two TUN devices, each in a network namespace, and this process carries every packet from one to the
-other, or does not: what `tc netem` does, by a seed and without the kernel module for it. What goes
-through a TUN device is whole IP packets with their checksums, in the sizes that a wire would have,
-so a capture on one looks like one of a real network. Addresses are those of RFC 5737.
+There are two TUN devices, each in a network namespace. This process forwards packets from one to
+the other, or drops them, like `tc netem`, but with a seed and without its kernel module. A TUN
+device carries whole IP packets with checksums, in the sizes of a real wire, so a capture on one
+looks like a capture of a real network. Addresses are those of RFC 5737.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ INNER_NEAR, INNER_FAR = "203.0.113.1", "203.0.113.2"
 
 @dataclass(frozen=True, slots=True)
 class Weather:
-    """What happens to packets, each by its own chance."""
+    """Probabilities of damage, for each packet independently."""
 
     loss: float = 0.0
     twice: float = 0.0
     late: float = 0.0
-    """Held back long enough for others to pass."""
+    """Probability of a delay that reorders packets."""
     delay_ms: float = 1.0
 
 
 class Wire:
-    """A context: device `near` here, with address NEAR; a host beyond the wire has FAR."""
+    """A context manager: device `near` with address NEAR here; a host with FAR across the wire."""
 
     def __init__(self, recording: Recording, weather: Weather, *, vxlan: bool = False) -> None:
         self.near, self.far = (INNER_NEAR, INNER_FAR) if vxlan else (NEAR, FAR)
@@ -54,7 +54,7 @@ class Wire:
 
     def __enter__(self) -> Self:
         self._files = (tun("near"), tun("far"))
-        # A process whose only task is to have the namespace of the other host.
+        # This process only keeps the namespace of the other host alive.
         self._host = self._recording.start("host", ["unshare", "--net", "sleep", "600"])
         while namespace(self._host.pid) == namespace(os.getpid()):
             time.sleep(0.01)
@@ -70,7 +70,7 @@ class Wire:
 
     @property
     def there(self) -> list[str]:
-        """What makes a command run on the other host."""
+        """Prefix of commands that run on the other host."""
         return ["nsenter", f"--net=/proc/{self._host.pid}/ns/net"]
 
     def _address(self, where: list[str], device: str, own: str, other: str) -> None:
@@ -102,7 +102,7 @@ class Wire:
                     heapq.heappush(waiting, (due, count, other[file], packet))
 
     def _fate(self) -> list[float]:
-        """For each time that a packet shall arrive, how many ms later."""
+        """Delay in ms of each copy of a packet; empty if it is lost."""
         weather, chance = self._weather, self._random.random
         if chance() < weather.loss:
             return []

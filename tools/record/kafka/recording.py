@@ -1,11 +1,11 @@
-"""One recording: a network of its own, tcpdump on it, every process that took part, and the end.
+"""One recording: a separate network, tcpdump, all processes, and the files written at the end.
 
     with Recording("kafka-4-clients", "what it shows") as recording:
         ...start brokers and clients, let them talk...
 
-Entering moves this process into a new network namespace, so fetch what you need before. Leaving
-ends every process by its own id, stops tcpdump, and writes the capture, its truth and its row in
-the ledger; after an exception it writes nothing and says where the logs are.
+Entering moves this process into a new network namespace, so download everything before. Leaving
+ends each process by its id, stops tcpdump, and writes the capture, its truth and its row in the
+ledger. After an exception it writes nothing and prints the folder of the logs.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class Tap:
     about: str
     interface: str
     start: int
-    """ns: what the broker had begun to do before is not in it."""
+    """ns; requests that the broker received earlier are not in the capture."""
     clients: str = ""
-    """How the addresses of the clients begin whose requests are in it."""
+    """Prefix of the addresses of clients in the capture."""
     ports: str = ""
-    """How the addresses of the brokers end that are in it."""
+    """Suffix of the addresses of brokers in the capture."""
     command: Sequence[str] = ()
-    """What makes it of another one; its last argument, the path, is not in it."""
+    """Command that derives it from another capture, without the path, its last argument."""
 
     def has(self, row: truth.Row) -> bool:
-        """Whether the request that of a fact was sent after the capture began."""
+        """Whether the request of a fact is in the capture."""
         if row["source"] not in ("broker", "envelope"):
             return True
         began = int(row["time"]) - int(row["total_ms"] * 1e6)
@@ -96,11 +96,11 @@ class Recording:
         clients: str = "",
         ports: str = "",
     ) -> Path:
-        """Capture on `interface` from now on; `Cluster` does it where nothing else did.
+        """Capture on `interface` from now on. `Cluster` calls it if there is no capture yet.
 
-        The capture is NAME.pcap, NAME being the recording's own unless it is given. Where not all
-        requests pass there, `clients` says how the addresses begin of those that do, and `ports`
-        how those of the brokers end.
+        The capture is NAME.pcap; `name` defaults to the recording's name. If the capture does not
+        have all requests, `clients` is the prefix of the client addresses in it, and `ports` the
+        suffix of the broker addresses.
         """
         target = self.work / f"{name or self.name}.pcap"
         options = ["--time-stamp-precision=nano", "--immediate-mode", "-U", "-n", "-B", "16384"]
@@ -113,13 +113,13 @@ class Recording:
         return target
 
     def derive(self, source: Path, name: str, about: str, *command: str) -> None:
-        """Make one more capture in the end, by `command SOURCE TARGET`; `name` has its suffix."""
+        """Derive another capture at the end, by `command SOURCE TARGET`; `name` has its suffix."""
         of = next(tap for tap in self._taps if tap.path == source)
         made = replace(of, path=self.work / name, about=about, command=[*command, str(source)])
         self._taps.append(made)
 
     def attach(self, suffix: str) -> Path:
-        """A file to be written while recording, and kept beside the capture as NAME.SUFFIX."""
+        """A file that is written while recording, and stored next to the capture as NAME.SUFFIX."""
         self._attached.append(self.work / f"{self.name}.{suffix}")
         return self._attached[-1]
 
@@ -129,13 +129,13 @@ class Recording:
         return bool(self._taps)
 
     def log(self, name: str) -> str:
-        """What the process `name` has printed so far."""
+        """The output of the process `name` so far."""
         return (self.work / f"{name}.log").read_text(errors="replace")
 
     def start(
         self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a process whose output goes to NAME.log, and which ends with the recording."""
+        """Start a process that ends with the recording. Its output goes to NAME.log."""
         with (self.work / f"{name}.log").open("ab") as output:
             process = subprocess.Popen(
                 command,
@@ -155,7 +155,7 @@ class Recording:
         env: Mapping[str, str] | None = None,
         seconds: float = 120,
     ) -> str:
-        """Run a process to its end; its output. RuntimeError where it fails."""
+        """Run a process to its end, and return its output. Raises RuntimeError if it fails."""
         process = self.start(name, command, env)
         code = process.wait(seconds)
         if code:
@@ -163,12 +163,12 @@ class Recording:
         return self.log(name)
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
-        """Kill a client, which then says no good-bye."""
+        """Kill a client, which closes nothing."""
         process.kill()
         process.wait(10)
 
     def note(self, event: str, **facts: truth.Value) -> None:
-        """Put what the recorder itself did, and when, into the truth."""
+        """Add an action of the recorder, with its time, to the truth."""
         self._events.append({"source": "recorder", "time": time.time_ns(), "event": event, **facts})
 
     def __exit__(
@@ -227,7 +227,7 @@ def enter_new_network() -> None:
 
 
 def end(process: subprocess.Popen[bytes], seconds: float = 30) -> None:
-    """End one process: asked first, then made to."""
+    """End one process: with a signal, then by killing it."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:

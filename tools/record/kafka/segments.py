@@ -1,4 +1,4 @@
-"""Log segments as brokers left them on disk, and what Kafka's own tool says is in them.
+"""Log segments from brokers' disks, with their content as Kafka's own tool prints it.
 
     python -m tools.record.kafka.segments
 
@@ -37,7 +37,7 @@ DECODERS = {
 
 
 class Workshop(Recording):
-    """A recording of which only the brokers' disks are kept."""
+    """A recording that stores only the brokers' disks."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "")
@@ -58,11 +58,10 @@ class Workshop(Recording):
                 if (folder / name).exists() and (folder / name).stat().st_size < LARGEST:
                     self.files[f"{folder.name}/{name}"] = (folder / name).read_bytes()
             if dump:
-                said = self.dump(classpath, folder)
-                self.files[f"{folder.name}/dump.txt"] = said.encode()
+                self.files[f"{folder.name}/dump.txt"] = self.dump(classpath, folder).encode()
 
     def dump(self, classpath: str, folder: Path) -> str:
-        """What DumpLogSegments says of a partition's first segment."""
+        """The output of DumpLogSegments for a partition's first segment."""
         command = [
             *JVM,
             "-cp",
@@ -100,7 +99,7 @@ def work(recording: Recording, java: str, bootstrap: str) -> None:
 
 
 def older() -> dict[str, bytes]:
-    """The disk of Kafka 3.9, and what its tool says of it."""
+    """The disk of Kafka 3.9, and the output of its tool."""
     broker, java = artifacts.broker(KAFKA_3), artifacts.client(KAFKA_4)
     with Workshop("segments-3") as shop:
         with Cluster(shop, KAFKA_3, broker, format_with=SCRAM) as cluster:

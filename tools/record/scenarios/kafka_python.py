@@ -1,4 +1,4 @@
-"""What kafka-python clients do in a scenario, the same against any broker."""
+"""The work of kafka-python clients in a scenario, the same for any broker."""
 
 from __future__ import annotations
 

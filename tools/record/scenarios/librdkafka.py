@@ -1,4 +1,4 @@
-"""What librdkafka clients do in a scenario, the same against any broker."""
+"""The work of librdkafka clients in a scenario, the same for any broker."""
 
 from __future__ import annotations
 

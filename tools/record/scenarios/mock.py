@@ -1,8 +1,8 @@
 """librdkafka and kafka-python against librdkafka's mock cluster.
 
-What clients do stands in a function of its own, so that none of them is left, and all have said
-their last, when the log is closed. The mock answers Produce with acks=0 as well, which no real
-broker does; librdkafka throws those answers away.
+The clients of a scenario are in a separate function, so that all of them have ended and logged
+everything when the log is closed. The mock also responds to Produce with acks=0, unlike real
+brokers; librdkafka ignores these responses.
 """
 
 from __future__ import annotations

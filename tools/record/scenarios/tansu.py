@@ -1,7 +1,6 @@
 """librdkafka, aiokafka and kafka-python against Tansu.
 
-As in `mock`, what clients do stands in functions of its own. Tansu, too, answers Produce with
-acks=0.
+As in `mock`, clients are in separate functions. Tansu also responds to Produce with acks=0.
 """
 
 from __future__ import annotations
