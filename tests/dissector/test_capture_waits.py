@@ -10,7 +10,7 @@ import pytest
 from dissector.packets import open_packets
 from dissector.pipeline import Pipeline
 from tests.dissector.streams.dialogue import ACK, FIN, Dialogue, ipv4, pcap
-from tests.dissector.test_capture_nested import batch, produce, produced
+from tests.dissector.test_capture_nested import batch, fetch, fetched, produce, produced
 
 BLOCKS = [1 << 25, 40]
 """The last is smaller than any packet with its record header: a packet a block."""
@@ -70,18 +70,19 @@ def test_a_broker_that_does_not_answer_acks_0_is_not_awaited(
 @pytest.mark.parametrize("block_bytes", BLOCKS)
 def test_a_broker_whose_clock_is_behind(tmp_path: Path, block_bytes: int) -> None:
     """All it sent on a connection comes before the first packet of the client."""
+    large = batch(bytes(1000))
     dialogue = Dialogue()
     connection = dialogue.connect(broker=(ipv4("10.0.0.9"), 45_679))
-    for number in range(1500):
-        connection.client(produce(number, RECORDS))
-        connection.broker(produced(number))
+    for number in range(80):
+        connection.client(fetch(number))
+        connection.broker(fetched(number, large))
     behind = 4_000_000_000
     dialogue.packets = [
         replace(each, time=each.time - behind) if each.source[1] == 45_679 else each
         for each in dialogue.packets
     ]
     dialogue.packets.sort(key=lambda each: each.time)
-    expected = [(number, "answered") for number in range(1500)]
+    expected = [(number, "answered") for number in range(80)]
     assert statuses(tmp_path, dialogue, block_bytes) == expected
 
 
