@@ -114,11 +114,11 @@ def test_what_cannot_be_read_is_one_sentence_and_status_1(
     if content is not None:
         path.write_bytes(content)
     assert main([command, str(path)]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("Error: ")
-    assert str(path) in said.err
-    assert said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("Error: ")
+    assert str(path) in output.err
+    assert output.err.count("\n") == 1
 
 
 def test_an_output_that_cannot_be_written_is_status_1(
@@ -180,7 +180,7 @@ def test_show_chooses(made: Make, capsys: pytest.CaptureFixture[str]) -> None:
     assert chosen("--packet", "99") == []
 
 
-def test_show_says_when_there_is_nothing_or_more(
+def test_show_reports_missing_and_further_exchanges(
     made: Make, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made(exchanges=[exchange()])
@@ -330,14 +330,14 @@ def test_an_interrupt_keeps_what_was_written(tmp_path: Path) -> None:
     while not list(tmp_path.iterdir()) and time.monotonic() < until:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, output = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert said.decode() == f"{tmp_path / 'rows.partial'} contains the rows read so far.\n"
+    assert output.decode() == f"{tmp_path / 'rows.partial'} contains the rows read so far.\n"
     assert [each.name for each in tmp_path.iterdir()] == ["rows.partial"]
 
 
 @pytest.mark.parametrize("command", ["summary", "export", "show"])
-def test_an_interrupt_is_status_130_and_says_nothing(
+def test_an_interrupt_is_status_130_without_output(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:

@@ -56,7 +56,7 @@ def test_a_capture_loads_whole() -> None:
     assert only.keys() == {"errors", "topics"}
 
 
-def test_what_cannot_be_loaded_says_so(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(dissector.CaptureError):
         analysis.load(tmp_path / "missing.pcap")
     with pytest.raises(dissector.DissectorError, match="nonsense"):

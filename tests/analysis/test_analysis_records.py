@@ -147,11 +147,11 @@ def test_a_forwarded_request_with_a_secret_and_without() -> None:
     inside = request(44, 0, struct.pack(">ib", 1, 2) + text("orders") + configs + b"\0")
     frame = request(58, 0, b"\0" + bytes([len(inside) + 1]) + inside + b"\0\1\0")
     columns = {"api_key": 58, "api": "Envelope", "api_version": 0, "request_frame": frame}
-    said = "\n".join(shown(**columns))
-    assert "  IncrementalAlterConfigs version 0 request\n" in said
-    assert "  44 IncrementalAlterConfigs\n" in said
-    assert '"1000"' in said
-    assert "hunter2" not in said
+    printed = "\n".join(shown(**columns))
+    assert "  IncrementalAlterConfigs version 0 request\n" in printed
+    assert "  44 IncrementalAlterConfigs\n" in printed
+    assert '"1000"' in printed
+    assert "hunter2" not in printed
     assert '"hunter2"' in "\n".join(shown(secrets=True, **columns))
 
 
@@ -159,9 +159,9 @@ def test_a_forwarded_request_that_is_wrong() -> None:
     inside = request(3, 0, struct.pack(">i", 9) + b"hunter2")
     frame = request(58, 0, b"\0" + bytes([len(inside) + 1]) + inside + b"\0\1\0")
     columns = {"api_key": 58, "api": "Envelope", "api_version": 0, "request_frame": frame}
-    said = "\n".join(shown(**columns))
-    assert "    ! 9 elements are announced and 7 bytes are left at byte 13" in said
-    assert b"hunter2".hex() not in said
+    printed = "\n".join(shown(**columns))
+    assert "    ! 9 elements are announced and 7 bytes are left at byte 13" in printed
+    assert b"hunter2".hex() not in printed
 
 
 def test_a_token_without_a_header() -> None:
@@ -184,9 +184,9 @@ def test_a_cut_message_of_kraft_metadata_is_hidden() -> None:
     partition = struct.pack(">iihqqqii", 1, 0, 0, 5, 5, 0, -1, -1) + struct.pack(">i", 500)
     columns = {"api_key": 1, "api": "Fetch", "api_version": 11}
     frame = head + partition + b"some-salt"
-    said = "\n".join(shown(response_frame=frame, response_bytes=900, **columns))
-    assert "[redacted]" in said
-    assert b"some".hex(" ") not in said
+    printed = "\n".join(shown(response_frame=frame, response_bytes=900, **columns))
+    assert "[redacted]" in printed
+    assert b"some".hex(" ") not in printed
     other = frame.replace(b"__cluster_metadata", b"_my-own-topic-here")
-    said = "\n".join(shown(response_frame=other, response_bytes=900, **columns))
-    assert b"some".hex(" ") in said
+    printed = "\n".join(shown(response_frame=other, response_bytes=900, **columns))
+    assert b"some".hex(" ") in printed

@@ -78,7 +78,7 @@ def test_what_is_wrong_stands_where_it_is_and_the_bytes_follow() -> None:
     ]
 
 
-def test_a_message_that_is_cut_says_so() -> None:
+def test_a_cut_message_has_a_note() -> None:
     whole = request(3, 0, struct.pack(">i", 1) + text("topic"))
     lines = shown(**METADATA_0, request_frame=whole[:-2], request_bytes=len(whole) + 4)
     assert "28 bytes, 26 of them in the capture" in lines[2]
@@ -140,7 +140,7 @@ def test_surplus_bytes_may_be_secret() -> None:
     assert leaks("\n".join(shown(**columns, secrets=True)))
 
 
-def test_messages_that_are_not_there_are_said() -> None:
+def test_missing_messages_have_a_note() -> None:
     lines = shown(**METADATA_0, request_frame=request(3, 0, bytes(4)), status="unanswered")
     assert lines[-1] == "\nResponse: not in the capture"
     lines = shown(
@@ -150,7 +150,7 @@ def test_messages_that_are_not_there_are_said() -> None:
     assert lines[-1] == "\nResponse: none is sent"
 
 
-def test_long_values_are_cut_and_say_how_long_they_are() -> None:
+def test_long_values_are_cut_and_show_their_length() -> None:
     body = struct.pack(">i", 1) + text("x" * 1000)
     lines = shown(**METADATA_0, request_frame=request(3, 0, body))
     (line,) = [each for each in lines if "xxx" in each]
@@ -234,7 +234,7 @@ def test_a_value_that_the_broker_calls_not_sensitive_is_shown(is_sensitive: bool
     result = struct.pack(">hhb", 0, -1, 2) + text("topic") + struct.pack(">i", 1) + config
     frame = struct.pack(">iii", 7, 0, 1) + result
     lines = shown(api_key=32, api="DescribeConfigs", api_version=1, response_frame=frame)
-    said = "\n".join(lines)
-    assert ("604800000" in said) is not is_sensitive
-    assert ("123456" in said) is not is_sensitive
-    assert ("[redacted]" in said) is is_sensitive
+    output = "\n".join(lines)
+    assert ("604800000" in output) is not is_sensitive
+    assert ("123456" in output) is not is_sensitive
+    assert ("[redacted]" in output) is is_sensitive

@@ -183,7 +183,7 @@ ONE_SIDED = connection(broker_packets=0, broker_bytes=0)
 
 
 @pytest.mark.parametrize(
-    ("others", "said", "hint"),
+    ("others", "expected", "hint"),
     [
         ([TLS] * 3, "Only 1 of 4 connections could be read", "use --keylog FILE"),
         ([UNKNOWN] * 2, "Only 1 of 3 connections could be read", "port 29092"),
@@ -192,9 +192,9 @@ ONE_SIDED = connection(broker_packets=0, broker_bytes=0)
         ([ONE_SIDED], "1 connection with packets of one direction only", ""),
     ],
 )
-def test_no_verdict_on_what_could_not_be_read(others: Rows, said: str, hint: str) -> None:
+def test_no_verdict_on_what_could_not_be_read(others: Rows, expected: str, hint: str) -> None:
     text = printed(summed(exchanges=[exchange()], connections=[connection(), *others]))
-    assert said in text
+    assert expected in text
     assert hint in text
     assert "Nothing: no error" not in text
     text = printed(
@@ -204,7 +204,7 @@ def test_no_verdict_on_what_could_not_be_read(others: Rows, said: str, hint: str
     assert hint in text
 
 
-def test_where_nothing_could_be_read_the_verdict_says_why() -> None:
+def test_the_verdict_has_the_reason_if_nothing_could_be_read() -> None:
     text = printed(summed(connections=[TLS, TLS]))
     assert "0 of 2 connections could be read" in text
     assert "2 are encrypted with TLS: use --keylog FILE" in text
@@ -236,7 +236,7 @@ def test_what_has_no_rows_has_no_heading() -> None:
     assert "Requests" not in text
 
 
-def test_a_healthy_capture_says_so() -> None:
+def test_a_healthy_capture_has_a_healthy_verdict() -> None:
     text = printed(summed(exchanges=[exchange()], connections=[connection()]))
     assert "Nothing: no error, no throttling, every request answered." in text
     assert "apache-kafka-java 4.4.0" in text
@@ -307,7 +307,7 @@ def test_what_is_wrong_names_the_command_that_shows_more() -> None:
             memberships=[joined("g", 1), joined("g", 1), joined("g", 2), joined("once", 7)],
         )
     )
-    for said in (
+    for phrase in (
         "1 error in responses",
         "1 response throttled by a quota, the longest for 250 ms",
         "1 request without a response",
@@ -328,7 +328,7 @@ def test_what_is_wrong_names_the_command_that_shows_more() -> None:
         "kafka-dissector network --by client_id,software\n",
         "kafka-dissector latency\n",
     ):
-        assert said in text
+        assert phrase in text
 
 
 @settings(max_examples=25)
@@ -360,7 +360,7 @@ def test_it_fits_the_terminal_and_no_number_is_cut(width: int) -> None:
     assert "…" not in "\n".join(lines)
 
 
-def test_long_lists_say_how_much_they_leave_out() -> None:
+def test_long_lists_show_the_number_of_omitted_items() -> None:
     rows = [error(topic=f"topic-{number}") for number in range(14)]
     assert "and 4 more" in printed(summed(exchanges=[exchange()], errors=rows))
 

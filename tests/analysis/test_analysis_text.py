@@ -77,7 +77,7 @@ def test_floats_are_json_to_the_last_bit_but_for_those_that_json_lacks(
 
 
 @given(st.integers(-(2**63) + 1, 2**63 - 1))
-def test_times_have_nanoseconds_and_say_utc(ns: int) -> None:
+def test_times_have_nanoseconds_and_utc(ns: int) -> None:
     (text,) = plain_text(pa.array([ns], pa.timestamp("ns", "UTC"))).to_pylist()
     whole, _, fraction = text.removesuffix("Z").partition(".")
     second, nanoseconds = divmod(ns, 10**9)

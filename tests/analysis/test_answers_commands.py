@@ -22,10 +22,10 @@ QUOTAS = str(CAPTURES / "kafka-4-quotas.pcap.zst")
 @pytest.mark.parametrize("name", ANSWERS)
 def test_every_answer_is_a_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--help"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert ANSWERS[name].question in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert ANSWERS[name].question in output
     for option in ANSWERS[name].options:
-        assert f"--{option.name}" in said
+        assert f"--{option.name}" in output
 
 
 def test_a_former_name_works_and_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,10 +93,10 @@ def test_a_wrong_option_is_an_error_before_the_capture_is_read(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "Error: " in said.err
-    assert "Traceback" not in said.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "Error: " in output.err
+    assert "Traceback" not in output.err
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -106,10 +106,10 @@ def test_what_cannot_be_read_is_one_sentence(
     path = tmp_path / "x.pcap"
     path.write_bytes(b"this is no capture at all")
     assert main([name, str(path)]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("Error: ")
-    assert len(said.err.splitlines()) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("Error: ")
+    assert len(output.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -215,6 +215,6 @@ def test_what_comes_from_the_wire_moves_no_cursor(
 ) -> None:
     made(exchanges=[exchange(client_id="\x1b[2J[red]")], connections=[connection()])
     assert main(["latency", "x.pcap", "--by", "client_id"]) == 0
-    said = capsys.readouterr().out
-    assert "\\x1b[2J[red]" in said
-    assert "\x1b" not in said
+    output = capsys.readouterr().out
+    assert "\\x1b[2J[red]" in output
+    assert "\x1b" not in output

@@ -38,13 +38,13 @@ def test_the_last_lag_is_that_of_the_auditor() -> None:
     assert lags["lag"].max() > 10
 
 
-def test_what_was_committed_is_what_the_members_say() -> None:
-    said = clients("committed").dropna(subset="group_id").query("offset >= 0")
-    said = said.drop_duplicates([*WHERE, "offset"]).sort_values([*WHERE, "offset"])
+def test_committed_offsets_are_those_of_the_members() -> None:
+    logged = clients("committed").dropna(subset="group_id").query("offset >= 0")
+    logged = logged.drop_duplicates([*WHERE, "offset"]).sort_values([*WHERE, "offset"])
     rows = followed("all").dropna(subset="committed_time")
     rows = rows[rows["lag"].notna()].drop_duplicates([*WHERE, "committed_offset"])
     rows = rows.sort_values([*WHERE, "committed_offset"])
-    assert rows["committed_offset"].tolist() == said["offset"].tolist()
+    assert rows["committed_offset"].tolist() == logged["offset"].tolist()
     assert set(rows["client_id"]) <= set(clients("received")["client_id"])
 
 

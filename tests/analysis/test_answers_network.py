@@ -26,7 +26,7 @@ def test_the_way_is_the_delay_that_was_made() -> None:
 
 
 @pytest.mark.parametrize("name", ["kafka-4-net-delay", "kafka-4-followed"])
-def test_the_brokers_time_is_what_its_log_says(name: str) -> None:
+def test_the_time_of_the_broker_is_that_of_its_log(name: str) -> None:
     """Of producers: nothing that they ask for waits by design."""
     log = broker_log(name).query("client_id == 'producer' or client_id == 'copier'")
     clients = analysis.network(capture(name, NEEDS), by=["client_id"]).set_index("client_id")

@@ -24,11 +24,11 @@ CLIENT_MS = 60
 """From the wire to where the program notes it, on a busy machine."""
 
 
-def test_transactions_are_as_their_client_says() -> None:
+def test_transactions_are_those_of_their_client() -> None:
     rows = read(CAPTURES / "kafka-4-followed.truth.jsonl.zst")
-    said = [row for row in rows if row["source"] == "client" and "transactional_id" in row]
-    begun = [row["time"] for row in said if row["event"] == "begun"]
-    ended = [row for row in said if row["event"] != "begun"]
+    logged = [row for row in rows if row["source"] == "client" and "transactional_id" in row]
+    begun = [row["time"] for row in logged if row["event"] == "begun"]
+    ended = [row for row in logged if row["event"] != "begun"]
     spans = analysis.producers(capture("kafka-4-followed", NEEDS), show="transactions")
     outcomes = {"timed out": "aborted by the broker"}
     assert spans["outcome"].tolist() == [outcomes.get(row["event"], row["event"]) for row in ended]
@@ -40,7 +40,7 @@ def test_transactions_are_as_their_client_says() -> None:
             assert 0 < (end["time"] - span.end_time.value) / MS < CLIENT_MS
 
 
-def test_a_transaction_that_timed_out_ends_as_the_coordinator_says() -> None:
+def test_a_transaction_that_timed_out_ends_as_in_the_coordinators_log() -> None:
     (rollback,) = [
         row["time"]
         for row in read(CAPTURES / "kafka-4-followed.truth.jsonl.zst")

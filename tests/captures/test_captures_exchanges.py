@@ -197,7 +197,7 @@ def test_no_problem_but_with_what_the_mock_bends(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("librdkafka")])
-def test_the_command_says_the_same(name: str, tmp_path: Path) -> None:
+def test_the_command_writes_the_same_rows(name: str, tmp_path: Path) -> None:
     logged = facts(name)
     ports = [f"--port={port}" for port in sorted({fact.broker_port for fact in logged})]
     output = tmp_path / "exchanges.jsonl"

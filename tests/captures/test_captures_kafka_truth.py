@@ -57,13 +57,13 @@ class Case:
     problems: list[Row]
     facts: list[Row]
 
-    def said(self, source: str) -> list[Row]:
+    def logged(self, source: str) -> list[Row]:
         return [fact for fact in self.facts if fact["source"] == source]
 
     def pairs(self) -> list[tuple[Row, Row]]:
         """Each answered exchange with its fact; those of one key in order of time."""
         ours = grouped(self.exchanges, key_of_exchange)
-        theirs = grouped(self.said("broker"), key_of_fact)
+        theirs = grouped(self.logged("broker"), key_of_fact)
         return [
             (exchange, fact)
             for key, facts in theirs.items()
@@ -134,27 +134,27 @@ def excused(case: Case, missing: Counter[Key]) -> set[Key]:
     ],
 )
 def test_each_request_that_the_broker_logged_is_one_exchange(name: str) -> None:
-    said = Counter(key_of_fact(fact) for fact in case(name).said("broker"))
+    logged = Counter(key_of_fact(fact) for fact in case(name).logged("broker"))
     ours = Counter(key_of_exchange(row) for row in case(name).exchanges)
 
-    assert said
-    assert said - ours == Counter()
+    assert logged
+    assert logged - ours == Counter()
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_each_exchange_is_a_request_that_the_broker_logged(name: str) -> None:
-    said = Counter(key_of_fact(fact) for fact in case(name).said("broker"))
+    logged = Counter(key_of_fact(fact) for fact in case(name).logged("broker"))
     ours = Counter(
         key_of_exchange(row) for row in case(name).exchanges if row["status"] == "answered"
     )
-    missing = ours - said
+    missing = ours - logged
 
     assert set(missing) - excused(case(name), missing) == set()
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_what_an_envelope_carried_came_in_an_envelope(name: str) -> None:
-    carried = Counter((row["broker"], row["client"]) for row in case(name).said("envelope"))
+    carried = Counter((row["broker"], row["client"]) for row in case(name).logged("envelope"))
     envelopes = Counter(
         key_of_exchange(row)[:2] for row in case(name).exchanges if row["api_key"] == ENVELOPE
     )
@@ -215,11 +215,11 @@ def test_requests_alone_are_exchanges_without_an_answer() -> None:
 
 def test_responses_alone_are_exchanges_without_a_request() -> None:
     seen = case("kafka-4-cut-responses.pcap.zst")
-    said = Counter((key_of_fact(f)[:2], f["correlation_id"]) for f in seen.said("broker"))
+    logged = Counter((key_of_fact(f)[:2], f["correlation_id"]) for f in seen.logged("broker"))
     ours = Counter((key_of_exchange(row)[:2], row["correlation_id"]) for row in seen.exchanges)
 
     assert {row["status"] for row in seen.exchanges} == {"request_missing"}
-    assert said == ours
+    assert logged == ours
 
 
 @pytest.mark.parametrize("name", SURPLUS)
@@ -246,9 +246,9 @@ def test_surplus_bytes_cost_nothing(name: str) -> None:
 )
 def test_sizes_as_librdkafka_logged_them(name: str) -> None:
     for column in ("request_bytes", "response_bytes"):
-        said = Counter(
+        logged = Counter(
             (fact["client_id"], fact["version"], fact["correlation_id"], fact[column])
-            for fact in case(name).said("librdkafka")
+            for fact in case(name).logged("librdkafka")
             if column in fact
         )
         ours = Counter(
@@ -256,8 +256,8 @@ def test_sizes_as_librdkafka_logged_them(name: str) -> None:
             for row in case(name).exchanges
         )
 
-        assert said
-        assert said - ours == Counter()
+        assert logged
+        assert logged - ours == Counter()
 
 
 def cut_off(exchange: Row) -> bool:

@@ -32,7 +32,7 @@ def test_every_file_belongs_to_a_capture() -> None:
 
 
 @pytest.mark.parametrize("name", LEDGER)
-def test_truth_parses_and_has_as_many_requests_as_the_ledger_says(name: str) -> None:
+def test_facts_parse_and_their_count_is_that_of_the_ledger(name: str) -> None:
     lines = unpacked(CAPTURES / f"{name}.truth.jsonl.zst").decode().splitlines()
     rows = [json.loads(line) for line in lines]
     assert rows
@@ -42,7 +42,7 @@ def test_truth_parses_and_has_as_many_requests_as_the_ledger_says(name: str) -> 
         assert {fact.source for fact in facts(name)} <= set(CLIENTS)
 
 
-def test_truth_is_what_the_logs_say() -> None:
+def test_facts_are_those_of_the_logs() -> None:
     check = [sys.executable, "-m", "tools.record.truth", "--check"]
     run = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -50,7 +50,7 @@ def test_truth_is_what_the_logs_say() -> None:
 
 
 @pytest.mark.parametrize("name", LEDGER)
-def test_packets_are_as_many_as_the_ledger_says(name: str) -> None:
+def test_the_number_of_packets_is_that_of_the_ledger(name: str) -> None:
     assert sum(1 for _ in packets(LEDGER[name].path)) == LEDGER[name].packets
 
 

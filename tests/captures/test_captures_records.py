@@ -1,8 +1,8 @@
 """Every record that a client wrote is in `records`, once as produced and once as fetched.
 
-What they wrote is said in the recorder's sources: `tools/record/kafka`, java/ProduceConsume.java
-and its kin for the clients of today, java/OldProducer.java for those of old. Each made a batch or
-more for each codec; one member of a group then read, and counted, until it had them all.
+The sources in `tools/record/kafka` have the written records: java/ProduceConsume.java and its
+equivalents for today's clients, java/OldProducer.java for old clients. Each client wrote one or
+several batches for each codec. A member of a group then read until it had all records.
 """
 
 from __future__ import annotations

@@ -78,8 +78,8 @@ def keys_of_records() -> Iterator[bytes]:
     capture = open_capture(CAPTURES["kafka-4-admin"], show_secrets=True)
     for row in capture.tables(["records"])["records"].to_pylist():
         if row["record_kind"] == "UserScramCredentialRecord":
-            said = json.loads(row["decoded"])
-            yield from (b64decode(said[name]) for name in ("salt", "stored_key", "server_key"))
+            fields = json.loads(row["decoded"])
+            yield from (b64decode(fields[name]) for name in ("salt", "stored_key", "server_key"))
 
 
 @cache
@@ -168,8 +168,8 @@ def test_show(name: str) -> None:
 
 
 def test_show_with_secrets() -> None:
-    said = printed(exchanges("kafka-4-sasl"), secrets=True)
-    assert {b"alice-secret", b"not-the-secret"} <= leaks(said)
+    output = printed(exchanges("kafka-4-sasl"), secrets=True)
+    assert {b"alice-secret", b"not-the-secret"} <= leaks(output)
 
 
 @pytest.mark.parametrize("command", [["records"], ["export", "--table", "records"]])

@@ -95,7 +95,7 @@ def test_an_unknown_api_on_a_named_port_is_an_undecoded_exchange(tmp_path: Path)
     assert {row["kind"] for row in read["problems"]} == {"unknown_version"}
 
 
-def test_a_request_that_cannot_be_read_says_where(tmp_path: Path) -> None:
+def test_an_undecodable_request_has_the_offset_of_the_error(tmp_path: Path) -> None:
     talk = Dialogue()
     connection(talk, heartbeat(b"g"), b"")
     rows = tables(tmp_path / "a.pcap", talk.packets, ports=[PORT])["problems"]

@@ -132,7 +132,7 @@ def test_only_what_is_for_users_is_public() -> None:
     assert public == {"close", "exchanges", "packets", "paths", "stream", "tables"}
 
 
-def test_the_repr_says_what_is_open_and_how_far_it_was_read() -> None:
+def test_the_repr_has_the_file_and_the_position() -> None:
     capture = open_capture([CAPTURE])
     name = repr(str(CAPTURE))
     assert repr(capture) == f"<Capture {name}: not read yet>"

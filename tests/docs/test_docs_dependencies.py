@@ -35,7 +35,7 @@ def test_the_lock_file_pins_all_packages_of_all_groups() -> None:
 
 
 @pytest.mark.parametrize("package", IMPORTED)
-def test_the_readme_says_where_a_package_is_used(package: str) -> None:
+def test_the_readme_has_the_use_of_each_package(package: str) -> None:
     readme = (ROOT / "README.md").read_text()
     (row,) = re.findall(rf"^\| {package} \| .*$", readme, re.MULTILINE)
     used = {place for place in PLACES if imports(ROOT / place, IMPORTED[package])}

@@ -86,10 +86,10 @@ def fuzz(target: Target, limits: Limits) -> tuple[str, int]:
         subprocess.run(command, cwd=ROOT, stdout=out, stderr=out, check=False)
     taken = time.monotonic() - begin
     rescue(FOLDER / f"{target.name}-{LAST}")
-    said = log.read_text(errors="replace")
+    output = log.read_text(errors="replace")
     new_findings = findings(target) - before
-    runs = max(map(int, re.findall(r"^#(\d+)\s", said, re.M)), default=0)
-    memory = max(map(int, re.findall(r"rss: (\d+)Mb", said)), default=0)
+    runs = max(map(int, re.findall(r"^#(\d+)\s", output, re.M)), default=0)
+    memory = max(map(int, re.findall(r"rss: (\d+)Mb", output)), default=0)
     row = (
         f"{target.name:9} {target.what:20} {runs:>12,} {taken:>8,.0f} s {memory:>8,} MB "
         f"{len(new_findings):>9}"
@@ -125,7 +125,7 @@ def main() -> int:
         print(row, flush=True)
         total += findings_count
     if total:
-        print(f"\nwhat each finding said is in {FOLDER.relative_to(ROOT)}/TARGET.log")
+        print(f"\nthe output of each finding is in {FOLDER.relative_to(ROOT)}/TARGET.log")
     return 1 if total else 0
 
 

@@ -130,7 +130,7 @@ def _keys() -> KeyLog:
 
 def read_tls(data: bytes) -> None:
     """A TLS session: its output is never longer than its input."""
-    session, at, said, given = TlsSession(_keys()), 0, 0, 0
+    session, at, received, given = TlsSession(_keys()), 0, 0, 0
     positions = [0, 0]
     while at + 3 <= len(data):
         how, length = data[at], int.from_bytes(data[at + 1 : at + 3])
@@ -138,12 +138,12 @@ def read_tls(data: bytes) -> None:
         end = how & 1
         positions[end] += how >> 1  # bytes that were lost
         session.feed(end, positions[end], part, (at, 0, at))
-        said += sum(len(plain.data) for plain in session.read())
+        received += sum(len(plain.data) for plain in session.read())
         positions[end] += len(part)
         given += len(part)
         at += 3 + length
-    said += sum(len(plain.data) for plain in session.read(last=True))
-    assert said <= given
+    received += sum(len(plain.data) for plain in session.read(last=True))
+    assert received <= given
 
 
 TARGETS = {

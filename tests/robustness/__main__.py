@@ -54,14 +54,14 @@ def survey(
     verbose: bool = False,
 ) -> dict[str, Figures]:  # fmt: skip
     """Missing exchanges of damaged copies, by kind of damage; stop at the time `until`."""
-    said = truth(whole)
+    intact = truth(whole)
     figures = {kind: Figures(places=places_of(whole, kind)) for kind in KINDS}
     for kind in KINDS:
         for damage in damaged(whole, kind, places, shift):
             if time.monotonic() > until:
                 break
-            expected = said.untouched(damage)
-            missing = expected - said.remaining(damage)
+            expected = intact.untouched(damage)
+            missing = expected - intact.remaining(damage)
             figures[kind].add(Figures(1, 0, expected.total(), missing.total()))
             if missing and verbose:
                 print(f"{whole.name} {kind} {damage.where}: {missing.total()} missing")

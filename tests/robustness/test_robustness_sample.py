@@ -56,15 +56,15 @@ def test_what_no_damage_touched_is_still_there(name: str) -> None:
 @pytest.mark.parametrize(("name", "kind", "where"), FOUND)
 def test_what_once_was_missing(name: str, kind: str, where: int) -> None:
     whole = recording(CAPTURES / name)
-    said, damage = truth(whole), KINDS[kind][0](whole, where)
-    assert said.untouched(damage) - said.remaining(damage) == Counter()
+    intact, damage = truth(whole), KINDS[kind][0](whole, where)
+    assert intact.untouched(damage) - intact.remaining(damage) == Counter()
 
 
 @pytest.mark.parametrize("name", SAMPLE)
 def test_damage_touches_little(name: str) -> None:
     whole = recording(CAPTURES / name)
-    said = truth(whole)
+    intact = truth(whole)
     assert whole.made_of(range(len(whole.begin))) == whole.data
     for kind, most in (("lost", 0.3), ("shuffled", 0), ("doubled", 0)):
         for damage in damaged(whole, kind, PLACES):
-            assert said.untouched(damage).total() >= (1 - most) * len(said.rows)
+            assert intact.untouched(damage).total() >= (1 - most) * len(intact.rows)

@@ -46,7 +46,7 @@ def test_a_table_for_the_eyes_is_the_default(capfd: pytest.CaptureFixture[str]) 
     ]
 
 
-def test_a_long_table_is_cut_and_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_long_table_is_cut_with_a_note(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["sql", CAPTURE, "select range from range(1001)"]) == 0
     out, err = capfd.readouterr()
     assert len(out.splitlines()) == 1 + 1000
@@ -76,7 +76,7 @@ def test_the_query_may_come_from_standard_input(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("arguments", "status", "message"),
     [
         ([CAPTURE, "select foo from exchanges"], 2, 'Error: Referenced column "foo" not found'),
         ([CAPTURE, "select '\udcff' as x"], 2, "Error: the query is not valid UTF-8"),
@@ -93,17 +93,17 @@ def test_the_query_may_come_from_standard_input(
     ],
 )
 def test_what_is_wrong_is_one_sentence(
-    arguments: list[str], status: int, said: str, capfd: pytest.CaptureFixture[str]
+    arguments: list[str], status: int, message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sql", *arguments]) == status
     out, err = capfd.readouterr()
     assert out in ("", "\"CAST('9999-01-01' AS TIMESTAMP)\"\n")
-    assert said in err
+    assert message in err
     assert err.count("Error: ") == 1
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         (
             "select 1,\n\t2 +\x1b oops oops",
@@ -113,11 +113,11 @@ def test_what_is_wrong_is_one_sentence(
     ],
 )
 def test_a_wrong_query_is_shown_with_its_line_and_a_caret(
-    query: str, said: str, capfd: pytest.CaptureFixture[str]
+    query: str, message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sql", CAPTURE, query]) == 2
     err = capfd.readouterr().err
-    assert err.startswith(said)
+    assert err.startswith(message)
     *_, line, caret = err.splitlines()
     if "oops" in query:
         assert caret.strip() == "^^^^"

@@ -67,7 +67,7 @@ def test_many_are_counted() -> None:
     assert offsets == [len(data) * number for number in range(BATCHES)] + [NOWHERE]
 
 
-def test_damage_is_said() -> None:
+def test_damage_is_shown() -> None:
     data = bytearray(batch((b"k", b"v")))
     data[-2] ^= 1
     assert "wrong checksum" in str(batch_lines(bytes(data))[0][2])

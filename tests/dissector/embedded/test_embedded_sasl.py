@@ -105,14 +105,14 @@ def jwt(payload: bytes) -> bytes:
 
 def test_of_a_json_web_token_the_names_of_its_claims() -> None:
     token = jwt(json.dumps({"sub": "alice", "iat": 1, "exp": 2}).encode())
-    said = shown(b"n,,\x01auth=Bearer " + token + b"\x01\x01", "OAUTHBEARER")
-    assert said[1:] == [("auth", "[redacted]"), ("claims", "sub, iat, exp")]
+    token_fields = shown(b"n,,\x01auth=Bearer " + token + b"\x01\x01", "OAUTHBEARER")
+    assert token_fields[1:] == [("auth", "[redacted]"), ("claims", "sub, iat, exp")]
 
 
 @pytest.mark.parametrize("payload", [b"no json", b"[1]", b"\xff\xfe", b"[" * 100_000, b""])
 def test_tokens_that_are_no_json_web_token(payload: bytes) -> None:
-    said = shown(b"n,,\x01auth=Bearer " + jwt(payload) + b"\x01\x01", "OAUTHBEARER")
-    assert [name for name, _ in said] == ["token", "auth"]
+    token_fields = shown(b"n,,\x01auth=Bearer " + jwt(payload) + b"\x01\x01", "OAUTHBEARER")
+    assert [name for name, _ in token_fields] == ["token", "auth"]
 
 
 def test_gssapi_has_the_size_of_the_token() -> None:
@@ -145,7 +145,7 @@ def test_what_nothing_is_known_of_is_hidden_whole(data: bytes, mechanism: str | 
     assert shown(data, mechanism) == [("token", "[redacted]")]
 
 
-def test_every_attribute_stands_where_it_says() -> None:
+def test_every_attribute_is_at_its_offset() -> None:
     for step in (PLAIN, CLIENT_FIRST, SERVER_FIRST, CLIENT_FINAL, SERVER_FINAL, BEARER):
         _, *events = fields(step)
         for event in events:

@@ -435,7 +435,7 @@ def test_other_traffic_is_not_read_packet_by_packet(
     assert calls == []
 
 
-def test_without_scapy_the_row_says_what_to_install(
+def test_without_scapy_the_row_has_the_package_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(by_packet, "has_scapy", lambda: False)

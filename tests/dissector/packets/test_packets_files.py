@@ -217,7 +217,7 @@ def test_a_file_that_goes_away_meanwhile(tmp_path):
     assert [p.kind for block in blocks for p in block.problems] == ["unreadable_file"]
 
 
-def test_a_source_is_what_the_contract_says(tmp_path):
+def test_a_source_follows_the_contract(tmp_path):
     (tmp_path / "a").write_bytes(pcap(packets(0, 1)))
     source: PacketSource = open_packets([tmp_path / "a"])
     assert source.total_bytes == (tmp_path / "a").stat().st_size

@@ -220,7 +220,7 @@ def test_a_time_that_cannot_be(tmp_path):
         ng_section()[:8] + b"\1\2\3\4" + ng_section()[12:],
     ],
 )
-def test_a_section_header_that_is_none(tmp_path, content):
+def test_an_invalid_section_header(tmp_path, content):
     with pytest.raises(CaptureError, match="is not a"):
         read_bytes(tmp_path, content)
 

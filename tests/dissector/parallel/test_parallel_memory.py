@@ -62,7 +62,7 @@ def test_record_batches_and_spaces(room: int) -> None:
     assert (unpacked.number(at, "i4") == space.number(at, "i4")).all()
 
 
-def test_a_slot_is_not_given_out_while_somebody_holds_it() -> None:
+def test_a_slot_is_not_reused_while_it_is_referenced() -> None:
     slot = Slot(mapped(FRONT + DATA + ARRAYS), FRONT, DATA)
     first = slot.take(DATA)
     assert slot.region.where(first) == FRONT

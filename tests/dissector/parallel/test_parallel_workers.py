@@ -1,4 +1,4 @@
-"""Processes end with their work, with each other, and with whoever wanted it."""
+"""Processes end with their work, with each other, and with their parent."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_process_that_is_killed_ends_all(member: int) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_is_interrupted_leaves_nothing(number: int) -> None:
-    """As by Ctrl-C, which all processes of a terminal get; here while nobody reads the rows."""
+    """Like Ctrl-C, which all processes of a terminal get, while no caller reads rows."""
     script = f"""
 from functools import partial
 from analysis.cli import main
@@ -101,33 +101,33 @@ def stop() -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "said"),
+    ("work", "message"),
     [
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "reads ended by signal 9 \\(Killed\\)"),
         (lambda: os._exit(3), "reads ended with status 3"),
     ],
 )
-def test_a_process_that_ends_before_its_time(work: Callable[[], None], said: str) -> None:
+def test_a_process_that_ends_before_its_time(work: Callable[[], None], message: str) -> None:
     with workers.Workers() as made:
         channel, _ = multiprocessing.Pipe(duplex=False)
         made.start(work, "reads")
-        with pytest.raises(DissectorError, match=said):
+        with pytest.raises(DissectorError, match=message):
             made.receive(channel)
     assert not running()
 
 
-def test_what_a_process_cannot_do_is_told() -> None:
+def test_an_error_of_a_process_is_raised() -> None:
     def fails() -> None:
         raise CaptureError("the key log is gone")
 
     def starves() -> None:
         raise MemoryError
 
-    for work, said in ((fails, "the key log is gone"), (starves, "out of memory")):
+    for work, message in ((fails, "the key log is gone"), (starves, "out of memory")):
         with workers.Workers() as made:
             channel, _ = multiprocessing.Pipe(duplex=False)
             made.start(work, "reads")
-            with pytest.raises(DissectorError, match=said):
+            with pytest.raises(DissectorError, match=message):
                 made.receive(channel)
 
 
@@ -142,7 +142,7 @@ def test_a_process_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatc
 
 
 def state_of(pid: int) -> str:
-    """As Linux tells it; empty where there is no such process."""
+    """State of a process in Linux; empty if the process does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -190,9 +190,9 @@ def test_small_files_and_pipes_are_read_by_one_process(tmp_path: Path) -> None:
     assert isinstance(source, FileSource)
 
 
-def test_what_was_forked_as_a_daemon_forks_nothing() -> None:
+def test_a_daemon_forks_no_processes() -> None:
     with workers.Workers() as made:
-        channel, told = multiprocessing.Pipe(duplex=False)
-        made.start(lambda: told.send_bytes(str(workers.can_fork()).encode()), "asks")
+        channel, sender = multiprocessing.Pipe(duplex=False)
+        made.start(lambda: sender.send_bytes(str(workers.can_fork()).encode()), "asks")
         assert made.receive(channel) == b"False"
     assert workers.can_fork()

@@ -38,13 +38,13 @@ def test_what_was_never_compressed_has_its_own_size() -> None:
     assert sizes(plain * 2) == [len(plain)] * 2
 
 
-def test_what_is_cut_or_damaged_has_none_and_costs_no_other() -> None:
+def test_cut_or_damaged_batches_have_no_size() -> None:
     packed = WRITERS["kafka-python"](2, 1, ENTRIES)
     damaged = packed[:70] + b"\xff" * 20 + packed[90:]
     whole = len(WRITERS["kafka-python"](2, 0, ENTRIES))
     assert sizes(packed + damaged + packed + packed[:-5]) == [whole, -1, whole, -1]
 
 
-def test_what_grows_too_large_has_none() -> None:
+def test_batches_that_decompress_too_large_have_no_size() -> None:
     packed = WRITERS["kafka-python"](2, 1, ENTRIES)
     assert sizes(packed, Limits(batch_bytes=100)) == [-1]

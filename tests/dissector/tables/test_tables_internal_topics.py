@@ -71,8 +71,8 @@ def test_an_offset_commit() -> None:
 def test_a_record_that_deletes() -> None:
     (record,), problems = decoded(row(OFFSETS, COMMIT_KEY, None))
     assert record["record_kind"] == "OffsetCommit"
-    said = json.loads(record["decoded"])
-    assert (said["version"], said["value"]) == (None, None)
+    fields = json.loads(record["decoded"])
+    assert (fields["version"], fields["value"]) == (None, None)
     assert (record["value"], problems) == (None, [])
 
 
@@ -82,12 +82,12 @@ def test_what_a_member_asked_for_is_unfolded_and_other_bytes_are_base64() -> Non
     member += struct.pack(">i", len(subscription)) + subscription + struct.pack(">i", 3) + b"\1\2\3"
     value = b"\0\0" + text("consumer") + struct.pack(">i", 1) + text("range") + text("m1")
     (record,), _ = decoded(row(OFFSETS, b"\0\2" + text("g"), value + struct.pack(">i", 1) + member))
-    (said,) = json.loads(record["decoded"])["value"]["members"]
-    assert said["subscription"] == {
+    (fields,) = json.loads(record["decoded"])["value"]["members"]
+    assert fields["subscription"] == {
         "structure": "ConsumerProtocolSubscription", "version": 0, "topics": ["orders"],
         "user_data": "/v8=",
     }  # fmt: skip
-    assert said["assignment"] == "AQID"
+    assert fields["assignment"] == "AQID"
 
 
 def test_control_records_of_any_topic() -> None:

@@ -118,14 +118,14 @@ def size(value: bytes | None) -> int:
 def test_markers_of_transactions(brokers: Path) -> None:
     folder = brokers / "kafka-3" / "ledger-0"
     text = (folder / "dump.txt").read_text()
-    said = re.findall(r"endTxnMarker: (\w+) coordinatorEpoch: (\d+)", text)
+    printed = re.findall(r"endTxnMarker: (\w+) coordinatorEpoch: (\d+)", text)
     ours = [
         (row["record_kind"].upper(), str(json.loads(row["decoded"])["coordinator_epoch"]))
         for row in read(folder / SEGMENT)["records"]
         if row["record_kind"]
     ]
-    assert ours == said
-    assert {kind for kind, _ in said} == {"COMMIT", "ABORT"}
+    assert ours == printed
+    assert {kind for kind, _ in printed} == {"COMMIT", "ABORT"}
 
 
 def in_snake_case(name: str) -> str:

@@ -87,7 +87,7 @@ def test_the_server_is_named_where_its_certificate_is_in_the_clear(tmp_path: Pat
     for end, data in made.wire:
         session.feed(end, at[end], data, (0, 0, 0))
         at[end] += len(data)
-    said = session.read(last=True)
+    decrypted = session.read(last=True)
     assert session.facts.subject == ("CN=broker" if version == "TLSv1_2" else None)
     assert session.is_over
-    assert [plain.data for plain in said] == ([b"hello"] if keyed else [])
+    assert [plain.data for plain in decrypted] == ([b"hello"] if keyed else [])

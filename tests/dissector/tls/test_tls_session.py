@@ -53,25 +53,25 @@ def placed(wire: list[tuple[int, bytes]], size: int = 1 << 20) -> list[Part]:
 def decrypted(parts: list[Part], keys: KeyLog) -> tuple[TlsSession, list[list]]:
     """The data of each end, in stretches without missing bytes."""
     session = TlsSession(keys)
-    said: list[list] = [[bytearray()], [bytearray()]]
+    texts: list[list] = [[bytearray()], [bytearray()]]
     for time, (end, at, data) in enumerate(parts):
         session.feed(end, at, data, (time, 0, time + 1))
-        take(session.read(), said)
-    take(session.read(last=True), said)
-    return session, said
+        take(session.read(), texts)
+    take(session.read(last=True), texts)
+    return session, texts
 
 
-def take(plains, said) -> None:
+def take(plains, texts) -> None:
     for plain in plains:
-        assert plain.at == sum(map(len, said[plain.end]))
+        assert plain.at == sum(map(len, texts[plain.end]))
         if not plain.follows:
-            said[plain.end].append(bytearray())
-        said[plain.end][-1] += plain.data
+            texts[plain.end].append(bytearray())
+        texts[plain.end][-1] += plain.data
 
 
 def assert_all_said(made: Dialogue, size: int = 1 << 20) -> TlsSession:
-    session, said = decrypted(placed(made.wire, size), KeyLog(made.keys))
-    assert said == [[made.said[CLIENT]], [made.said[SERVER]]]
+    session, texts = decrypted(placed(made.wire, size), KeyLog(made.keys))
+    assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
     assert [t for t in session.problems if t.kind != "tls_cut_record"] == []
     return session
 
@@ -121,11 +121,11 @@ def test_each_cipher_of_tls_1_3_over_changes_of_keys(folder, cipher):
     # K asks the other end to change its key, too; k does not.
     lines = ["one", "K", "two", "k", "three", "K", "K", "four"]
     made = by_command_line(folder, arguments, arguments, lines)
-    session, said = decrypted(placed(made.wire), KeyLog(made.keys))
-    assert said[CLIENT] == [b"one\ntwo\nthree\nfour\n"]
+    session, texts = decrypted(placed(made.wire), KeyLog(made.keys))
+    assert texts[CLIENT] == [b"one\ntwo\nthree\nfour\n"]
     # It changes its key before it answers the second line, and does not answer all of them.
-    assert len(said[SERVER]) == 1
-    assert said[SERVER][0].startswith(b"eno\nowt\n")
+    assert len(texts[SERVER]) == 1
+    assert texts[SERVER][0].startswith(b"eno\nowt\n")
     assert (session.problems, session.facts.cipher) == ([], cipher)
 
 
@@ -135,8 +135,8 @@ def test_renegotiation_is_a_problem_and_earlier_data_is_read(folder):
     made = by_command_line(
         folder, [*arguments, "-client_renegotiation"], arguments, ["one", "R", "two"]
     )
-    session, said = decrypted(placed(made.wire), KeyLog(made.keys))
-    assert said == [[b"one\n"], [b"eno\n"]]
+    session, texts = decrypted(placed(made.wire), KeyLog(made.keys))
+    assert texts == [[b"one\n"], [b"eno\n"]]
     assert [trouble.kind for trouble in session.problems] == ["tls_renegotiation"]
 
 
@@ -170,7 +170,7 @@ def resumed(folder) -> list[Dialogue]:
 @needs_openssl
 @pytest.mark.parametrize("size", [1, 1448, 1 << 20])
 def test_early_data(resumed, size):
-    assert bytes(resumed[0].said[CLIENT]) == EARLY + b"a line\n"
+    assert bytes(resumed[0].plain[CLIENT]) == EARLY + b"a line\n"
     session = assert_all_said(resumed[0], size)
     assert session.problems == []
 
@@ -181,15 +181,15 @@ def test_early_data_before_what_the_server_sent(resumed):
     parts = placed(made.wire)
     for first in (CLIENT, SERVER):
         ordered = sorted(parts, key=lambda part: part[0] != first)
-        session, said = decrypted(ordered, KeyLog(made.keys))
-        assert said == [[made.said[CLIENT]], [made.said[SERVER]]]
+        session, texts = decrypted(ordered, KeyLog(made.keys))
+        assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
         assert session.problems == []
 
 
 @needs_openssl
-def test_early_data_that_the_server_refused_was_not_said(resumed):
-    session, said = decrypted(placed(resumed[1].wire), KeyLog(resumed[1].keys))
-    assert said == [[b"a line\n"], [b"a line\n"]]
+def test_early_data_that_the_server_refused_is_skipped(resumed):
+    session, texts = decrypted(placed(resumed[1].wire), KeyLog(resumed[1].keys))
+    assert texts == [[b"a line\n"], [b"a line\n"]]
     assert [(trouble.kind, trouble.end) for trouble in session.problems] == [
         ("tls_early_data", CLIENT)
     ]
@@ -197,10 +197,10 @@ def test_early_data_that_the_server_refused_was_not_said(resumed):
 
 
 @needs_openssl
-def test_early_data_that_a_retry_refused_was_not_said(folder):
+def test_early_data_that_a_retry_refused_is_skipped(folder):
     (made,) = with_early_data(folder, ["-groups", "P-384"], EARLY, 1)
-    session, said = decrypted(placed(made.wire), KeyLog(made.keys))
-    assert said == [[b"a line\n"], [b"a line\n"]]
+    session, texts = decrypted(placed(made.wire), KeyLog(made.keys))
+    assert texts == [[b"a line\n"], [b"a line\n"]]
     assert [trouble.kind for trouble in session.problems] == ["tls_early_data"]
 
 
@@ -208,8 +208,8 @@ def test_early_data_that_a_retry_refused_was_not_said(folder):
 def test_early_data_without_its_secret(resumed):
     lines = resumed[0].keys.splitlines(keepends=True)
     keys = b"".join(line for line in lines if b"CLIENT_EARLY" not in line)
-    session, said = decrypted(placed(resumed[0].wire), KeyLog(keys))
-    assert said == [[b"", b"a line\n"], [b"a line\n"]]
+    session, texts = decrypted(placed(resumed[0].wire), KeyLog(keys))
+    assert texts == [[b"", b"a line\n"], [b"a line\n"]]
     assert [trouble.kind for trouble in session.problems] == ["tls_early_data"]
     assert "lacks" in session.problems[0].detail
 
@@ -219,9 +219,9 @@ def test_each_piece_of_early_data_lost_once(resumed):
     made = resumed[0]
     parts = placed(made.wire, 700)
     for lost in range(len(parts)):
-        session, said = decrypted(parts[:lost] + parts[lost + 1 :], KeyLog(made.keys))
+        session, texts = decrypted(parts[:lost] + parts[lost + 1 :], KeyLog(made.keys))
         follows = any(end == parts[lost][0] for end, _, _ in parts[lost + 1 :])
-        assert_right_or_absent(made, session, said, is_followed=follows)
+        assert_right_or_absent(made, session, texts, is_followed=follows)
 
 
 @pytest.fixture(scope="module", params=["1.3", "1.2", "cbc"])
@@ -242,29 +242,29 @@ def test_ends_that_come_one_after_the_other(made):
     parts = placed(made.wire)
     for first in (CLIENT, SERVER):
         ordered = sorted(parts, key=lambda part: part[0] != first)
-        _, said = decrypted(ordered, KeyLog(made.keys))
-        assert said == [[made.said[CLIENT]], [made.said[SERVER]]]
+        _, texts = decrypted(ordered, KeyLog(made.keys))
+        assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
 
 
 def test_keys_that_are_logged_late(made):
     keys = KeyLog(grows=True)
     session = TlsSession(keys)
-    said: list[list] = [[bytearray()], [bytearray()]]
+    texts: list[list] = [[bytearray()], [bytearray()]]
     parts = placed(made.wire)
     for end, at, data in parts[: len(parts) // 2]:
         session.feed(end, at, data, (0, 0, 0))
-        take(session.read(), said)
-    assert said == [[b""], [b""]]
+        take(session.read(), texts)
+    assert texts == [[b""], [b""]]
     for begin in range(0, len(made.keys), 100):
         keys.add(made.keys[begin : begin + 100])
     for end, at, data in parts[len(parts) // 2 :]:
         session.feed(end, at, data, (0, 0, 0))
-        take(session.read(), said)
-    assert said == [[made.said[CLIENT]], [made.said[SERVER]]]
+        take(session.read(), texts)
+    assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
 
 
 def assert_right_or_absent(
-    made: Dialogue, session: TlsSession, said: list[list], *, is_followed: bool = True
+    made: Dialogue, session: TlsSession, texts: list[list], *, is_followed: bool = True
 ) -> int:
     """Each stretch is part of the data that was sent, in order. Returns the number of bytes.
 
@@ -272,10 +272,10 @@ def assert_right_or_absent(
     """
     for end in (CLIENT, SERVER):
         at = 0
-        for stretch in said[end]:
-            at = made.said[end].index(stretch, at) + len(stretch)
-    size = sum(len(stretch) for each in said for stretch in each)
-    if is_followed and size < sum(map(len, made.said)):
+        for stretch in texts[end]:
+            at = made.plain[end].index(stretch, at) + len(stretch)
+    size = sum(len(stretch) for each in texts for stretch in each)
+    if is_followed and size < sum(map(len, made.plain)):
         assert session.problems
     return size
 
@@ -283,13 +283,13 @@ def assert_right_or_absent(
 @pytest.mark.parametrize("size", [300, 1448])
 def test_each_piece_lost_once(made, size):
     parts = placed(made.wire, size)
-    total = sum(map(len, made.said))
+    total = sum(map(len, made.plain))
     least = {300: 5 * 900, 1448: 8 * 1448}[size]
     begin = next(i for i, part in enumerate(parts) if part[1] > 5000)
     for lost in range(len(parts)):
-        session, said = decrypted(parts[:lost] + parts[lost + 1 :], KeyLog(made.keys))
+        session, texts = decrypted(parts[:lost] + parts[lost + 1 :], KeyLog(made.keys))
         follows = any(end == parts[lost][0] for end, _, _ in parts[lost + 1 :])
-        decrypted_size = assert_right_or_absent(made, session, said, is_followed=follows)
+        decrypted_size = assert_right_or_absent(made, session, texts, is_followed=follows)
         if lost > begin:  # behind the handshake
             assert decrypted_size >= total - least
 
@@ -299,8 +299,8 @@ def test_many_pieces_lost(made):
     parts = placed(made.wire, 500)
     for _ in range(40):
         left = [part for i, part in enumerate(parts) if i < 12 or rng.random() > 0.1]
-        session, said = decrypted(left, KeyLog(made.keys))
-        assert_right_or_absent(made, session, said)
+        session, texts = decrypted(left, KeyLog(made.keys))
+        assert_right_or_absent(made, session, texts)
 
 
 def test_flipped_bytes_never_give_wrong_ones(made):
@@ -313,8 +313,8 @@ def test_flipped_bytes_never_give_wrong_ones(made):
             if rng.random() < 0.05:
                 changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
             damaged.append((end, at, bytes(changed)))
-        session, said = decrypted(damaged, KeyLog(made.keys))
-        assert_right_or_absent(made, session, said)
+        session, texts = decrypted(damaged, KeyLog(made.keys))
+        assert_right_or_absent(made, session, texts)
 
 
 def test_random_bytes_are_no_exception():
@@ -336,8 +336,8 @@ def test_why_nothing_is_read(made, folder):
     parts = placed(made.wire)
 
     def kinds(parts: list[Part], keys: KeyLog) -> list[str]:
-        session, said = decrypted(parts, keys)
-        assert said == [[b""], [b""]]
+        session, texts = decrypted(parts, keys)
+        assert texts == [[b""], [b""]]
         assert session.is_over
         return [trouble.kind for trouble in session.problems]
 
@@ -351,8 +351,8 @@ def test_why_nothing_is_read(made, folder):
 @pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1"])
 def test_older_versions_are_a_problem(folder, version):
     made = talk(folder, contexts(folder, version), MESSAGES[:2])
-    session, said = decrypted(placed(made.wire), KeyLog(made.keys))
-    assert said == [[b""], [b""]]
+    session, texts = decrypted(placed(made.wire), KeyLog(made.keys))
+    assert texts == [[b""], [b""]]
     assert [trouble.kind for trouble in session.problems] == ["tls_unsupported"]
 
 

@@ -29,7 +29,7 @@ class Dialogue:
     """The data on the wire in order, with its end; the plain text of each end; the secrets."""
 
     wire: list[tuple[int, bytes]] = field(default_factory=list)
-    said: tuple[bytearray, bytearray] = field(default_factory=lambda: (bytearray(), bytearray()))
+    plain: tuple[bytearray, bytearray] = field(default_factory=lambda: (bytearray(), bytearray()))
     keys: bytes = b""
     session: ssl.SSLSession | None = None
 
@@ -106,7 +106,7 @@ def talk(
             carry()
     for end, data in messages:
         ends[end].write(data)
-        made.said[end].extend(data)
+        made.plain[end].extend(data)
         carry()
         got = bytearray()
         while len(got) < len(data):
@@ -130,8 +130,8 @@ def by_command_line(
         for line in lines:
             write(line)
             if line not in ("K", "k", "R"):
-                made.said[CLIENT].extend(line.encode() + b"\n")
-                made.said[SERVER].extend(line[::-1].encode() + b"\n")
+                made.plain[CLIENT].extend(line.encode() + b"\n")
+                made.plain[SERVER].extend(line[::-1].encode() + b"\n")
             _relay(near, far, made, pause)
     made.keys = keys.read_bytes()
     return made
@@ -140,7 +140,7 @@ def by_command_line(
 def with_early_data(folder: Path, server: list[str], early: bytes, times: int) -> list[Dialogue]:
     """Connections that resume one session, each with early data, and a line from both ends.
 
-    `said` has the early data, too, whether the server read it or not.
+    `plain` has the early data, too, whether the server read it or not.
     """
     keys, session, sent = (folder / name for name in ("early.log", "session.pem", "early.bin"))
     sent.write_bytes(early)
@@ -152,12 +152,12 @@ def with_early_data(folder: Path, server: list[str], early: bytes, times: int) -
             write("Q")  # the server forgets sessions that end without close_notify
             _relay(near, far, Dialogue(), 0.6)
         for _ in range(times):
-            made = Dialogue(said=(bytearray(early), bytearray()))
+            made = Dialogue(plain=(bytearray(early), bytearray()))
             with _speaking(port, keys, resume) as (near, far, write):
                 _relay(near, far, made, 0.6)
                 for end, speak in ((CLIENT, write), (SERVER, answer)):
                     speak("a line")
-                    made.said[end].extend(b"a line\n")
+                    made.plain[end].extend(b"a line\n")
                     _relay(near, far, made, 0.15)
             all_made.append(made)
     for made in all_made:
