@@ -1,15 +1,15 @@
-"""The loops that are compiled, where a compiler was there: the same results, sooner.
+"""Compiled loops, if a compiler was available: the same results in less time.
 
-A few loops go from one place in the bytes to the next, which NumPy can only do in many passes over
-arrays. They are written twice: in NumPy where they belong, readable and always there, and in C in
-`loops.c`. The module that has the first one asks here for the second:
+A few loops depend on the previous position in the bytes, which takes NumPy many passes over arrays.
+They have two implementations: NumPy, in the module that needs the loop, and C, in `loops.c`. The
+module selects one:
 
     if kernel.COMPILED:
         kernel.loops.read_fields(...)
 
-Both give the same arrays; `tests/dissector/kernel` holds them to it. Without a compiler at the
-installation, or with `KAFKA_DISSECTOR_PURE=1` in the environment, `COMPILED` is False, and there is
-no `loops`.
+Both return the same arrays; `tests/dissector/kernel` compares them. Without a compiler at
+installation, or with `KAFKA_DISSECTOR_PURE=1` in the environment, `COMPILED` is False, and `loops`
+does not exist.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Final
 import numpy as np
 
 HASH_KEY: Final = np.frombuffer(os.urandom(16), np.uint64)
-"""Key of the hash tables: chosen anew in each process, so that nobody can write a capture whose
+"""Key of the hash tables. It is random in each process, so that no capture can be written whose
 endpoints or words collide. No row depends on it."""
 
 COMPILED = False
-"""Whether `loops` is there."""
+"""Whether `loops` exists."""
 
 if not os.environ.get("KAFKA_DISSECTOR_PURE"):
     with suppress(ImportError):

@@ -32,7 +32,7 @@ _MODULES: Final = ("scapy.layers.all", "scapy.contrib.avs")
 
 
 def _wlan(packets: Packets, rows: Rows) -> None:
-    """IEEE 802.11: of data frames that are not encrypted, what LLC stands before."""
+    """IEEE 802.11: LLC in data frames that are not encrypted."""
     rows, header = packets.header(rows, _WLAN)
     control, flags = header["control"], header["flags"]
     is_swapped = (control & 0x0F != _DATA) & (flags & 0x0F == _DATA)  # by access points of Cisco
@@ -51,7 +51,7 @@ def _wlan(packets: Packets, rows: Rows) -> None:
 
 
 def _wlan_size(frame: bytes) -> int | None:
-    """Bytes before LLC; None where it is not there, or where there is more than one."""
+    """Bytes before LLC; None if there is no LLC, or more than one."""
     if frame[0] & 0x0F != _DATA:
         frame = frame[1::-1] + frame[2:]
     try:
@@ -64,12 +64,12 @@ def _wlan_size(frame: bytes) -> int | None:
         size += 4 * (frame[1] & _ORDER != 0)  # HT control
         if frame[size - 2 - 4 * (frame[1] & _ORDER != 0)] & _AGGREGATE:
             return _subframe(frame, size)
-    padded = size + -size % 4  # as some drivers align what follows
+    padded = size + -size % 4  # some drivers align the next header
     return padded if frame[padded : padded + 3] == _SNAP else size
 
 
 def _subframe(frame: bytes, size: int) -> int | None:
-    """Of frames that were sent as one: bytes before LLC of the only one."""
+    """Bytes before LLC in an aggregate with a single frame; None if it has several frames."""
     if len(frame) < size + _SUBFRAME.size:
         return None
     (length,) = _SUBFRAME.unpack_from(frame, size)
@@ -81,15 +81,15 @@ LAYERS: dict[Kind, Layer] = {Kind.WLAN: _wlan}
 
 
 def open_by_scapy(packets: Packets, records: PacketRecords, labels: Mapping[int, Label]) -> bool:
-    """Move packets that scapy can read to the IP header before TCP; whether there were any.
+    """Move packets that scapy can read to the IP header before TCP. Returns whether any moved.
 
-    `labels`: by packet, the layer that is not read here.
+    `labels`: by packet, the unsupported layer.
     """
     columns = records.columns
     is_opened = False
     for row, label in labels.items():
         begin, size = int(columns.start[row]), int(columns.captured[row])
-        is_whole = begin <= packets.at[row] <= begin + size  # not put together from fragments
+        is_whole = begin <= packets.at[row] <= begin + size  # not reassembled from fragments
         if not (is_whole and has_layer(label)):
             continue
         position = _ip_position(
@@ -105,7 +105,7 @@ def open_by_scapy(packets: Packets, records: PacketRecords, labels: Mapping[int,
 
 @cache
 def has_layer(label: Label) -> bool:
-    """Whether scapy is installed, and reads what this label names."""
+    """Whether scapy is installed and reads the layer of this label."""
     if not has_scapy():
         return False
     from scapy.layers.inet import IP, UDP
@@ -143,7 +143,7 @@ def _scapy_config() -> Any:
 
 
 def _ip_position(packet: bytes, link: int) -> int | None:
-    """Where scapy finds the IP header that TCP stands behind."""
+    """Position of the IP header before TCP, as scapy finds it."""
     from scapy.error import Scapy_Exception
     from scapy.layers.inet import IP, TCP
     from scapy.layers.inet6 import IPv6

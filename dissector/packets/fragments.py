@@ -56,7 +56,7 @@ class _Datagram:
     number: int
     is_copy: bool = False
     """These are duplicates of fragments of a packet that was complete."""
-    again: dict[int, _Fragment] = field(default_factory=dict)
+    duplicates: dict[int, _Fragment] = field(default_factory=dict)
     """Duplicate fragments, by offset."""
     pieces: dict[int, _Fragment] = field(default_factory=dict)
     """Fragments by offset."""
@@ -131,7 +131,7 @@ class Fragments:
     def _take(
         self, packets: Packets, row: int, time: int, place: tuple[str, int]
     ) -> _Datagram | None:
-        """Add one fragment to its packet; all pieces where it was the last that was missing.
+        """Add one fragment to its packet. Returns the packet if it is complete.
 
         `place`: the file of the fragment, and its number there.
         """
@@ -140,16 +140,16 @@ class Fragments:
         piece = _Fragment(packets.data[begin:end].tobytes(), wire_end - begin, protocol)
         pieces = self._waiting.get(key)
         if pieces is not None and abs(time - pieces.time) > TIMEOUT:
-            self._give_up(key)
+            self._discard(key)
             pieces = None
         if pieces is None:
             pieces = self._waiting[key] = _Datagram(time, *place)
         before = pieces.pieces.setdefault(offset, piece)
         if before is not piece and before.length == piece.length:
-            self._keep_again(pieces, offset, piece)
+            self._keep_duplicate(pieces, offset, piece)
             return None
         if before is not piece:
-            self._give_up(key)
+            self._discard(key)
             return None
         pieces.length += piece.length
         self._bytes += len(piece.data)
@@ -159,45 +159,45 @@ class Fragments:
         unaligned = not is_last and piece.length % 8
         too_long = offset + piece.length > LARGEST
         if contradicts or unaligned or too_long or piece.length <= 0:
-            self._give_up(key)
+            self._discard(key)
             return None
         while len(self._waiting) > PACKETS or self._bytes > BYTES:
-            self._give_up(next(iter(self._waiting)))
+            self._discard(next(iter(self._waiting)))
         if pieces.size is None or pieces.length < pieces.size:
             return None
         return self._complete(key)
 
-    def _keep_again(self, pieces: _Datagram, offset: int, piece: _Fragment) -> None:
-        """Keep a piece that was captured twice, or sent twice."""
-        if offset not in pieces.again:
-            pieces.again[offset] = piece
+    def _keep_duplicate(self, pieces: _Datagram, offset: int, piece: _Fragment) -> None:
+        """Keep a fragment that was captured or sent twice."""
+        if offset not in pieces.duplicates:
+            pieces.duplicates[offset] = piece
             self._bytes += len(piece.data)
 
     def _complete(self, key: _Key) -> _Datagram:
-        """Remove a packet of which all pieces are there; what came twice waits on."""
+        """Remove a complete packet; its duplicate fragments stay in the buffer."""
         pieces = self._drop(key)
-        if pieces.again:
-            again = pieces.again
-            ends = [offset + piece.length for offset, piece in again.items()]
+        if pieces.duplicates:
+            duplicates = pieces.duplicates
+            ends = [offset + piece.length for offset, piece in duplicates.items()]
             self._waiting[key] = _Datagram(
-                pieces.time, pieces.capture, pieces.number, is_copy=True, pieces=again,
+                pieces.time, pieces.capture, pieces.number, is_copy=True, pieces=duplicates,
                 size=pieces.size if pieces.size in ends else None,
-                length=sum(piece.length for piece in again.values()),
+                length=sum(piece.length for piece in duplicates.values()),
             )  # fmt: skip
-            self._bytes += sum(len(piece.data) for piece in again.values())
+            self._bytes += sum(len(piece.data) for piece in duplicates.values())
         return pieces
 
     def _drop(self, key: _Key) -> _Datagram:
         pieces = self._waiting.pop(key)
-        dropped = [*pieces.pieces.values(), *pieces.again.values()]
+        dropped = [*pieces.pieces.values(), *pieces.duplicates.values()]
         self._bytes -= sum(len(piece.data) for piece in dropped)
         return pieces
 
-    def _give_up(self, key: _Key) -> None:
+    def _discard(self, key: _Key) -> None:
         pieces = self._drop(key)
         self._lost.append(pieces)
 
-    def given_up(self) -> list[Problem]:
+    def discarded(self) -> list[Problem]:
         """Fragments dropped since the last call, as a row for each file."""
         lost: dict[str, list[_Datagram]] = {}
         for pieces in self._lost:
@@ -209,8 +209,8 @@ class Fragments:
     def finish(self) -> list[Problem]:
         """Drop all incomplete packets at the end of the capture."""
         for key in list(self._waiting):
-            self._give_up(key)
-        return self.given_up()
+            self._discard(key)
+        return self.discarded()
 
 
 def _problem(lost: list[_Datagram]) -> Problem:

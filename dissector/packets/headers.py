@@ -198,14 +198,14 @@ PROTOCOLS = _table(
         143: Kind.ETHERNET,  # RFC 8986
     },
 )
-# What GRE and GENEVE carry: ethertypes, and numbers of their own.
+# Payloads of GRE and GENEVE: ethertypes, and numbers of their own.
 PAYLOADS = ETHERTYPES.copy()
 PAYLOADS[:1536] = Kind.OTHER
 PAYLOADS[[0x6400, 0x6558]] = Kind.ETHERNET
 PAYLOADS[[0x88BE, 0x22EB]] = Kind.ERSPAN_II, Kind.ERSPAN_III
 PAYLOADS[[0x880B, 0x883E]] = Kind.PPP, Kind.WCCP
 PAYLOADS[0x8200:0x8380:16] = Kind.WLAN  # Aruba's access points
-# What PPP carries (RFC 1332, 5072, 3032).
+# Payloads of PPP (RFC 1332, 5072, 3032).
 PPP = _table(1 << 16, {0x0021: Kind.IPV4, 0x0057: Kind.IPV6, 0x0281: Kind.MPLS})
 # UDP ports that tunnels send to.
 PORTS = _table(

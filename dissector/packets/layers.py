@@ -201,7 +201,7 @@ def parse_packets(
         dst_low=packets.dst_low[rows],
         packets_seen=len(packets.kind),
         bytes_read=records.bytes_read,
-        problems=records.problems + fragments.given_up() + problems,
+        problems=records.problems + fragments.discarded() + problems,
         **fields,
     )
 

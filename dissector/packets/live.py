@@ -31,16 +31,16 @@ from dissector.packets.paths import open_reader
 from dissector.problems import Problem
 
 INTERVAL: Final = 0.1
-"""Seconds that a block is waited for."""
+"""Seconds between blocks."""
 TICK: Final = 1.0
-"""Seconds after which one is given that has nothing."""
+"""Seconds after which an empty block is returned."""
 LINGER: Final = 0.06
-"""Seconds that an interface is given, once it is to end, for what the kernel holds back."""
+"""Seconds to wait at the end for packets that the kernel still buffers."""
 _SLICE = 0.02
-"""Seconds after which it is looked whether much has come."""
+"""Seconds between checks for load."""
 PIPE_BYTES: Final = 4 << 20
 PIPE_BLOCKS: Final = 16
-"""Bytes that are read from a pipe at once, and how often before it is held up."""
+"""Bytes to read from a pipe at once, and maximum number of such blocks in the queue."""
 
 Tap = Callable[[Sequence[str], PacketRecords, NDArray[np.int32]], None]
 """Called with the names of captures, packets, and the capture of each packet, as index of a name.
@@ -50,7 +50,7 @@ Tap = Callable[[Sequence[str], PacketRecords, NDArray[np.int32]], None]
 class LiveSource:
     """The packets of all `feeds`, until they end or `stop` is called.
 
-    `interval`: seconds of a block. `tap`: sees the packets before anything is read of them.
+    `interval`: seconds between blocks. `tap`: called with the packets before headers are read.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class LiveSource:
         self.names: list[str] = []
         self.total_bytes: int | None = None
         self.secrets: list[bytes] = next((f.secrets for f in feeds if isinstance(f, Pipe)), [])
-        """TLS key logs that came with the packets of a pipe; it grows."""
+        """TLS key logs in the packets of a pipe; it grows."""
         self._feeds = list(feeds)
         self._interval = interval
         self.tap = tap
@@ -68,41 +68,41 @@ class LiveSource:
         self._memory = Memory()
         self._packets = 0
         self._is_stopped = False
-        self._given = self._asked = time.monotonic()
+        self._last_block = self._last_watch = time.monotonic()
 
     def dropped(self) -> dict[str, int]:
-        """Packets that the kernel had no room for, by interface."""
+        """Number of packets that the kernel dropped, by interface."""
         return {feed.name: feed.dropped for feed in self._feeds if isinstance(feed, PacketRing)}
 
     def stop(self) -> None:
-        """End: what is there already is still given. To be called from anywhere."""
+        """End after the packets that have already arrived. May be called from any thread."""
         self._is_stopped = True
 
     def close(self) -> None:
-        """Give back sockets and files."""
+        """Close sockets and files."""
         for feed in self._feeds:
             feed.close()
 
     def read(self, reserve: int) -> PacketBlock | None:
-        """What came, with `reserve` free bytes before it; None when all has ended."""
+        """The new packets, with `reserve` free bytes before them; None when all inputs ended."""
         while self._feeds:
             self._wait()
             if self._is_stopped:
                 time.sleep(LINGER)
-            # Asked before taking: what came before the end is taken still.
+            # Checked before taking packets, so that packets before the end are still taken.
             ended = [feed for feed in self._feeds if feed.ended or self._is_stopped]
             block = self._take(reserve)
             for feed in ended:
                 feed.close()
                 self._feeds.remove(feed)
             now = time.monotonic()
-            if block.packets_seen or block.problems or now - self._given >= TICK:
-                self._given = now
+            if block.packets_seen or block.problems or now - self._last_block >= TICK:
+                self._last_block = now
                 return block
         return None
 
     def _wait(self) -> None:
-        """Until it is time for a block."""
+        """Wait until it is time for a block."""
         end = time.monotonic() + self._interval
         while not (self._is_stopped or any(f.is_pressing or f.ended for f in self._feeds)):
             left = end - time.monotonic()
@@ -135,7 +135,7 @@ class LiveSource:
         return replace(block, until=until)
 
     def _joined(self, pieces: Sequence[LivePackets], reserve: int) -> tuple[Bytes, PacketColumns]:
-        """The bytes of all pieces behind one another, and their packets."""
+        """The concatenated bytes of all pieces, and their packets."""
         data = self._memory.take(reserve + sum(len(piece.data) for piece in pieces) + PAD)
         data[-PAD:] = 0
         at = reserve
@@ -149,9 +149,9 @@ class LiveSource:
     def _watched(self) -> list[Problem]:
         """Problems of the inputs, reported at most once per TICK."""
         now = time.monotonic()
-        if now - self._asked < TICK and not self._is_stopped:
+        if now - self._last_watch < TICK and not self._is_stopped:
             return []
-        self._asked = now
+        self._last_watch = now
         return [problem for feed in self._feeds for problem in feed.watch()]
 
     def _capture(self, feed: int, piece: LivePackets) -> NDArray[np.int32]:
@@ -213,7 +213,7 @@ class Pipe:
         return pieces
 
     def release(self) -> None:
-        """Nothing to give back: a piece is its own."""
+        """Do nothing: each piece has its own memory."""
 
     def watch(self) -> list[Problem]:
         return []

@@ -21,35 +21,35 @@ from dissector.packets.capture_reader import Memory
 from dissector.packets.files import FileSource
 
 FRONT = 1 << 24
-"""Free bytes before a block; most are never touched, and so take no memory."""
+"""Free bytes before a block; most are never used, and take no memory."""
 _BLOCKS = 2
 
 
 def helps(source: FileSource | None) -> TypeGuard[FileSource]:
-    """Whether there is more than a block to read, and all of it in files."""
+    """Whether the source has more than one block, and only files."""
     if source is None or source.total_bytes is None:
         return False
     return source.total_bytes > source.block_bytes
 
 
 class ReadAhead:
-    """A `FileSource` of files, a block ahead."""
+    """A `FileSource` that reads one block ahead."""
 
     def __init__(self, source: FileSource) -> None:
         self.names = source.names
         self.total_bytes = source.total_bytes
         self.secrets = source.secrets.copy()
-        """As of the blocks that were handed on."""
+        """TLS key logs up to the last block that was returned."""
         source.memory = Memory(_BLOCKS)
         self._source = source
         self._thread = ThreadPoolExecutor(1)
         self._next: Future[tuple[PacketBlock | None, list[bytes]]] | None = None
 
     def read(self, reserve: int) -> PacketBlock | None:
-        """As `PacketSource`."""
+        """See `PacketSource`."""
         coming, self._next = self._next or self._thread.submit(self._read), None
         block, secrets = coming.result()
-        del coming  # it holds the block
+        del coming  # it refers to the block
         self.secrets += secrets[len(self.secrets) :]
         if block is None:
             return None
@@ -60,7 +60,7 @@ class ReadAhead:
         return self._source.read(FRONT), self._source.secrets.copy()
 
     def close(self) -> None:
-        """Give back files and buffers."""
+        """Close files and free buffers."""
         self._thread.shutdown(cancel_futures=True)
         self._next = None
         self._source.close()

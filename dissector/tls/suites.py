@@ -64,19 +64,19 @@ _PARTS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """What a cipher suite is made of."""
+    """The algorithms of a cipher suite."""
 
     mode: str
     """GCM, CCM, CCM_8, CHACHA20 or CBC."""
     key_bytes: int
     hash: str
-    """That keys are derived with, as hashlib names it."""
+    """hashlib's name of the hash for key derivation."""
     mac: str
-    """That records of a CBC suite are authenticated with, as hashlib names it."""
+    """hashlib's name of the hash that authenticates records of a CBC suite."""
 
 
 def suite(number: int) -> Suite | None:
-    """The suite of that number; None where it is not known."""
+    """The suite with this number; None if it is unknown."""
     parts = _PARTS.search(NAMES.get(number, ""))
     if parts is None:
         return None
