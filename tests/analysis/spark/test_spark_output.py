@@ -305,7 +305,7 @@ def test_the_command_succeeds_after_a_killed_run(java: None, tmp_path: Path) -> 
     process = subprocess.Popen([*COMMAND, *command(output)], cwd=ROOT, start_new_session=True)
     try:
         end = time.monotonic() + 120
-        while not any(output.rglob("*")):
+        while not any(path.stat().st_size for path in output.rglob("_owner.json")):
             assert process.poll() is None
             assert time.monotonic() < end
             time.sleep(0.01)
