@@ -211,6 +211,8 @@ def _unread(packets: Packets, labels: Mapping[int, Label]) -> Iterator[tuple[str
         if packets.kind[row] == Kind.OTHER:
             rows[str(label)].append(row)
     by_count = sorted(rows.items(), key=lambda item: -len(item[1]))
+    if not rows:
+        return  # the import of scapy takes half a second
     hint = "" if by_packet.has_scapy() else _HINT
     for layer, packet_rows in by_count[:LABELS]:
         text = f"TCP inside {layer}, which is not supported{hint}"

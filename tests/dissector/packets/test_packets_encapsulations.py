@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -450,3 +451,15 @@ def test_tcp_of_an_interface_that_the_file_does_not_describe(tmp_path: Path) -> 
     details = {p.kind: p.detail for p in read_bytes(tmp_path, content).problems}
     assert details.keys() == {"unknown_interface", "unread_layer"}
     assert "link type -1 (not described in the file)" in details["unread_layer"]
+
+
+def test_a_capture_without_rare_layers_does_not_import_scapy() -> None:
+    """The import takes longer than reading most captures."""
+    script = (
+        "import sys; from dissector import open_capture; "
+        "open_capture('captures/kafka-4-quotas.pcap.zst').tables('problems'); "
+        "sys.exit('scapy' in sys.modules)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script], cwd=Path(dissector.__file__).parents[1], check=True
+    )
