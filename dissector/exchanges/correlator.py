@@ -49,10 +49,10 @@ GROUP_BARRIERS = [api.key for api in registry.all_apis() if api.is_group_barrier
 RESPONSE_WAIT = 5 * 10**9
 """ns of capture time. Reassembly waits less than this for a byte that was acknowledged."""
 
-NO_REPLY_WAIT = 10**9
+NO_REPLY_WAIT = 5 * 10**9
 """ns of capture time for which a request that expects no response (acks=0) is kept. Kafka sends no
-response to it, but other brokers do. Brokers respond in order, so the time starts when earlier
-requests of the connection have their responses."""
+response to it, but other brokers do: Tansu after 3.3 s. Brokers respond in order, so the time
+starts when earlier requests of the connection have their responses."""
 
 CUT = "…"
 """Suffix of a client id whose end is not in the capture."""

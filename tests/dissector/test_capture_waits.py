@@ -45,9 +45,11 @@ def test_a_broker_that_answers_acks_0_is_awaited(tmp_path: Path, block_bytes: in
     dialogue = Dialogue()
     connection = dialogue.connect()
     connection.client(produce(1, RECORDS, acks=0))
+    dialogue.wait(3_500)
+    connection.packet(0)
     connection.broker(produced(1))
     connection.client(produce(2, RECORDS, acks=0))
-    dialogue.wait(1_500)
+    dialogue.wait(6_500)
     connection.packet(0)
     connection.broker(produced(2))
     assert statuses(tmp_path, dialogue, block_bytes) == [(1, "answered"), (2, "answered")]
