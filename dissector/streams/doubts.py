@@ -52,7 +52,7 @@ class Doubts:
         chains = self._chains
         owner = np.searchsorted(chains.end[index], frames.start, side="right")
         stream = self._stream[index]
-        is_client = self._is_client(stream)
+        is_client = self._table.is_client(stream)
         implausible = np.flatnonzero(self._implausible_headers(frames, owner, stream, is_client))
         cut = np.flatnonzero(ended == CUT)
         places = chains, at[cut], stream[cut], is_client[cut], chains.end[index[cut]]
@@ -138,7 +138,11 @@ class Doubts:
         chain_index = np.full(len(chain), index)
         stream = self._stream[chain_index]
         is_sure, _ = self._scorer.is_sure(
-            self._chains, chain, stream, self._is_client(stream), self._chains.end[chain_index]
+            self._chains,
+            chain,
+            stream,
+            self._table.is_client(stream),
+            self._chains.end[chain_index],
         )
         is_sure |= self._chains.address[self._chains.piece_of(chain)] == chain
         sure = np.flatnonzero(is_sure)
@@ -154,7 +158,7 @@ class Doubts:
     def prepare(self, index: Int64) -> None:
         """Create the searches of these streams."""
         index = np.setdiff1d(index, list(self._searches))
-        stream, is_client = self._stream[index], self._is_client(self._stream[index])
+        stream, is_client = self._stream[index], self._table.is_client(self._stream[index])
         segments = weighed_segments(self._chains, self._scorer, index, stream, is_client)
         for each, number, is_request in zip(
             index.tolist(), stream.tolist(), is_client.tolist(), strict=True
@@ -163,11 +167,6 @@ class Doubts:
                 self._chains, each, number, self._scorer, self._bodies, segments,
                 is_request=is_request,
             )  # fmt: skip
-
-    def _is_client(self, stream: Int64) -> Bools:
-        """Whether a client sends each stream."""
-        is_client: Bools = self._table.client[stream >> 1] == stream & 1
-        return is_client
 
 
 def _deviation(

@@ -152,11 +152,6 @@ class FrameParser:
         self._lose_boundary(stream[broken])
         return index[np.union1d(broken, np.array(resumed, np.int64))]
 
-    def _is_client(self, stream: Int64) -> Bools:
-        """Whether a client sends each stream."""
-        is_client: Bools = self._table.client[stream >> 1] == stream & 1
-        return is_client
-
     def _report_long(self, index: int, at: int, place: int) -> None:
         """Report that a message begins at a place inside the message at `at`."""
         chain = np.array([index, index])
@@ -184,7 +179,9 @@ class FrameParser:
                 chains, index[undecided], stream[undecided], waits
             )
         # The message that decided the connection may not be the first one.
-        searched = (streams.protocol[stream >> 1] == KAFKA) & (~undecided | self._is_client(stream))
+        searched = (streams.protocol[stream >> 1] == KAFKA) & (
+            ~undecided | self._table.is_client(stream)
+        )
         begin = chains.address_of(index, streams.flat("boundary")[stream])
         self._doubts.prepare(index[searched])
         for each in np.flatnonzero(searched).tolist():
@@ -216,7 +213,7 @@ class FrameParser:
         """Stop holding a broker's first bytes once the client's first bytes cannot arrive."""
         chains, stream = self._chains, self._stream
         size = chains.end - chains.address[chains.first[:-1]]
-        is_client = self._table.client[stream >> 1] == stream & 1
+        is_client = self._table.is_client(stream)
         # If the client's bytes arrived behind a hole, that hole is filled or given up later. If no
         # bytes arrived, its clock may be behind: then the broker's first bytes are a response.
         peer = self._streams.flat("state")[stream ^ 1]
@@ -295,7 +292,7 @@ class FrameParser:
         count = np.maximum(chains.first[index + 1] - first, 0)
         place, owner = chains.address[ranges(first, count)[0]], np.repeat(index, count)
         state = self._scorer.headers(
-            chains, place, chains.end[owner], stream[owner], self._is_client(stream[owner])
+            chains, place, chains.end[owner], stream[owner], self._table.is_client(stream[owner])
         )[1]
         without_inner = np.setdiff1d(index, owner[state == YES])
         due[without_inner] = False

@@ -44,7 +44,7 @@ def without_headers(
     stream = stream_ids[segments.stream]
     boundary = streams.flat("boundary")
     is_first = is_head[segments.stream] & (segments.at == boundary[stream])
-    is_first &= (table.client[stream >> 1] == stream & 1) & (segments.length > 0)
+    is_first &= table.is_client(stream) & (segments.length > 0)
     candidates = np.flatnonzero(is_first)
     candidates = candidates[np.isin(data[segments.source[candidates]], (LINE[0], SIGNATURE[0]))]
     front = np.zeros(len(segments), np.int64)

@@ -157,6 +157,11 @@ class ConnectionTable(Rows):
         Rows.forget(self, rows)
         self.free = np.concatenate([self.free, rows])
 
+    def is_client(self, streams: Int64) -> Bools:
+        """Whether the client sends each stream; false if it is not known which end that is."""
+        is_client: Bools = self.client[streams >> 1] == streams & 1
+        return is_client
+
     @property
     def in_use(self) -> Int64:
         """Rows in use, in order of their numbers."""
