@@ -20,7 +20,8 @@ QUICK := tests/dissector/exchanges tests/dissector/packets tests/dissector/proto
 demo: $(READY)
 	$(BIN)/kafka-dissector summary captures/kafka-4-quotas.pcap.zst
 
-# Each test function of the units once, without those that start processes or read all captures.
+# Each test function of the units once, without those that take seconds, start processes or read all
+# captures: less than a minute on two cores.
 check: $(READY)
 	$(MAKE) --no-print-directory -j 2 static quick
 
@@ -32,7 +33,7 @@ static: $(READY)
 	$(BIN)/mypy
 
 quick: $(READY)
-	$(BIN)/pytest --quick $(QUICK)
+	$(BIN)/pytest --quick -n 2 $(QUICK)
 
 test: $(READY) $(SPARK) $(BROWSER)
 	$(BIN)/ruff check

@@ -44,7 +44,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    text = "run each test function once, with its first parameters"
+    text = "run each test function once, with its first parameters; leave out slow ones"
     parser.addoption("--quick", action="store_true", help=text)
 
 
@@ -52,7 +52,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: place(item.nodeid))
     if config.getoption("quick"):
         first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
-        items[:] = [item for item in items if first[item.nodeid.partition("[")[0]] is item]
+        items[:] = [
+            item
+            for item in items
+            if first[item.nodeid.partition("[")[0]] is item and not item.get_closest_marker("slow")
+        ]
 
 
 def group(test: str) -> str:

@@ -176,6 +176,7 @@ LATENCIES = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(LATENCIES)
 def test_quantiles_are_exact(rows: list[tuple[str | None, float | None]]) -> None:

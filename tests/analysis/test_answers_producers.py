@@ -107,6 +107,7 @@ def batch(sequence: int, count: int, at: int) -> dict[str, object]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(
     st.integers((1 << 31) - 200, (1 << 31) - 1),

@@ -108,6 +108,7 @@ def test_unanswered_records_have_no_offsets() -> None:
     assert ranges["records"].tolist() == [3, 9]
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), min_size=1, max_size=20))
 def test_ranges_are_the_offsets_that_moved(rows: list[tuple[int, int]]) -> None:

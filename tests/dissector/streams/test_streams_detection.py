@@ -181,6 +181,7 @@ def test_requests_of_unknown_versions_are_frames():
     assert len(dissect(dialogue.packets).frames) == 2
 
 
+@pytest.mark.slow
 def test_many_damaged_places_in_one_block_take_bounded_time():
     dialogue = Dialogue()
     connection = dialogue.connect()
@@ -191,6 +192,7 @@ def test_many_damaged_places_in_one_block_take_bounded_time():
     assert out.kinds().count("bad_size") >= 1000
 
 
+@pytest.mark.slow
 def test_half_of_the_packets_lost():
     dialogue = Dialogue()
     connection = dialogue.connect()

@@ -205,6 +205,7 @@ def test_sequence_numbers_that_wrap():
         )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_truncated_stream_of_more_than_four_gibibytes():
     """65,000 bytes per packet, 96 of them captured: sequence numbers wrap within a block."""
     dialogue = Dialogue()
@@ -304,6 +305,7 @@ def test_a_large_frame_over_many_blocks():
     assert out.messages()[0] == [large[4:], TWO[4:]]
 
 
+@pytest.mark.slow
 def test_the_memory_budget_is_kept_and_its_problems_are_reported():
     dialogue = Dialogue()
     connections = [dialogue.connect() for _ in range(40)]

@@ -112,6 +112,7 @@ def test_tls_1_3(folder):
     assert (facts.sni, facts.alpn) == ("broker.test", "kafka")
 
 
+@pytest.mark.slow
 @needs_openssl
 @pytest.mark.parametrize(
     "cipher", [NAMES[number] for number in (0x1301, 0x1302, 0x1303, 0x1304, 0x1305)]
@@ -129,6 +130,7 @@ def test_each_cipher_of_tls_1_3_over_changes_of_keys(folder, cipher):
     assert (session.problems, session.facts.cipher) == ([], cipher)
 
 
+@pytest.mark.slow
 @needs_openssl
 def test_renegotiation_is_a_problem_and_earlier_data_is_read(folder):
     arguments = ["-tls1_2"]
@@ -196,6 +198,7 @@ def test_early_data_that_the_server_refused_is_skipped(resumed):
     assert "rejected" in session.problems[0].detail
 
 
+@pytest.mark.slow
 @needs_openssl
 def test_early_data_that_a_retry_refused_is_skipped(folder):
     (made,) = with_early_data(folder, ["-groups", "P-384"], EARLY, 1)
