@@ -21,13 +21,14 @@ class BlockProblems:
         self.problems: list[Problem] = []
         self._table = table
         self._streams = streams
-        self._segments = NO_SEGMENTS
-        self._stream_ids = np.zeros(0, np.int64)
+        self.set_segments(np.zeros(0, np.int64), NO_SEGMENTS)
 
     def set_segments(self, stream_ids: Int64, segments: Segments) -> None:
         """Use the times of these segments, which are in order. `stream_ids`: the stream of each
         slot, ascending."""
         self._segments, self._stream_ids = segments, stream_ids
+        self._behind = segments.at + segments.length
+        self._first = np.searchsorted(segments.stream, np.arange(len(stream_ids) + 1)).tolist()
 
     def add(
         self, stage: str, kind: str, detail: str, stream: int, offset: int | None, size: int,
@@ -73,9 +74,10 @@ class BlockProblems:
         if position is None:
             return self._last_time(stream)
         slot = int(np.searchsorted(self._stream_ids, stream))
-        first, end = np.searchsorted(segments.stream, [slot, slot + 1]).tolist()
-        behind = segments.at[first:end] + segments.length[first:end]
-        index = first + int(np.searchsorted(behind, position, side="right"))
+        if slot == len(self._stream_ids):
+            return self._last_time(stream)
+        first, end = self._first[slot], self._first[slot + 1]
+        index = first + int(np.searchsorted(self._behind[first:end], position, side="right"))
         return int(segments.time[index]) if index < end else self._last_time(stream)
 
     def _last_time(self, stream: int) -> int:

@@ -13,7 +13,7 @@ from dissector.streams.bodies import CONSISTENT, BodyCheck
 from dissector.streams.frame_chain import BAD, CUT, ChainFrames, FrameChains
 from dissector.streams.header_evidence import HeaderScorer
 from dissector.streams.limits import SEEK_BYTES
-from dissector.streams.resync import Node, Search, weighed_segments
+from dissector.streams.resync import Node, Search, confirmed_entries, weighed_segments
 from dissector.streams.table import NEVER, RESUMED, Bools, ConnectionTable, StreamTable
 
 MAX_DOUBTFUL = 64
@@ -41,6 +41,9 @@ class Doubts:
         self._scorer = scorer
         self._bodies = bodies
         self._searches: dict[int, Search] = {}
+        self._entries = np.zeros(0, np.int64)
+        """Addresses of `confirmed_entries` of the chains in `_has_entries`."""
+        self._has_entries = np.zeros(len(stream), np.bool_)
 
     def find(
         self, index: Int64, frames: ChainFrames, begin: Int64, at: Int64, ended: Int64
@@ -55,18 +58,8 @@ class Doubts:
         is_client = self._table.is_client(stream)
         implausible = np.flatnonzero(self._implausible_headers(frames, owner, stream, is_client))
         cut = np.flatnonzero(ended == CUT)
-        places = chains, at[cut], stream[cut], is_client[cut], chains.end[index[cut]]
-        sure, impossible = self._scorer.is_sure(*places)
-        # A message begins where the walk began, and where a segment begins. After a search, the
-        # start of a segment is not sufficient evidence.
-        is_border = chains.address[chains.piece_of(at[cut])] == at[cut]
-        is_border &= self._streams.flat("state")[stream[cut]] != RESUMED
-        begins = (at[cut] == begin[cut]) | is_border
-        for each in np.flatnonzero(sure & ~begins).tolist():
-            place = int(stream[cut[each]]), int(at[cut[each]]), int(chains.end[index[cut[each]]])
-            sure[each] = self._bodies.check(chains, *place)[0] == CONSISTENT
-        doubtful = cut[impossible | ~(sure | begins)]
-        last = np.union1d(doubtful, np.flatnonzero(ended == BAD))
+        doubtful = self._doubtful_ends(index[cut], begin[cut], at[cut])
+        last = np.union1d(cut[doubtful], np.flatnonzero(ended == BAD))
         doubtful_places: dict[int, list[int]] = {}
         starts = frames.start[implausible].tolist()
         for each, address in zip(owner[implausible].tolist(), starts, strict=True):
@@ -74,6 +67,26 @@ class Doubts:
         for each in last.tolist():
             doubtful_places.setdefault(each, []).append(int(at[each]))
         return doubtful_places
+
+    def _doubtful_ends(self, index: Int64, begin: Int64, at: Int64) -> Int64:
+        """Which chains have an incomplete last message without evidence that it begins there.
+
+        `begin` and `at`: where the walk of each chain began, and where that message begins.
+        """
+        if not len(index):
+            return index
+        chains, stream, end = self._chains, self._stream[index], self._chains.end[index]
+        is_client = self._table.is_client(stream)
+        sure, impossible = self._scorer.is_sure(chains, at, stream, is_client, end)
+        # A message begins where the walk began, and where a segment begins. After a search, the
+        # start of a segment is not sufficient evidence.
+        is_border = chains.address[chains.piece_of(at)] == at
+        is_border &= self._streams.flat("state")[stream] != RESUMED
+        begins = (at == begin) | is_border
+        for each in np.flatnonzero(sure & ~begins).tolist():
+            place = int(stream[each]), int(at[each]), int(end[each])
+            sure[each] = self._bodies.check(chains, *place)[0] == CONSISTENT
+        return np.flatnonzero(impossible | ~(sure | begins))
 
     def _implausible_headers(
         self, frames: ChainFrames, owner: Int64, stream: Int64, is_client: Bools
@@ -149,6 +162,28 @@ class Doubts:
         messages: list[int] = chain[sure[-1] if len(sure) else 0 :].tolist()
         return messages
 
+    def entries(self, index: Int64, begin: Int64) -> Int64:
+        """Addresses of the first messages of chains without a known boundary, or -1.
+
+        `begin`: where the search begins in each chain.
+        """
+        new = index[~self._has_entries[index]]
+        if len(new):
+            self._has_entries[new] = True
+            stream = self._stream[new]
+            is_client = self._table.is_client(stream)
+            confirmed = confirmed_entries(self._chains, self._scorer, new, stream, is_client)
+            self._entries = np.union1d(self._entries, confirmed)
+        piece = np.maximum(np.searchsorted(self._chains.address, begin), self._chains.first[index])
+        first = np.append(self._chains.address, -1)[piece]
+        entry = np.where(np.isin(first, self._entries), first, -1)
+        unconfirmed = np.flatnonzero(entry < 0)
+        if len(unconfirmed):
+            self.prepare(index)  # together: the others of a capture with losses follow
+        for each in unconfirmed.tolist():
+            entry[each] = self.search_of(int(index[each])).entry(int(begin[each]))
+        return entry
+
     def search_of(self, index: int) -> Search:
         """The search in a stream. It caches its nodes for this block."""
         if index not in self._searches:
@@ -158,6 +193,8 @@ class Doubts:
     def prepare(self, index: Int64) -> None:
         """Create the searches of these streams."""
         index = np.setdiff1d(index, list(self._searches))
+        if not len(index):
+            return
         stream, is_client = self._stream[index], self._table.is_client(self._stream[index])
         segments = weighed_segments(self._chains, self._scorer, index, stream, is_client)
         for each, number, is_request in zip(

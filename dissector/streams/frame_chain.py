@@ -144,6 +144,13 @@ class FrameChains:
         until: Int64 = np.maximum(start, address)
         return until
 
+    def runs_behind_gaps(self, count: int) -> Int64:
+        """Pieces behind missing bytes that begin at least `count` pieces of one frame each."""
+        piece = np.minimum(np.searchsorted(self.address, self._gap_end), len(self.pieces) - 1)
+        piece = piece[(self.address[piece] == self._gap_end) & self._is_frame[piece]]
+        runs: Int64 = piece[self._until[piece] - piece >= count]
+        return runs
+
     def numbers_at(self, address: Int64) -> Int64:
         """The 4-byte numbers at these addresses, which may lie behind the last byte."""
         at = np.minimum(address, self.space.size)

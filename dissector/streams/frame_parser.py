@@ -183,10 +183,8 @@ class FrameParser:
             ~undecided | self._table.is_client(stream)
         )
         begin = chains.address_of(index, streams.flat("boundary")[stream])
-        self._doubts.prepare(index[searched])
-        for each in np.flatnonzero(searched).tolist():
-            first = self._doubts.search_of(int(index[each])).entry(int(begin[each]))
-            place[each] = first if first >= 0 else place[each]
+        entry = self._doubts.entries(index[searched], begin[searched])
+        place[searched] = np.where(entry >= 0, entry, place[searched])
         missed = np.flatnonzero(searched & (place < 0))
         self._detector.move_on(chains, index, stream, missed, begin)
         index, stream, place = index[place >= 0], stream[place >= 0], place[place >= 0]

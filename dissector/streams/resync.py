@@ -66,6 +66,8 @@ UNFINISHED: Final = -30
 """Bits of a message that is incomplete at the end of its stream."""
 HOPS: Final = 4
 """Messages that are followed from each candidate."""
+RUN: Final = 3
+"""Segments of one message each that have the bits of a confirmed path, with usual headers."""
 CHECKS: Final = 16
 """Most bodies that are read in one search."""
 OUTER_NODES: Final = 64
@@ -78,7 +80,7 @@ SEGMENTS_BEHIND: Final = 8
 
 Columns: TypeAlias = NDArray[np.float64]
 """Shape (6, places): the first six fields of `Node`, as rows. Addresses are below 2^53."""
-_AT, _END, _STATE = 0, 1, 3
+_AT, _END, _BITS, _STATE, _NUMBER = 0, 1, 2, 3, 5
 
 
 @dataclass(slots=True)
@@ -137,6 +139,28 @@ def weighed_segments(
         if not len(at):
             break
     return columns[:, np.argsort(columns[_AT])]
+
+
+def confirmed_entries(
+    chains: FrameChains, scorer: HeaderScorer, index: Int64, stream: Int64, is_client: Bools
+) -> Int64:
+    """Addresses behind missing bytes where a search would find a message without reading bodies.
+
+    The next `RUN` segments are one message each, and their headers have the bits of a confirmed
+    path. `index`, ascending: chains; `stream` and `is_client`: of each.
+    """
+    piece = chains.runs_behind_gaps(RUN)
+    chain = np.searchsorted(chains.first, piece, side="right") - 1
+    piece, chain = piece[np.isin(chain, index)], chain[np.isin(chain, index)]
+    owner = np.searchsorted(index, chain)
+    at = chains.address[piece[:, None] + np.arange(RUN)].ravel()
+    each = np.repeat(owner, RUN)
+    columns = weighed(chains, scorer, at, index[each], stream[each], is_client[each])
+    state, bits, number = (columns[row].reshape(-1, RUN) for row in (_STATE, _BITS, _NUMBER))
+    confirmed = (state == YES).all(1) & (bits.sum(1) >= ENTRY + CONFIRMED)
+    confirmed &= is_client[owner] | (np.diff(number, axis=1) > 0).all(1)
+    entries: Int64 = at[::RUN][confirmed]
+    return entries
 
 
 class Search:
