@@ -13,8 +13,6 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
-import dpkt.dpkt
-import dpkt.ieee80211
 import numpy as np
 
 from dissector.packets.capture_reader import PacketRecords
@@ -27,7 +25,6 @@ _PROTECTED, _ORDER = 0x40, 0x80
 _AGGREGATE = 0x80
 _SUBFRAME = struct.Struct(">12xH")
 _SNAP = b"\xaa\xaa\x03"
-_DAMAGED = (dpkt.dpkt.Error, struct.error, IndexError)
 _MODULES: Final = ("scapy.layers.all", "scapy.contrib.avs")
 
 
@@ -52,11 +49,15 @@ def _wlan(packets: Packets, rows: Rows) -> None:
 
 def _wlan_size(frame: bytes) -> int | None:
     """Bytes before LLC; None if there is no LLC, or more than one."""
+    # Imported here: it takes longer than all other work on a small capture.
+    from dpkt.dpkt import Error
+    from dpkt.ieee80211 import IEEE80211
+
     if frame[0] & 0x0F != _DATA:
         frame = frame[1::-1] + frame[2:]
     try:
-        parsed = dpkt.ieee80211.IEEE80211(frame)
-    except _DAMAGED:
+        parsed = IEEE80211(frame)
+    except (Error, struct.error, IndexError):
         return None
     body = bytes(parsed.data)
     size = len(frame) - len(body)
