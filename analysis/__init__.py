@@ -1,6 +1,7 @@
 """From tables to answers: pandas, SQL, the command line.
 
 load      a capture as pandas DataFrames, by table name
+Filter    conditions on exchanges, for `load`
 connect   a capture as views of DuckDB, for questions in SQL
 latency   and the other answers: functions from tables to a DataFrame, listed in `ANSWERS`
 """
@@ -10,8 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Unpack
 
 from analysis.answers import ANSWERS, names
+from analysis.filters import Filter
 
-__all__ = ["ANSWERS", "__version__", "connect", "load"]
+__all__ = ["ANSWERS", "Filter", "__version__", "connect", "load"]
 
 if TYPE_CHECKING:
     import duckdb
@@ -42,12 +44,18 @@ def __dir__() -> list[str]:
 
 
 def load(
-    paths: Paths, tables: Names | None = None, **options: Unpack[OpenOptions]
+    paths: Paths,
+    tables: Names | None = None,
+    chosen: Filter | None = None,
+    **options: Unpack[OpenOptions],
 ) -> dict[str, pd.DataFrame]:
     """A capture as DataFrames, by table name: ``load("x.pcap")["exchanges"]``.
 
     `paths` and `options` are those of `dissector.open_capture`. `tables`: a name, or several; the
-    default is all tables that are not opt-in. A column has the same dtype in every capture:
+    default is all tables that are not opt-in. `chosen`: load only the rows of exchanges that meet
+    it: ``load("x.pcap", chosen=Filter(client=["app"]))``.
+
+    A column has the same dtype in every capture:
 
         times               datetime64[ns, UTC]
         integers, booleans  Int64, Int32, …, boolean: pandas' nullable types, null is NA
@@ -59,10 +67,16 @@ def load(
     """
     import dissector
     from analysis.frames import frame
+    from dissector.pipeline import collected, known_tables
 
-    wanted = [tables] if isinstance(tables, str) else tables
-    read = dissector.open_capture(paths, **options).tables(wanted)
-    return {name: frame(table) for name, table in read.items()}
+    wanted = known_tables(tables)
+    capture = dissector.open_capture(paths, **options)
+    rows = capture.stream(wanted)
+    if chosen:
+        from analysis.filtered import FilteredCapture
+
+        rows = FilteredCapture(capture, chosen).stream(wanted)
+    return {name: frame(table) for name, table in collected(rows, wanted).items()}
 
 
 def connect(paths: Paths, **options: Unpack[OpenOptions]) -> duckdb.DuckDBPyConnection:

@@ -164,22 +164,26 @@ class Capture:
         return self._read(wanted, lambda pipeline: _not_empty(pipeline.stream(wanted)))
 
     def exchanges(
-        self, *, api: Names | None = None, client_id: Names | None = None
+        self,
+        *,
+        api: Names | None = None,
+        client_id: Names | None = None,
+        select: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows,
     ) -> Iterator[Exchange]:
         """Exchanges one by one, with the bytes of their messages. Secrets are not redacted.
 
-        `api`, `client_id`: return only exchanges with these names. Raises DissectorError for an API
-        that does not exist.
+        `api`, `client_id`: return only exchanges with these names. `select`: a function from rows
+        of `exchanges` to those to return. Raises DissectorError for an API that does not exist.
         """
         wanted = {"api": _api_names(api), "client_id": _as_list(client_id)}
 
-        def select(rows: pa.RecordBatch) -> pa.RecordBatch:
+        def named(rows: pa.RecordBatch) -> pa.RecordBatch:
             for column, names in wanted.items():
                 if names is not None:
                     rows = rows.filter(pc.is_in(rows.column(column), pa.array(names, pa.string())))
-            return rows
+            return select(rows)
 
-        return self._read(["exchanges"], lambda pipeline: pipeline.exchanges(select))
+        return self._read(["exchanges"], lambda pipeline: pipeline.exchanges(named))
 
     def close(self) -> None:
         """Close all files. A started pass ends with CaptureError, and no pass can start."""

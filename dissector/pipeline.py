@@ -150,7 +150,7 @@ class Pipeline:
         from dissector.exchanges.exchange import as_exchanges
 
         for rows in self._packet_rows(["exchanges"], keep_frames=True):
-            batch = with_topic_names(select(rows.batch), self.names)
+            batch = select(with_topic_names(rows.batch, self.names))
             yield from as_exchanges(batch, self._connections.mechanisms, self.names.names)
 
     @property

@@ -264,6 +264,7 @@ def _index() -> str:
         [
             "# Documentation", "",
             "[Kafka is slow](slow.md): from a complaint to its cause, one command at a time.", "",
+            "[Filters](filters.md): select exchanges by client, topic, API, time or SQL.", "",
             "[Live capture](live.md): show, record and export live traffic.", "",
             "[Where the time goes](time.md): CPU time of a packet and a message in each stage.", "",
             "[Spark](spark.md): captures that are too large for one machine.", "",

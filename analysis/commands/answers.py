@@ -17,6 +17,7 @@ from analysis.commands.common import (
     on_output,
     words,
 )
+from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.startup import allow_pandas
 
@@ -37,7 +38,7 @@ def command_of(answer: Answer) -> click.Command:
     for option in reversed(answer.options):
         made = _option(option)(made)
     return click.command(answer.name, help=answer.question, short_help=answer.question)(
-        on_capture(made)
+        on_capture(on_filter(made))
     )
 
 
@@ -78,7 +79,11 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
         rows = pa.Table.from_pandas(function(sql), preserve_index=False)
         if not len(rows):
             empty = "exchanges" in names and not sql.sql("from exchanges limit 1").fetchall()
-            click.echo(NOTHING if empty else f"No {answer.rows} in this capture.", err=True)
+            if empty and source.filter is None:
+                click.echo(NOTHING, err=True)
+            else:
+                place = "the selected exchanges" if source.filter else "this capture"
+                click.echo(f"No {answer.rows} in {place}.", err=True)
     if len(rows) or output.form != TABLE or output.file:
         # Columns that the user groups by are part of the answer.
         essential = (*options.get("by", ()), *answer.essential)

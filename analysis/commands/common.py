@@ -19,6 +19,8 @@ import click
 if TYPE_CHECKING:
     import duckdb
 
+    from analysis.filtered import FilteredCapture
+    from analysis.filters import Filter
     from dissector.capture import Capture
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,19 +64,30 @@ class Input:
     """Number of processes; None: the default."""
     memory: int
     """MB."""
+    filter: Filter | None = None
+    """None: no conditions; see `analysis.commands.filter_options`."""
 
     @contextmanager
     def opened(
-        self, *, show_progress: bool = True, show_secrets: bool = False
-    ) -> Iterator[Capture]:
-        """The capture. Read errors end the command with one sentence and exit status 1.
+        self, *, show_progress: bool = True, show_secrets: bool = False, reports_filter: bool = True
+    ) -> Iterator[Capture | FilteredCapture]:
+        """The capture, filtered. Read errors end the command with one sentence and exit status 1.
 
-        Only this method uses `jobs`: a process with threads, such as DuckDB's, must not be forked.
+        `reports_filter`: print the filter to standard error at the end. Only this method uses
+        `jobs`: a process with threads, such as DuckDB's, must not be forked.
         """
         with self.options(show_progress=show_progress, show_secrets=show_secrets) as options:
             import dissector
 
-            yield dissector.open_capture(self.captures, jobs=self.jobs or 1, **options)
+            capture = dissector.open_capture(self.captures, jobs=self.jobs or 1, **options)
+            if self.filter is None:
+                yield capture
+                return
+            from analysis.filtered import FilteredCapture
+
+            yield (filtered := FilteredCapture(capture, self.filter))
+            if reports_filter:
+                click.echo(filtered.report, err=True)
 
     @contextmanager
     def stored(
@@ -115,6 +128,7 @@ class Input:
         named = [word for port in self.ports for word in ("--port", str(port))]
         named += ["--keylog", shlex.quote(str(self.keylog))] if self.keylog else []
         named += ["--memory", str(self.memory)] if self.memory != DEFAULT_MEMORY else []
+        named += map(shlex.quote, self.filter.options) if self.filter else []
         return " ".join(["kafka-dissector", verb, names, *named, *options])
 
     @property

@@ -5,11 +5,13 @@ from __future__ import annotations
 import click
 
 from analysis.commands.common import TABLE_NAMES, Input, Output, on_capture, on_output
+from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
 
 
 @click.command("export")
 @on_capture
+@on_filter
 @click.option(
     "--table", type=click.Choice(TABLE_NAMES), metavar="NAME", default="exchanges",
     show_default=True, help=f"Write this table: {', '.join(TABLE_NAMES)}.",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
 
 from analysis.commands.common import Input, Output, on_capture, on_overwrite
+from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check
 from analysis.extras import needed
 from analysis.startup import allow_pandas
@@ -14,6 +16,7 @@ from analysis.startup import allow_pandas
 
 @click.command("report")
 @on_capture
+@on_filter
 @click.option(
     "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     default="report.html", show_default=True, help="Write the page to FILE.",
@@ -34,7 +37,8 @@ def command(source: Input, file: Path, overwrite: bool) -> None:
         from analysis.report.sections import TABLES
 
     with source.stored(TABLES) as sql:
-        pieces = page(source.name, sql, source.again)
+        chosen = shlex.join(source.filter.options) if source.filter else ""
+        pieces = page(source.name, sql, source.again, chosen)
         with output(file, overwrite=overwrite) as sink:
             sink.writelines(pieces)
     click.echo(f"{file}: {file.stat().st_size / 1e6:.1f} MB", err=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from analysis.commands.common import SHOW_SECRETS, Input, on_capture_alone, on_pager
+from analysis.commands.filter_options import on_filter
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,6 +28,7 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
 
 @click.command("show")
 @on_capture_alone
+@on_filter
 @click.option(
     "--packet",
     type=int,

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from analysis.commands.filter_options import with_filter
+
 if TYPE_CHECKING:
+    from analysis.filters import Filter
     from analysis.live.lines import JsonLinesFile, RowFilter
     from analysis.live.parquet_writer import TableWriter
     from analysis.live.recent_exchanges import RecentExchanges
@@ -83,18 +87,13 @@ SPAN: Final = Quantity("time", "smhd")
     help="Show a line for each exchange, rows as JSON, rates and latencies on the full screen, or "
     "only the summary at the end.",
 )
-@click.option(
-    "--where",
-    metavar="CONDITION",
-    help="Show only exchanges that match this SQL condition on the columns of the table exchanges: "
-    "\"api = 'Produce' AND latency_ms > 100\".",
-)
+@with_filter
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write the exchanges that match --where to FILE, as JSON Lines.",
+    help="Write the selected exchanges to FILE, as JSON Lines.",
 )
 @click.option(
     "--write",
@@ -195,7 +194,7 @@ def command(
 
 
 def _watch(
-    origin: Origin, *, keylog: Path | None, patience: int, view: str, where: str | None,
+    origin: Origin, *, keylog: Path | None, patience: int, view: str, chosen: Filter | None,
     page: str | None, max_series: int, **kept: Any,
 ) -> list[str]:  # fmt: skip
     """Capture until the end, and show the summary. Returns errors of writers."""
@@ -210,13 +209,12 @@ def _watch(
     )
     from analysis.live.lines import LineFormat, LineView, as_json
     from analysis.live.recent_exchanges import RecentExchanges
-    from analysis.live.row_filter import SqlFilter
     from analysis.live.session import Session, ended_by_signals
     from analysis.live.watchers import Notices, SummaryWatcher
     from analysis.startup import import_pipeline
     from dissector.packets.live import LiveSource
 
-    chosen = SqlFilter(where) if where else lambda rows: rows
+    select = _selector(chosen, origin)
     serve = _server(page, max_series) if page else None
     show = _shower() if view == "screen" else None
     feeds = (terminal.with_keyboard(origin) if view == "screen" else origin).feeds()
@@ -228,21 +226,23 @@ def _watch(
     watchers: list[Watcher] = [counted, notices]
     if serve:
         watchers.append(serve(source, capture))
-    writers = _writers(source, chosen, notices, **kept)
+    writers = _writers(source, select, notices, **kept)
     watchers += writers
     session = Session(source, capture, watchers)
     lines = None
     if view in ("lines", "jsonl"):
-        lines = LineView(chosen, as_json if view == "jsonl" else LineFormat(), session.stop)
+        lines = LineView(select, as_json if view == "jsonl" else LineFormat(), session.stop)
         watchers.append(lines)
     with ended_by_signals(session):
         if show:
-            board = RecentExchanges(chosen)
+            board = RecentExchanges(select)
             watchers.append(board)
             show(board, session, lambda: _status(source, capture, notices))
             notices.release()
         else:
             notices.show(f"capturing from {origin.name}; Ctrl-C ends")
+            if chosen:
+                notices.show(f"showing the exchanges of {shlex.join(chosen.options)}")
             session.run()
     if lines and lines.error:
         raise lines.error
@@ -263,8 +263,21 @@ def _watch(
     return [writer.failure for writer in writers if writer.failure is not None]
 
 
+def _selector(chosen: Filter | None, origin: Origin) -> RowFilter:
+    """The filter of rows. Times are relative to the start of a file, or to now."""
+    if not chosen:
+        return lambda rows: rows
+    from analysis.filtered import first_time
+    from analysis.sql.conditions import Condition
+
+    if chosen.is_relative:
+        start = first_time([origin.pipe]) if origin.pipe and origin.is_file else None
+        chosen = chosen.starting(time.time_ns() if start is None else start)
+    return Condition(chosen.sql)
+
+
 def _writers(
-    source: LiveSource, chosen: RowFilter, notices: Notices, *, record: Path | None,
+    source: LiveSource, select: RowFilter, notices: Notices, *, record: Path | None,
     folder: Path | None, output: Path | None, rotate_size: int | None, rotate_time: int | None,
     keep: int | None,
 ) -> list[Recorder | TableWriter | JsonLinesFile]:  # fmt: skip
@@ -280,7 +293,7 @@ def _writers(
     if folder:
         rolls = Rotation(rotate_size, rotate_time or SECONDS, keep)
         writers.append(TableWriter(folder, rolls, notices.show))
-    lines = JsonLinesFile(output, chosen, rolling, notices.show) if output else None
+    lines = JsonLinesFile(output, select, rolling, notices.show) if output else None
     if lines:
         writers.append(lines)
     if record:

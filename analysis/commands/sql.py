@@ -21,6 +21,7 @@ from analysis.commands.common import (
     on_capture_alone,
     on_output,
 )
+from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, to_terminal, write
 from analysis.extras import needed
 from analysis.startup import allow_pandas
@@ -49,6 +50,7 @@ def _on_output(command: F) -> F:
 
 @click.command("sql")
 @on_capture_alone
+@on_filter
 @_on_output
 def command(source: Input, output: Output) -> None:
     """Query a capture with SQL.
@@ -82,11 +84,11 @@ def command(source: Input, output: Output) -> None:
     if query is None or not ANSWERS.keys().isdisjoint(re.findall(r"\w+", query.lower())):
         allow_pandas()  # answers need it; in a prompt, any query may name one
     shows = not to_terminal(output) or (output.form == TABLE and "-" not in source.captures)
-    with source.options(show_progress=shows, show_secrets=output.show_secrets) as options:
+    with source.opened(show_progress=shows, show_secrets=output.show_secrets) as capture:
         from analysis.sql.session import Session
         from analysis.sql.views import CaptureTables
 
-        tables = CaptureTables(source.captures, **options)
+        tables = CaptureTables(capture)
         with Session(tables) as session:
             if query is None:
                 _run_prompt(session, output)

@@ -5,21 +5,25 @@ from __future__ import annotations
 import click
 
 from analysis.commands.common import Input, on_capture, on_pager
+from analysis.commands.filter_options import on_filter
 
 
 @click.command("summary")
 @on_capture
+@on_filter
 @on_pager
 def command(source: Input, no_pager: bool) -> None:
     """Summarise a capture, problems first."""
     from analysis.display.summary_screen import screen
     from analysis.display.terminal import write
     from analysis.summary import Summary
+    from dissector.capture import Capture
 
     summary = Summary()
-    with source.opened() as capture:
+    with source.opened(reports_filter=False) as capture:
         summary.read(capture.stream(Summary.TABLES))
     parts = screen(
-        summary, source.name, capture.packets, source.again, has_keylog=source.keylog is not None
-    )
+        summary, source.name, capture.packets, source.again, has_keylog=source.keylog is not None,
+        note="" if isinstance(capture, Capture) else capture.report,
+    )  # fmt: skip
     write(parts, pager=not no_pager)

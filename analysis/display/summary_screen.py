@@ -35,20 +35,26 @@ ALL_CLIENTS: Final = "network --by client_id,software"
 
 
 def screen(
-    summary: Summary, name: str, packets: int, command: Command, *, has_keylog: bool = False
-) -> Iterator[RenderableType]:
-    """The parts of the screen, from the top; `has_keylog`: a key log was given."""
+    summary: Summary, name: str, packets: int, command: Command, *, has_keylog: bool = False,
+    note: str = "",
+) -> Iterator[RenderableType]:  # fmt: skip
+    """The parts of the screen, from the top.
+
+    `has_keylog`: a key log was given. `note`: the filter of the exchanges, if there is one.
+    """
     totals = summary.totals()
     unread = list(_coverage(totals, has_keylog=has_keylog))
     yield Text(printable(name), "bold")
     yield from _span(summary, totals, packets)
+    if note:
+        yield Text(printable(note), "bold")
     if summary.exchanges:
         wrong = list(_wrong(summary, totals, command))
         yield from _section("What is wrong", [*unread, *(wrong or [_good(totals)])])
         yield from _section("Part of normal operation", _normal(summary, totals, command))
         yield from _section("Clients", _led(_clients(summary), command(ALL_CLIENTS)))
         yield from _section("Requests", _led(_requests(summary), command("latency")))
-    else:
+    elif not note:
         yield from _nothing(totals, unread)
     yield from _section("What could not be read", _unread(summary, command))
 

@@ -9,6 +9,5 @@ metrics                  a metrics page for Prometheus
 recorder                 packets in pcapng files
 parquet_writer           tables in Parquet files
 watchers                 the summary at the end (`bounded_summary`), and messages on standard error
-row_filter           SQL conditions on rows (`--where`)
 rotation             names, limits and permissions of rotated files
 """

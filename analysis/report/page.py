@@ -61,12 +61,12 @@ class Tile:
 
 
 def page(
-    name: str, sql: duckdb.DuckDBPyConnection, command_line: Callable[[str], str]
+    name: str, sql: duckdb.DuckDBPyConnection, command_line: Callable[[str], str], chosen: str = ""
 ) -> Iterable[bytes]:
     """The file, in pieces.
 
     `name`: name of the capture; `sql`: a connection with its `sections.TABLES`; `command_line`
-    returns the command line of an answer, by its name.
+    returns the command line of an answer, by its name; `chosen`: the filter of the exchanges.
     """
     totals, span = chart_data.totals(sql), chart_data.span(sql)
     items: list[dict[str, Any]] = []
@@ -103,6 +103,7 @@ def page(
         version=version("kafka-dissector"),
         hashes=" ".join(map(_hash, (vega, script))),
         time=_time(totals),
+        chosen=printable(chosen),
         note=_note(totals),
         tiles=_tiles(totals, {item["name"]: item["rows"] for item in items}),
         sections=items,

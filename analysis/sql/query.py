@@ -119,7 +119,7 @@ def _arrow(name: str, rows: pd.DataFrame | pa.Table) -> pa.Table:
             f"the table {name} has no column {absent[0]}; pass all columns of analysis.load()"
         )
     try:
-        table = _in_schema(rows, schema)
+        table = in_schema(rows, schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise DissectorError(f"the table {name} has a column of another type: {error}") from error
     for index, field in enumerate(schema):
@@ -128,7 +128,7 @@ def _arrow(name: str, rows: pd.DataFrame | pa.Table) -> pa.Table:
     return table.append_column(NTH, pa.array(np.arange(len(table))))
 
 
-def _in_schema(rows: pd.DataFrame | pa.Table, schema: pa.Schema) -> pa.Table:
+def in_schema(rows: pd.DataFrame | pa.Table, schema: pa.Schema) -> pa.Table:
     if isinstance(rows, pa.Table):
         table: pa.Table = rows
         return table.select(schema.names).cast(schema)

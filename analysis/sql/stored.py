@@ -12,10 +12,10 @@ import ctypes
 import gc
 import os
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -46,10 +46,12 @@ def stored(rows: Named, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConne
     """
     with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
         files = {name: Path(folder) / f"{name}.parquet" for name in names}
-        _write(rows, files)
+        with TableFiles(files, {name: schema(name) for name in names}) as tables:
+            for name, batch in rows:
+                tables.add(name, batch)
         _release_memory()
         # DuckDB's threads start after reading: a process with threads must not be forked.
-        with duckdb.connect(config=_config(folder)) as connection:
+        with connect(folder) as connection:
             for name, file in files.items():
                 table = connection.read_parquet(str(file), file_row_number=True)
                 table.project(f"* rename (file_row_number as {NTH})").create_view(name)
@@ -64,44 +66,64 @@ def _release_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _config(folder: str) -> dict[str, str | bool | int | float | list[str]]:
-    return {
-        "temp_directory": folder,
-        "memory_limit": f"{MEMORY}B",
-        "threads": min(os.cpu_count() or 1, THREADS),
-        # Every query orders its rows itself.
-        "preserve_insertion_order": False,
-        "autoinstall_known_extensions": False,
-    }
+def connect(folder: str) -> duckdb.DuckDBPyConnection:
+    """A connection to DuckDB with a memory budget, which spills to a folder."""
+    return duckdb.connect(
+        config={
+            "temp_directory": folder,
+            "memory_limit": f"{MEMORY}B",
+            "threads": min(os.cpu_count() or 1, THREADS),
+            # Every query orders its rows itself.
+            "preserve_insertion_order": False,
+            "autoinstall_known_extensions": False,
+        }
+    )
 
 
-def _write(rows: Named, files: dict[str, Path]) -> None:
-    schemas = {name: schema(name) for name in files}
-    pending: dict[str, list[pa.RecordBatch]] = {name: [] for name in files}
-    writers = {
-        name: pa.parquet.ParquetWriter(
-            file, schemas[name], compression="zstd", use_dictionary=repeating(schemas[name])
-        )
-        for name, file in files.items()
-    }
-    try:
-        for name, batch in rows:
-            pending[name].append(batch)
-            if sum(map(len, pending[name])) >= GROUP_ROWS:
-                _write_group(writers[name], pending[name])
-        for name, batches in pending.items():
-            _write_group(writers[name], batches)
-        for writer in writers.values():
-            writer.close()
-    except OSError:
-        for writer in writers.values():
+class TableFiles:
+    """Parquet files, which get the rows of tables batch by batch."""
+
+    def __init__(self, files: Mapping[str, Path], schemas: Mapping[str, pa.Schema]) -> None:
+        """`files`: a path for each table; batches are cast to `schemas`."""
+        self._pending: dict[str, list[pa.RecordBatch]] = {name: [] for name in files}
+        self._writers = {
+            name: pa.parquet.ParquetWriter(
+                file, schemas[name], compression="zstd", use_dictionary=repeating(schemas[name])
+            )
+            for name, file in files.items()
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Complete the files; after an error, leave them incomplete."""
+        if kind is not None:
+            self._abandon()
+            return
+        try:
+            for name in self._writers:
+                self._write_group(name)
+            for writer in self._writers.values():
+                writer.close()
+        except OSError:
+            self._abandon()
+            raise
+
+    def add(self, name: str, batch: pa.RecordBatch) -> None:
+        """Add rows of a table. Raises OSError when the disk is full."""
+        self._pending[name].append(batch)
+        if sum(map(len, self._pending[name])) >= GROUP_ROWS:
+            self._write_group(name)
+
+    def _write_group(self, name: str) -> None:
+        """Write the pending rows, if any, as a row group."""
+        if self._pending[name]:
+            table = pa.Table.from_batches(self._pending[name])
+            self._writers[name].write_table(table.cast(self._writers[name].schema))
+            self._pending[name].clear()
+            gc.collect()  # frees reference cycles of reading
+
+    def _abandon(self) -> None:
+        for writer in self._writers.values():
             writer.is_open = False  # a full disk has no room for the footer either
-        raise
-
-
-def _write_group(writer: pa.parquet.ParquetWriter, batches: list[pa.RecordBatch]) -> None:
-    """Write the pending rows, if any, as a row group."""
-    if batches:
-        writer.write_table(pa.Table.from_batches(batches).cast(writer.schema))
-        batches.clear()
-        gc.collect()  # frees reference cycles of reading

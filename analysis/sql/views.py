@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 import duckdb
 import numpy as np
@@ -40,6 +40,7 @@ from analysis.sql.exchange_columns import LOOKUPS, Lookup
 from analysis.sql.query import NTH
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
+from dissector.tables.finalizer import NamedBatch
 
 if TYPE_CHECKING:
     from dissector.capture import OpenOptions, Paths
@@ -52,7 +53,7 @@ def connect(paths: Paths, **options: Unpack[OpenOptions]) -> duckdb.DuckDBPyConn
     CaptureError if nothing can be read. Later errors are errors of DuckDB, with the reason in their
     text.
     """
-    return views(CaptureTables(paths, **options))
+    return views(CaptureTables(dissector.open_capture(paths, **options)))
 
 
 def views(tables: CaptureTables) -> duckdb.DuckDBPyConnection:
@@ -134,12 +135,19 @@ def _scanned_schema(name: str) -> pa.Schema:
     return exchange_columns.with_keys(schema(name)) if name == "exchanges" else schema(name)
 
 
+class RowSource(Protocol):
+    """A capture, as far as its rows are concerned."""
+
+    def stream(self, tables: Collection[str]) -> Iterator[NamedBatch]:
+        """As `Capture.stream`."""
+
+
 class CaptureTables:
     """The tables of one capture; each is read when a query needs it."""
 
-    def __init__(self, paths: Paths, **options: Unpack[OpenOptions]) -> None:
-        """As `dissector.open_capture`. Raises CaptureError."""
-        self._capture = dissector.open_capture(paths, **options)
+    def __init__(self, capture: RowSource) -> None:
+        """`capture`: a `Capture`, or its selected rows."""
+        self._capture = capture
         self._kept: dict[str, pa.Table] = {}
         self._looked_up: dict[str, pa.Array] = {}
         self._lock = RLock()  # several threads of DuckDB request tables

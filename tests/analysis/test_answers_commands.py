@@ -87,6 +87,9 @@ def _stream(path: Path) -> pd.DataFrame:
         ["latency", "missing.pcap", "--slowest", "-1"],
         ["latency", "missing.pcap", "--format", "xml"],
         ["topology", "missing.pcap", "--by", "topic"],
+        ["latency", "missing.pcap", "--where", "clientid = 'a'"],
+        ["summary", "missing.pcap", "--api", "Fetc"],
+        ["report", "missing.pcap", "--since", "soon"],
     ],
 )
 def test_a_wrong_option_is_an_error_before_the_capture_is_read(
@@ -218,3 +221,47 @@ def test_what_comes_from_the_wire_moves_no_cursor(
     output = capsys.readouterr().out
     assert "\\x1b[2J[red]" in output
     assert "\x1b" not in output
+
+
+QUOTAS = str(next((Path(__file__).parents[2] / "captures").glob("kafka-4-quotas.pcap*")))
+MAKER = ["--client", "maker"]
+SELECTED = "Filter: client_id = 'maker' or client = 'maker': 7 of 137 exchanges\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["latency"], ["export", "--format", "csv"], ["show"], ["sql"],
+    ],
+    ids=lambda arguments: arguments[0],
+)  # fmt: skip
+def test_a_command_prints_its_filter(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, *options = arguments
+    query = ["select count(*) from exchanges"] if name == "sql" else []
+    assert main([name, QUOTAS, *MAKER, *options, *query]) == 0
+    output = capsys.readouterr()
+    assert SELECTED in output.err
+    if name == "export":
+        assert len(output.out.splitlines()) == 1 + 7
+    if name == "sql":
+        assert output.out.split() == ["count_star()", "7"]
+
+
+def test_the_summary_shows_its_filter_and_repeats_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["summary", QUOTAS, *MAKER]) == 0
+    output = capsys.readouterr()
+    assert SELECTED in output.out
+    assert f"more: kafka-dissector errors {QUOTAS} --client maker\n" in output.out
+    assert output.err == ""
+
+
+def test_a_filter_that_selects_nothing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["latency", QUOTAS, "--client", "nobody"]) == 0
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err == (
+        "No latencies in the selected exchanges.\n"
+        "Filter: client_id = 'nobody' or client = 'nobody': 0 of 137 exchanges\n"
+    )

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import analysis
+import dissector
 from analysis.report import chart_data
 from analysis.sql.views import CaptureTables, views
 
@@ -84,7 +85,7 @@ def test_only_the_busiest_names_are_kept(made: Make) -> None:
         for _ in range(1 + (number >= 95))
     ]  # fmt: skip
     made(exchanges=rows)
-    connection = views(CaptureTables("x.pcap"))
+    connection = views(CaptureTables(dissector.open_capture("x.pcap")))
     span = chart_data.span(connection)
     assert span is not None
     throttled = chart_data.throttle(connection, span)
@@ -108,6 +109,6 @@ def test_a_bin_is_wide_enough(length: int) -> None:
 
 def test_a_capture_without_exchanges_has_no_span(made: Make) -> None:
     made()
-    connection = views(CaptureTables("x.pcap"))
+    connection = views(CaptureTables(dissector.open_capture("x.pcap")))
     assert chart_data.span(connection) is None
     assert set(chart_data.totals(connection).values()) <= {0, None}

@@ -59,7 +59,7 @@ def test_every_table_is_a_view_that_holds_its_rows() -> None:
 def test_exchanges_have_the_columns_that_answers_are_made_of() -> None:
     tables = analysis.load(CAPTURE)
     expected = latency_parts(tables)
-    with Session(CaptureTables(CAPTURE)) as session:
+    with Session(CaptureTables(dissector.open_capture(CAPTURE))) as session:
         actual = rows(session, f"select {', '.join(expected)} from exchanges")
         assert [tuple(map(_rounded, row)) for row in actual] == [
             tuple(map(_rounded, row)) for row in expected.itertuples(index=False)
@@ -112,7 +112,7 @@ def test_every_answer_is_a_view(name: str) -> None:
 def test_a_column_or_an_answer_reads_what_it_needs_in_one_pass(
     query: str, passes: ASKED, asked: ASKED
 ) -> None:
-    tables = CaptureTables(CAPTURE)
+    tables = CaptureTables(dissector.open_capture(CAPTURE))
     tables.pass_on = True
     with Session(tables) as session:
         rows(session, query)
@@ -175,7 +175,7 @@ def test_a_query_that_is_wrong_reads_nothing(asked: ASKED) -> None:
 def test_rows_that_pass_by_are_the_same_rows(query: str, passes: ASKED, asked: ASKED) -> None:
     expected = sorted(analysis.connect(CAPTURE).sql(query).fetchall(), key=str)
     asked.clear()
-    tables = CaptureTables(CAPTURE)
+    tables = CaptureTables(dissector.open_capture(CAPTURE))
     tables.pass_on = True
     with Session(tables) as session:
         assert len(rows(session, query)) == len(expected)
@@ -199,7 +199,7 @@ def test_a_pipe_is_read_once(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     threading.Thread(target=lambda: pipe.write_bytes(CAPTURE.read_bytes()), daemon=True).start()
-    with Session(CaptureTables(pipe)) as session:
+    with Session(CaptureTables(dissector.open_capture(pipe))) as session:
         assert rows(session, "select count(*) > 0 from exchanges, batches") == [(True,)]
         with pytest.raises(dissector.DissectorError, match="read again"):
             session.rows("from errors")
@@ -211,7 +211,7 @@ def test_an_error_of_the_capture_is_raised_unchanged(monkeypatch: pytest.MonkeyP
         yield
 
     monkeypatch.setattr(Capture, "stream", broken)
-    tables = CaptureTables(CAPTURE)
+    tables = CaptureTables(dissector.open_capture(CAPTURE))
     for tables.pass_on in (True, False):
         with (
             Session(tables) as session,
@@ -224,7 +224,7 @@ def test_an_error_of_the_capture_is_raised_unchanged(monkeypatch: pytest.MonkeyP
 
 def test_a_query_can_be_interrupted_and_the_next_one_asked() -> None:
     endless = "select sum(a * b) from range(10_000_000_000) x(a), range(1_000_000) y(b)"
-    with Session(CaptureTables(CAPTURE)) as session:
+    with Session(CaptureTables(dissector.open_capture(CAPTURE))) as session:
         timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
         timer.start()
         with pytest.raises(KeyboardInterrupt):
@@ -237,7 +237,10 @@ def test_an_error_of_the_buffer_file_is_raised_unchanged(monkeypatch: pytest.Mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("pyarrow.ipc.new_file", full)
-    with Session(CaptureTables(CAPTURE)) as session, pytest.raises(OSError, match="No space left"):
+    with (
+        Session(CaptureTables(dissector.open_capture(CAPTURE))) as session,
+        pytest.raises(OSError, match="No space left"),
+    ):
         rows(session, "from exchanges")
 
 

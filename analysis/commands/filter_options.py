@@ -1,0 +1,81 @@
+"""The options that select exchanges; see `analysis.filters`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+import click
+
+from analysis.commands.common import F, Input
+
+if TYPE_CHECKING:
+    from analysis.filters import Filter
+
+Decorator: TypeAlias = Callable[[F], F]
+
+_OPTIONS: Final = (
+    click.option(
+        "--where", multiple=True, metavar="CONDITION",
+        help="Select exchanges that meet this SQL condition on the columns of the table exchanges: "
+        "\"api = 'Produce' AND latency_ms > 100\". Other tables follow from these exchanges.",
+    ),
+    click.option(
+        "--client", multiple=True, metavar="NAME",
+        help="Select exchanges of this client id or client address; * stands for any text.",
+    ),
+    click.option(
+        "--topic", multiple=True, metavar="NAME",
+        help="Select exchanges with this topic; * stands for any text.",
+    ),
+    click.option("--api", multiple=True, metavar="NAME", help="Select exchanges of this API."),
+    click.option(
+        "--broker", multiple=True, metavar="ADDRESS[:PORT]", help="Select exchanges of this broker."
+    ),
+    click.option(
+        "--since", default="", metavar="TIME",
+        help="Select requests from this time on: 2026-11-21T04:17:40 (UTC), 04:17:40, or 90 "
+        "(seconds after the first packet).",
+    ),
+    click.option(
+        "--until", default="", metavar="TIME", help="Select requests before this time, as --since."
+    ),
+)  # fmt: skip
+
+
+def on_filter(command: F) -> F:
+    """Add the options; the filter is in the `Input` that the command gets as `source`.
+
+    Use it below `on_capture`.
+    """
+
+    def run(source: Input, chosen: Filter | None, **given: Any) -> Any:
+        return command(source=replace(source, filter=chosen), **given)
+
+    return with_filter(cast(F, wraps(command)(run)))
+
+
+def with_filter(command: F) -> F:
+    """Add the options; the command gets a `Filter` as `chosen`, None without conditions."""
+
+    @wraps(command)
+    def run(
+        where: tuple[str, ...], client: tuple[str, ...], topic: tuple[str, ...],
+        api: tuple[str, ...], broker: tuple[str, ...], since: str, until: str, **given: Any,
+    ) -> Any:  # fmt: skip
+        chosen = None
+        if where or client or topic or api or broker or since or until:
+            from analysis.filters import Filter
+            from dissector.errors import DissectorError
+
+            try:
+                chosen = Filter(where, client, topic, api, broker, since, until)
+            except DissectorError as error:
+                raise click.UsageError(str(error)) from error
+        return command(chosen=chosen, **given)
+
+    for option in reversed(_OPTIONS):
+        run = option(run)
+    return cast(F, run)

@@ -1,0 +1,179 @@
+"""Filters: which exchanges a command reads.
+
+A filter is a condition in SQL (see `analysis.sql.conditions`). Short forms stand for frequent
+conditions. An exchange is selected if it meets all conditions; if a short form has several values,
+one of them is enough:
+
+    where   a condition: "api = 'Produce' AND latency_ms > 100"
+    client  client id, or address of the client
+    topic   a topic of the exchange
+    api     name or number of the API
+    broker  address of the broker, with or without its port
+    since   time of the request; see `analysis.times`. Without a request: of the response
+    until   likewise; exchanges at this time or later are not selected
+
+In `client` and `topic`, ``*`` stands for any text, and ``?`` for any character.
+
+The other tables follow from the selected exchanges: a row that belongs to an exchange stays if the
+exchange is selected, and a connection if one of its exchanges is. `topics` and `problems` describe
+the cluster and the capture, and stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from analysis.sql.expressions import literal
+from analysis.times import SECOND, time_ns
+from dissector.errors import DissectorError, did_you_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+Rows: TypeAlias = "pd.DataFrame | pa.Table"
+
+SHORT_FORMS: Final = ("client", "topic", "api", "broker", "since", "until")
+
+_TIME: Final = "coalesce(request_time, response_time)"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Conditions on exchanges. Without any, it is false, and selects all exchanges.
+
+    Raises DissectorError for an unknown API, a wrong time, and a wrong condition.
+    """
+
+    where: Sequence[str] = ()
+    client: Sequence[str] = ()
+    topic: Sequence[str] = ()
+    api: Sequence[str] = ()
+    broker: Sequence[str] = ()
+    since: str = ""
+    until: str = ""
+    start: int | None = None
+    """Time of the first packet, ns; only needed if `is_relative`."""
+
+    def __post_init__(self) -> None:
+        for name in self.api:
+            _api_name(name)
+        for text in self._times:
+            time_ns(text, self.start)
+        if self.where:
+            from analysis.sql.conditions import Condition
+
+            for condition in self.where:
+                Condition(condition)
+
+    def __bool__(self) -> bool:
+        return bool(self.options)
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether a time depends on the start of the capture, which is not known yet."""
+        return any(time_ns(text, self.start) is None for text in self._times)
+
+    def starting(self, start: int) -> Filter:
+        """The filter for a capture whose first packet has this time, in ns."""
+        return replace(self, start=start)
+
+    @property
+    def options(self) -> list[str]:
+        """The options of a command that make this filter."""
+        options = []
+        for name in ("where", *SHORT_FORMS):
+            given = getattr(self, name)
+            for value in filter(None, [given] if isinstance(given, str) else given):
+                options += [f"--{name}", value]
+        return options
+
+    @property
+    def sql(self) -> str:
+        """The condition; ``true`` if there is none.
+
+        Raises DissectorError if a time is relative and the start is not known.
+        """
+        conditions = (
+            " or ".join(map(_is_client, self.client)),
+            " or ".join(map(_has_topic, self.topic)),
+            " or ".join(f"api = {literal(_api_name(each))}" for each in self.api),
+            " or ".join(map(_is_broker, self.broker)),
+            f"{_TIME} >= {self._timestamp(self.since)}" if self.since else "",
+            f"{_TIME} < {self._timestamp(self.until)}" if self.until else "",
+            # A comment ends with its line.
+            *(f"{each}\n" if "--" in each else each for each in self.where),
+        )
+        return " and ".join(_in_parentheses([each for each in conditions if each])) or "true"
+
+    def apply(self, tables: Mapping[str, Rows]) -> dict[str, Rows]:
+        """The selected rows of tables, of which one is `exchanges`.
+
+        `tables`: those of `analysis.load` or `Capture.tables`. Raises DissectorError.
+        """
+        from analysis.filtered import apply
+
+        return apply(self, tables)
+
+    @property
+    def _times(self) -> list[str]:
+        return [text for text in (self.since, self.until) if text]
+
+    def _timestamp(self, text: str) -> str:
+        """SQL for a time."""
+        if (time := time_ns(text, self.start)) is None:
+            raise DissectorError(
+                f"{text}: the time of the first packet is not known here; use ISO 8601"
+            )
+        second, fraction = divmod(time, SECOND)
+        date = datetime.fromtimestamp(second, UTC).replace(tzinfo=None)
+        digits = f".{fraction:09}".rstrip("0").rstrip(".")
+        return f"'{date}{digits}'"
+
+
+def _in_parentheses(conditions: Sequence[str]) -> Iterable[str]:
+    """Conditions that can be joined with ``and``."""
+    if len(conditions) == 1:
+        return conditions
+    return (f"({each})" if re.search(r"\bor\b|--", each, re.I) else each for each in conditions)
+
+
+def _is_client(text: str) -> str:
+    return f"{_matches('client_id', text)} or {_matches('client', text)}"
+
+
+def _is_broker(text: str) -> str:
+    return f"broker = {literal(text)} or broker_ip = {literal(text)}"
+
+
+def _has_topic(text: str) -> str:
+    if _WILDCARD.search(text):
+        return f"len(list_filter(topics, lambda topic: {_matches('topic', text)})) > 0"
+    return f"list_contains(topics, {literal(text)})"
+
+
+_WILDCARD: Final = re.compile(r"[*?]")
+
+
+def _matches(column: str, text: str) -> str:
+    """SQL: whether a column has a text, which may have wildcards."""
+    if _WILDCARD.search(text):
+        return f"{column} glob {literal(text.replace('[', '[[]'))}"
+    return f"{column} = {literal(text)}"
+
+
+def _api_name(text: str) -> str:
+    """The name of an API by its name in any case, or by its number. Raises DissectorError."""
+    from dissector.protocol import registry
+
+    names = registry.apis()
+    if text.isdecimal() and int(text) in names:
+        return names[int(text)]
+    for name in names.values():
+        if name.lower() == text.lower():
+            return name
+    raise DissectorError(f"no API is called {text}{did_you_mean(text, names.values())}")

@@ -1,0 +1,93 @@
+"""Conditions in SQL on rows of `exchanges`: ``api = 'Produce' AND latency_ms > 100``.
+
+DuckDB evaluates them, so they may use all of its functions. Times are in UTC, as in the tables.
+Besides the columns of `exchanges` there are ``client`` and ``broker``. A condition cannot contain a
+subquery: its result would depend on which rows are read together.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from analysis.sql.expressions import BROKER, CLIENT, endpoint
+from dissector.errors import DissectorError, did_you_mean
+from dissector.tables import EXCHANGES
+
+COLUMNS: Final = (*EXCHANGES.schema.names, CLIENT.name, BROKER.name)
+
+_CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
+    # A condition needs neither files nor extensions, and the rows are few.
+    "autoinstall_known_extensions": "false",
+    "enable_external_access": "false",
+    "threads": "1",
+}
+_ROWS: Final = f"""(
+  select *, client_ip as {CLIENT.name}, {endpoint("broker")} as {BROKER.name} from batch)"""
+_ABSENT: Final = re.compile(r'Referenced column "(.+?)" not found')
+
+
+class Condition:
+    """Returns the rows of `exchanges` that meet a condition.
+
+    Raises DissectorError if the condition is invalid.
+    """
+
+    def __init__(self, condition: str) -> None:
+        self._connection = duckdb.connect(config=_CONFIG)
+        # A comment in the condition ends with its line.
+        self._query = f"select nth from {_ROWS} as exchanges where ({condition}\n) order by nth"
+        self._condition = condition
+        self._check()
+        self(pa.RecordBatch.from_pylist([], EXCHANGES.schema))
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Raises DissectorError if the condition fails for a value, such as in a cast."""
+        try:
+            self._connection.register("batch", _numbered(rows))
+            matches: Any = self._connection.execute(self._query).fetchnumpy()
+        except duckdb.Error as error:
+            raise self._error(str(error)) from error
+        return rows.take(pa.array(np.asarray(matches["nth"], np.int64)))
+
+    def _check(self) -> None:
+        """Raises DissectorError unless the text is one expression without a subquery."""
+        query = f"select {self._condition}\n"
+        ((text,),) = self._connection.execute(
+            "select json_serialize_sql(?::varchar)", [query]
+        ).fetchall()
+        parsed = json.loads(text)
+        if parsed["error"] and parsed["error_type"] == "parser":
+            raise self._error(parsed["error_message"])
+        nodes = [statement["node"] for statement in parsed.get("statements", ())]
+        is_expression = len(nodes) == 1 and nodes[0]["from_table"]["type"] == "EMPTY"
+        if not is_expression or len(nodes[0]["select_list"]) != 1:
+            raise self._error("expected one condition, such as \"api = 'Fetch'\"")
+        if '"class":"SUBQUERY"' in text.replace(" ", ""):
+            raise self._error("a condition cannot contain a subquery; use the command sql")
+
+    def _error(self, message: str) -> DissectorError:
+        reason = message.partition("\n")[0].partition(" Error: ")
+        detail = reason[2] or reason[0]
+        if absent := _ABSENT.search(message):
+            name = absent[1]
+            detail = f"exchanges has no column {name}"
+            if f'"{name}"' in self._condition:
+                detail += f"; for text use single quotes: '{name}'"
+            detail += did_you_mean(name, COLUMNS)
+        return DissectorError(f"--where {self._condition!r}: {detail}")
+
+
+def _numbered(rows: pa.RecordBatch) -> pa.Table:
+    """The rows, numbered. Times are without a zone, or DuckDB would cut them to microseconds."""
+    columns = [
+        column.cast(pa.timestamp("ns")) if pa.types.is_timestamp(column.type) else column
+        for column in rows.columns
+    ]
+    table = pa.Table.from_arrays(columns, names=rows.schema.names)
+    return table.append_column("nth", pa.array(np.arange(len(rows))))

@@ -1,0 +1,90 @@
+"""Times and lengths of time that users write.
+
+A time is one of:
+
+    2026-11-21T04:17:40.5Z   ISO 8601, to the nanosecond; UTC unless it has an offset
+    2026-11-21               the start of a day
+    04:17:40.5               a time of day (UTC), near the start of the capture
+    90, 90s, 1.5m, 2h        a length of time after the start of the capture
+
+A length of time is a number with a unit (ms, s, m, h, d), or the name of a unit: ``minute``.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Final
+
+from dissector.errors import DissectorError
+
+SECOND: Final = 10**9
+DAY: Final = 86_400 * SECOND
+UNITS: Final = MappingProxyType(
+    {"ms": 10**6, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": DAY}
+)
+"""ns by unit."""
+NAMED: Final = MappingProxyType(
+    {"second": SECOND, "minute": 60 * SECOND, "hour": 3600 * SECOND, "day": DAY}
+)
+LENGTHS: Final = "10s, 5m, 1h, second, minute, hour or day"
+TIMES: Final = (
+    "ISO 8601 (2026-11-21T04:17:40), a time of day (04:17:40), or seconds after the first packet"
+)
+
+_LENGTH: Final = re.compile(rf"(\d+(?:\.\d+)?)({'|'.join(UNITS)})")
+_CLOCK: Final = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?")
+_ISO: Final = re.compile(r"(\d{4}-\d\d-\d\d.*?)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def length_ns(text: str) -> int | None:
+    """A length of time in ns; None if the text is not one."""
+    match = _LENGTH.fullmatch(text)
+    return round(float(match[1]) * UNITS[match[2]]) if match else NAMED.get(text)
+
+
+def is_relative(text: str) -> bool:
+    """Whether a time depends on the start of the capture. Raises DissectorError if it is wrong."""
+    return time_ns(text, None) is None
+
+
+def time_ns(text: str, start: int | None) -> int | None:
+    """A time in ns since 1970; None if it is relative and `start` is None.
+
+    `start`: time of the first packet. Raises DissectorError if the text is not a time.
+    """
+    if match := _ISO.fullmatch(text):
+        return _iso(text, match[1] + (match[3] or ""), match[2])
+    if match := _CLOCK.fullmatch(text):
+        return _near(text, match, start)
+    offset = length_ns(text if text[-1:].isalpha() else f"{text}s")
+    if offset is None:
+        raise DissectorError(f"{text!r} is not a time; use {TIMES}")
+    return None if start is None else start + offset
+
+
+def _iso(text: str, without_fraction: str, fraction: str | None) -> int:
+    try:
+        moment = datetime.fromisoformat(without_fraction)
+    except ValueError as error:
+        raise DissectorError(f"{text!r} is not a time in ISO 8601: {error}") from error
+    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
+    return (since.days * 86_400 + since.seconds) * SECOND + _fraction(fraction)
+
+
+def _near(text: str, match: re.Match[str], start: int | None) -> int | None:
+    """A time of day on the day of the start; on the next day if that is 12 h before it."""
+    hour, minute, second = (int(each or 0) for each in match.group(1, 2, 3))
+    if hour > 23 or minute > 59 or second > 59:
+        raise DissectorError(f"{text!r} is not a time of day")
+    if start is None:
+        return None
+    clock = (hour * 3600 + minute * 60 + second) * SECOND + _fraction(match[4])
+    time = start - start % DAY + clock
+    return time + DAY if time < start - DAY // 2 else time
+
+
+def _fraction(digits: str | None) -> int:
+    return int((digits or "").ljust(9, "0"))
