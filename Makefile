@@ -16,7 +16,7 @@ QUICK := tests/dissector/exchanges tests/dissector/packets tests/dissector/proto
   --ignore tests/dissector/packets/test_packets_live.py \
   --ignore tests/dissector/protocol/test_protocol_kafka_schemas.py
 
-.PHONY: demo check static quick test coverage test-oldest bench bench-live fuzz robustness lint lock clean
+.PHONY: demo check static quick test coverage test-oldest bench bench-live site fuzz robustness lint lock clean
 demo: $(READY)
 	$(BIN)/kafka-dissector summary captures/kafka-4-quotas.pcap.zst
 
@@ -67,6 +67,10 @@ bench: $(READY) $(SPARK)
 # As root: Kafka traffic over a pair of virtual interfaces, and sniff at its other end.
 bench-live: $(READY)
 	$(BIN)/python -m bench.live
+
+# The documentation site, in build/site.
+site: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 fuzz: $(READY)
 	-$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements.lock --group fuzz

@@ -263,12 +263,19 @@ def _index() -> str:
     return "\n".join(
         [
             "# Documentation", "",
-            "[Kafka is slow](slow.md): from a complaint to its cause, one command at a time.", "",
-            "[Filters](filters.md): select exchanges by client, topic, API, time or SQL.", "",
-            "[Live capture](live.md): show, record and export live traffic.", "",
-            "[Where the time goes](time.md): CPU time of a packet and a message in each stage.", "",
-            "[Spark](spark.md): captures that are too large for one machine.", "",
-            "[Glossary](glossary.md): the terms of this project.", "",
+            "Start with [the first ten minutes](tutorial.md), or with a complaint: [Kafka is "
+            "slow](slow.md).", "",
+            "How to find [rebalances](howto/rebalances.md), [quotas](howto/quotas.md) and [clients "
+            "that Kafka 4 refuses](howto/kafka-4.md). How to [capture](howto/capture.md), [in "
+            "Kubernetes](howto/kubernetes.md), [for a day](howto/rotate.md), "
+            "[encrypted](howto/tls.md) and [live](live.md). How to [filter](filters.md), and to "
+            "use [Spark](spark.md).", "",
+            "Explanations: [what a latency means](explanation/latency.md), [how messages are "
+            "found](explanation/messages.md), [where the time goes](time.md), "
+            "[architecture](explanation/architecture.md), [terms](glossary.md).", "",
+            "Reference: [commands](reference/commands.md), [Python](reference/python.md), [input "
+            "and output](reference/output.md), [limits](reference/limits.md), "
+            "[dependencies](reference/dependencies.md), and the pages below.", "",
             "## Answers", "", *_markdown(("answer", "question"), answers), "",
             "## Tables", "",
             "Times are in UTC, in nanoseconds since 1970. Packet numbers start at 1, as in "

@@ -1,12 +1,14 @@
 """Refresh command output in documentation pages, so that it matches what the commands print.
 
-In a code block, a line ``$ kafka-dissector …`` is followed by the output of that command, run in
-the repository's folder. With ``| head -N`` at its end, only the first N lines follow.
+The pages are README.md and those below `docs`. In a code block, a line ``$ kafka-dissector …`` is
+followed by the output of that command, run in the repository's folder. With ``| head -N`` at its
+end, only the first N lines follow.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from contextlib import chdir, redirect_stdout
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -15,16 +17,22 @@ from typing import Final
 from analysis.cli import main as run
 
 ROOT: Final = Path(__file__).parents[1]
-PAGES: Final = ("README.md", "docs/slow.md")
+DOCS: Final = ROOT / "docs"
 
 _COMMAND: Final = r"^(?P<indent> +)\$ kafka-dissector (?P<line>.*)\n"
 _OUTPUT: Final = r"(?:(?P=indent)(?!\$ ).*\n|\n(?=(?P=indent)(?!\$ )))*"
 _SHOWN: Final = re.compile(_COMMAND + _OUTPUT, re.MULTILINE)
 
 
+def pages() -> list[Path]:
+    """The pages that show output."""
+    files = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+    return [path for path in files if _SHOWN.search(path.read_text())]
+
+
 def shown() -> dict[Path, str]:
     """The text of each page that shows output, with current output."""
-    return {ROOT / name: fresh((ROOT / name).read_text()) for name in PAGES}
+    return {path: fresh(path.read_text()) for path in pages()}
 
 
 def fresh(text: str) -> str:
@@ -37,7 +45,7 @@ def _run(match: re.Match[str]) -> str:
     command, _, limit = line.partition(" | head -")
     output = TextIOWrapper(BytesIO(), "utf-8")  # jsonl and csv go to the bytes below the text
     with redirect_stdout(output), chdir(ROOT):
-        status = run(command.split())
+        status = run(shlex.split(command))
     assert status == 0, f"status {status}: {line}"
     output.seek(0)
     lines = output.read().splitlines()[: int(limit) if limit else None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -36,9 +37,15 @@ def command(source: Input, file: Path, overwrite: bool) -> None:
         from analysis.report.page import page
         from analysis.report.sections import TABLES
 
+    # Pages are passed on: no folder of this machine is in them.
+    shown = replace(
+        source,
+        captures=tuple(Path(name).name or name for name in source.captures),
+        keylog=source.keylog and Path(source.keylog.name),
+    )
     with source.stored(TABLES) as sql:
         chosen = shlex.join(source.filter.options) if source.filter else ""
-        pieces = page(source.name, sql, source.again, chosen)
+        pieces = page(shown.name, sql, shown.again, chosen)
         with output(file, overwrite=overwrite) as sink:
             sink.writelines(pieces)
     click.echo(f"{file}: {file.stat().st_size / 1e6:.1f} MB", err=True)

@@ -1,4 +1,4 @@
-"""`make test-oldest` tests the lower bounds; README lists where a package is used."""
+"""`make test-oldest` tests the lower bounds; a page lists where a package is used."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def test_the_lock_file_pins_all_packages_of_all_groups() -> None:
 
 
 @pytest.mark.parametrize("package", IMPORTED)
-def test_the_readme_has_the_use_of_each_package(package: str) -> None:
-    readme = (ROOT / "README.md").read_text()
-    (row,) = re.findall(rf"^\| {package} \| .*$", readme, re.MULTILINE)
+def test_the_page_has_the_use_of_each_package(package: str) -> None:
+    page = (ROOT / "docs" / "reference" / "dependencies.md").read_text()
+    (row,) = re.findall(rf"^\| {package} \| .*$", page, re.MULTILINE)
     used = {place for place in PLACES if imports(ROOT / place, IMPORTED[package])}
     assert {place for place in PLACES if f"`{place}" in row} == used
 

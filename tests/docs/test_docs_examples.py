@@ -1,0 +1,60 @@
+"""Examples in documents work: options of commands exist, and Python code runs on a recording."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import kafka_dissector as kd
+from analysis.cli import app
+from tools.shown_output import DOCS, ROOT
+
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+RECORDING = ROOT / "captures" / "kafka-4-group-eager.pcap.zst"
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NEEDS_SPARK = ("spark", "kd.decode_")
+"""Code with these names needs what an example cannot bring along."""
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Pages, and the command lines in their code blocks."""
+    for path in PAGES:
+        text = path.read_text().replace("\\\n", " ")
+        for line in re.findall(r"^ {4}.*?\bkafka-dissector (.+)$", text, re.MULTILINE):
+            yield path.stem, re.split(r" +# |[|<>]|\.\.\.", line)[0].strip()
+
+
+@pytest.mark.parametrize(("page", "line"), sorted(set(commands())))
+def test_options_of_commands_exist(page: str, line: str) -> None:
+    words = shlex.split(line if line.count('"') % 2 == 0 else line + '"')
+    if not words or words[0].startswith("-"):
+        return
+    command = app.get_command(click.Context(app), words[0])
+    assert command, f"{page}: no command {words[0]}"
+    options = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    given = {word.partition("=")[0] for word in words[1:] if re.match(r"--?[a-z]", word)}
+    assert given <= options | {"--help", "-h"}, page
+
+
+def programs() -> Iterator[tuple[str, str]]:
+    """Pages, and their Python code."""
+    for path in PAGES:
+        for code in PYTHON.findall(path.read_text()):
+            if not any(name in code for name in NEEDS_SPARK):
+                yield path.stem, code
+
+
+@pytest.mark.parametrize(("page", "code"), list(programs()))
+def test_python_code_runs(
+    page: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(RECORDING, tmp_path / "kafka.pcap")
+    monkeypatch.chdir(tmp_path)
+    tables = kd.load("kafka.pcap")
+    exec(compile(code, page, "exec"), {"kd": kd, "tables": tables})
