@@ -4,6 +4,7 @@ from analysis.answers.audit import audit
 from analysis.answers.batching import batching
 from analysis.answers.delay import delay
 from analysis.answers.errors import errors
+from analysis.answers.fetches import fetches
 from analysis.answers.groups import groups
 from analysis.answers.lag import lag
 from analysis.answers.latency import latency
@@ -21,6 +22,7 @@ __all__ = [
     "batching",
     "delay",
     "errors",
+    "fetches",
     "groups",
     "lag",
     "latency",

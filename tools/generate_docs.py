@@ -2,7 +2,8 @@
 
 Tables are declared in `dissector.tables`, answers in `analysis.answers`. The roles on the
 definition pages show which messages fill a column. `tools.shown_output` runs the commands whose
-output a page contains. A test compares all of it with the files on disk.
+output a page contains; the docstring of an answer has such commands without their output. A test
+compares all of it with the files on disk.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from analysis.sql.views import name_of
 from dissector.protocol import registry
 from dissector.protocol.notation import Direction, Field
 from dissector.tables import TABLES, Table, TableColumn
-from tools.shown_output import ROOT, shown
+from tools.shown_output import ROOT, fresh, shown
 
 MOST: Final = 12
 """Largest number of API names to list; for a longer list only its length is given."""
@@ -43,7 +44,7 @@ ROLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "partitions": {
             "partition": "offsets_of", "topic": "topic topic_id", "leader_epoch": "offset_epoch",
             "asked_timestamp": "offset_timestamp", "bytes": "records", "record_count": "records",
-            "last_offset": "records", "error": "error_code",
+            "last_offset": "records", "error": "error_code", "max_bytes": "partition_max_bytes",
         },
         "memberships": {
             "generation": "<generation", "request_generation": ">generation",
@@ -70,7 +71,8 @@ def pages() -> dict[Path, str]:
     """Every generated page, by its path."""
     tables = {ROOT / "docs/tables" / f"{name}.md": _table(table) for name, table in TABLES.items()}
     answers = {
-        ROOT / "docs/answers" / f"{name}.md": _answer(answer) for name, answer in ANSWERS.items()
+        ROOT / "docs/answers" / f"{name}.md": fresh(_answer(answer))
+        for name, answer in ANSWERS.items()
     }
     return (
         tables

@@ -15,6 +15,7 @@ from analysis.answers import Option, answer, select
 from analysis.columns import Column
 from analysis.sql.expressions import (
     By,
+    by_frequency,
     first_of_exchange,
     grouped,
     ms_between,
@@ -68,10 +69,10 @@ def batching(tables: Tables, *, by: By = ("client_id", "topic")) -> pd.DataFrame
             bytes="sum(bytes)",
             bytes_p50="median(bytes)",
             bytes_max="max(bytes)",
-            codecs=_by_frequency("codec"),
+            codecs=by_frequency("codec"),
             ratio="sum(uncompressed_bytes) / "
             "nullif(sum(bytes) filter (uncompressed_bytes is not null), 0)",
-            acks=_by_frequency("acks"),
+            acks=by_frequency("acks"),
             age_p50_ms="median(age_ms)",
             age_max_ms="max(age_ms)",
         ),
@@ -89,10 +90,3 @@ _PRODUCED: Final = f"""(
     left join {first_of_exchange("acks", "produced")} using (connection_id, correlation_id))"""
 """SQL: produced batches, with the addresses of their connection, the acks of their request, and the
 age of their first record when it was sent."""
-
-
-def _by_frequency(column: str) -> str:
-    """SQL for the values of a column, separated by commas, the most frequent first."""
-    histogram = f"histogram({column})"
-    counts = f"[(-entry.value::bigint, entry.key::varchar) for entry in map_entries({histogram})]"
-    return f"array_to_string([entry[2] for entry in list_sort({counts})], ', ')"

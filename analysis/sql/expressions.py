@@ -108,6 +108,13 @@ def grouped(rows: str, by: By, order: str = "", **columns: str) -> str:
     return f"select {', '.join([*key, *aggregates])} from {rows} group by all {ordered}"
 
 
+def by_frequency(column: str) -> str:
+    """SQL for the values of a column, separated by commas, the most frequent first."""
+    histogram = f"histogram({column})"
+    counts = f"[(-entry.value::bigint, entry.key::varchar) for entry in map_entries({histogram})]"
+    return f"array_to_string([entry[2] for entry in list_sort({counts})], ', ')"
+
+
 def first_of_exchange(column: str, table: str) -> str:
     """SQL for a column of `exchanges`, by the connection_id and correlation_id in `table`.
 

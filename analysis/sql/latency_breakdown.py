@@ -2,12 +2,13 @@
 
 Three kinds of waiting are independent of the speed of the broker:
 
-- Long polls. A Fetch waits up to max_wait_ms for records. A Fetch without records waited for the
-  whole latency, also if it ended with an error. A Fetch with records waited until the first batch
-  of one of its partitions was readable. If the capture contains the Produce of that batch, this is
-  the time of its response. Otherwise it is the timestamp of the batch, which another clock took,
-  and which is earlier by the time that the producer kept the batch. A batch of a transaction whose
-  marker is in the same response became readable when the marker was written.
+- Long polls. A Fetch waits up to max_wait_ms for min_bytes of records. A Fetch that got fewer
+  waited for the whole latency, also if it ended with an error; one with a min_bytes of 0 does not
+  wait. Any other Fetch waited until the first batch of one of its partitions was readable. If the
+  capture contains the Produce of that batch, this is the time of its response. Otherwise it is the
+  timestamp of the batch, which another clock took, and which is earlier by the time that the
+  producer kept the batch. A batch of a transaction whose marker is in the same response became
+  readable when the marker was written.
 - Group barriers. JoinGroup and SyncGroup are answered when all members have joined (see `groups`).
   How much of their latency was work is unknown.
 - The queue. A broker processes the requests of a connection one after the other: a request behind a
@@ -95,19 +96,22 @@ def exchanges_with_parts() -> str:
           when earlier is null then 0
           else greatest(least(earlier, replied) - sent, 0) / 1e6 end as queue_ms,
         latency_ms - queue_ms as own_ms,
-        coalesce((written - sent) / 1e6, 0) - queue_ms as unwritten_ms
+        coalesce((written - sent) / 1e6, 0) - queue_ms as unwritten_ms,
+        -- KRaft ignores min_bytes.
+        min_bytes <= 0 and not coalesce(list_contains(topics, '__cluster_metadata'), false)
+          as returns_at_once
       from queued left join fetched on queued.connection_id = fetched.connection_id
         and queued.correlation_id = fetched.correlation_id
         and coalesce(queued.response_time = fetched.response_time, true)),
     polled as (
       select *,
         case when own_ms is null or api in {barriers} then own_ms
-          when max_wait_ms is null then 0
-          when coalesce(record_bytes, 0) = 0
+          when max_wait_ms is null or returns_at_once then 0
+          when coalesce(record_bytes, 0) < greatest(coalesce(min_bytes, 1), 1)
           then least(greatest(own_ms, 0), own_ms, max_wait_ms)
           else least(greatest(unwritten_ms, 0), own_ms, max_wait_ms) end as poll_ms
       from queue_times)
-    select * exclude (own_ms, unwritten_ms),
+    select * exclude (own_ms, unwritten_ms, returns_at_once),
       case when coalesce(api in {barriers}, false) then null
         else own_ms - poll_ms end as net_ms
     from polled)"""

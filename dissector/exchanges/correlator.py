@@ -62,8 +62,9 @@ PENDING_BYTES = 64 << 20
 wait for their responses. Beyond it, the oldest are evicted."""
 
 REQUEST_ROLES = frozenset(
-    {"acks", "max_wait_ms", "group_id", "member_id", "transactional_id", "topic", "topic_id",
-     "partition", "records", "software_name", "software_version", "sasl_mechanism"}
+    {"acks", "max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "client_rack", "group_id",
+     "member_id", "transactional_id", "topic", "topic_id", "partition", "records", "software_name",
+     "software_version", "sasl_mechanism"}
 )  # fmt: skip
 RESPONSE_ROLES = frozenset(
     {"throttle_time_ms", "error_code", "member_id", "topic", "topic_id", "partition", "records",
@@ -78,7 +79,7 @@ TABLE_ROLES = {
     "partitions": frozenset(
         {"offsets_of", "offset", "offset_epoch", "offset_timestamp", "replica_id", "group_id",
          "high_watermark", "last_stable_offset", "log_start_offset", "told_leader",
-         "told_leader_epoch", "done_count", "told_lag"}
+         "told_leader_epoch", "done_count", "told_lag", "partition_max_bytes", "preferred_replica"}
     ),
     "memberships": frozenset(
         {"generation", "group_instance_id", "group_protocol", "group_leader", "group_member",

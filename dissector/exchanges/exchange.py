@@ -61,6 +61,10 @@ class Exchange:
     error_count: int | None
     acks: int | None
     max_wait_ms: int | None
+    min_bytes: int | None
+    max_bytes: int | None
+    isolation_level: str | None
+    client_rack: str | None
     topics: list[str] | None
     partition_count: int | None
     record_count: int | None

@@ -10,8 +10,9 @@ The columns (n rows; null if the request does not contain the value):
     repeats: bool, see `matching.Requests`
     in_flight: int64, known once the request has its response
     known, decoded, is_token: bool, see `DecodedMessages`
-    client_id, group_id, member_id, transactional_id: strings, in a dictionary
-    acks, max_wait_ms, partition_count, record_count, record_bytes: int64
+    client_id, group_id, member_id, transactional_id, client_rack: strings, in a dictionary
+    acks, max_wait_ms, min_bytes, max_bytes, isolation_level, partition_count, record_count,
+    record_bytes: int64
     topics: list<string>
 """
 
@@ -58,9 +59,9 @@ def request_table(
         "is_token": requests.is_token,
         "client_id": client_id,
     }
-    for role in ("group_id", "member_id", "transactional_id"):
+    for role in ("group_id", "member_id", "transactional_id", "client_rack"):
         columns[role] = fields.texts(role)
-    for role in ("acks", "max_wait_ms"):
+    for role in ("acks", "max_wait_ms", "min_bytes", "max_bytes", "isolation_level"):
         value, known = fields.numbers(role)
         columns[role] = pa.array(value, mask=~known)
     columns |= partitions(fields, names)

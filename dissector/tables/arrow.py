@@ -123,6 +123,12 @@ def _small_range(code: pa.Array) -> tuple[list[int], pa.Array] | None:
     return (np.flatnonzero(occurs) + low).tolist(), masked(index, is_null)
 
 
+def unless_empty(text: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The texts; null if empty, which is Kafka's null in many fields."""
+    text = as_array(without_dictionary(text))
+    return pc.if_else(pc.equal(text, ""), None, text)
+
+
 def row_keys(*columns: Any) -> pa.Array:
     """The columns of each row as one text, which identifies equal rows."""
     parts = [as_array(column).cast(pa.string()) for column in columns]

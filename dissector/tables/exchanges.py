@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -19,15 +20,18 @@ from dissector.tables.arrow import (
     as_array,
     dictionary_codes,
     int_column,
+    map_codes,
     masked,
     take_words,
     to_batch,
+    unless_empty,
 )
 from dissector.tables.errors import sorted_codes
 from dissector.tables.schema import EXCHANGES
 from dissector.tables.shared_columns import Endpoints, api_of, error_names
 
 STATUS = pa.array(["answered", "no_reply_expected", "unanswered", "request_missing", "undecoded"])
+ISOLATION_LEVELS = MappingProxyType({0: "read_uncommitted", 1: "read_committed"})
 ANSWERED, NO_REPLY_EXPECTED, UNANSWERED, REQUEST_MISSING, UNDECODED = range(5)
 
 
@@ -75,6 +79,10 @@ def exchanges(
         "error_count": response["error_count"],
         "acks": request["acks"],
         "max_wait_ms": request["max_wait_ms"],
+        "min_bytes": request["min_bytes"],
+        "max_bytes": request["max_bytes"],
+        "isolation_level": map_codes(request["isolation_level"], ISOLATION_LEVELS.get, pa.string()),
+        "client_rack": unless_empty(request["client_rack"]),
         "topics": topics,
         "partition_count": either("partition_count"),
         "record_count": either("record_count"),

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from dissector.exchanges.correlator import CorrelatedBlock
 from dissector.exchanges.decoded_fields import DecodedFields
 from dissector.protocol import registry
-from dissector.tables.arrow import int_column, map_codes, to_batch, without_dictionary
+from dissector.tables.arrow import int_column, map_codes, to_batch, unless_empty, without_dictionary
 from dissector.tables.pending import PendingRows, exchange_columns, first_errors, request_ids
 from dissector.tables.schema import MEMBERSHIPS
 from dissector.tables.shared_columns import IN_ORDER, error_names
@@ -112,8 +112,7 @@ def _numbers(fields: DecodedFields, role: str) -> pa.Array:
 
 def _texts(fields: DecodedFields, role: str) -> pa.Array:
     """The texts; null if empty, as in a response with an error."""
-    text = fields.texts(role).cast(pa.string())
-    return pc.if_else(pc.equal(text, ""), None, text)
+    return unless_empty(fields.texts(role))
 
 
 def _count(fields: DecodedFields, role: str) -> pa.Array:

@@ -52,6 +52,8 @@ NUMBERS = {
     "told_leader_epoch": "told_leader_epoch",
     "done_count": "done_count",
     "told_lag": "told_lag",
+    "max_bytes": "partition_max_bytes",
+    "preferred_replica": "preferred_replica",
 }
 """The role of each column of non-negative numbers."""
 

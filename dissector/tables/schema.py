@@ -104,6 +104,14 @@ EXCHANGES = Table(
         TableColumn("acks", pa.int16(), "acks of a Produce request"),
         TableColumn("max_wait_ms", pa.int32(), "longest time that a Fetch may wait", "ms"),
         TableColumn(
+            "min_bytes", pa.int32(), "size of records for which a Fetch waits", "bytes"
+        ),
+        TableColumn(
+            "max_bytes", pa.int32(), "largest size of records in the response to a Fetch", "bytes"
+        ),
+        TableColumn("isolation_level", TEXT, "read_uncommitted or read_committed"),
+        TableColumn("client_rack", TEXT, "rack of the client; null if it has none (KIP-392)"),
+        TableColumn(
             "topics", pa.list_(TEXT),
             "topics in the request; if it has none, those in the response",
         ),
@@ -376,6 +384,14 @@ PARTITIONS = Table(
             "share groups: number of records after the offset with completed delivery (KIP-1226)",
         ),
         TableColumn("told_lag", pa.int64(), "share groups: lag computed by the broker (KIP-1226)"),
+        TableColumn(
+            "max_bytes", pa.int32(), "largest size of records that a Fetch wants of the partition",
+            "bytes",
+        ),
+        TableColumn(
+            "preferred_replica", pa.int32(),
+            "broker from which the consumer should fetch; null: this one (KIP-392)",
+        ),
     ),
     opt_in=True,
 )  # fmt: skip

@@ -32,7 +32,14 @@ def beside_the_log(name: str) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
-    "name", ["kafka-4-java", "kafka-4-net-delay", "kafka-4-group-consumer", "kafka-4-quotas"]
+    "name",
+    [
+        "kafka-4-java",
+        "kafka-4-net-delay",
+        "kafka-4-group-consumer",
+        "kafka-4-quotas",
+        "kafka-4-tuned",
+    ],
 )
 def test_net_of_wait_is_the_time_that_the_broker_worked(name: str) -> None:
     rows = beside_the_log(name)
@@ -86,6 +93,9 @@ def at(start: float, end: float, **columns: Any) -> dict[str, Any]:
         ({"max_wait_ms": 500, "record_bytes": 0}, 500, 100),
         ({"max_wait_ms": 700, "record_bytes": None}, 600, 0),
         ({"max_wait_ms": 500, "record_bytes": 9}, 0, 600),  # of what is old, nothing is waited for
+        ({"max_wait_ms": 500, "record_bytes": 9, "min_bytes": 10}, 500, 100),
+        ({"max_wait_ms": 500, "min_bytes": 0}, 0, 600),
+        ({"max_wait_ms": 500, "min_bytes": 0, "topics": ["__cluster_metadata"]}, 500, 100),
         ({"max_wait_ms": 500, "error_count": 1}, 500, 100),
         ({"api": "JoinGroup"}, 600, None),
     ],

@@ -164,7 +164,10 @@ def test_what_an_envelope_carried_came_in_an_envelope(name: str) -> None:
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_columns_of_the_request(name: str) -> None:
-    columns = ("client_id", "acks", "max_wait_ms", "group_id", "member_id", "transactional_id")
+    columns = (
+        *("client_id", "acks", "max_wait_ms", "min_bytes", "max_bytes", "isolation_level"),
+        *("client_rack", "group_id", "member_id", "transactional_id"),
+    )
     for exchange, fact in case(name).pairs():
         for column in columns:
             if fact.get(column) not in (None, ""):

@@ -21,7 +21,18 @@ SAME = (
     *("request_bytes", "response_bytes", "request_time", "response_time", "latency_ms"),
 )
 SAME_OR_UNKNOWN = (
-    *("throttle_time_ms", "acks", "max_wait_ms", "group_id", "member_id", "transactional_id"),
+    *(
+        "throttle_time_ms",
+        "acks",
+        "max_wait_ms",
+        "min_bytes",
+        "max_bytes",
+        "isolation_level",
+        "client_rack",
+        "group_id",
+        "member_id",
+        "transactional_id",
+    ),
     *("record_count", "record_bytes"),
 )
 

@@ -7,8 +7,9 @@ broker     One line of Kafka's request log: a request that was answered, or, wit
            (address:port), api_key, api, version, correlation_id, client_id, software,
            total_ms = queue_ms + local_ms + remote_ms + throttle_ms + response_queue_ms + send_ms,
            throttle_time_ms (in the response), errors (every code that is not 0, in the order of the
-           response), record_bytes (of all record sets), and acks, max_wait_ms, group_id, member_id,
-           transactional_id if the request has them. Null, empty or absent values have no key.
+           response), record_bytes (of all record sets), and acks, max_wait_ms, min_bytes,
+           max_bytes, isolation_level, client_rack, group_id, member_id, transactional_id if the
+           request has them. Null, empty or absent values have no key.
 envelope   The same for a request inside an Envelope (KIP-590), which itself is not logged:
            correlation_id and client_id are those of the request inside.
 librdkafka One line of its protocol log, request or response: time, client_id, broker (as it names
@@ -20,7 +21,7 @@ client     Events of a client that logs its own work (python/followed.py): time,
            and the fields of the event: produced, received (topic, partition, offset, created),
            assigned, revoked (partitions), committed (group_id, partition, offset), begun,
            committed, aborted, timed out (transactional_id), lag (group_id, topic, partition,
-           committed, end).
+           committed, end), configured (settings) and measured (metrics, see java/Tuned.java).
 share-groups One line of output of kafka-share-groups.sh --describe: time (when it was done),
            group_id, topic, partition, start_offset, lag.
 recorder   An event of a node, with its time.
@@ -63,10 +64,14 @@ STEPS = {
 REQUEST_FIELDS = {
     "acks": "acks",
     "max_wait_ms": "maxWaitMs",
+    "min_bytes": "minBytes",
+    "max_bytes": "maxBytes",
+    "client_rack": "rackId",
     "group_id": "groupId",
     "member_id": "memberId",
     "transactional_id": "transactionalId",
 }
+ISOLATION_LEVELS = {0: "read_uncommitted", 1: "read_committed"}
 RDKAFKA = re.compile(
     r"^%7\|(?P<seconds>\d+)\.(?P<ms>\d+)\|(?P<event>SEND|RECV)\|(?P<client>[^|]*)\| "
     r"\[thrd:[^\]]*\]: (?P<broker>\S+): "
@@ -116,6 +121,7 @@ def of_request(entry: dict[str, Any]) -> Row:
         "errors": [code for code in codes if code],
         "record_bytes": records(request) + records(response) or None,
         **{name: request.get(key) for name, key in REQUEST_FIELDS.items()},
+        "isolation_level": ISOLATION_LEVELS.get(request.get("isolationLevel")),
     }
     return {key: value for key, value in row.items() if value is not None and value != []}
 
