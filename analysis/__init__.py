@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Unpack
 
 from analysis.answers import ANSWERS, names
-from analysis.filters import Filter
 
 __all__ = ["ANSWERS", "Filter", "__version__", "connect", "load"]
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis import functions
+    from analysis.filters import Filter
     from analysis.functions import *  # noqa: F403
     from dissector.capture import Names, OpenOptions, Paths
 
@@ -29,11 +29,15 @@ else:  # type checkers would accept any name
     __all__ += names()
 
     def __getattr__(name: str) -> Any:
-        """Import an answer when it is first used. Its call imports pandas and DuckDB."""
+        """Import a name when it is first used. The call of an answer imports pandas and DuckDB."""
         if name == "__version__":
             import dissector
 
             return dissector.__version__
+        if name == "Filter":
+            from analysis.filters import Filter
+
+            return Filter
         if name in ANSWERS:
             return ANSWERS[name].function
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

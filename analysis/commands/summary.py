@@ -16,14 +16,14 @@ def command(source: Input, no_pager: bool) -> None:
     """Summarise a capture, problems first."""
     from analysis.display.summary_screen import screen
     from analysis.display.terminal import write
+    from analysis.filtered import FilteredCapture
     from analysis.summary import Summary
-    from dissector.capture import Capture
 
     summary = Summary()
     with source.opened(reports_filter=False) as capture:
         summary.read(capture.stream(Summary.TABLES))
     parts = screen(
         summary, source.name, capture.packets, source.again, has_keylog=source.keylog is not None,
-        note="" if isinstance(capture, Capture) else capture.report,
+        note=capture.report if isinstance(capture, FilteredCapture) else "",
     )  # fmt: skip
     write(parts, pager=not no_pager)

@@ -11,7 +11,6 @@ import struct
 import subprocess
 import sys
 import termios
-import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -198,17 +197,6 @@ def test_a_summary_in_a_pipe_is_plain_text() -> None:
     assert all(line.isprintable() and line == line.rstrip() for line in text.split("\n"))
     assert "librdkafka" in text
     assert "p99 ms" in text
-
-
-def test_the_readme_shows_what_the_command_prints(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(ROOT)
-    _, _, shown = Path("README.md").read_text().partition("    $ kafka-dissector ")
-    command, _, shown = shown.partition("\n")
-    assert main(command.split()) == 0
-    printed = capsys.readouterr().out
-    assert shown.startswith(textwrap.indent(printed, "    "))
 
 
 def test_a_summary_on_a_terminal_has_colour() -> None:
