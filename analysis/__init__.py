@@ -2,23 +2,29 @@
 
 load      a capture as pandas DataFrames, by table name
 Filter    conditions on exchanges, for `load`
+cut       the packets of chosen exchanges as a capture
 connect   a capture as views of DuckDB, for questions in SQL
 latency   and the other answers: functions from tables to a DataFrame, listed in `ANSWERS`
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Unpack
 
 from analysis.answers import ANSWERS, names
 
-__all__ = ["ANSWERS", "Filter", "__version__", "connect", "load"]
+__all__ = ["ANSWERS", "Filter", "__version__", "connect", "cut", "load"]
+
+_MODULES = {"Filter": "analysis.filters", "cut": "analysis.cutting.driver"}
+"""Modules of names that are imported when they are first used."""
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
 
     from analysis import functions
+    from analysis.cutting.driver import cut
     from analysis.filters import Filter
     from analysis.functions import *  # noqa: F403
     from dissector.capture import Names, OpenOptions, Paths
@@ -34,10 +40,8 @@ else:  # type checkers would accept any name
             import dissector
 
             return dissector.__version__
-        if name == "Filter":
-            from analysis.filters import Filter
-
-            return Filter
+        if name in _MODULES:
+            return getattr(import_module(_MODULES[name]), name)
         if name in ANSWERS:
             return ANSWERS[name].function
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

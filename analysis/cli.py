@@ -30,6 +30,7 @@ COMMANDS: Final = (
     "summary",
     "export",
     "show",
+    "cut",
     "records",
     "sql",
     "report",
