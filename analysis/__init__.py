@@ -2,9 +2,9 @@
 
 load      a capture as pandas DataFrames, by table name
 Filter    conditions on exchanges, for `load`
-cut       the packets of chosen exchanges as a capture
 connect   a capture as views of DuckDB, for questions in SQL
 latency   and the other answers: functions from tables to a DataFrame, listed in `ANSWERS`
+diagnose  findings about a capture, the worst first
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from analysis.answers import ANSWERS, names
 
-__all__ = ["ANSWERS", "Filter", "__version__", "connect", "cut", "load"]
-
-_MODULES = {"Filter": "analysis.filters", "cut": "analysis.cutting.driver"}
-"""Modules of names that are imported when they are first used."""
+__all__ = [
+    "ANSWERS", "DIAGNOSIS_TABLES", "Filter", "__version__", "connect", "diagnose", "load",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
 
     from analysis import functions
-    from analysis.cutting.driver import cut
+    from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
     from analysis.filters import Filter
     from analysis.functions import *  # noqa: F403
     from dissector.capture import Names, OpenOptions, Paths
@@ -34,16 +33,23 @@ if TYPE_CHECKING:
 else:  # type checkers would accept any name
     __all__ += names()
 
+    _MODULES = {
+        "DIAGNOSIS_TABLES": "analysis.diagnosis.run",
+        "Filter": "analysis.filters",
+        "diagnose": "analysis.diagnosis.run",
+    }
+    """Modules of names that are imported when they are first used."""
+
     def __getattr__(name: str) -> Any:
         """Import a name when it is first used. The call of an answer imports pandas and DuckDB."""
         if name == "__version__":
             import dissector
 
             return dissector.__version__
-        if name in _MODULES:
-            return getattr(import_module(_MODULES[name]), name)
         if name in ANSWERS:
             return ANSWERS[name].function
+        if name in _MODULES:
+            return getattr(import_module(_MODULES[name]), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

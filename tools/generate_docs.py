@@ -19,6 +19,7 @@ from typing import Final
 import pyarrow as pa
 
 from analysis.answers import ANSWERS, Answer, Option
+from analysis.diagnosis.catalog import RULES
 from analysis.sql import exchange_columns
 from analysis.sql.views import name_of
 from dissector.protocol import registry
@@ -77,7 +78,11 @@ def pages() -> dict[Path, str]:
     return (
         tables
         | answers
-        | {ROOT / "docs/README.md": _index(), ROOT / "analysis/functions.py": _functions()}
+        | {
+            ROOT / "docs/README.md": _index(),
+            ROOT / "docs/rules.md": _rules(),
+            ROOT / "analysis/functions.py": _functions(),
+        }
     )
 
 
@@ -266,18 +271,19 @@ def _index() -> str:
         [
             "# Documentation", "",
             "Start with [the first ten minutes](tutorial.md), or with a complaint: [Kafka is "
-            "slow](slow.md).", "",
+            "slow](slow.md). Or let [diagnose](diagnose.md) find what is wrong.", "",
             "How to find [rebalances](howto/rebalances.md), [quotas](howto/quotas.md) and [clients "
             "that Kafka 4 refuses](howto/kafka-4.md). How to [capture](howto/capture.md), [in "
             "Kubernetes](howto/kubernetes.md), [for a day](howto/rotate.md), "
-            "[encrypted](howto/tls.md) and [live](live.md). How to [filter](filters.md), to [cut "
-            "packets for Wireshark](cut.md), and to use [Spark](spark.md).", "",
+            "[encrypted](howto/tls.md) and [live](live.md). How to [filter](filters.md), and to "
+            "use [Spark](spark.md).", "",
             "Explanations: [what a latency means](explanation/latency.md), [how messages are "
             "found](explanation/messages.md), [where the time goes](time.md), "
             "[architecture](explanation/architecture.md), [terms](glossary.md).", "",
             "Reference: [commands](reference/commands.md), [Python](reference/python.md), [input "
-            "and output](reference/output.md), [limits](reference/limits.md), "
-            "[dependencies](reference/dependencies.md), and the pages below.", "",
+            "and output](reference/output.md), [rules of diagnose](rules.md), "
+            "[limits](reference/limits.md), [dependencies](reference/dependencies.md), and the "
+            "pages below.", "",
             "## Answers", "", *_markdown(("answer", "question"), answers), "",
             "## Tables", "",
             "Times are in UTC, in nanoseconds since 1970. Packet numbers start at 1, as in "
@@ -286,6 +292,31 @@ def _index() -> str:
             *_markdown(("table", "a row is"), tables), "",
         ]
     )  # fmt: skip
+
+
+def _rules() -> str:
+    rules = [(f"[{rule.name}](#{rule.name})", rule.question) for rule in RULES.values()]
+    lines = [
+        "# Rules of diagnose", "",
+        "Each rule of [diagnose](diagnose.md) is a question. It rests on answers or tables, and "
+        "has thresholds: the number from which on there is a finding, and the smallest sample. "
+        "`--threshold RULE.THRESHOLD=NUMBER` changes one; without its name, the first one of the "
+        "rule.", "",
+        *_markdown(("rule", "question"), rules), "",
+    ]  # fmt: skip
+    for rule in RULES.values():
+        head = (import_module(rule.function.__module__).__doc__ or "").strip()
+        lines += [f"## {rule.name}", "", rule.question, "", head, ""]
+        lines += [f"It rests on {', '.join(map(_source, rule.rests_on))}.", ""]
+        rows = [(f"`{t.name}`", f"{t.default:g} {t.unit}", t.reason) for t in rule.thresholds]
+        if rows:
+            lines += [*_markdown(("threshold", "default", "reason"), rows), ""]
+    return "\n".join(lines)
+
+
+def _source(name: str) -> str:
+    """A link to the page of an answer or a table."""
+    return f"[{name}]({'answers' if name in ANSWERS else 'tables'}/{name}.md)"
 
 
 def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -82,7 +82,7 @@ def network(tables: Tables, *, by: By = ("client_id", "broker")) -> pd.DataFrame
             f"cannot group by column {measured.pop()}, a result of this answer; "
             "choose a column of connections, or client_id, broker, client, software"
         )
-    links = with_columns(_LINKS, (*table_columns("connections"), *_LINK_COLUMNS), by)
+    links = with_columns(LINKS, (*table_columns("connections"), *_LINK_COLUMNS), by)
     sums = {name: f"coalesce(sum({name}), 0)" for name in _SUMS}
     medians = {name: f"median({name})" for name in _MEDIANS}
     path = grouped("links", by, connections="count(*)", **sums, **medians, nth="min(nth)")
@@ -117,7 +117,7 @@ _OF_REQUESTS: Final = {
 
 _LINK_COLUMNS: Final = ("client_id", "rtt_ms", "packets", "retransmitted", "out_of_order")
 
-_LINKS: Final = f"""(
+LINKS: Final = f"""(
   with measured as (
     select *,
       coalesce(broker_rtt_ms, {not_negative("handshake_rtt_ms - client_rtt_ms")}) as to_broker,

@@ -55,7 +55,7 @@ def throttle(tables: Tables, *, by: By = ("client_id", "broker", "api")) -> pd.D
     return select(
         tables,
         grouped(
-            with_columns(_throttled(), table_columns("exchanges"), by),
+            with_columns(throttled_responses(), table_columns("exchanges"), by),
             by,
             "total_ms desc, min(nth)",
             responses="count(*)",
@@ -79,7 +79,7 @@ def _client_throttles() -> str:
     return mapped("api", {api.name: api.client_throttles[0] for api in registry.all_apis()})
 
 
-def _throttled() -> str:
+def throttled_responses() -> str:
     """SQL: throttled responses, each held, early, last, or else honoured.
 
     `early_ms`: the part of the throttle time for which the client did not wait.

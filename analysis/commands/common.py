@@ -121,15 +121,15 @@ class Input:
             raise click.ClickException(str(error)) from error
 
     def again(self, command: str) -> str:
-        """The command line that runs another command on the same capture."""
-        verb, *options = command.split()
+        """The command line that runs another command, with its options, on the same capture."""
+        verb, _, options = command.partition(" ")
         repeatable = len(self.captures) <= 3 and "-" not in self.captures
         names = shlex.join(self.captures) if repeatable else "CAPTURE..."
         named = [word for port in self.ports for word in ("--port", str(port))]
         named += ["--keylog", shlex.quote(str(self.keylog))] if self.keylog else []
         named += ["--memory", str(self.memory)] if self.memory != DEFAULT_MEMORY else []
         named += map(shlex.quote, self.filter.options) if self.filter else []
-        return " ".join(["kafka-dissector", verb, names, *named, *options])
+        return " ".join(["kafka-dissector", verb, names, *named, *filter(None, [options])])
 
     @property
     def name(self) -> str:

@@ -16,12 +16,7 @@ from numpy.typing import NDArray
 
 from analysis.live.rotation import AppendedFile, Rotation
 from dissector.packets.capture_reader import PacketRecords
-from dissector.packets.pcapng_writer import (
-    interface_block,
-    named_interface,
-    packet_blocks,
-    section_header,
-)
+from dissector.packets.pcapng_writer import SECTION_HEADER, interface_block, packet_blocks
 
 
 class Recorder:
@@ -36,7 +31,7 @@ class Recorder:
         self._file = AppendedFile(path, rotation, "packet", report)
         self._interfaces: dict[tuple[int, int], int] = {}
         try:
-            self._file.append(section_header())
+            self._file.append(SECTION_HEADER)
         except OSError as error:
             self._file.abort(error)
 
@@ -54,7 +49,7 @@ class Recorder:
         try:
             if self._file.rotate():
                 self._interfaces.clear()
-                self._file.append(section_header())
+                self._file.append(SECTION_HEADER)
             columns = records.columns
             kind = capture.astype(np.int64) << 32 | (columns.link.astype(np.int64) & 0xFFFFFFFF)
             kinds, index = np.unique(kind, return_inverse=True)
@@ -79,6 +74,6 @@ class Recorder:
         number = self._interfaces.get((capture, link))
         if number is None:
             signed = link - (1 << 32) if link >> 31 else link
-            self._file.append(interface_block(named_interface(names[capture], signed)))
+            self._file.append(interface_block(names[capture], signed))
             number = self._interfaces[capture, link] = len(self._interfaces)
         return number

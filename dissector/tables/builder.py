@@ -59,17 +59,13 @@ class TableBuilder:
     def __init__(
         self, wanted: Collection[str], names: TopicNames, connections: Connections,
         captures: Sequence[str], *, request_wait: int = REQUEST_WAIT, keep_frames: bool = False,
-        with_sequences: bool = False, memory: int = PENDING_BYTES,
+        memory: int = PENDING_BYTES,
     ) -> None:  # fmt: skip
-        """`wanted`: tables to build. `with_sequences`: see `exchanges.SEQUENCES`.
-
-        Other options: see `Correlator`.
-        """
+        """`wanted`: tables to build. Options: see `Correlator`."""
         self._wanted = frozenset(wanted)
         self.names = names
         self.connections = connections
         self._captures = captures
-        self._with_sequences = with_sequences
         self._correlator = Correlator(
             names, tables=wanted, request_wait=request_wait, keep_frames=keep_frames,
             memory=memory,
@@ -150,10 +146,7 @@ class TableBuilder:
             return
         names, wanted = self.names, self._wanted
         if "exchanges" in wanted:
-            rows = exchanges.exchanges(
-                block, names, self.connections, self._captures,
-                with_sequences=self._with_sequences,
-            )  # fmt: skip
+            rows = exchanges.exchanges(block, names, self.connections, self._captures)
             yield TableRows("exchanges", rows)
         if "errors" in wanted:
             yield TableRows("errors", errors.errors(block, names, self.connections))

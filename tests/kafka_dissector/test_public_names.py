@@ -15,7 +15,7 @@ import kafka_dissector
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted({*kafka_dissector.__all__})
-VALUES = {"ANSWERS", "__version__"}
+VALUES = {"ANSWERS", "DIAGNOSIS_TABLES", "__version__"}
 """Neither functions nor classes."""
 
 

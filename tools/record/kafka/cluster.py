@@ -164,6 +164,10 @@ class Cluster:
 
         wait_for(started, f"{name} starts", 90)
 
+    def process(self, number: int) -> subprocess.Popen[bytes]:
+        """The process of a running node."""
+        return self._running[number]
+
     def stop(self, number: int) -> None:
         """Stop a node in order."""
         self.recording.note("stopped", node=number)

@@ -1,0 +1,126 @@
+"""``kafka-dissector diagnose``: print what is wrong in a capture, and what to change."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from analysis.commands.common import Input, on_capture, on_pager
+from analysis.commands.filter_options import on_filter
+from analysis.startup import allow_pandas
+
+if TYPE_CHECKING:
+    from analysis.diagnosis.run import Diagnosis
+
+SEVERITIES: Final = ("critical", "warning", "note")
+"""As in `analysis.diagnosis.rule`."""
+
+FAILED: Final = 3
+"""Exit status if a finding is as bad as --fail-on."""
+
+
+def _thresholds(
+    context: click.Context, parameter: click.Parameter, given: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """``--threshold rule.name=value``: the thresholds of all rules."""
+    from analysis.diagnosis.catalog import limits
+    from dissector.errors import DissectorError
+
+    values = {}
+    for text in given:
+        key, _, number = text.partition("=")
+        try:
+            values[key] = float(number)
+        except ValueError:
+            raise click.BadParameter(
+                f"{text!r} is not RULE=NUMBER or RULE.THRESHOLD=NUMBER"
+            ) from None
+    try:
+        return limits(values)
+    except DissectorError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command("diagnose")
+@on_capture
+@on_filter
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("text", "json", "jsonl")),
+    default="text",
+    show_default=True,
+    help="Set the output format; jsonl has a line for each finding.",
+)
+@click.option(
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    callback=_thresholds,
+    metavar="RULE[.THRESHOLD]=NUMBER",
+    help="Set a threshold; without its name, the main one of the rule. May be repeated. "
+    "docs/rules.md lists all of them.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(SEVERITIES),
+    help=f"Exit with status {FAILED} if a finding is as bad as this, or worse.",
+)
+@on_pager
+def command(
+    source: Input, form: str, thresholds: dict[str, dict[str, float]], fail_on: str | None,
+    no_pager: bool,
+) -> None:  # fmt: skip
+    """Find what is wrong, the worst first: evidence, cause, and what to change."""
+    allow_pandas()
+    from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnosed, is_as_bad
+
+    with source.stored(DIAGNOSIS_TABLES, show_progress=not sys.stdout.isatty()) as tables:
+        diagnosis = diagnosed(tables, thresholds)
+    if form == "text":
+        from analysis.display.diagnosis_screen import screen
+        from analysis.display.terminal import write
+
+        write(screen(diagnosis, source.name, source.again), pager=not no_pager)
+    else:
+        _write_json(diagnosis, source, form)
+    if fail_on and is_as_bad(diagnosis.findings["severity"], fail_on):
+        click.get_current_context().exit(FAILED)
+
+
+def _write_json(diagnosis: Diagnosis, source: Input, form: str) -> None:
+    from analysis.diagnosis.case import plain
+
+    findings = [_json(row) for row in plain(diagnosis.findings)]
+    for finding in findings:
+        finding["command"] = source.again(finding["command"])
+    if form == "jsonl":
+        for finding in findings:
+            click.echo(json.dumps(finding))
+        return
+    whole = {
+        "captures": source.captures,
+        "first_time": diagnosis.first_time,
+        "last_time": diagnosis.last_time,
+        "requests": diagnosis.requests,
+        "findings": findings,
+        "clients": _json(plain(diagnosis.clients)),
+    }
+    click.echo(json.dumps(whole, indent=2))
+
+
+def _json(value: Any) -> Any:
+    """A value, or the values in it, as JSON has them."""
+    import pandas as pd
+
+    if isinstance(value, dict):
+        return {name: _json(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_json(each) for each in value]
+    if isinstance(value, pd.Timestamp):
+        return value.tz_localize(None).isoformat(timespec="nanoseconds") + "Z"
+    return value.item() if hasattr(value, "item") else value

@@ -1,0 +1,88 @@
+"""The capture under diagnosis: answers and queries, each computed once."""
+
+from __future__ import annotations
+
+import shlex
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from analysis.answers import ANSWERS, select
+from analysis.diagnosis.time import time_of_clients
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+
+Row = dict[str, Any]
+
+CLIENT_SPANS: Final = """
+  select client_id, count(*) as requests,
+    (epoch_ns(max(greatest(last_time, response_end_time, request_end_time)))
+      - epoch_ns(min(request_time))) / 1e6 as span_ms
+  from exchanges left join connections using (connection_id)
+  where request_time is not null group by client_id"""
+"""SQL: requests of each client id, and the time from its first request to its last packet."""
+
+SPAN: Final = """
+  select min(epoch_ns(request_time)) as first,
+    max(epoch_ns(greatest(response_end_time, response_time, request_time))) as last
+  from exchanges"""
+"""SQL: times of the first request and of the last message, in ns."""
+
+
+class Case:
+    """Tables of a capture, as the rules see them: rows are dicts, null is None."""
+
+    def __init__(self, tables: duckdb.DuckDBPyConnection) -> None:
+        """`tables`: a connection of `analysis.sql.query.connected` with all tables of `TABLES`."""
+        self._tables = tables
+        self._answers: dict[str, list[Row]] = {}
+
+    def answer(self, command: str) -> list[Row]:
+        """The rows of an answer: ``throttle --by client_id,api``, as on the command line."""
+        if command not in self._answers:
+            name, *given = shlex.split(command)
+            names = [word.removeprefix("--") for word in given[::2]]
+            options: Row = dict(zip(names, given[1::2], strict=True))
+            if "by" in options:
+                options["by"] = options["by"].split(",")
+            self._answers[command] = plain(ANSWERS[name].function(self._tables, **options))
+        return self._answers[command]
+
+    def rows(self, query: str) -> list[Row]:
+        """The rows of a query in SQL."""
+        return plain(select(self._tables, query))
+
+    def time_of_clients(self) -> pd.DataFrame:
+        """Where the time of each client went: `analysis.diagnosis.time`."""
+        return time_of_clients(partial(select, self._tables))
+
+    @cached_property
+    def span(self) -> tuple[int | None, int | None]:
+        """Times of the first request and of the last message, in ns; None without requests."""
+        (row,) = self.rows(SPAN)
+        return row["first"], row["last"]
+
+    @cached_property
+    def clients(self) -> dict[str | None, Row]:
+        """Requests and span_ms by client id."""
+        return {row["client_id"]: row for row in self.rows(CLIENT_SPANS)}
+
+    @cached_property
+    def requests(self) -> int:
+        """Number of requests in the capture."""
+        return sum(row["requests"] for row in self.clients.values())
+
+    def requests_of(self, client_id: str | None) -> int:
+        return self.clients[client_id]["requests"] if client_id in self.clients else 0
+
+    def span_ms(self, client_id: str | None) -> float:
+        """Time from the first request of a client to its last packet, in ms."""
+        row = self.clients.get(client_id)
+        return float(row["span_ms"] or 0) if row else 0.0
+
+
+def plain(rows: pd.DataFrame) -> list[Row]:
+    """The rows as dicts, with None for missing values."""
+    objects = rows.astype(object)
+    return cast(list[Row], objects.where(rows.notna(), None).to_dict("records"))

@@ -1,0 +1,1 @@
+"""The rules, a module for each; `analysis.diagnosis.catalog` lists them."""

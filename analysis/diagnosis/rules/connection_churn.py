@@ -1,0 +1,65 @@
+"""Connections: a client opens a new connection again and again.
+
+A client keeps one or two connections to each broker, and closes idle ones after
+`connections.max.idle.ms` (9 minutes by default). A new connection costs handshakes of TCP, TLS and
+SASL, and the requests ApiVersions and Metadata, before the first useful request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import capital, client, known
+
+
+@rule(
+    question="Does a client reconnect all the time?",
+    place=13,
+    rests_on="leadership",
+    thresholds=(
+        Threshold(
+            "reconnects", 20, "connections", "Connections to a broker to which the client had one "
+            "before. A few follow a restart of a broker or of the client."
+        ),
+        Threshold(
+            "per_minute", 10, "connections/min", "Reconnects of the client per minute between its "
+            "first and last request: below it, handshakes are a small part of the load."
+        ),
+    ),
+)  # fmt: skip
+def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Clients that reconnect often, by the answer `leadership`."""
+    for row in case.answer("leadership --show clients"):
+        name = row["client_id"] or None
+        minutes = max(case.span_ms(name), 1) / 60_000
+        if (
+            row["reconnects"] < limits["reconnects"]
+            or row["reconnects"] / minutes < limits["per_minute"]
+        ):
+            continue
+        requests = case.requests_of(name)
+        names = ("client_id", "client_ip", "connections", "reconnects", "resets")
+        yield Finding(
+            severity=WARNING,
+            subject=client(name),
+            clients=known([name]),
+            sentence=f"{capital(client(name))} opened {row['connections']:,} connections in "
+            f"{case.span_ms(name) / 1000:,.0f} s",
+            evidence=f"{row['reconnects']:,} of them are reconnects, {row['resets']:,} ended with "
+            f"a "
+            f"reset. {requests:,} requests: {requests / row['connections']:.1f} for each "
+            "connection.",
+            numbers={n: row[n] for n in names},
+            cause="the application creates a client object for each operation, restarts all the "
+            "time, or a proxy or firewall closes its connections",
+            side=CLIENT,
+            setting="reconnect.backoff.max.ms",
+            change="Create one producer or consumer, and reuse it. If connections end with a "
+            "reset, "
+            "look at timeouts of proxies and firewalls, and at the logs of the client.",
+            reference="KIP-144; Kafka documentation: Producer Configs",
+            command="leadership --show clients",
+            requests=requests,
+        )

@@ -1,0 +1,96 @@
+"""Coverage: what the capture cannot show, so that the absence of a finding proves nothing.
+
+Encrypted connections, connections with one direction only, lost bytes and unknown protocols hide
+their requests from all other rules. Connections that began before the capture hide the software of
+the client, and how it authenticated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.rule import CAPTURE, NOTE, Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import capital, percent, share
+
+
+class Flaw(NamedTuple):
+    sentence: str
+    cause: str
+    change: str
+
+
+FLAWS: Final[Mapping[str, Flaw]] = {
+    "connections encrypted": Flaw(
+        "{count} of {total} connections are encrypted: their requests are not in the findings",
+        "the clients use TLS",
+        "Pass --keylog FILE with the secrets of the sessions.",
+    ),
+    "connections of no known protocol": Flaw(
+        "{count} of {total} connections have an unknown protocol",
+        "they are not Kafka, or they began before the capture on a port other than 9092",
+        "If brokers listen on these ports, pass --port PORT.",
+    ),
+    "connections with one side only": Flaw(
+        "{count} of {total} connections have packets of one direction only: latencies, errors and "
+        "throttling are unknown",
+        "the filter or the mirror port of the capture takes one direction",
+        "Capture both directions, for example on the host of the broker.",
+    ),
+    "connections with holes": Flaw(
+        "{count} of {total} connections have lost bytes: requests in them are missing",
+        "the capture dropped packets",
+        "Capture with a larger buffer (tcpdump -B 65536), or less traffic.",
+    ),
+    "connections begun before the capture": Flaw(
+        "{count} of {total} connections began before the capture: software, authentication and "
+        "handshake of their clients are unknown",
+        "clients keep their connections for hours",
+        "Restart a client during the capture if its software or authentication matters.",
+    ),
+    "exchanges not decoded": Flaw(
+        "{count} of {total} exchanges could not be decoded",
+        "they are damaged, truncated by the snapshot length, or newer than the definitions",
+        "Capture whole packets (tcpdump -s 0).",
+    ),
+    "responses without their request": Flaw(
+        "{count} of {total} exchanges are responses without their request",
+        "the request was sent before the capture, or its packets are missing",
+        "Nothing to do at the start of a capture; otherwise see quality.",
+    ),
+}
+
+
+@rule(
+    question="What can the capture not show?",
+    place=22,
+    rests_on="quality",
+    thresholds=(Threshold("percent", 1, "%", "Smaller parts of a capture rarely hide a cause."),),
+)
+def coverage(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Flaws of the capture, by the answer `quality`."""
+    for row in case.answer("quality"):
+        flaw = FLAWS.get(row["flaw"])
+        part = share(row["count"], row["total"])
+        if flaw is None or not row["count"] or part < limits["percent"]:
+            continue
+        counts = {"count": f"{row['count']:,}", "total": f"{row['total']:,}"}
+        detail = f" {capital(row['detail'])}." if row["detail"] else ""
+        yield Finding(
+            severity=NOTE,
+            subject="the capture",
+            sentence=flaw.sentence.format(**counts),
+            evidence=f"{percent(part)} of the {_noun(row['flaw'])}.{detail}",
+            numbers={name: row[name] for name in ("flaw", "count", "total")},
+            cause=flaw.cause,
+            side=CAPTURE,
+            change=flaw.change,
+            reference="Glossary and docs/slow.md, Is the capture complete?",
+            command="quality",
+        )
+
+
+def _noun(flaw: str) -> str:
+    """The first word of a flaw: connections, exchanges or responses."""
+    return flaw.partition(" ")[0]

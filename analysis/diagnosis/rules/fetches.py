@@ -1,0 +1,87 @@
+"""Fetches: a consumer asks for data more often than it gets data.
+
+A Fetch waits at the broker until there are `fetch.min.bytes`, for `fetch.max.wait.ms` at most. An
+idle consumer with the default of 500 ms sends two requests a second to each broker. Shorter waits
+cost requests and give nothing; a minimum of 1 byte gives a response for each new record. Fetches of
+brokers are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analysis.diagnosis.case import Case, Row
+from analysis.diagnosis.rule import CLIENT, NOTE, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import capital, client, known, percent, share
+
+
+@rule(
+    question="Do consumers fetch too often for what they get?",
+    place=16,
+    rests_on="fetches",
+    thresholds=(
+        Threshold(
+            "per_second", 20, "requests/s", "Fetches of a client. An idle consumer sends 2 a "
+            "second to each of its brokers."
+        ),
+        Threshold("empty_percent", 80, "%", "Share of responses without records: a warning."),
+        Threshold(
+            "small_percent", 80, "%", "Share of responses with less than 1,024 bytes, of those "
+            "with records: a note. A request costs a broker about as much as some kB of records."
+        ),
+        Threshold("requests", 100, "requests", "Smallest sample."),
+    ),
+)  # fmt: skip
+def fetches(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Consumers with many empty or small responses, by the answer `fetches`."""
+    for row in case.answer("fetches --by client_id"):
+        if _is_broker(row["client_id"]) or row["requests"] < limits["requests"]:
+            continue
+        if (row["per_second"] or 0) < limits["per_second"]:
+            continue
+        empty, filled = share(row["empty"], row["requests"]), row["requests"] - row["empty"]
+        if empty >= limits["empty_percent"]:
+            yield _finding(
+                row, WARNING, "fetches in vain",
+                f"{percent(empty)} of the responses have no records. fetch.max.wait.ms of the "
+                f"requests: {row['max_wait_ms']}.",
+                "fetch.max.wait.ms is shorter than the time between records",
+                "fetch.max.wait.ms=500", "Set fetch.max.wait.ms to 500, the default, or higher.",
+            )  # fmt: skip
+        elif share(row["small"], filled) >= limits["small_percent"]:
+            yield _finding(
+                row, NOTE, "fetches records nearly one by one",
+                f"{filled:,} responses have records, the median {row['bytes_p50']:,.0f} bytes. "
+                f"fetch.min.bytes of the requests: {row['min_bytes']}.",
+                "fetch.min.bytes is 1, the default: the broker responds to each new record",
+                "fetch.min.bytes=50000",
+                "Raise fetch.min.bytes if the consumer can wait up to fetch.max.wait.ms.",
+            )  # fmt: skip
+
+
+def _is_broker(client_id: str | None) -> bool:
+    return (client_id or "").startswith(("broker-", "raft-client-"))
+
+
+def _finding(
+    row: Row, severity: str, does: str, detail: str, cause: str, setting: str, change: str
+) -> Finding:
+    name = row["client_id"]
+    names = ("client_id", "requests", "per_second", "empty", "small", "bytes_p50")
+    return Finding(
+        severity=severity,
+        subject=client(name),
+        clients=known([name]),
+        sentence=f"{capital(client(name))} {does}: {row['per_second']:.0f} requests a second",
+        evidence=f"{row['requests']:,} Fetches. {detail}",
+        numbers={n: row[n] for n in names},
+        cause=cause,
+        side=CLIENT,
+        setting=setting,
+        change=change,
+        reference="Kafka documentation: Consumer Configs",
+        command="fetches --by client_id",
+        requests=row["requests"],
+        first_time=row["first_time"],
+        last_time=row["last_time"],
+    )

@@ -1,0 +1,120 @@
+"""Lag: a group falls further and further behind.
+
+The time of a group in a topic is divided into quarters. The lag of a partition grows if it is
+larger at the end of each quarter than at the end of the one before. The cause follows from the
+reader: whether it has fetched what it has not committed, and how much of the time it has a Fetch at
+the broker. A consumer that hardly fetches is busy with its records: it is the bottleneck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+from analysis.answers.lag import STATES
+from analysis.diagnosis.case import Case, Row
+from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import known, percent, share
+from analysis.display.terminal import counted
+
+QUARTERS: Final = f"""
+  with states as (select *, epoch_ns(time) as moment from {STATES} where lag is not null),
+  placed as (
+    select *, min(moment) over span as first, max(moment) over span as last,
+      4 * (moment - first) // (last - first + 1) as quarter
+    from states window span as (partition by group_id, topic))
+  select group_id, topic, partition, quarter, arg_max(lag, (time, source, nth)) as lag
+  from placed where group_id is not null group by all
+  order by group_id, topic, partition, quarter"""
+
+FETCHING: Final = """
+  select client_id, count(*) as fetches, sum(latency_ms) as fetch_ms,
+    (epoch_ns(max(response_time)) - epoch_ns(min(request_time))) / 1e6 as span_ms
+  from exchanges where api = 'Fetch' and latency_ms is not null group by client_id"""
+
+
+@rule(
+    question="Does a group fall behind?",
+    place=12,
+    rests_on="lag",
+    thresholds=(
+        Threshold(
+            "lag",
+            100,
+            "records",
+            "Lag of a partition at the end of the capture. Less is the work "
+            "of a moment, and changes with each batch.",
+        ),
+    ),
+)
+def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Groups and topics with partitions whose lag grows, by the answer `lag`."""
+    lags: dict[tuple[str, str, int], list[int]] = {}
+    for row in case.rows(QUARTERS):
+        lags.setdefault((row["group_id"], row["topic"], row["partition"]), []).append(row["lag"])
+    growing = {key for key, lag in lags.items() if len(lag) == 4 and _grows(lag)}
+    rows: dict[tuple[str, str], list[Row]] = {}
+    for row in case.answer("lag") if growing else ():
+        key = (row["group_id"], row["topic"], row["partition"])
+        if key in growing and row["lag"] >= limits["lag"]:
+            rows.setdefault((row["group_id"], row["topic"]), []).append(row)
+    fetching = {row["client_id"]: row for row in case.rows(FETCHING)} if rows else {}
+    for partitions in rows.values():
+        row = partitions[0]
+        quarters = lags[row["group_id"], row["topic"], row["partition"]]
+        yield _finding(case, partitions, quarters, fetching.get(row["client_id"]))
+
+
+def _grows(lags: list[int]) -> bool:
+    return all(before < after for before, after in pairwise(lags))
+
+
+def _finding(case: Case, rows: list[Row], quarters: list[int], fetching: Row | None) -> Finding:
+    row = rows[0]
+    cause, side, setting, change = _cause(row, fetching)
+    names = ("group_id", "topic", "partition", "client_id", "lag", "position_lag", "max_lag")
+    busy = ""
+    if fetching:
+        part = share(fetching["fetch_ms"], fetching["span_ms"])
+        busy = f" The reader has a Fetch at the broker for {percent(min(part, 100))} of the time."
+    return Finding(
+        severity=WARNING,
+        subject=f"group `{row['group_id']}`",
+        clients=known([row["client_id"]]),
+        sentence=f"Group `{row['group_id']}` falls behind in topic `{row['topic']}`",
+        evidence=f"Lag of partition {row['partition']} at the end of each quarter of its time: "
+        f"{', '.join(f'{lag:,}' for lag in quarters)}; at the end {row['lag']:,} records, of which "
+        f"{row['position_lag'] or 0:,} are not fetched. It grows in "
+        f"{counted(len(rows), 'partition')}.{busy}",
+        numbers={name: row[name] for name in names},
+        cause=cause,
+        side=side,
+        setting=setting,
+        change=change,
+        reference="Kafka documentation: Monitoring, Consumer lag",
+        command="lag",
+        requests=case.requests_of(row["client_id"]),
+        last_time=row["time"],
+    )
+
+
+def _cause(row: Row, fetching: Row | None) -> tuple[str, str, str | None, str]:
+    if (row["position_lag"] or 0) * 2 < row["lag"]:
+        return (
+            "the consumer fetches in time, but works slowly on its records or commits late",
+            CLIENT, "max.poll.records",
+            "Speed up the work on records, or add members up to the number of partitions.",
+        )  # fmt: skip
+    if fetching and share(fetching["fetch_ms"], fetching["span_ms"]) < 50:
+        return (
+            "the consumer is the bottleneck: most of the time it asks for nothing",
+            CLIENT, "max.poll.records",
+            "Speed up the work on records, or add members up to the number of partitions.",
+        )  # fmt: skip
+    return (
+        "the consumer always waits for a Fetch: the broker, the network or a quota limits it",
+        BROKER, "max.partition.fetch.bytes",
+        "Look at the other findings of this client. Larger fetches (fetch.min.bytes, "
+        "max.partition.fetch.bytes) need fewer round trips.",
+    )  # fmt: skip

@@ -1,0 +1,76 @@
+"""Skew of leaders: one broker leads most partitions of the cluster.
+
+A leader serves all produce requests and most fetches of its partitions. After a restart, a broker
+leads nothing until an election of preferred leaders moves its partitions back. Metadata shows the
+leaders of the topics that clients use, at whichever broker the capture was taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import percent, share, sql
+
+QUERY: Final = """
+  with latest as (
+    select topic, partition, arg_max(leader, (time, nth)) as leader,
+      arg_max(replicas, (time, nth)) as replicas
+    from topics where leader >= 0 group by all),
+  brokers as (select distinct unnest(replicas) as broker from latest)
+  select broker, count(leader) as leads,
+    (select count(*) from latest) as partitions, (select count(*) from brokers) as brokers
+  from brokers left join latest on leader = broker group by broker order by leads desc, broker"""
+
+
+SHOWN: Final = """
+  select leader as broker, count(*) as leads
+  from (select arg_max(leader, time) as leader from topics where leader >= 0
+    group by topic, partition)
+  group by all order by leads desc"""
+
+
+@rule(
+    question="Does one broker lead most partitions?",
+    place=18,
+    rests_on="topics",
+    thresholds=(
+        Threshold(
+            "times_mean", 2, "times", "Leaders of the busiest broker, in means of all brokers. "
+            "Assignment by Kafka's tools differs by a few partitions."
+        ),
+        Threshold("partitions", 12, "partitions", "Smallest sample."),
+        Threshold("brokers", 3, "brokers", "Fewest brokers in the replicas of these partitions."),
+    ),
+)  # fmt: skip
+def leader_skew(case: Case, limits: Limits) -> Iterator[Finding]:
+    """The broker that leads most partitions, by the last Metadata of each."""
+    for row in case.rows(QUERY)[:1]:
+        times = row["leads"] * row["brokers"] / max(row["partitions"], 1)
+        if (
+            row["partitions"] < limits["partitions"]
+            or row["brokers"] < limits["brokers"]
+            or times < limits["times_mean"]
+        ):
+            return
+        part = share(row["leads"], row["partitions"])
+        yield Finding(
+            severity=WARNING,
+            subject=f"broker {row['broker']}",
+            sentence=f"Broker {row['broker']} leads {percent(part)} of the partitions",
+            evidence=f"{row['leads']:,} of {row['partitions']:,} partitions that Metadata shows, "
+            f"of "
+            f"{row['brokers']:,} brokers: {times:.1f} times the mean.",
+            numbers={name: row[name] for name in ("broker", "leads")},
+            cause="brokers restarted and did not get their leaders back, or replicas are assigned "
+            "unevenly",
+            side=BROKER,
+            setting="auto.leader.rebalance.enable=true",
+            change="Run kafka-leader-election.sh --election-type preferred. If the preferred "
+            "leaders "
+            "are uneven themselves, reassign replicas with kafka-reassign-partitions.sh.",
+            reference="Kafka documentation: Basic Kafka Operations, Balancing leadership",
+            command=sql(SHOWN),
+        )

@@ -1,0 +1,63 @@
+"""Metadata: a client asks for metadata all the time.
+
+A client needs metadata when it starts, after an error, and once in `metadata.max.age.ms` (5 minutes
+by default). A response for all topics of a large cluster has megabytes. Requests at the start of a
+connection are left to `connection_churn` if the client reconnects that often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import capital, client, known
+
+
+@rule(
+    question="Does a client ask for metadata too often?",
+    place=14,
+    rests_on="leadership",
+    thresholds=(
+        Threshold(
+            "in_ten_seconds", 50, "requests", "Most Metadata requests of a client within ten "
+            "seconds. A client that waits for a leader asks once in retry.backoff.ms (100 ms by "
+            "default, with exponential back-off since KIP-580), for a few seconds at most."
+        ),
+    ),
+)  # fmt: skip
+def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Clients with many Metadata requests, by the answer `leadership`."""
+    for row in case.answer("leadership --show clients"):
+        if (
+            row["metadata_busiest"] < limits["in_ten_seconds"]
+            or row["reconnects"] > row["metadata_requests"] / 2
+        ):
+            continue
+        name = row["client_id"] or None
+        refused = row["leader_errors"] + row["coordinator_errors"]
+        names = ("client_id", "client_ip", "metadata_requests", "metadata_busiest", "leader_errors")
+        yield Finding(
+            severity=WARNING,
+            subject=client(name),
+            clients=known([name]),
+            sentence=f"{capital(client(name))} asks for metadata {row['metadata_busiest']:,} times "
+            "within ten seconds",
+            evidence=f"{row['metadata_requests']:,} Metadata requests from {row['client_ip']}; "
+            f"{refused:,} of its requests were refused because a leader, coordinator or controller "
+            "had moved.",
+            numbers={n: row[n] for n in names},
+            cause="the client cannot find a leader or coordinator, and asks again and again"
+            if refused
+            else "the application lists topics or checks partitions in a loop, or it creates a "
+            "client object for each operation",
+            side=CLIENT,
+            setting="retry.backoff.ms",
+            change="See leadership and errors for the reason of the refusals."
+            if refused
+            else "Keep the result of list_topics() or partitionsFor(), and reuse client objects. "
+            "Ask for single topics instead of all.",
+            reference="KIP-580; Kafka documentation: Producer Configs, metadata.max.age.ms",
+            command="leadership --show clients",
+            requests=row["metadata_requests"],
+        )

@@ -1,0 +1,61 @@
+"""Distance: the round trip between a client and its broker is most of what the client waits.
+
+The network's share is the median share of the round trip in the time that a client waits for a
+response, without long polls and without the queue of its connection. A long round trip is the
+distance between the two, or a path with a proxy, a VPN or a full queue in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.rule import NETWORK, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import capital, client, known, ms, percent
+
+
+@rule(
+    question="Is it the network that takes the time?",
+    place=2,
+    rests_on="network",
+    thresholds=(
+        Threshold("percent", 50, "%", "More than half of the wait is not the broker's."),
+        Threshold(
+            "rtt_ms", 10, "ms", "A round trip takes less than 1 ms in a data centre, and 1 to 3 ms "
+            "between zones of a cloud region. Longer ones leave the region or meet a queue."
+        ),
+        Threshold("requests", 20, "requests", "Smallest sample for a median."),
+    ),
+)  # fmt: skip
+def network_time(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Clients with a long round trip, by the answer `network`."""
+    for row in case.answer("network --by client_id,broker"):
+        if (
+            row["requests"] < limits["requests"]
+            or (row["network_percent"] or 0) < limits["percent"]
+            or (row["rtt_ms"] or 0) < limits["rtt_ms"]
+        ):
+            continue
+        name, broker = row["client_id"], row["broker"]
+        names = ("client_id", "broker", "rtt_ms", "network_percent", "broker_p50_ms", "requests")
+        yield Finding(
+            severity=WARNING,
+            subject=client(name),
+            clients=known([name]),
+            sentence=f"{capital(client(name))} waits for the network: a round trip to {broker} "
+            f"takes {ms(row['rtt_ms'])}",
+            evidence=f"The round trip is {percent(row['network_percent'])} of the client's wait "
+            f"(median of {row['requests']:,} requests). The broker takes "
+            f"{ms(row['broker_p50_ms'])} (median). Round trip from the capture point to the client "
+            f"{ms(row['client_rtt_ms'])}, to the broker {ms(row['broker_rtt_ms'])}.",
+            numbers={name: row[name] for name in names},
+            cause="client and broker are far apart, or their path has a slow link or proxy",
+            side=NETWORK,
+            setting="client.rack",
+            change="Run the client near its broker. If it cannot move, send fewer and larger "
+            "requests (linger.ms, batch.size, fetch.min.bytes). With client.rack and the broker's "
+            "replica.selector.class, a consumer reads from the nearest replica.",
+            reference="KIP-392",
+            command="network --by client_id,broker",
+            requests=row["requests"],
+        )

@@ -1,0 +1,136 @@
+"""Rebalances: members of a group leave, time out and join again.
+
+Growth and shutdown rebalance a group a few times. A loop is different: members leave or time out,
+so that each rebalance is followed by the next one. In a classic group with an eager assignor, no
+member reads meanwhile. A member that leaves and joins again on the same connection did not restart:
+its client left on its own, because the application did not poll for `max.poll.interval.ms`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from analysis.diagnosis.case import Case, Row
+from analysis.diagnosis.rule import CLIENT, CRITICAL, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import capital, known, listed, ms, percent, share
+
+RETURNS: Final = """
+  with events as (
+    select group_id, connection_id, client_id, api, time, request_generation, nth from memberships
+    where error_code = 0),
+  steps as (
+    select *, lag(case when api = 'LeaveGroup' or request_generation < 0 then 'left' end)
+      over (partition by group_id, client_id, connection_id order by time, nth) as before
+    from events where api in ('JoinGroup', 'LeaveGroup') or request_generation <= 0)
+  select group_id, count(*) as returns from steps
+  where before = 'left' and (api = 'JoinGroup' or request_generation = 0) group by all"""
+"""How often a member joined again on the connection on which it had left."""
+
+DISRUPTIONS: Final = ("left", "timed out", "rejoined")
+"""Triggers that shrink or restart a group; joins that follow are their consequence."""
+
+
+class Cause(NamedTuple):
+    text: str
+    setting: str
+    change: str
+    reference: str
+
+
+SLOW: Final = Cause(
+    "members do not poll within max.poll.interval.ms: they work too long on their records",
+    "max.poll.interval.ms",
+    "Lower max.poll.records or do the work on other threads, so that poll() is called in time; "
+    "otherwise raise max.poll.interval.ms above the longest work on a batch.",
+    "KIP-62",
+)
+SILENT: Final = Cause(
+    "members stop sending heartbeats: processes are killed, paused (garbage collection, CPU "
+    "limits) "
+    "or cut off",
+    "session.timeout.ms=45000",
+    "Look for killed or paused processes. session.timeout.ms should be three heartbeats at least, "
+    "45 s by default.",
+    "KIP-62, KIP-735",
+)
+RESTARTED: Final = Cause(
+    "members restart, or the group is scaled up and down",
+    "group.instance.id",
+    "Look for crashes and for health checks that fail. Give each instance a group.instance.id "
+    "(static membership), so that a restart does not rebalance; or use group.protocol=consumer.",
+    "KIP-345, KIP-848",
+)
+
+
+@rule(
+    question="Does a group rebalance again and again, and why?",
+    place=11,
+    rests_on="groups memberships",
+    thresholds=(
+        Threshold(
+            "disruptions", 3, "rebalances", "Rebalances because a member left, timed out or "
+            "rejoined. Two occur when two members of a group stop."
+        ),
+        Threshold(
+            "critical_percent", 50, "%", "Critical if the group spends this share of its time in "
+            "rebalances: it works less than it waits."
+        ),
+    ),
+)  # fmt: skip
+def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Groups with repeated rebalances, by the answer `groups`."""
+    by_group: dict[str, list[Row]] = defaultdict(list)
+    for row in case.answer("groups"):
+        by_group[row["group_id"]].append(row)
+    returns = {row["group_id"]: row["returns"] for row in case.rows(RETURNS)}
+    for group, rows in by_group.items():
+        returned = returns.get(group, 0)
+        broken = [row for row in rows if row["trigger"] in DISRUPTIONS]
+        if max(len(broken), returned) >= limits["disruptions"]:
+            yield _finding(case, group, rows, returned, limits["critical_percent"])
+
+
+def _finding(case: Case, group: str, rows: list[Row], returned: int, critical: float) -> Finding:
+    triggers = Counter(row["trigger"] for row in rows)
+    clients = Counter(row["trigger_client_id"] for row in rows if row["trigger_client_id"])
+    reasons = list(dict.fromkeys(row["reason"] for row in rows if row["reason"]))
+    spent = sum(row["duration_ms"] or 0 for row in rows)
+    first, last = rows[0]["start_time"], rows[-1]["end_time"] or rows[-1]["start_time"]
+    part = share(spent, (last - first).total_seconds() * 1000)
+    cause = _cause(triggers, reasons, returned)
+    counted = ", ".join(f"{count:,} {trigger}" for trigger, count in triggers.most_common())
+    names = ("group_id", "trigger", "trigger_client_id", "generation", "duration_ms")
+    longest = max(rows, key=lambda row: row["duration_ms"] or 0)
+    return Finding(
+        severity=CRITICAL if part >= critical else WARNING,
+        subject=f"group `{group}`",
+        clients=known(clients),
+        sentence=f"{capital(f'group `{group}`')} rebalanced {len(rows):,} times",
+        evidence=f"Triggers: {counted}; most by "
+        f"{listed(f'`{n}`' for n, _ in clients.most_common())}. "
+        f"{percent(part)} of the time from the first rebalance to the last ({ms(spent)}) are "
+        f"rebalances, the longest takes {ms(longest['duration_ms'])}."
+        + (
+            f" Members returned {returned:,} times on the connection they had left."
+            * bool(returned)
+        )
+        + (f" Reasons: {listed(reasons, 2)}." if reasons else ""),
+        numbers={name: longest[name] for name in names},
+        cause=cause.text,
+        side=CLIENT,
+        setting=cause.setting,
+        change=cause.change,
+        reference=cause.reference,
+        command="groups",
+        requests=sum(case.requests_of(name) for name in clients),
+        first_time=first,
+        last_time=last,
+    )
+
+
+def _cause(triggers: Counter[str], reasons: list[str], returned: int) -> Cause:
+    if returned > 1 or any("poll timeout" in reason for reason in reasons):
+        return SLOW
+    return SILENT if triggers["timed out"] > triggers["left"] else RESTARTED

@@ -1,0 +1,65 @@
+"""Retransmissions: TCP repeats packets, and the receiver waits for them.
+
+A packet is repeated if it was lost behind the capture point, if its acknowledgement was lost, or if
+the receiver acknowledges late. It delays all data behind it by at least a round trip, and by 200 ms
+or more if the sender has to wait for a timeout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.rule import NETWORK, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import capital, client, known, ms, percent
+
+
+@rule(
+    question="Does TCP repeat packets?",
+    place=3,
+    rests_on="network",
+    thresholds=(
+        Threshold(
+            "percent", 1, "%", "Networks of data centres lose less than 0.01 %. At 1 %, one "
+            "request "
+            "in ten of ten packets meets a loss."
+        ),
+        Threshold("retransmitted", 5, "packets", "Single retransmissions also occur without loss."),
+    ),
+)  # fmt: skip
+def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Connections with retransmissions, by the answer `network`."""
+    for row in case.answer("network --by client_id,broker"):
+        if (
+            row["retransmitted"] < limits["retransmitted"]
+            or (row["retransmitted_percent"] or 0) < limits["percent"]
+        ):
+            continue
+        name, broker = row["client_id"], row["broker"]
+        names = ("client_id", "broker", "retransmitted", "retransmitted_percent", "packets")
+        yield Finding(
+            severity=WARNING,
+            subject=client(name),
+            clients=known([name]),
+            sentence=f"TCP repeats {percent(row['retransmitted_percent'])} of the packets between "
+            f"{client(name)} and {broker}",
+            evidence=f"{row['retransmitted']:,} of {row['packets']:,} packets are retransmissions, "
+            f"{row['out_of_order']:,} arrived out of order. "
+            f"{capital(_latency(row['latency_p50_ms'], row['latency_p99_ms']))}.",
+            numbers={name: row[name] for name in names},
+            cause="a congested or faulty link, a full buffer of a host or switch, or a receiver "
+            "that "
+            "acknowledges late because it has no CPU",
+            side=NETWORK,
+            change="Compare with a capture at the other end to find the side of the loss. Look at "
+            "the error and drop counters of interfaces (ip -s link) on the path.",
+            reference="RFC 9293, section 3.8.1",
+            command="network --by client_id,broker",
+            requests=row["requests"],
+        )
+
+
+def _latency(median: float | None, tail: float | None) -> str:
+    if median is None:
+        return "no request has a latency"
+    return f"the latency is {ms(median)} (median) and {ms(tail)} (0.99 quantile)"

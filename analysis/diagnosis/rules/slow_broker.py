@@ -1,0 +1,108 @@
+"""Slow brokers: a broker takes long for requests, or much longer than its peers.
+
+Latencies exclude long polls and the queue of the connection. Brokers are compared by requests of
+the same API. A broker whose clients wait mostly for the network is not reported here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from analysis.diagnosis.case import Case, Row
+from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import ms
+
+
+@rule(
+    question="Is it the broker that takes the time?",
+    place=5,
+    rests_on="latency network",
+    thresholds=(
+        Threshold(
+            "net_p95_ms", 100, "ms", "0.95 quantile of an API, without waits. A healthy broker "
+            "takes "
+            "1 to 10 ms for most requests, tens of ms with acks=all and slow disks."
+        ),
+        Threshold(
+            "times_peer", 5, "times", "Also slow: this many times the quantile of the fastest "
+            "other "
+            "broker for the same API. Brokers of one cluster rarely differ by more than a factor "
+            "of two."
+        ),
+        Threshold(
+            "least_ms", 20, "ms", "Slower than a peer counts from this quantile: below it, a "
+            "factor "
+            "costs a client little."
+        ),
+        Threshold(
+            "requests", 100, "requests", "Smallest sample of an API at a broker: a quantile of "
+            "five "
+            "requests."
+        ),
+    ),
+)  # fmt: skip
+def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
+    """The slowest API of each slow broker, by the answer `latency`."""
+    by_api: dict[str, list[Row]] = defaultdict(list)
+    for row in case.answer("latency --by broker,api"):
+        if row["count"] >= limits["requests"] and row["net_p95_ms"] is not None:
+            by_api[row["api"]].append(row)
+    far = {
+        row["broker"] for row in case.answer("network --by broker")
+        if (row["network_percent"] or 0) >= 50
+    }  # fmt: skip
+    slow: dict[str, tuple[float, Finding]] = {}
+    for rows in by_api.values():
+        for row in rows:
+            peers = [peer for peer in rows if peer is not row]
+            peer = min(peers, key=lambda peer: peer["net_p95_ms"], default=None)
+            if row["broker"] in far or not _is_slow(row, peer, limits):
+                continue
+            total = row["net_p95_ms"] * row["count"]
+            if total > slow.get(row["broker"], (0.0,))[0]:
+                slow[row["broker"]] = total, _finding(row, peer)
+    yield from (finding for _, finding in slow.values())
+
+
+def _is_slow(row: Row, peer: Row | None, limits: Limits) -> bool:
+    tail = row["net_p95_ms"]
+    if tail >= limits["net_p95_ms"]:
+        return True
+    return (
+        peer is not None
+        and tail >= limits["least_ms"]
+        and tail >= limits["times_peer"] * peer["net_p95_ms"]
+    )
+
+
+def _finding(row: Row, peer: Row | None) -> Finding:
+    api, broker = row["api"], row["broker"]
+    against = (
+        f" At broker {peer['broker']}, the 0.95 quantile of {peer['count']:,} {api} requests is "
+        f"{ms(peer['net_p95_ms'])}."
+        if peer
+        else ""
+    )
+    follower = " or, with acks=all, one of its followers" if api == "Produce" else ""
+    return Finding(
+        severity=WARNING,
+        subject=f"broker {broker}",
+        sentence=f"Broker {broker} is slow: one {api} in twenty takes {ms(row['net_p95_ms'])} or "
+        f"more",
+        evidence=f"{row['count']:,} requests, without waits: median {ms(row['net_p50_ms'])}, 0.95 "
+        f"quantile {ms(row['net_p95_ms'])}, longest {ms(row['net_max_ms'])}.{against}",
+        numbers={
+            n: row[n] for n in ("broker", "api", "count", "net_p50_ms", "net_p95_ms", "net_max_ms")
+        },
+        cause=f"the broker{follower} lacks CPU, disk or memory, or collects garbage",
+        side=BROKER,
+        setting="num.io.threads",
+        change="Look at the broker's RequestQueueTimeMs (too few num.io.threads), LocalTimeMs "
+        "(disk), "
+        "RemoteTimeMs (followers) and ResponseSendTimeMs (clients) of this API.",
+        reference="Kafka documentation: Monitoring",
+        command="latency --by broker,api",
+        requests=row["count"],
+        first_packet=row["slowest_packet"],
+    )

@@ -1,0 +1,104 @@
+"""Batches: a producer sends small batches one after the other that could be one.
+
+The cost of a request hardly depends on its size. Two batches for the same partition within a few ms
+would have been one batch with `linger.ms`. A producer that waits for each response before it sends
+the next record cannot fill batches, whatever its settings are. A throttled producer is left out:
+the quota decides when it sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from analysis.diagnosis.case import Case, Row
+from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import capital, client, known, percent, share
+
+FOLLOWING: Final = """
+  with batches as (
+    select client_id, coalesce(topic, '') as topic, epoch_ns(time) - lag(epoch_ns(time)) over (
+      partition by connection_id, topic, partition order by time, nth) as gap
+    from batches where api = 'Produce' and bytes <= {bytes})
+  select client_id, topic, count(*) filter (gap <= {gap} * 1e6) as joinable
+  from batches group by all"""
+"""Small batches that follow another one for their partition within a gap."""
+
+IN_FLIGHT: Final = """
+  select client_id, max(in_flight) as in_flight from exchanges where api = 'Produce' group by all"""
+
+
+@rule(
+    question="Do producers send records that could share a batch in requests of their own?",
+    place=15,
+    rests_on="batching batches throttle",
+    thresholds=(
+        Threshold(
+            "percent", 50, "%", "More than half of the batches could have been part of the batch "
+            "before them."
+        ),
+        Threshold(
+            "gap_ms", 10, "ms", "Time between two batches of a partition that count as one. "
+            "linger.ms is 5 by default since Kafka 4.0 (KIP-1030); 10 costs a record 10 ms at most."
+        ),
+        Threshold(
+            "bytes", 4096, "bytes", "Largest median size of a batch: a quarter of the default of "
+            "batch.size."
+        ),
+        Threshold("batches", 100, "batches", "Smallest sample; fewer are no load for a broker."),
+    ),
+)  # fmt: skip
+def small_batches(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Producers with small batches in quick succession, by the answer `batching`."""
+    query = FOLLOWING.format(bytes=limits["bytes"], gap=limits["gap_ms"])
+    joinable = {(row["client_id"], row["topic"]): row["joinable"] for row in case.rows(query)}
+    in_flight = {row["client_id"]: row["in_flight"] for row in case.rows(IN_FLIGHT)}
+    throttled = {row["client_id"] for row in case.answer("throttle --by client_id")}
+    for row in case.answer("batching --by client_id,topic"):
+        near = joinable.get((row["client_id"], row["topic"] or ""), 0)
+        if (
+            row["client_id"] not in throttled
+            and row["batches"] >= limits["batches"]
+            and row["bytes_p50"] <= limits["bytes"]
+            and share(near, row["batches"]) >= limits["percent"]
+        ):
+            yield _finding(row, near, limits["gap_ms"], in_flight.get(row["client_id"]))
+
+
+def _finding(row: Row, near: int, gap: float, in_flight: int | None) -> Finding:
+    name, topic = row["client_id"], row["topic"]
+    names = ("client_id", "topic", "batches", "requests", "records", "records_p50", "bytes_p50")
+    cause = "linger.ms is 0 or small, so each batch is sent before the next record arrives"
+    change = "Set linger.ms to 5 to 20."
+    if in_flight == 1:
+        cause = "the application may wait for each response before it sends the next record"
+        change = "Send without waiting for each result (callbacks instead of get()), and set "
+        change += "linger.ms to 5 to 20."
+    return Finding(
+        severity=WARNING,
+        subject=client(name),
+        clients=known([name]),
+        sentence=f"{capital(client(name))} sends batches of {_records(row['records_p50'])} to "
+        f"topic "
+        f"`{topic}` in quick succession",
+        evidence=f"{row['batches']:,} batches in {row['requests']:,} requests; the median batch "
+        f"has "
+        f"{_records(row['records_p50'])} and {row['bytes_p50']:,.0f} bytes. {near:,} batches "
+        f"({percent(share(near, row['batches']))}) follow another one of their partition within "
+        f"{gap:g} ms."
+        + (" The client has one request in flight at most." if in_flight == 1 else ""),
+        numbers={n: row[n] for n in names},
+        cause=cause,
+        side=CLIENT,
+        setting="linger.ms=10",
+        change=change,
+        reference="KIP-1030; Kafka documentation: Producer Configs",
+        command="batching --by client_id,topic",
+        requests=row["requests"],
+    )
+
+
+def _records(median: float | None) -> str:
+    if median is None:
+        return "an unknown number of records"
+    return "1 record" if median == 1 else f"{median:g} records"

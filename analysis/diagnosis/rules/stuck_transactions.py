@@ -1,0 +1,107 @@
+"""Transactions: they stay open, or end only because the broker loses patience.
+
+Consumers with `isolation.level=read_committed` read up to the first open transaction of a
+partition. A transaction that stays open stops them all. After `transaction.timeout.ms` the broker
+aborts it, and the producer loses its records.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, Final
+
+from analysis.diagnosis.case import Case, Row
+from analysis.diagnosis.rule import CLIENT, CRITICAL, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import client, known, ms
+from analysis.display.terminal import counted
+
+END: Final = "select epoch_ns(max(coalesce(response_time, request_time))) as time from exchanges"
+ABORTED: Final = "aborted by the broker"
+
+
+@rule(
+    question="Do transactions stay open, or time out?",
+    place=9,
+    rests_on="producers",
+    thresholds=(
+        Threshold(
+            "open_ms", 10_000, "ms", "A transaction without an end, from its start to the end of "
+            "the capture. Most take less than a second; Kafka Streams commits every 100 ms."
+        ),
+        Threshold(
+            "timed_out", 1, "transactions", "Transactions that the broker aborted: one is enough, "
+            "because its records are lost."
+        ),
+    ),
+)  # fmt: skip
+def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Open transactions, and those that the broker aborted, by the answer `producers`."""
+    rows = case.answer("producers --show transactions")
+    ended: dict[str | None, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["outcome"] == ABORTED:
+            ended[row["client_id"]].append(row)
+    for group in ended.values():
+        if len(group) >= limits["timed_out"]:
+            yield _aborted(group)
+    if any(row["outcome"] == "open" for row in rows):
+        (end,) = case.rows(END)
+        for row in rows:
+            age = (end["time"] - row["start_time"].value) / 1e6
+            if row["outcome"] == "open" and age >= limits["open_ms"]:
+                yield _open(row, age)
+
+
+def _open(row: Row, age: float) -> Finding:
+    return Finding(
+        severity=CRITICAL,
+        sentence=f"A transaction of {client(row['client_id'])} is open for {ms(age)}",
+        evidence=f"Transactional id `{row['transactional_id']}`, "
+        f"{counted(row['records'], 'record')} in "
+        f"{counted(row['partitions'], 'partition')}; the capture ends {ms(age)} after its start, "
+        f"without an "
+        "EndTxn.",
+        cause="the application does not commit or abort after an error, or waits for something "
+        "else "
+        "inside the transaction",
+        change="Commit or abort in each path of the application. Until then, read_committed "
+        "consumers of these partitions wait. kafka-transactions.sh aborts a transaction that "
+        "hangs.",
+        reference="KIP-98, KIP-664",
+        **_common([row]),
+    )  # fmt: skip
+
+
+def _aborted(rows: list[Row]) -> Finding:
+    row = max(rows, key=lambda row: row["duration_ms"] or 0)
+    count = "a transaction" if len(rows) == 1 else f"{len(rows):,} transactions"
+    return Finding(
+        severity=WARNING,
+        sentence=f"The broker aborted {count} of {client(row['client_id'])}",
+        evidence=f"Transactional id `{row['transactional_id']}`: no EndTxn of the producer, but "
+        f"markers of the broker {ms(row['duration_ms'])} after the start (longest); "
+        f"{counted(sum(each['records'] for each in rows), 'record')} lost.",
+        cause="the transaction took longer than transaction.timeout.ms, or a producer with the "
+        "same "
+        "id replaced this one",
+        change="Do less in one transaction, or raise transaction.timeout.ms (1 minute by default, "
+        "transaction.max.timeout.ms of the broker at most).",
+        reference="KIP-98; Kafka documentation: Producer Configs",
+        **_common(rows, row),
+    )  # fmt: skip
+
+
+def _common(rows: list[Row], shown: Row | None = None) -> dict[str, Any]:
+    row = shown or rows[0]
+    names = ("client_id", "transactional_id", "producer_id", "outcome", "records", "duration_ms")
+    return {
+        "subject": client(row["client_id"]),
+        "clients": known([row["client_id"]]),
+        "numbers": {name: row[name] for name in names},
+        "side": CLIENT,
+        "setting": "transaction.timeout.ms",
+        "command": "producers --show transactions",
+        "first_time": min(each["start_time"] for each in rows),
+        "last_time": max((each["end_time"] for each in rows if each["end_time"]), default=None),
+    }

@@ -1,0 +1,86 @@
+"""Quotas: a broker imposes a wait on a client that exceeds its quota.
+
+A throttle time is a wait that a broker orders because of a quota. No log of the client shows it.
+The API shows which quota it is; a Produce or Fetch may also exceed ``request_percentage``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.rule import BROKER, CRITICAL, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.time import waited_for_quota
+from analysis.diagnosis.words import capital, client, known, listed, percent, share
+
+QUOTAS: Final = {
+    "Produce": ("producer_byte_rate", "KIP-13"),
+    "Fetch": ("consumer_byte_rate", "KIP-13"),
+    "CreateTopics": ("controller_mutation_rate", "KIP-599"),
+    "DeleteTopics": ("controller_mutation_rate", "KIP-599"),
+    "CreatePartitions": ("controller_mutation_rate", "KIP-599"),
+}
+REQUESTS: Final = ("request_percentage", "KIP-124")
+"""The quota of all other APIs."""
+
+
+@rule(
+    question="Is a client throttled by a quota?",
+    place=1,
+    rests_on="throttle",
+    thresholds=(
+        Threshold(
+            "total_ms", 1000, "ms", "A user notices a second. Clients of a quota that is large "
+            "enough have no throttle time at all, so the sum need not be large."
+        ),
+        Threshold(
+            "critical_percent", 20, "%", "Critical if the client waits for this share of the time "
+            "between its first request and its last message: a fifth of its throughput is lost."
+        ),
+    ),
+)  # fmt: skip
+def throttling(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Clients with a throttle time, by the answer `throttle`."""
+    by_api: dict[str | None, list[str]] = {}
+    for row in case.answer("throttle --by client_id,api"):
+        by_api.setdefault(row["client_id"], []).append(row["api"])
+    waited = {row["client_id"]: row["quota_ms"] for row in case.rows(waited_for_quota())}
+    for row in case.answer("throttle --by client_id"):
+        if row["total_ms"] < limits["total_ms"]:
+            continue
+        name, apis = row["client_id"], by_api[row["client_id"]]
+        quotas = [QUOTAS.get(api, REQUESTS) for api in apis]
+        settings = list(dict.fromkeys(setting for setting, _ in quotas))
+        part = min(share(waited.get(name), case.span_ms(name)), 100)
+        yield Finding(
+            severity=CRITICAL if part >= limits["critical_percent"] else WARNING,
+            subject=client(name),
+            clients=known([name]),
+            sentence=f"{capital(client(name))} spends {percent(part)} of its time in a quota",
+            evidence=_evidence(row, apis),
+            numbers={n: row[n] for n in ("responses", "total_ms", "longest_ms", "early", "held")},
+            cause=f"the client exceeds {listed(settings)}"
+            + (" or request_percentage" if REQUESTS[0] not in settings else ""),
+            side=BROKER,
+            setting=listed(settings),
+            change="Raise the quota of the client or its user with kafka-configs.sh "
+            "--entity-type clients, or let the client send less.",
+            reference=", ".join(dict.fromkeys([kip for _, kip in quotas] + ["KIP-219"])),
+            command="throttle --by client_id",
+            requests=row["responses"],
+            first_time=row["first_time"],
+            last_time=row["last_time"],
+        )
+
+
+def _evidence(row: dict[str, int], apis: list[str]) -> str:
+    text = (
+        f"Brokers throttled {row['responses']:,} responses ({listed(apis)}) for {row['total_ms']:,}"
+        f" ms in total, the longest for {row['longest_ms']:,} ms."
+    )
+    if row["early"]:
+        text += f" After {row['early']:,} of them the client did not wait long enough."
+    if row["held"]:
+        text += f" The broker held back {row['held']:,} of them."
+    return text

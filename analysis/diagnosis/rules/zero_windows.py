@@ -1,0 +1,71 @@
+"""Zero windows: a receiver does not read its data, and TCP stops the sender.
+
+A host with a zero window has a full receive buffer: its program reads more slowly than the data
+arrives. That program is the bottleneck, and neither the network nor the sender. A broker does not
+read from a client that it throttles; this is left to the rule throttling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import capital, client, known
+
+_SIDES: Final = (
+    (
+        CLIENT, "client_zero_windows", "does not read its responses fast enough",
+        "the client processes records on the thread that reads them, collects garbage, or lacks "
+        "CPU",
+        "receive.buffer.bytes",
+        "Profile the client. A larger receive buffer only helps against short peaks.",
+    ),
+    (
+        BROKER, "broker_zero_windows", "sends faster than its broker reads",
+        "the network threads of the broker are busy, or its request queue is full",
+        "num.network.threads",
+        "Look at the broker's NetworkProcessorAvgIdlePercent and RequestQueueSize. Add network or "
+        "I/O threads if they have no idle time.",
+    ),
+)  # fmt: skip
+
+
+@rule(
+    question="Does a client or broker stop its sender by a zero window?",
+    place=4,
+    rests_on="network throttle",
+    thresholds=(
+        Threshold(
+            "packets", 5, "packets", "One full buffer is a short peak. Several in one capture mean "
+            "that the receiver is regularly slower than the sender."
+        ),
+    ),
+)  # fmt: skip
+def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Connections with zero windows, by the answer `network`."""
+    throttled = {row["client_id"] for row in case.answer("throttle --by client_id")}
+    for row in case.answer("network --by client_id,broker"):
+        for side, column, does, cause, setting, change in _SIDES:
+            if row[column] < limits["packets"]:
+                continue
+            if side == BROKER and row["client_id"] in throttled:
+                continue
+            name = row["client_id"]
+            yield Finding(
+                severity=WARNING,
+                subject=client(name),
+                clients=known([name]),
+                sentence=f"{capital(client(name))} {does}",
+                evidence=f"{row[column]:,} of {row['packets']:,} packets with {row['broker']} "
+                f"advertise a window of 0 by the {side}.",
+                numbers={n: row[n] for n in ("client_id", "broker", column, "packets")},
+                cause=cause,
+                side=side,
+                setting=setting,
+                change=change,
+                reference="RFC 9293, section 3.8.6.1; Kafka documentation: Monitoring",
+                command="network --by client_id,broker",
+                requests=row["requests"],
+            )

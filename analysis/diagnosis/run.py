@@ -1,0 +1,104 @@
+"""Run the rules: from tables to findings, the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.catalog import RULES, limits
+from analysis.diagnosis.rule import COLUMNS, SEVERITIES
+from analysis.diagnosis.words import share
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.sql.query import Tables
+
+DIAGNOSIS_TABLES: Final = (
+    "exchanges", "errors", "batches", "connections", "topics", "problems", "partitions",
+    "memberships", "transactions", "decompressed_batches",
+)  # fmt: skip
+"""Tables that the rules need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The findings about a capture, and what they rest on."""
+
+    findings: pd.DataFrame
+    clients: pd.DataFrame
+    """Where the time of each client went: `analysis.diagnosis.time`."""
+    requests: int
+    first_time: int | None
+    """Time of the first request, in ns; None without requests."""
+    last_time: int | None
+    """Time of the last message, in ns."""
+    rules: int
+    """Number of rules."""
+
+
+def diagnose(tables: Tables, *, thresholds: Mapping[str, float] | None = None) -> pd.DataFrame:
+    """Findings about a capture, the worst first: ``diagnose(load(paths, DIAGNOSIS_TABLES))``.
+
+    `tables`: those of `DIAGNOSIS_TABLES`. `thresholds`: values by ``RULE.THRESHOLD``, or ``RULE``
+    for its main threshold. The column ``clients`` has the client ids that a finding is about;
+    ``numbers`` has the numbers of the evidence, a dict by the column of the answer.
+
+    Raises DissectorError if a table is missing, or if there is no such threshold.
+    """
+    return diagnosed(tables, limits(thresholds or {})).findings
+
+
+def diagnosed(tables: Tables, values: Mapping[str, Mapping[str, float]]) -> Diagnosis:
+    """Run all rules; `values`: the thresholds of each rule, from `limits`.
+
+    Raises DissectorError if a table is missing.
+    """
+    from analysis.sql.query import connected
+
+    with connected(tables, DIAGNOSIS_TABLES) as connection:
+        case = Case(connection)
+        first, last = case.span
+        return Diagnosis(
+            findings=_findings(case, values),
+            clients=case.time_of_clients(),
+            requests=case.requests,
+            first_time=first,
+            last_time=last,
+            rules=len(RULES),
+        )
+
+
+def _findings(case: Case, values: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
+    import pandas as pd
+
+    from analysis.columns import resolved
+    from analysis.sql.query import shaped
+
+    rows: list[dict[str, Any]] = [
+        asdict(finding) | {"rule": name, "share_percent": share(finding.requests, case.requests)}
+        for name, rule in RULES.items()
+        for finding in rule.function(case, values[name])
+    ]
+    rows.sort(key=lambda row: (SEVERITIES.index(row["severity"]), -row["share_percent"]))
+    columns = [column.name for column in COLUMNS]
+    table = pd.DataFrame(rows, columns=[*columns, "clients", "numbers"])
+    for name in ("first_time", "last_time"):
+        table[name] = pd.to_datetime(table[name], utc=True).astype("datetime64[ns, UTC]")
+    return shaped(table, resolved(COLUMNS)).assign(
+        clients=table["clients"], numbers=table["numbers"]
+    )
+
+
+def counts(severities: Iterable[str]) -> dict[str, int]:
+    """The number of findings by severity, the worst first; without zeros."""
+    given = list(severities)
+    return {each: given.count(each) for each in SEVERITIES if each in given}
+
+
+def is_as_bad(severities: Iterable[str], severity: str) -> bool:
+    """Whether one of the severities is as bad as `severity`, or worse."""
+    worst = SEVERITIES[: SEVERITIES.index(severity) + 1]
+    return any(each in worst for each in severities)

@@ -1,0 +1,71 @@
+"""Where the time of each client went: network, broker, queue, quota and long polls.
+
+The network and the broker are the parts of the net latency, as in the answer `network`; the queue
+and the polls are its other parts (`analysis.sql.latency_breakdown`). Requests of one client
+overlap, so the parts may exceed the time between its first and last packet. The quota is the time
+for which the client sent nothing on a connection because of a throttle time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from analysis.answers.network import LINKS
+from analysis.answers.throttle import throttled_responses
+from analysis.columns import Column
+from analysis.sql.expressions import ms_between, not_negative
+from analysis.sql.latency_breakdown import exchanges_with_parts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS: Final = (
+    Column("client_id", "string", "client id; null for requests without one"),
+    Column("requests", "int64", "requests with a response"),
+    Column("broker_ms", "double", "sum of the time of brokers; null if unknown", "ms"),
+    Column("network_ms", "double", "sum of round trips; null if unknown", "ms"),
+    Column("queue_ms", "double", "sum of waits for earlier requests of the connection", "ms"),
+    Column("quota_ms", "double", "time without requests because of a quota", "ms"),
+    Column("poll_ms", "double", "sum of waits by design, for data or group members", "ms"),
+)
+
+
+def waited_for_quota() -> str:
+    """SQL: the time for which a client sent nothing because of a quota, by client id."""
+    after = ms_between("response_end_time", "last_time")
+    return f"""
+      select client_id, sum(greatest(least(throttle_time_ms, case when last then {after}
+        else throttle_time_ms - greatest(early_ms, 0) end), 0)) as quota_ms
+      from {throttled_responses()} as throttled left join connections using (connection_id)
+      group by client_id"""
+
+
+def time_of_clients(rows: Callable[[str], pd.DataFrame]) -> pd.DataFrame:
+    """A row for each client id, in `COLUMNS`; the longest net latency first.
+
+    `rows`: runs a query on exchanges, batches and connections.
+    """
+    from analysis.columns import resolved
+    from analysis.sql.query import shaped
+
+    return shaped(rows(_query()), resolved(COLUMNS))
+
+
+def _query() -> str:
+    return f"""
+      with requests as (
+        select parts.*, {not_negative("net_ms - broker_rtt_ms")} as broker_ms,
+          net_ms - broker_ms + coalesce(client_rtt_ms, 0) as network_ms
+        from {exchanges_with_parts()} as parts
+          left join (select connection_id, broker_rtt_ms, client_rtt_ms from {LINKS}) as links
+            using (connection_id)
+        where latency_ms is not null)
+      select requests.*, coalesce(quota_ms, 0)::double as quota_ms from (
+        select client_id, count(*) as requests, sum(broker_ms) as broker_ms,
+          sum(network_ms) as network_ms, coalesce(sum(queue_ms), 0) as queue_ms,
+          coalesce(sum(poll_ms), 0) as poll_ms, sum(net_ms) as net_ms, min(nth) as nth
+        from requests group by client_id) as requests
+      left join ({waited_for_quota()}) as quota
+        on requests.client_id is not distinct from quota.client_id
+      order by net_ms desc, nth"""

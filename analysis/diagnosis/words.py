@@ -1,0 +1,68 @@
+"""Texts of findings: amounts with units, names of clients, lists, commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+_SPECIAL: Final = re.compile(r'["$`\\!]')
+"""Characters with a meaning inside of double quotes."""
+
+
+def ms(value: float | None) -> str:
+    """A duration given in ms: ``0.35 ms``, ``153 ms``, ``35.9 s``, ``12.5 min``."""
+    if value is None:
+        return "an unknown time"
+    if value < 9.95:
+        return f"{value:.2g} ms" if value else "0 ms"
+    if value < 999.5:
+        return f"{value:.0f} ms"
+    return f"{value / 1000:.1f} s" if value < 119_950 else f"{value / 60_000:.1f} min"
+
+
+def percent(value: float) -> str:
+    """A share: ``82 %``, ``0.4 %``."""
+    return f"{value:.0f} %" if value >= 9.95 else f"{value:.2g} %"
+
+
+def client(client_id: str | None) -> str:
+    """A client in a sentence: ``client `billing```."""
+    return f"client `{client_id}`" if client_id else "a client without id"
+
+
+def clients(client_ids: Sequence[str | None], most: int = 4) -> str:
+    """Clients in a sentence: ``client `billing```, ``12 clients (`a`, `b` and 10 more)``."""
+    if len(client_ids) == 1:
+        return client(client_ids[0])
+    names = (f"`{name}`" if name else "-" for name in client_ids)
+    return f"{len(client_ids):,} clients ({listed(names, most)})"
+
+
+def known(client_ids: Iterable[str | None]) -> tuple[str, ...]:
+    """The client ids, each once, without null."""
+    return tuple(dict.fromkeys(name for name in client_ids if name))
+
+
+def capital(text: str) -> str:
+    """The text as the beginning of a sentence."""
+    return text[:1].upper() + text[1:]
+
+
+def listed(names: Iterable[object], most: int = 4) -> str:
+    """The first names, and the number of further ones: ``a, b and 3 more``."""
+    texts = [str(name) for name in names]
+    suffix = f" and {len(texts) - most} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + suffix
+
+
+def sql(query: str) -> str:
+    """The command that runs a query, on one line, quoted for a shell."""
+    line = " ".join(query.split())
+    return f"sql {shlex.quote(line)}" if _SPECIAL.search(line) else f'sql "{line}"'
+
+
+def share(part: float | None, whole: float | None) -> float:
+    """A part in percent of a whole; 0 if either is unknown."""
+    return 100 * part / whole if part and whole else 0.0

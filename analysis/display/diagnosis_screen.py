@@ -1,0 +1,117 @@
+"""The screen of a diagnosis: a block for each finding, the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from analysis.diagnosis.case import Row, plain
+from analysis.diagnosis.rule import CRITICAL, NOTE, WARNING
+from analysis.diagnosis.run import Diagnosis, counts
+from analysis.diagnosis.words import ms
+from analysis.display.listing import OPTIONAL, Column, Listing
+from analysis.display.terminal import counted, duration_text, excerpt, printable, span_text
+
+STYLES: Final = {CRITICAL: "bold red", WARNING: "bold yellow", NOTE: "bold cyan"}
+MOST_CLIENTS: Final = 10
+LABELS: Final = 9
+"""Width of the labels of a block."""
+
+Command = Callable[[str], str]
+"""From a command to its command line on the same capture."""
+
+
+def screen(diagnosis: Diagnosis, name: str, command: Command) -> Iterator[RenderableType]:
+    """The parts of the screen, from the top."""
+    yield Text(printable(name), "bold")
+    yield from _span(diagnosis)
+    if not diagnosis.requests:
+        yield Text("\nNo Kafka request was found, so there is nothing to diagnose.", "bold")
+    findings = plain(diagnosis.findings)
+    if findings or diagnosis.requests:
+        yield _verdict(findings, diagnosis.rules)
+    for finding in findings:
+        yield from _block(finding, command)
+    yield from _time(diagnosis)
+
+
+def _span(diagnosis: Diagnosis) -> Iterator[Text]:
+    first, last = diagnosis.first_time, diagnosis.last_time
+    if first is not None and last is not None:
+        yield Text(
+            f"{span_text(first, last)} UTC, {duration_text(last - first)}, "
+            f"{counted(diagnosis.requests, 'request')}"
+        )
+
+
+def _verdict(findings: Sequence[Row], rules: int) -> Text:
+    if not findings:
+        return Text(f"\nNo findings: none of the {rules} rules applies.", "green")
+    parts: list[tuple[str, str]] = []
+    for severity, count in counts(row["severity"] for row in findings).items():
+        text = f"{count:,} critical" if severity == CRITICAL else counted(count, severity)
+        parts += [(", " if parts else "\n", ""), (text, STYLES[severity])]
+    return Text.assemble(*parts)
+
+
+def _block(finding: Row, command: Command) -> Iterator[RenderableType]:
+    severity = finding["severity"]
+    yield Text.assemble(
+        "\n", (severity, STYLES[severity]), (f"[{finding['rule']}]: ", "dim"),
+        (excerpt(finding["sentence"]), "bold"),
+    )  # fmt: skip
+    where = finding["side"]
+    setting = f" {finding['setting']}" if finding["setting"] else ""
+    lines = Table.grid(padding=(0, 2, 0, 0))
+    lines.add_column(style="dim", no_wrap=True, width=LABELS)
+    lines.add_column(overflow="fold")
+    for label, text, style in (
+        ("evidence", finding["evidence"], ""),
+        ("cause", _sentence(finding["cause"]), ""),
+        ("change", f"{where}{setting}: {finding['change']}", ""),
+        ("see", finding["reference"], ""),
+        ("more", command(finding["command"]), "cyan"),
+    ):
+        lines.add_row(label, Text(printable(text), style))
+    yield Padding(lines, (0, 0, 0, 2), expand=False)
+
+
+def _sentence(text: str) -> str:
+    first, _, _ = text.partition(" ")
+    return f"{text}." if "." in first or "_" in first else f"{text[:1].upper()}{text[1:]}."
+
+
+def _time(diagnosis: Diagnosis) -> Iterator[RenderableType]:
+    rows = plain(diagnosis.clients)
+    if not rows:
+        return
+    yield Text("\nWhere the time of requests went, in total", "bold")
+    columns = [Column("client id")] + [
+        Column(name, number=True, rank=rank)
+        for name, rank in (
+            ("requests", OPTIONAL), ("broker", 1), ("network", 2), ("queue", 3), ("quota", 4),
+            ("long polls", 5),
+        )
+    ]  # fmt: skip
+    cells = [
+        (
+            Text(excerpt(row["client_id"])) if row["client_id"] else Text("-", "dim"),
+            Text(f"{row['requests']:,}"),
+            *(_ms(row[f"{name}_ms"]) for name in ("broker", "network", "queue", "quota", "poll")),
+        )
+        for row in rows[:MOST_CLIENTS]
+    ]
+    yield Padding(Listing(columns, cells), (0, 0, 0, 2), expand=False)
+    if len(rows) > MOST_CLIENTS:
+        yield Text(f"  and {counted(len(rows) - MOST_CLIENTS, 'client')} more", "dim")
+
+
+def _ms(value: float | None) -> Text:
+    if value is None:
+        return Text("-", "dim")
+    return Text(ms(value), "" if value else "dim")

@@ -1,0 +1,79 @@
+"""The command `diagnose`: its formats, its screen, its exit status."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from rich.console import Console
+
+from analysis.cli import main
+from analysis.diagnosis.catalog import limits
+from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnosed
+from analysis.display.diagnosis_screen import screen
+from tests.analysis.answering import CAPTURES, broker_log, capture
+
+QUOTAS = str(CAPTURES / "kafka-4-quotas.pcap.zst")
+HEALTHY = str(CAPTURES / "kafka-4-java.pcap.zst")
+
+
+@pytest.mark.parametrize(
+    ("path", "fail_on", "status"),
+    [(QUOTAS, "critical", 3), (QUOTAS, "note", 3), (HEALTHY, "note", 0), (QUOTAS, None, 0)],
+)
+def test_the_exit_status(path: str, fail_on: str | None, status: int) -> None:
+    assert main(["diagnose", path, *(["--fail-on", fail_on] if fail_on else [])]) == status
+
+
+def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", QUOTAS, "--format", "json"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert {each["clients"][0] for each in whole["findings"]} == {
+        "producer", "consumer", "chatty", "maker",
+    }  # fmt: skip
+    assert whole["findings"][0]["command"].startswith(f"kafka-dissector throttle {QUOTAS}")
+    assert whole["findings"][0]["first_time"].endswith("Z")
+    assert whole["requests"] >= len(broker_log("kafka-4-quotas"))
+    times = {each["client_id"]: each for each in whole["clients"]}
+    assert times["producer"]["quota_ms"] <= 4588  # all throttle times of the producer
+
+
+def test_jsonl_has_a_line_for_each_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", QUOTAS, "--format", "jsonl"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {json.loads(line)["rule"] for line in lines} == {"throttling"}
+
+
+def test_a_client_can_be_selected(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", QUOTAS, "--client", "producer"]) == 0
+    text = capsys.readouterr().out
+    assert "client `producer`" in text.lower()
+    assert "maker" not in text
+    assert "--client producer --by client_id" in text
+
+
+def test_no_findings_are_reported_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", HEALTHY]) == 0
+    assert "No findings: none of the" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("threshold", "message"),
+    [("throttling", "is not RULE=NUMBER"), ("nothing=1", "there is no rule 'nothing'")],
+)
+def test_wrong_thresholds(threshold: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diagnose", QUOTAS, "--threshold", threshold]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_screen_fits_the_terminal(width: int) -> None:
+    tables = capture("kafka-4-misused", DIAGNOSIS_TABLES)
+    console = Console(width=width, markup=False, highlight=False, emoji=False)
+    with console.capture() as captured:
+        for part in screen(diagnosed(tables, limits({})), "x.pcap", lambda command: command):
+            console.print(part)
+    lines = captured.get().splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= width
+    first = next(line for line in lines if "[" in line)
+    assert first.startswith("critical[stuck_transactions]: A transaction of client")

@@ -1,0 +1,124 @@
+"""Rules on made rows: cases that no recording has, small samples, thresholds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import analysis
+from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
+from analysis.sql.query import no_tables
+from dissector.errors import DissectorError
+from tests.analysis.answering import capture, made
+from tests.analysis.made_rows import SECOND, START, connection, exchange
+
+
+def rules(**tables: list[dict[str, Any]]) -> list[str]:
+    return [row.rule for row in diagnose(made(**tables)).itertuples()]
+
+
+def test_an_empty_capture_has_no_findings() -> None:
+    empty = diagnose(no_tables(DIAGNOSIS_TABLES))
+    assert len(empty) == 0
+    full = diagnose(capture("kafka-4-quotas", DIAGNOSIS_TABLES))
+    assert empty.dtypes.drop(["clients", "numbers"]).equals(
+        full.dtypes.drop(["clients", "numbers"])
+    )
+
+
+@pytest.mark.parametrize("side", ["client", "broker"])
+@pytest.mark.parametrize("count", [4, 5])
+def test_zero_windows(side: str, count: int) -> None:
+    row = connection() | {"client_zero_windows": 0, "broker_zero_windows": 0}
+    findings = diagnose(
+        made(exchanges=[exchange()], connections=[row | {f"{side}_zero_windows": count}])
+    )
+    assert list(findings["rule"]) == ["zero_windows"] * (count == 5)
+    assert list(findings["side"]) == [side] * (count == 5)
+
+
+def test_a_throttled_client_explains_zero_windows_of_the_broker() -> None:
+    row = connection() | {"client_zero_windows": 0, "broker_zero_windows": 50}
+    assert rules(exchanges=[exchange()], connections=[row]) == ["zero_windows"]
+    assert rules(exchanges=[exchange(throttle_time_ms=5)], connections=[row]) == []
+
+
+def leaders(*counts: int) -> list[dict[str, Any]]:
+    """Partitions of one topic: broker N leads counts[N] of them, and all brokers have replicas."""
+    brokers = [broker for broker, count in enumerate(counts) for _ in range(count)]
+    return [
+        {"topic": "t", "partition": n, "leader": leader, "leader_epoch": 0, "time": START}
+        | {"replicas": list(range(len(counts))), "isr": list(range(len(counts)))}
+        for n, leader in enumerate(brokers)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("counts", "fires"),
+    [((9, 2, 1), True), ((4, 4, 4), False), ((8, 0, 0), False), ((12, 0), False)],
+    ids=["skewed", "even", "few partitions", "two brokers"],
+)
+def test_leaders_of_partitions(counts: tuple[int, ...], fires: bool) -> None:
+    findings = rules(exchanges=[exchange()], topics=leaders(*counts))
+    assert findings == ["leader_skew"] * fires
+
+
+def timed(count: int, broker: str, latency_ms: float) -> list[dict[str, Any]]:
+    """Produce requests one after the other."""
+    return [
+        exchange(
+            api="Produce", api_key=0, broker_ip=broker, correlation_id=n, latency_ms=latency_ms,
+            request_time=START + n * SECOND, request_end_time=START + n * SECOND,
+            response_time=START + n * SECOND + int(latency_ms * 1e6),
+            response_end_time=START + n * SECOND + int(latency_ms * 1e6),
+            connection_id=int(broker[-1]),
+        )
+        for n in range(count)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("count", "first", "second", "fires"),
+    [
+        (100, 100.0, None, True),
+        (99, 100.0, None, False),
+        (100, 99.0, None, False),
+        (100, 30.0, 3.0, True),
+        (100, 30.0, 20.0, False),
+        (100, 15.0, 1.0, False),
+    ],
+)
+def test_slow_brokers(count: int, first: float, second: float | None, fires: bool) -> None:
+    rows = timed(count, "10.0.0.1", first)
+    rows += timed(count, "10.0.0.2", second) if second else []
+    findings = diagnose(made(exchanges=rows))
+    assert [row.subject for row in findings.itertuples()] == ["broker 10.0.0.1:9092"] * fires
+
+
+def test_a_threshold_can_be_changed() -> None:
+    tables = capture("kafka-4-quotas", DIAGNOSIS_TABLES)
+    all_found = diagnose(tables)
+    assert len(diagnose(tables, thresholds={"throttling": 10_000})) == 2
+    assert len(diagnose(tables, thresholds={"throttling.total_ms": 10_000})) == 2
+    softer = diagnose(tables, thresholds={"throttling.critical_percent": 101})
+    assert len(softer) == len(all_found)
+    assert set(softer["severity"]) == {"warning"}
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("trottling", "there is no rule 'trottling'; choose from: .* Did you mean throttling"),
+        ("throttling.total", "the rule throttling has no threshold 'total'; choose from: total_ms"),
+        ("removed_versions", "the rule removed_versions has no threshold"),
+    ],
+)
+def test_an_unknown_threshold_is_an_error(key: str, message: str) -> None:
+    with pytest.raises(DissectorError, match=message):
+        diagnose(no_tables(DIAGNOSIS_TABLES), thresholds={key: 1})
+
+
+def test_a_missing_table_is_named() -> None:
+    with pytest.raises(DissectorError, match="the table partitions is missing"):
+        analysis.diagnose(capture("kafka-4-quotas"))

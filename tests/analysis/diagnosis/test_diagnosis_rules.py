@@ -1,0 +1,215 @@
+"""Each rule reports what happens in a recording, and nothing in healthy ones.
+
+The numbers are those of the broker's request log, of the recorder, or of the finding's command.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pandas as pd
+import pytest
+
+from analysis.answers import ANSWERS
+from analysis.diagnosis.catalog import RULES
+from dissector.tables import TABLES
+from tests.analysis.answering import CAPTURES, broker_log
+from tests.analysis.diagnosis.diagnosing import finding_of, findings, rows_of
+from tools.record.kafka.truth import read
+
+FIRES = {
+    "throttling": "kafka-4-quotas",
+    "network_time": "kafka-4-net-delay",
+    "retransmissions": "kafka-4-net-loss",
+    "slow_broker": "kafka-4-paused",
+    "queueing": "chatter-mock",
+    "no_response": "kafka-4-paused",
+    "recurring_errors": "kafka-4-errors",
+    "stuck_transactions": "kafka-4-misused",
+    "fenced_producers": "kafka-4-transactions",
+    "rebalances": "kafka-4-misused",
+    "growing_lag": "kafka-4-misused",
+    "connection_churn": "kafka-4-misused",
+    "metadata_storm": "kafka-4-list-topics",
+    "small_batches": "kafka-4-misused",
+    "fetches": "kafka-4-misused",
+    "partition_skew": "kafka-4-misused",
+    "removed_versions": "kafka-3-java-0-9",
+    "plain_credentials": "kafka-4-sasl",
+    "compression": "kafka-4-misused",
+    "coverage": "kafka-4-tls",
+}
+"""A recording for each rule; zero_windows and leader_skew have made rows."""
+
+HEALTHY = (
+    "kafka-4-java", "kafka-4-librdkafka", "kafka-4-franz-go", "kafka-4-group-eager",
+    "kafka-4-group-consumer", "kafka-4-group-streams", "kafka-4-cut", "kafka-4-steady",
+    "kafka-3-java-3-5", "bulk-tansu",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", FIRES)
+def test_a_rule_reports_what_happens(rule: str) -> None:
+    assert rule in {row["rule"] for row in findings(FIRES[rule])}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_captures_have_notes_only(name: str) -> None:
+    assert [row["sentence"] for row in findings(name) if row["severity"] != "note"] == []
+
+
+@pytest.mark.parametrize("name", sorted({*FIRES.values()}))
+def test_numbers_are_in_a_row_of_the_command(name: str) -> None:
+    for finding in findings(name):
+        rows = rows_of(name, finding["command"])
+        numbers = finding["numbers"]
+        assert any(
+            all(row[column] == pytest.approx(value) for column, value in numbers.items())
+            for row in rows
+        ), (finding["rule"], numbers)
+
+
+def test_findings_are_ordered_by_severity_and_share() -> None:
+    rows = findings("kafka-4-misused")
+    ranks = ["critical", "warning", "note"]
+    keys = [(ranks.index(row["severity"]), -row["share_percent"]) for row in rows]
+    assert keys == sorted(keys)
+    assert all(0 <= row["share_percent"] <= 100 for row in rows)
+
+
+@pytest.mark.parametrize("client", ["producer", "consumer"])
+def test_throttle_times_are_those_of_the_broker(client: str) -> None:
+    log = broker_log("kafka-4-quotas")
+    numbers = finding_of("kafka-4-quotas", "throttling", client)["numbers"]
+    throttled = log[(log["client_id"] == client) & (log["throttle_time_ms"] > 0)]
+    assert numbers["total_ms"] == throttled["throttle_time_ms"].sum()
+    assert numbers["responses"] == len(throttled)
+    assert numbers["longest_ms"] == throttled["throttle_time_ms"].max()
+
+
+def test_a_throttled_producer_is_reported_once() -> None:
+    rows = [row["rule"] for row in findings("kafka-4-steady-quota") if row["severity"] != "note"]
+    assert rows == ["throttling"]
+    assert finding_of("kafka-4-steady-quota", "throttling")["clients"] == ("shop",)
+
+
+def test_the_round_trip_is_that_of_the_network() -> None:
+    finding = finding_of("kafka-4-net-delay", "network_time", "producer")
+    assert 160 <= finding["numbers"]["rtt_ms"] < 165  # 80 ms each way
+    assert finding["side"] == "network"
+
+
+def test_the_slow_broker_is_the_stopped_one() -> None:
+    assert finding_of("kafka-4-paused", "slow_broker")["subject"] == "broker 127.0.0.1:9093"
+    finding = finding_of("kafka-4-paused", "no_response")
+    assert finding["numbers"]["broker"] == "127.0.0.1:9093"
+    assert finding["clients"] == ("hasty",)
+
+
+@pytest.mark.parametrize(
+    ("rule", "client", "api", "column"),
+    [
+        ("small_batches", "hurried", "PRODUCE", "requests"),
+        ("fetches", "impatient", "FETCH", "requests"),
+        ("fetches", "steady", "FETCH", "requests"),
+    ],
+)
+def test_requests_are_those_that_the_broker_logged(
+    rule: str, client: str, api: str, column: str
+) -> None:
+    log = broker_log("kafka-4-misused")
+    logged = log[(log["client_id"] == client) & (log["api"] == api)]
+    finding = finding_of("kafka-4-misused", rule, client)
+    assert len(logged) - 2 <= finding["numbers"][column] <= len(logged)  # in flight at the end
+
+
+def test_connections_are_those_that_the_broker_logged() -> None:
+    log = broker_log("kafka-4-misused")
+    ports = log.loc[log["client_id"] == "reconnecting", "client"].nunique()
+    finding = finding_of("kafka-4-misused", "connection_churn")
+    assert abs(finding["numbers"]["connections"] - ports) <= 2
+    assert finding["clients"] == ("reconnecting",)
+
+
+def test_metadata_requests_are_those_that_the_broker_logged() -> None:
+    log = broker_log("kafka-4-list-topics")
+    logged = log[(log["client_id"] == "monitor") & (log["api"] == "METADATA")]
+    finding = finding_of("kafka-4-list-topics", "metadata_storm")
+    assert finding["numbers"]["metadata_requests"] == len(logged)
+
+
+def test_errors_are_those_that_the_broker_logged() -> None:
+    log = broker_log("kafka-4-errors")
+    logged = Counter(code for codes in log["errors"].dropna() for code in set(codes))
+    finding = finding_of("kafka-4-errors", "recurring_errors", "alone")
+    assert finding["numbers"]["error"] == "NOT_ENOUGH_REPLICAS"
+    assert finding["numbers"]["responses"] == logged[19]
+
+
+def test_a_group_that_exceeds_max_poll_interval() -> None:
+    finding = finding_of("kafka-4-misused", "rebalances")
+    assert finding["subject"] == "group `workers`"
+    assert finding["setting"] == "max.poll.interval.ms"
+    rows = read(CAPTURES / "kafka-4-misused.truth.jsonl.zst")
+    messages = [row["message"] for row in rows if row["source"] == "coordinator"]
+    logged = [text for text in messages if "Stabilized group workers generation" in text]
+    assert f"rebalanced {len(logged):,} times" in finding["sentence"]
+
+
+def test_the_lag_grows_because_of_the_consumer() -> None:
+    finding = finding_of("kafka-4-misused", "growing_lag")
+    assert finding["clients"] == ("slow",)
+    assert finding["side"] == "client"
+
+
+def test_a_key_with_one_value() -> None:
+    finding = finding_of("kafka-4-misused", "partition_skew")
+    log = broker_log("kafka-4-misused")
+    hurried = log[(log["client_id"] == "hurried") & (log["api"] == "PRODUCE")]
+    assert finding["numbers"]["records"] >= len(hurried)  # one record for each request
+    assert finding["numbers"]["topic"] == "orders"
+
+
+def test_an_open_transaction() -> None:
+    finding = finding_of("kafka-4-misused", "stuck_transactions")
+    assert finding["severity"] == "critical"
+    assert finding["numbers"]["transactional_id"] == "forgetful"
+    assert finding["numbers"]["outcome"] == "open"
+
+
+def test_versions_are_those_that_the_broker_logged() -> None:
+    log = broker_log("kafka-3-java-0-9")
+    old = log[(log["api"] == "PRODUCE") & (log["version"] < 3)]
+    finding = finding_of("kafka-3-java-0-9", "removed_versions", "producer-none-1")
+    assert set(finding["clients"]) == set(old["client_id"])
+
+
+def test_credentials_in_clear_text() -> None:
+    sasl = [row for row in findings("kafka-4-sasl") if row["rule"] == "plain_credentials"]
+    assert {row["severity"] for row in sasl} == {"critical"}
+    named = {client for row in sasl for client in row["clients"]}
+    assert {"java-PLAIN", "rdkafka-PLAIN", "java-OAUTHBEARER"} <= named
+    assert not any("SCRAM" in client for client in named)
+    tls = [row["rule"] for row in findings("kafka-4-tls")]
+    assert "plain_credentials" not in tls
+
+
+def test_each_rule_is_documented() -> None:
+    for name, rule in RULES.items():
+        assert rule.question.endswith("?"), name
+        assert {*rule.rests_on} <= {*ANSWERS, *TABLES}
+        assert all(each.reason.endswith(".") for each in rule.thresholds), name
+    places = [rule.place for rule in RULES.values()]
+    assert len(set(places)) == len(places)
+
+
+def test_a_finding_is_complete() -> None:
+    for name in ("kafka-4-misused", "kafka-4-sasl", "kafka-4-paused"):
+        for row in findings(name):
+            for column in ("sentence", "evidence", "cause", "change", "reference", "command"):
+                assert row[column], (row["rule"], column)
+            assert row["evidence"].endswith((".", '"')), row["evidence"]
+            assert row["change"].endswith("."), row["change"]
+            assert not row["sentence"].endswith("."), row["sentence"]
+            assert row["numbers"]
+            assert pd.isna(row["first_time"]) or row["first_time"].tzname() == "UTC"

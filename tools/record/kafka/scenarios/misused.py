@@ -1,0 +1,111 @@
+"""Clients and brokers that `diagnose` reports, and steady ones for `compare`."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tools.record.kafka import artifacts, clients
+from tools.record.kafka.artifacts import KAFKA_4
+from tools.record.kafka.cluster import Cluster, Node
+from tools.record.kafka.recording import Recording
+from tools.record.kafka.scenarios import scenario
+
+SETTINGS = {"group.min.session.timeout.ms": "1000", "quota.window.num": "4"}
+
+
+@contextmanager
+def misusing(
+    name: str, about: str, *topics: str, nodes: tuple[Node, ...] = (Node(1),)
+) -> Iterator[tuple[Recording, Cluster]]:
+    """A cluster with topics."""
+    broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
+    with (
+        Recording(name, about) as recording,
+        Cluster(recording, KAFKA_4, broker, nodes, SETTINGS) as cluster,
+    ):
+        clients.java(recording, java, "Topics", cluster.bootstrap, *topics)
+        yield recording, cluster
+
+
+def run(recording: Recording, cluster: Cluster, *roles: str) -> None:
+    """Start a client for each ``ROLE NAME SECONDS PROPERTY=VALUE...``, and wait for all of them."""
+    command, _ = clients.in_python("misused")
+    processes = [
+        recording.start(role.split()[1], [*command, cluster.bootstrap, *role.split()])
+        for role in roles
+    ]
+    for role, process in zip(roles, processes, strict=True):
+        if code := process.wait(120):
+            raise RuntimeError(f"{role} ended with {code}:\n{recording.log(role.split()[1])}")
+
+
+@scenario
+def kafka_4_misused() -> None:
+    """One fault for each client."""
+    about = (
+        "clients with one fault each: one record per request and all in one partition, no "
+        "compression, empty fetches, a connection per record, max.poll.interval.ms exceeded, too "
+        "slow for its topic, a transaction that never ends"
+    )
+    topics = ("orders:4:1", "logs:1:1", "quiet:1:1", "ledger:1:1")
+    with misusing("kafka-4-misused", about, *topics) as (recording, cluster):
+        run(
+            recording, cluster, "hurried hurried 5", "verbose verbose 14", "impatient impatient 4",
+            "reconnecting reconnecting 5", "overworked overworked 20", "steady steady 20",
+            "slow slow 15", "forgetful forgetful 18",
+        )  # fmt: skip
+
+
+@scenario
+def kafka_4_paused() -> None:
+    """Two brokers: one stands still most of the time, and once for seconds."""
+    about = (
+        "two brokers; the second is stopped (SIGSTOP) for 150 ms of each 200 ms, and once for 6 s "
+        "while a producer with a timeout of 1 s waits"
+    )
+    nodes = (Node(1), Node(2, "broker"))
+    with misusing("kafka-4-paused", about, "orders:4:1", nodes=nodes) as (recording, cluster):
+        command, _ = clients.in_python("misused")
+        given = [cluster.bootstrap, "regular"]
+        patient = recording.start("patient", [*command, *given, "patient", "12"])
+        time.sleep(1)
+        stopped = cluster.process(2)
+        for _ in range(50):
+            stopped.send_signal(signal.SIGSTOP)
+            time.sleep(0.15)
+            stopped.send_signal(signal.SIGCONT)
+            time.sleep(0.05)
+        patient.wait(60)
+        limits = ("socket.timeout.ms=1000", "message.timeout.ms=30000", "request.timeout.ms=1000")
+        hasty = recording.start("hasty", [*command, *given, "hasty", "9", *limits])
+        time.sleep(2)
+        stopped.send_signal(signal.SIGSTOP)
+        time.sleep(6)
+        stopped.send_signal(signal.SIGCONT)
+        hasty.wait(60)
+
+
+def steadily(name: str, about: str, quota: str = "") -> None:
+    """A producer and a group of two, at a constant rate."""
+    with misusing(name, about, "orders:4:1") as (recording, cluster):
+        if quota:
+            java = artifacts.client(KAFKA_4)
+            clients.java(recording, java, "SetQuota", cluster.bootstrap, "shop", quota)
+        readers = [f"steady reader-{n} 26 group=readers" for n in (1, 2)]
+        run(recording, cluster, "regular shop 22", *readers)
+
+
+@scenario
+def kafka_4_steady() -> None:
+    """Nothing happens but the same."""
+    steadily("kafka-4-steady", "a producer and a group of two, at a constant rate, for 22 s")
+
+
+@scenario
+def kafka_4_steady_quota() -> None:
+    """The same with a quota."""
+    about = "kafka-4-steady with a quota of 10 kB/s for the producer"
+    steadily("kafka-4-steady-quota", about, "10000")
