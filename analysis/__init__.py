@@ -2,6 +2,7 @@
 
 load      a capture as pandas DataFrames, by table name
 Filter    conditions on exchanges, for `load`
+cut       the packets of chosen exchanges as a capture
 connect   a capture as views of DuckDB, for questions in SQL
 latency   and the other answers: functions from tables to a DataFrame, listed in `ANSWERS`
 diagnose  findings about a capture, the worst first
@@ -15,14 +16,23 @@ from typing import TYPE_CHECKING, Any, Unpack
 from analysis.answers import ANSWERS, names
 
 __all__ = [
-    "ANSWERS", "DIAGNOSIS_TABLES", "Filter", "__version__", "connect", "diagnose", "load",
+    "ANSWERS", "DIAGNOSIS_TABLES", "Filter", "__version__", "connect", "cut", "diagnose", "load",
 ]  # fmt: skip
+
+_MODULES = {
+    "DIAGNOSIS_TABLES": "analysis.diagnosis.run",
+    "Filter": "analysis.filters",
+    "cut": "analysis.cutting.driver",
+    "diagnose": "analysis.diagnosis.run",
+}
+"""Modules of names that are imported when they are first used."""
 
 if TYPE_CHECKING:
     import duckdb
     import pandas as pd
 
     from analysis import functions
+    from analysis.cutting.driver import cut
     from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
     from analysis.filters import Filter
     from analysis.functions import *  # noqa: F403
@@ -32,13 +42,6 @@ if TYPE_CHECKING:
     __version__: str
 else:  # type checkers would accept any name
     __all__ += names()
-
-    _MODULES = {
-        "DIAGNOSIS_TABLES": "analysis.diagnosis.run",
-        "Filter": "analysis.filters",
-        "diagnose": "analysis.diagnosis.run",
-    }
-    """Modules of names that are imported when they are first used."""
 
     def __getattr__(name: str) -> Any:
         """Import a name when it is first used. The call of an answer imports pandas and DuckDB."""

@@ -31,6 +31,7 @@ COMMANDS: Final = (
     "diagnose",
     "export",
     "show",
+    "cut",
     "records",
     "sql",
     "report",

@@ -24,7 +24,7 @@ from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import FrameReader
 from dissector.packets.block import Int64, PacketSource
 from dissector.streams.roundtrips import RoundTrips
-from dissector.streams.streaming import DEFAULT_MEMORY
+from dissector.streams.streaming import DEFAULT_MEMORY, PacketObserver
 from dissector.tables.builder import TableBuilder, TableRows
 from dissector.tables.connections import Connections
 from dissector.tables.finalizer import Finalizer, NamedBatch, with_topic_names
@@ -97,6 +97,7 @@ class Pipeline:
         self._connections = Connections(streams.connections, streams.tls)
         self.names = TopicNames()
         """Topic names by id, learned so far."""
+        self.names.learn_from_comments(getattr(source, "comments", ()))
         self._finalizer = Finalizer(self.names, hold=hold, show_secrets=show_secrets)
         self._request_wait = request_wait
         self._memory = memory
@@ -149,9 +150,28 @@ class Pipeline:
         """The exchanges in the rows that `select` returns, with the bytes of their messages."""
         from dissector.exchanges.exchange import as_exchanges
 
-        for rows in self._packet_rows(["exchanges"], keep_frames=True):
+        for rows in self._packet_rows(["exchanges"], keep_frames=True, with_sequences=True):
             batch = select(with_topic_names(rows.batch, self.names))
             yield from as_exchanges(batch, self._connections.mechanisms, self.names.names)
+
+    def located_exchanges(self) -> Generator[pa.RecordBatch]:
+        """The rows of `exchanges` with the columns `tables.exchanges.SEQUENCES`.
+
+        Topic ids are not replaced by names.
+        """
+        for rows in self._packet_rows(["exchanges"], with_sequences=True):
+            yield rows.batch
+
+    @property
+    def encrypted_connections(self) -> Collection[int]:
+        """The connection_id of each TLS connection so far."""
+        return self._reader.streams.tls.keys()
+
+    def observe_packets(self, observe: PacketObserver) -> None:
+        """Read all packets; `observe` gets each block and the streams of its packets."""
+        self._reader.streams.observe = observe
+        for _ in self._packet_rows([]):
+            pass
 
     @property
     def first_packets(self) -> tuple[Int64, Int64, Int64]:
@@ -194,8 +214,9 @@ class Pipeline:
         self._reader.learn_brokers(brokers)
 
     def _packet_rows(
-        self, wanted: Collection[str], *, goes_on: bool = False, keep_frames: bool = False
-    ) -> Iterator[TableRows]:
+        self, wanted: Collection[str], *, goes_on: bool = False, keep_frames: bool = False,
+        with_sequences: bool = False,
+    ) -> Iterator[TableRows]:  # fmt: skip
         """The rows of all packets. Raises DissectorError if the input was read before."""
         if self._has_ended:
             raise DissectorError("this input was already read and can be read only once")
@@ -203,7 +224,7 @@ class Pipeline:
         builder = self._builder = self._builder or TableBuilder(
             wanted, self.names, self._connections, self._reader.captures,
             request_wait=self._request_wait, keep_frames=keep_frames,
-            memory=self._memory // MEMORY_SHARE,
+            with_sequences=with_sequences, memory=self._memory // MEMORY_SHARE,
         )  # fmt: skip
         if self._jobs > 1 and not keep_frames:  # frames are not sent between processes
             from dissector import parallel

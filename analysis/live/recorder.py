@@ -16,7 +16,12 @@ from numpy.typing import NDArray
 
 from analysis.live.rotation import AppendedFile, Rotation
 from dissector.packets.capture_reader import PacketRecords
-from dissector.packets.pcapng_writer import SECTION_HEADER, interface_block, packet_blocks
+from dissector.packets.pcapng_writer import (
+    interface_block,
+    named_interface,
+    packet_blocks,
+    section_header,
+)
 
 
 class Recorder:
@@ -31,7 +36,7 @@ class Recorder:
         self._file = AppendedFile(path, rotation, "packet", report)
         self._interfaces: dict[tuple[int, int], int] = {}
         try:
-            self._file.append(SECTION_HEADER)
+            self._file.append(section_header())
         except OSError as error:
             self._file.abort(error)
 
@@ -49,7 +54,7 @@ class Recorder:
         try:
             if self._file.rotate():
                 self._interfaces.clear()
-                self._file.append(SECTION_HEADER)
+                self._file.append(section_header())
             columns = records.columns
             kind = capture.astype(np.int64) << 32 | (columns.link.astype(np.int64) & 0xFFFFFFFF)
             kinds, index = np.unique(kind, return_inverse=True)
@@ -74,6 +79,6 @@ class Recorder:
         number = self._interfaces.get((capture, link))
         if number is None:
             signed = link - (1 << 32) if link >> 31 else link
-            self._file.append(interface_block(names[capture], signed))
+            self._file.append(interface_block(named_interface(names[capture], signed)))
             number = self._interfaces[capture, link] = len(self._interfaces)
         return number

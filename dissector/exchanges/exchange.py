@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -75,6 +75,10 @@ class Exchange:
     request_frame: bytes | None
     """The captured bytes of the request, without its 4-byte size."""
     response_frame: bytes | None
+    request_sequence: int | None = None
+    """TCP sequence number of the request's first byte; not a column."""
+    response_sequence: int | None = None
+    """The same of the response."""
     sasl_mechanism: str | None = None
     """SASL mechanism of the connection, from SaslHandshake; not a column."""
     topic_names: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -145,6 +149,7 @@ def _direction(given: Direction | str) -> Direction:
 
 
 _NO_COLUMNS = ("sasl_mechanism", "topic_names")
+_OPTIONAL = ("request_sequence", "response_sequence")
 
 
 def as_exchanges(
@@ -156,9 +161,11 @@ def as_exchanges(
 
     `mechanisms`: SASL mechanism by connection_id. `topic_names`: topic names by id.
     """
-    columns = []
+    columns: list[list[Any]] = []
     for each in fields(Exchange):
-        if each.name not in _NO_COLUMNS:
+        if each.name in _OPTIONAL and each.name not in batch.schema.names:
+            columns.append([None] * len(batch))
+        elif each.name not in _NO_COLUMNS:
             column = batch.column(each.name)
             if pa.types.is_timestamp(column.type):
                 column = column.cast(pa.int64())

@@ -8,7 +8,9 @@ the rows can be completed later.
 
 from __future__ import annotations
 
+import re
 from base64 import urlsafe_b64encode
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,9 @@ import pyarrow.compute as pc
 
 from dissector.exchanges.decoded_fields import DecodedFields, distinct_pairs
 from dissector.protocol.structures import METADATA_TOPIC, METADATA_TOPIC_ID
+
+_COMMENT = re.compile(r"Topic id ([\w-]{22}) is ([\w.-]{1,249})")
+"""249: the longest topic name of a broker."""
 
 
 class TopicNames:
@@ -26,6 +31,11 @@ class TopicNames:
         """Name by id as text."""
         self.unresolved: set[str] = set()
         """Ids that rows contain in place of a name."""
+
+    def learn_from_comments(self, comments: Iterable[str]) -> None:
+        """Learn from comments on a capture file, as `comment` writes them."""
+        for match in filter(None, map(_COMMENT.fullmatch, comments)):
+            self.names.setdefault(match[1], match[2])
 
     def learn(self, fields: DecodedFields) -> None:
         """Learn from messages that contain the name and the id of a topic."""
@@ -71,6 +81,11 @@ class TopicNames:
             )
         index = pc.index_in(column, pa.array(learned, pa.string()))
         return pc.coalesce(pa.array([self.names[each] for each in learned]).take(index), column)
+
+
+def comment(topic_id: str, name: str) -> str:
+    """A comment on a capture file without the messages that name the topic."""
+    return f"Topic id {topic_id} is {name}"
 
 
 def _each_once(lists: pa.ListArray) -> pa.ListArray:

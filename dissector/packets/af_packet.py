@@ -286,6 +286,7 @@ def _piece(block: Bytes) -> LivePackets:
         length=header["length"].astype(np.int64),
         time=header["seconds"].astype(np.int64) * 10**9 + header["ns"],
         link=links[index],
+        interface=np.full(len(at), -1, np.int32),
     )
     end = int(columns.start[-1] + columns.captured[-1]) if len(at) else 0
     return LivePackets(block[:end], columns, header["interface"].astype(np.int32))

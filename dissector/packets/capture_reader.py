@@ -14,6 +14,7 @@ to its length. If the file ends inside a record, it was truncated, which is a `P
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -63,6 +64,8 @@ class PacketColumns:
     """ns since 1970, UTC."""
     link: Int32
     """Link type, as registered at tcpdump.org; -1 if unknown."""
+    interface: Int32
+    """Index into the interfaces of the file or capture; -1 if unknown."""
 
     def take(self, rows: Int64 | slice) -> PacketColumns:
         """These packets."""
@@ -80,8 +83,26 @@ class PacketColumns:
         return cls(*joined)
 
 
-_DTYPES = {"start": "i8", "captured": "i8", "length": "i8", "time": "i8", "link": "i4"}
+_DTYPES = {
+    "start": "i8", "captured": "i8", "length": "i8", "time": "i8", "link": "i4", "interface": "i4",
+}  # fmt: skip
 """The fields of `PacketColumns`, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """An interface that a capture file describes."""
+
+    link: int
+    """Link type."""
+    snaplen: int
+    """Most captured bytes of a packet; 0 for no limit."""
+    resolution: int
+    """if_tsresol of pcapng: the unit of times."""
+    options: tuple[tuple[int, bytes], ...] = ()
+    """Options of pcapng, by code, in the byte order of the file."""
+    order: str | None = None
+    """Byte order of the packet blocks of pcapng; None for pcap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +163,14 @@ class CaptureFormat(Protocol):
     def context(self) -> object:
         """State that later packets depend on; equal states read packets equally."""
 
+    @property
+    def interfaces(self) -> Sequence[Interface]:
+        """The interfaces described so far; `PacketColumns.interface` is an index into them."""
+
+    @property
+    def comments(self) -> Sequence[str]:
+        """The comments on the whole file that were read so far."""
+
     def scan(self, data: Bytes, begin: int, end: int) -> ScanResult:
         """Follow the chain from `begin` through data[begin:end]."""
 
@@ -191,6 +220,16 @@ class CaptureReader:
     def context(self) -> object:
         """State that the next packets depend on: see `CaptureFormat`."""
         return self._format.context
+
+    @property
+    def interfaces(self) -> Sequence[Interface]:
+        """The interfaces that the file has described so far: see `CaptureFormat`."""
+        return self._format.interfaces
+
+    @property
+    def comments(self) -> Sequence[str]:
+        """The comments on the whole file that were read so far."""
+        return self._format.comments
 
     def close(self) -> None:
         """Close the file."""

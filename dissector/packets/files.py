@@ -25,7 +25,13 @@ import numpy as np
 
 from dissector.errors import CaptureError
 from dissector.packets.block import PAD, Bytes, Int32, Int64, PacketBlock
-from dissector.packets.capture_reader import CaptureReader, Memory, PacketColumns, PacketRecords
+from dissector.packets.capture_reader import (
+    CaptureReader,
+    Interface,
+    Memory,
+    PacketColumns,
+    PacketRecords,
+)
 from dissector.packets.fragments import Fragments
 from dissector.packets.layers import parse_packets
 from dissector.packets.paths import find, open_reader
@@ -80,6 +86,8 @@ class FileSource:
         self.total_bytes: int | None = 0
         self.secrets: list[bytes] = []
         """TLS key logs in pcapng files; those at the head of a file are known from the start."""
+        self.comments: list[str] = []
+        """Comments at the head of pcapng files."""
         self.memory: Memory | None = None
         """Memory for blocks of a single file; None: the memory of the file's reader."""
         self.block_bytes = block_bytes
@@ -87,6 +95,7 @@ class FileSource:
         self._packet_bytes = _PACKET_BYTES
         self._problems: list[Problem] = []  # not yet passed on
         self._lanes: list[_Lane] = []
+        self._interfaces: dict[int, Sequence[Interface]] = {}
         self._fragments = Fragments()
         self._closed: list[tuple[int, int]] = []  # files to come: time of first packet, index
         for path in paths:
@@ -106,14 +115,19 @@ class FileSource:
         self.names.append(path)
         if reader.size is None:
             self.total_bytes = None
-            self._lanes.append(_Lane(index, reader))
+            self._add_lane(index, reader)
             return
         if self.total_bytes is not None:
             self.total_bytes += reader.size
         records = reader.read(0, _SMALLEST_BLOCK)
         reader.close()
+        self.comments += reader.comments
         start = int(records.columns.time[0]) if records and len(records.number) else _BEFORE_ALL
         self._closed.append((start, index))
+
+    def _add_lane(self, index: int, reader: CaptureReader) -> None:
+        self._interfaces[index] = reader.interfaces
+        self._lanes.append(_Lane(index, reader))
 
     def _cannot_read(self, path: str, error: CaptureError) -> None:
         self._problems.append(Problem("packets", "unreadable_file", str(error), capture=path))
@@ -130,14 +144,28 @@ class FileSource:
 
         A block may have no rows, only problems and counts. None at the end.
         """
-        block = self._next(reserve)
+        records = self._next(reserve)
+        block = records and parse_packets(*records, self.names, self._fragments)
+        if block is None:
+            self._problems += self._fragments.finish()
         if self._problems:
             block = PacketBlock.empty(reserve) if block is None else block
             block = replace(block, problems=self._problems + block.problems)
             self._problems = []
         return block
 
-    def _next(self, reserve: int) -> PacketBlock | None:
+    def read_records(self) -> tuple[PacketRecords, Int32] | None:
+        """The next packets, of any kind, with their files; their headers are not read.
+
+        None at the end. Do not mix it with `read`.
+        """
+        return self._next(0)
+
+    def interfaces(self, file: int) -> Sequence[Interface]:
+        """The interfaces that a file has described so far."""
+        return self._interfaces.get(file, ())
+
+    def _next(self, reserve: int) -> tuple[PacketRecords, Int32] | None:
         while self._lanes or self._closed:
             if not self._lanes:
                 self._open()
@@ -146,7 +174,7 @@ class FileSource:
                 if records is None:
                     self._lanes.remove(lane)
                 elif not len(records.number):
-                    return self._block(records, np.empty(0, np.int32))
+                    return records, np.empty(0, np.int32)
                 else:
                     lane.hold(records)
             if not self._lanes:
@@ -156,7 +184,6 @@ class FileSource:
                 self._open()
             else:
                 return self._pass_on(frontier, reserve)
-        self._problems += self._fragments.finish()
         return None
 
     def _open(self) -> None:
@@ -167,7 +194,7 @@ class FileSource:
         except CaptureError as error:  # it was readable when its first packet was read
             self._cannot_read(self.names[index], error)
         else:
-            self._lanes.append(_Lane(index, reader))
+            self._add_lane(index, reader)
             self._lanes.sort(key=lambda lane: lane.index)
 
     def _read(self, lane: _Lane, reserve: int) -> PacketRecords | None:
@@ -180,7 +207,7 @@ class FileSource:
             self._packet_bytes = (len(records.data) - reserve) / len(records.number)
         return records
 
-    def _pass_on(self, frontier: int, reserve: int) -> PacketBlock:
+    def _pass_on(self, frontier: int, reserve: int) -> tuple[PacketRecords, Int32]:
         """All buffered packets that are not later than `frontier`, at least one."""
         parts: list[_RecordRange] = []
         for lane in self._lanes:
@@ -192,11 +219,8 @@ class FileSource:
             if until == len(lane.order):
                 lane.records = None
         if len(parts) == 1 and parts[0].is_whole and parts[0].records.reserve == reserve:
-            return self._block(parts[0].records, parts[0].capture)
-        return self._block(*_merge(parts, reserve))
-
-    def _block(self, records: PacketRecords, capture: Int32) -> PacketBlock:
-        return parse_packets(records, capture, self.names, self._fragments)
+            return parts[0].records, parts[0].capture
+        return _merge(parts, reserve)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from dissector.packets.block import Bytes, Int64
 from dissector.packets.capture_reader import (
     PACKET_LIMIT,
     SEARCH_WINDOW,
+    Interface,
     PacketColumns,
     ScanResult,
     first_false,
@@ -41,6 +42,8 @@ from dissector.packets.record_scan import (
     sync_points,
 )
 
+FCS_LENGTH = 13
+"""Option of an interface of pcapng: bytes of the frame check sequence."""
 _SECOND = 1_000_000_000
 _NEAR = 30 * 86400
 """Maximum time between two successive packets, in seconds, when searching after damage."""
@@ -70,7 +73,12 @@ class Pcap:
         self._order, self._unit, self._variants = _MAGICS[header[:4]]
         self._record_bytes = self._variants[0]
         # The upper half of the link type describes frame check sequences.
-        self._link = struct.unpack_from(self._order + "I", header, 20)[0] & 0xFFFF
+        snaplen, link = struct.unpack_from(self._order + "II", header, 16)
+        self._link = link & 0xFFFF
+        resolution = 9 if self._unit == 1 else 6
+        check = ((FCS_LENGTH, bytes([link >> 28])),) if link & 0x04000000 else ()
+        self.comments = ()
+        self.interfaces = (Interface(self._link, snaplen, resolution, check),)
         u4 = self._order + "u4"
         self._record = np.dtype(
             [("seconds", u4), ("fraction", u4), ("captured", u4), ("length", u4)]
@@ -116,6 +124,7 @@ class Pcap:
             time=record["seconds"].astype(np.int64) * _SECOND
             + record["fraction"].astype(np.int64) * self._unit,
             link=np.full(count, self._link, np.int32),
+            interface=np.zeros(count, np.int32),
         )
         return ScanResult(columns, stop, search, is_broken)
 

@@ -16,6 +16,7 @@ distinguishes blocks from damage. A simple packet has the time of the packet bef
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from itertools import repeat
 
 import numpy as np
@@ -26,6 +27,7 @@ from dissector.packets.block import Bytes, Int64, UInt64
 from dissector.packets.capture_reader import (
     PACKET_LIMIT,
     SEARCH_WINDOW,
+    Interface,
     PacketColumns,
     ScanResult,
     first_false,
@@ -52,7 +54,11 @@ BLOCK_LIMIT = 1 << 24
 SECTION_LIMIT = 1 << 14
 """Sections of one file."""
 INTERFACE_LIMIT = 1 << 16
-"""Interfaces of one section."""
+"""Interfaces of one section, and interfaces of a file that are described to callers."""
+OPTIONS_LIMIT = 1 << 14
+"""Bytes of an interface block whose options are kept."""
+COMMENT_LIMIT = 1 << 14
+"""Comments on a file to keep."""
 SECRETS_LIMIT = 1 << 26
 """Maximum number of bytes of TLS secrets to keep from one file."""
 LATEST = 4_611_686_018 * 10**9
@@ -60,7 +66,8 @@ LATEST = 4_611_686_018 * 10**9
 
 _SECOND = 1_000_000_000
 _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
-_RESOLUTION, _OFFSET = 9, 14  # options of an interface
+COMMENT = 1  # option of all blocks
+RESOLUTION, OFFSET = 9, 14  # options of an interface
 _MICROSECONDS = 6
 _NOTHING = PacketColumns.join([])
 _STEPS = Steps(4, header=0, least=12, most=BLOCK_LIMIT, stop=SECTION)
@@ -78,6 +85,8 @@ class Pcapng:
         self._sections_left = SECTION_LIMIT
         self._time = 0  # of the last packet
         self._is_dense = False
+        self.interfaces: list[Interface] = []
+        self.comments: list[str] = []
         self._begin_section("<")
 
     @property
@@ -111,6 +120,7 @@ class Pcapng:
         self._resolutions = [_MICROSECONDS]
         self._offsets = [0]
         self._snaplen = 0  # of interface 0; 0 for none
+        self._section_interfaces = len(self.interfaces)  # index of the first one
 
     def scan(self, data: Bytes, begin: int, end: int) -> ScanResult:
         if data[begin : min(begin + 4, end)].tobytes() == SECTION.to_bytes(4, "big"):
@@ -143,6 +153,9 @@ class Pcapng:
             return ScanResult(_NOTHING, begin, begin + 4)
         self._sections_left -= 1
         self._begin_section(order)
+        for code, value in read_options(bytes(data[24 : size - 4]), order):
+            if code == COMMENT and len(self.comments) < COMMENT_LIMIT:
+                self.comments.append(value.decode(errors="replace"))
         return ScanResult(_NOTHING, begin + size, begin + size)
 
     def search(self, data: Bytes, begin: int, end: int, *, final: bool) -> int | None:
@@ -282,6 +295,7 @@ class Pcapng:
             length=block["length"].astype(np.int64),
             time=time,
             link=np.array(self._links, np.int32)[interface],
+            interface=self._numbered(interface),
         )
         return columns, problems
 
@@ -290,7 +304,14 @@ class Pcapng:
         length = gather(data, at, self._simple)["length"].astype(np.int64)
         captured = np.minimum(np.minimum(length, self._snaplen or PACKET_LIMIT), size - 16)
         link = np.full(len(at), self._links[0], np.int32)
-        return PacketColumns(at + 12, captured, length, np.zeros(len(at), np.int64), link)
+        first = self._numbered(np.zeros(len(at), np.int64))
+        return PacketColumns(at + 12, captured, length, np.zeros(len(at), np.int64), link, first)
+
+    def _numbered(self, interface: Int64) -> NDArray[np.int32]:
+        """Index of each interface of the section among those of the file; -1 if unknown."""
+        number = interface + self._section_interfaces
+        is_unknown = (interface == len(self._links) - 1) | (number >= len(self.interfaces))
+        return np.where(is_unknown, -1, number).astype(np.int32)
 
     def _in_order(self, columns: PacketColumns, timed: int) -> PacketColumns:
         """Columns in order of the file. Packets after the first `timed` rows have the time of the
@@ -304,6 +325,7 @@ class Pcapng:
             columns.length[order],
             time,
             columns.link[order],
+            columns.interface[order],
         )
 
     def _add_interface(self, block: bytes) -> None:
@@ -313,17 +335,15 @@ class Pcapng:
         if len(self._links) == 1:
             self._snaplen = snaplen
         resolution, offset = _MICROSECONDS, 0
-        at, end = 16, len(block) - 4
-        while at + 4 <= end:
-            code, size = struct.unpack_from(self._order + "HH", block, at)
-            value = block[at + 4 : min(at + 4 + size, end)]
-            if code == _RESOLUTION and len(value) == 1:
+        options = tuple(read_options(block[16:-4], self._order))
+        for code, value in options:
+            if code == RESOLUTION and len(value) == 1:
                 resolution = value[0]
-            elif code == _OFFSET and len(value) == 8:
+            elif code == OFFSET and len(value) == 8:
                 offset = struct.unpack(self._order + "q", value)[0] * _SECOND
-            elif code == 0:
-                break
-            at += 4 + (size + 3) // 4 * 4
+        if len(self.interfaces) < INTERFACE_LIMIT:
+            kept = options if len(block) <= OPTIONS_LIMIT else ()
+            self.interfaces.append(Interface(link, snaplen, resolution, kept, self._order))
         self._links.insert(-1, link)
         self._resolutions.insert(-1, resolution)
         self._offsets.insert(-1, max(min(offset, LATEST), -LATEST))
@@ -345,6 +365,17 @@ class Pcapng:
             time[rows] = nanoseconds(ticks[rows], int(resolution))
         time += np.array(self._offsets)[interface]
         return time
+
+
+def read_options(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:
+    """The options at the end of a block, as code and value, up to the end of options."""
+    at = 0
+    while at + 4 <= len(data):
+        code, size = struct.unpack_from(order + "HH", data, at)
+        if code == 0:
+            break
+        yield code, data[at + 4 : at + 4 + size]
+        at += 4 + (size + 3) // 4 * 4
 
 
 def nanoseconds(ticks: UInt64, resolution: int) -> Int64:

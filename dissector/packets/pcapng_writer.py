@@ -1,45 +1,110 @@
-"""Packets as pcapng (draft-ietf-opsawg-pcapng): the blocks of a file, little-endian, times in ns.
+"""Packets as pcapng (draft-ietf-opsawg-pcapng): the blocks of a file, little-endian.
 
 A file is one section: its header, a description of each interface before its first packet, and an
-enhanced packet block for each packet. The counterpart, which reads them, is `pcapng`.
+enhanced packet block for each packet. TLS secrets come before the packets that need them. The
+counterpart, which reads them, is `pcapng`.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Bytes, Int64
-from dissector.packets.capture_reader import PACKET_LIMIT, PacketColumns
-from dissector.packets.pcapng import ENHANCED, INTERFACE, SECTION
+from dissector.packets.capture_reader import PACKET_LIMIT, Interface, PacketColumns, PacketRecords
+from dissector.packets.pcapng import (
+    COMMENT,
+    ENHANCED,
+    INTERFACE,
+    OFFSET,
+    RESOLUTION,
+    SECRETS,
+    SECTION,
+    TLS_KEY_LOG,
+    read_options,
+)
 
-SECTION_HEADER: Final = struct.pack(
-    "<IIIHHqI", SECTION, 28, 0x1A2B3C4D, 1, 0, -1, 28
-)  # the length of the section is not known
-_NAME, _RESOLUTION = 2, 9
-_NANOSECONDS = 9
-_UNKNOWN_LINK = 147  # USER0
+Options: TypeAlias = Iterable[tuple[int, bytes]]
+"""Codes and values of options."""
+
+_NAME: Final = 2
+_APPLICATION: Final = 4
+_NANOSECONDS: Final = 9
+_UNKNOWN_LINK: Final = 147  # USER0
+_INTERFACE_NUMBERS: Final = (8, 10, 16, 17)
+"""Options of interfaces that are numbers: if_speed, if_tzone, if_txspeed, if_rxspeed."""
+_PACKET_NUMBERS: Final = (2, 4, 5, 6)
+"""Those of packets: epb_flags, epb_dropcount, epb_packetid, epb_queue."""
 _HEAD = np.dtype(
     [(name, "<u4") for name in ("kind", "size", "interface", "high", "low", "captured", "length")]
 )
 
 
-def interface_block(name: str, link: int) -> bytes:
+def section_header(application: str = "", comments: Iterable[str] = ()) -> bytes:
+    """The header of the file's section. Its length is not declared."""
+    options = [(COMMENT, comment.encode()) for comment in comments]
+    options += [(_APPLICATION, application.encode())] if application else []
+    return _block(SECTION, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1) + _options(options))
+
+
+def interface_block(interface: Interface) -> bytes:
     """Describes an interface; they are numbered from 0, in order."""
-    options = _option(_NAME, name.encode()) + _option(_RESOLUTION, bytes([_NANOSECONDS]))
-    body = struct.pack("<HxxI", link if link >= 0 else _UNKNOWN_LINK, PACKET_LIMIT) + options
-    body += bytes(4)  # the end of the options
-    size = struct.pack("<I", len(body) + 12)
-    return struct.pack("<I", INTERFACE) + size + body + size
+    link = interface.link if interface.link >= 0 else _UNKNOWN_LINK
+    options = [
+        (code, value)
+        for code, value in _ordered(interface.options, interface.order, _INTERFACE_NUMBERS)
+        if code not in (RESOLUTION, OFFSET)
+    ]
+    options.append((RESOLUTION, bytes([_power(interface)])))
+    return _block(INTERFACE, struct.pack("<HxxI", link, interface.snaplen) + _options(options))
+
+
+def named_interface(name: str, link: int) -> Interface:
+    """An interface with a name, whose times are in ns."""
+    return Interface(link, PACKET_LIMIT, _NANOSECONDS, ((_NAME, name.encode()),))
+
+
+def secrets_block(keylog: bytes) -> bytes:
+    """TLS secrets in the NSS key log format."""
+    size = struct.pack("<II", TLS_KEY_LOG, len(keylog))
+    return _block(SECRETS, size + keylog + bytes(-len(keylog) % 4))
+
+
+def packet_block(
+    number: int, interface: Interface, time: int, data: bytes, length: int, options: Options
+) -> bytes:
+    """One packet. `number`: of its interface. `time`: ns. `length`: bytes on the wire."""
+    ticks = time // 10 ** (_NANOSECONDS - _power(interface))
+    head = struct.pack("<IIIII", number, ticks >> 32, ticks & 0xFFFFFFFF, len(data), length)
+    return _block(ENHANCED, head + data + bytes(-len(data) % 4) + _options(options))
+
+
+def packet_options(records: PacketRecords, row: int, interface: Interface) -> Options:
+    """The options of a packet in a pcapng file, in little-endian order."""
+    if interface.order is None:
+        return []
+    start, captured = int(records.columns.start[row]), int(records.columns.captured[row])
+    words = struct.Struct(interface.order + "II")
+    kind, size = words.unpack_from(records.data.data, start - 28) if start >= 28 else (0, 0)
+    at, end = start + (captured + 3) // 4 * 4, start - 28 + size - 4
+    # Other blocks have no options.
+    if kind != ENHANCED or not at < end <= len(records.data) - 4:
+        return []
+    options = read_options(records.data[at:end].tobytes(), interface.order)
+    return _ordered(options, interface.order, _PACKET_NUMBERS)
 
 
 def packet_blocks(
     data: Bytes, columns: PacketColumns, interface: NDArray[np.integer]
 ) -> tuple[bytearray, Int64]:
-    """A block for each packet, and where each ends; `interface`: its number, shape (n,)."""
+    """A block for each packet, and where each ends; times in ns.
+
+    `interface`: number of its interface, shape (n,).
+    """
     size = 32 + (columns.captured + 3) // 4 * 4
     end = np.cumsum(size)
     at = end - size
@@ -59,5 +124,27 @@ def packet_blocks(
     return blocks, end
 
 
-def _option(code: int, value: bytes) -> bytes:
-    return struct.pack("<HH", code, len(value)) + value + bytes(-len(value) % 4)
+def _power(interface: Interface) -> int:
+    """The resolution of times as written: that of the interface, if it is decimal, at most ns."""
+    return min(interface.resolution, _NANOSECONDS)
+
+
+def _ordered(options: Options, order: str | None, numbers: tuple[int, ...]) -> Options:
+    """Options with their numbers in little-endian order."""
+    return [
+        (code, value[::-1] if order == ">" and code in numbers else value)
+        for code, value in options
+    ]
+
+
+def _options(options: Options) -> bytes:
+    encoded = b"".join(
+        struct.pack("<HH", code, len(value)) + value + bytes(-len(value) % 4)
+        for code, value in options
+    )
+    return encoded and encoded + bytes(4)
+
+
+def _block(kind: int, body: bytes) -> bytes:
+    size = len(body) + 12
+    return struct.pack("<II", kind, size) + body + struct.pack("<I", size)

@@ -38,6 +38,7 @@ class ReadAhead:
     def __init__(self, source: FileSource) -> None:
         self.names = source.names
         self.total_bytes = source.total_bytes
+        self.comments = source.comments
         self.secrets = source.secrets.copy()
         """TLS key logs up to the last block that was returned."""
         source.memory = Memory(_BLOCKS)

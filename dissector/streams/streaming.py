@@ -13,8 +13,9 @@ connections, encrypted and decrypted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from dissector.problems import Problem
 from dissector.streams.block_problems import BlockProblems
 from dissector.streams.bodies import BodyCheck, BodyEnd, unknown_body
 from dissector.streams.detection import ProtocolDetector
-from dissector.streams.flows import FlowTracker
+from dissector.streams.flows import Assignment, FlowTracker
 from dissector.streams.frames import FrameBlock
 from dissector.streams.framing import Framer
 from dissector.streams.header_evidence import HeaderScorer
@@ -55,6 +56,9 @@ DEFAULT_MEMORY = 512 << 20
 
 IDLE = 60
 """A silent open connection is kept this many times as long as a closed one."""
+
+PacketObserver: TypeAlias = Callable[[PacketBlock, Assignment, ConnectionTable], None]
+"""Called with each block, the streams of its packets, and the connections."""
 
 _SHARE = 4
 """The reciprocal share of memory for carried bytes: they may be in the store, which has twice their
@@ -111,6 +115,8 @@ class Streams:
         """The frames of TLS connections that the last block completed."""
         self.round_trips: RoundTrips | None = None
         """Set to have them measured."""
+        self.observe: PacketObserver | None = None
+        """Set to be called with each block."""
         self._budget = memory // _SHARE
         self._now = 0
 
@@ -193,6 +199,8 @@ class Streams:
         assignment = self._flows.assign(block, np.unique(carried.stream >> 1))
         if self.round_trips is not None:
             self.round_trips.feed(block, assignment)
+        if self.observe is not None:
+            self.observe(block, assignment, self.connections)
         self._recent = assignment.rows
         stream_ids = assignment.streams
         give_up = (streams.flat("close_deadline")[stream_ids] < self._now) | last

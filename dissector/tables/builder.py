@@ -59,13 +59,17 @@ class TableBuilder:
     def __init__(
         self, wanted: Collection[str], names: TopicNames, connections: Connections,
         captures: Sequence[str], *, request_wait: int = REQUEST_WAIT, keep_frames: bool = False,
-        memory: int = PENDING_BYTES,
+        with_sequences: bool = False, memory: int = PENDING_BYTES,
     ) -> None:  # fmt: skip
-        """`wanted`: tables to build. Options: see `Correlator`."""
+        """`wanted`: tables to build. `with_sequences`: see `exchanges.SEQUENCES`.
+
+        Other options: see `Correlator`.
+        """
         self._wanted = frozenset(wanted)
         self.names = names
         self.connections = connections
         self._captures = captures
+        self._with_sequences = with_sequences
         self._correlator = Correlator(
             names, tables=wanted, request_wait=request_wait, keep_frames=keep_frames,
             memory=memory,
@@ -146,7 +150,10 @@ class TableBuilder:
             return
         names, wanted = self.names, self._wanted
         if "exchanges" in wanted:
-            rows = exchanges.exchanges(block, names, self.connections, self._captures)
+            rows = exchanges.exchanges(
+                block, names, self.connections, self._captures,
+                with_sequences=self._with_sequences,
+            )  # fmt: skip
             yield TableRows("exchanges", rows)
         if "errors" in wanted:
             yield TableRows("errors", errors.errors(block, names, self.connections))

@@ -35,9 +35,16 @@ ISOLATION_LEVELS = MappingProxyType({0: "read_uncommitted", 1: "read_committed"}
 ANSWERED, NO_REPLY_EXPECTED, UNANSWERED, REQUEST_MISSING, UNDECODED = range(5)
 
 
+SEQUENCES = ("request_sequence", "response_sequence")
+"""Additional columns: the TCP sequence number of the first byte of each message. In a decrypted
+stream it counts decrypted bytes."""
+_SEQUENCE_MASK = 0xFFFFFFFF
+
+
 def exchanges(
-    block: CorrelatedBlock, names: TopicNames, endpoints: Endpoints, captures: Sequence[str]
-) -> pa.RecordBatch:
+    block: CorrelatedBlock, names: TopicNames, endpoints: Endpoints, captures: Sequence[str],
+    *, with_sequences: bool = False,
+) -> pa.RecordBatch:  # fmt: skip
     """A row for each exchange that ended in this block, in order of time and connection."""
     request_row, response_row, kind = _ended(block)
     responses = _responses(block, names)
@@ -92,6 +99,11 @@ def exchanges(
         "transactional_id": request["transactional_id"],
     }
     rows = to_batch(EXCHANGES, columns)
+    if with_sequences:
+        begin = pc.subtract(request["end"], request["bytes"])
+        begins = pc.bit_wise_and(begin, _SEQUENCE_MASK), response["sequence"]
+        for name, column in zip(SEQUENCES, begins, strict=True):
+            rows = rows.append_column(name, column)
     if "frame" not in block.requests.column_names:
         return rows
     response_frames = [block.response.frame(index) for index in range(len(block.answered))]
@@ -158,6 +170,7 @@ def _responses(block: CorrelatedBlock, names: TopicNames) -> pa.Table:
             "time": headers.time,
             "end_time": headers.end_time,
             "bytes": headers.bytes,
+            "sequence": headers.sequence,
             **{
                 name: pa.concat_arrays([column, pa.nulls(unmatched, column.type)])
                 if unmatched

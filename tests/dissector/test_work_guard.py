@@ -115,8 +115,8 @@ def test_the_runs_are_what_they_are_called() -> None:
 def test_a_loop_over_messages_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
     from dissector.tables import exchanges
 
-    def slow(*arguments: Any) -> Any:
-        batch = rows(*arguments)
+    def slow(*arguments: Any, **options: Any) -> Any:
+        batch = rows(*arguments, **options)
         for index in range(len(batch)):
             hash(index)
         return batch

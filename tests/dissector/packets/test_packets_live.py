@@ -24,7 +24,12 @@ from dissector.packets.af_packet import ANY, BLOCK_BYTES, PacketRing, filter_pro
 from dissector.packets.block import SYN, PacketBlock
 from dissector.packets.capture_reader import PacketRecords
 from dissector.packets.live import TICK, LiveSource, Pipe
-from dissector.packets.pcapng_writer import SECTION_HEADER, interface_block, packet_blocks
+from dissector.packets.pcapng_writer import (
+    interface_block,
+    named_interface,
+    packet_blocks,
+    section_header,
+)
 
 CAPTURES = Path(__file__).parents[3] / "captures"
 NEW_NETWORK = 0x40000000
@@ -264,11 +269,15 @@ def test_time_goes_on_in_a_pipe_that_is_silent(tmp_path: Path) -> None:
 
 def test_what_is_written_is_what_was_read(tmp_path: Path) -> None:
     path, copy = CAPTURES / "kafka-4-net-vxlan.pcap.zst", tmp_path / "copy.pcapng"
-    kept: list[bytes] = [SECTION_HEADER]
+    kept: list[bytes] = [section_header()]
 
     def keep(names: Any, records: PacketRecords, capture: Any) -> None:
         if len(kept) == 1:
-            kept.append(interface_block("a name of odd length", int(records.columns.link[0])))
+            kept.append(
+                interface_block(
+                    named_interface("a name of odd length", int(records.columns.link[0]))
+                )
+            )
         packets, ends = packet_blocks(records.data, records.columns, capture)
         assert len(ends) == len(records.number)
         assert ends[-1] == len(packets)

@@ -1,0 +1,87 @@
+"""``kafka-dissector cut``: write the packets of exchanges to a capture file."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from analysis.commands.common import Input, Output, on_capture_alone, on_overwrite
+from analysis.commands.filter_options import on_filter
+from analysis.commands.output import check
+
+if TYPE_CHECKING:
+    from analysis.cutting.driver import CutResult
+
+
+@click.command("cut")
+@on_capture_alone
+@on_filter
+@click.option(
+    "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    required=True, help="Write the packets to FILE, as pcapng.",
+)  # fmt: skip
+@on_overwrite
+@click.option(
+    "--context", type=click.FloatRange(0), metavar="SECONDS",
+    help="Also write all packets of the connections that are at most this long before or after a "
+    "message of the selected exchanges. Packets are then written as a whole.",
+)  # fmt: skip
+@click.option(
+    "--secrets", is_flag=True,
+    help="Also write the TLS secrets of the connections, so that FILE can be decrypted.",
+)  # fmt: skip
+def command(
+    source: Input, file: Path, overwrite: bool, context: float | None, secrets: bool
+) -> None:
+    """Write the packets of the selected exchanges to a capture file.
+
+    FILE has the segments of their messages, with retransmissions, acknowledgements, and the
+    handshakes of their connections. Other messages are removed from these segments. Each message
+    has a packet comment, which Wireshark shows.
+    """
+    check(Output("pcapng", file, overwrite), source)
+    from analysis.cutting.driver import check_files, cut
+    from dissector.pipeline import collected
+
+    with source.options() as options:
+        check_files(source.captures)
+    with source.opened() as capture:
+        exchanges = collected(capture.stream(["exchanges"]), ["exchanges"])["exchanges"]
+    if not len(exchanges):
+        raise click.ClickException("no exchange is selected; nothing was written")
+    chosen = shlex.join(source.filter.options) if source.filter else "all exchanges"
+    names = ", ".join(Path(each).name for each in source.captures)
+    with source.options(show_progress=False) as options:
+        result = cut(
+            source.captures, exchanges, file, context=context, secrets=secrets,
+            title=f"Cut from {names}: {chosen}", overwrite=overwrite,
+            ports=options.get("ports"), keylog=source.keylog, memory=options["memory"],
+        )  # fmt: skip
+    click.echo(_report(file, result), err=True)
+
+
+def _report(file: Path, result: CutResult) -> str:
+    from analysis.display.terminal import counted
+
+    text = (
+        f"{file}: {counted(result.exchanges, 'exchange')} of "
+        f"{counted(result.connections, 'connection')}, {counted(result.packets, 'packet')}"
+    )
+    if result.trimmed:
+        text += f"; other messages were removed from {counted(result.trimmed, 'packet')}"
+    if result.secrets:
+        text += f"; {counted(result.secrets, 'TLS secret')}"
+    if result.encrypted:
+        text += (
+            f"\n{counted(result.encrypted, 'connection')} with TLS: all packets up to the last "
+            "selected message, because TLS is decrypted in order"
+        )
+    if result.unreadable:
+        text += (
+            f"\n{counted(result.unreadable, 'exchange')} cannot be decoded without the messages "
+            "around them; use --context SECONDS"
+        )
+    return text

@@ -1,0 +1,7 @@
+"""The packets of chosen exchanges as a capture of their own.
+
+messages   where the messages of exchanges are in the streams, and their comments
+packets    which packets contain them, and which belong to them
+writing    these packets as pcapng
+driver     `cut`
+"""

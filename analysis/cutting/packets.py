@@ -1,0 +1,241 @@
+"""The packets of messages: which packets of a capture belong into a cut.
+
+- Segments with bytes of a message, with their retransmissions. If they also have bytes of other
+  messages, the cut has only the `Part` with bytes of chosen ones.
+- Segments without payload that acknowledge such bytes, as duplicate acknowledgements and window
+  updates do.
+- The handshake of each connection, and its FIN and RST.
+- With a context: all packets of the connection that are near a message in time, unchanged.
+- Of an encrypted connection: all packets up to the last message, because TLS records can be
+  decrypted only in order.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.cutting.messages import Messages, Ranges, keys
+from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock
+from dissector.packets.trimming import Segment
+from dissector.streams.flows import Assignment
+from dissector.streams.table import ConnectionTable
+
+NEAR: Final = 60 * 10**9
+"""ns; a retransmission is at most this long before or after its message. Linux gives up later, but
+sequence numbers of a fast connection repeat."""
+PART_BYTES: Final = 60_000
+"""Most bytes of a part: those of an IP packet."""
+
+Place = tuple[int, int]
+"""Index of the file of a packet, and its number there."""
+_MAPPED: Final = 0xFFFF << 32
+_HELLO: Final = (22, 1)
+"""A TLS record with a handshake, and a ClientHello in it (RFC 8446, sections 4 and 5.1)."""
+_RANDOM: Final = slice(11, 43)
+"""The random of a ClientHello in the payload of its first segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A segment of which a cut has only some bytes."""
+
+    segment: Segment
+    ranges: list[tuple[int, int]]
+    """Positions in the payload: begin and end."""
+
+
+class PacketChoice:
+    """Collects the packets of a cut; `observe` is a `PacketObserver` of `Pipeline`."""
+
+    def __init__(
+        self, messages: Messages, encrypted: Collection[int], context: int | None = None
+    ) -> None:
+        """`encrypted`: the connection_id of each TLS connection. `context`: ns before and after a
+        message; None for no context.
+        """
+        self.places: list[Int64] = []
+        """Files and numbers of the chosen packets, shape (2, n), block by block."""
+        self.parts: dict[Place, Part] = {}
+        self.comments: defaultdict[Place, list[tuple[int, str]]] = defaultdict(list)
+        """Sequence number of the first byte of each message that begins in a packet, and its
+        comment."""
+        self.randoms: set[str] = set()
+        """The random in each ClientHello of chosen packets, in hex: it identifies the secrets."""
+        self._messages = messages
+        self._context = context
+        self._has_comment = np.zeros(len(messages), np.bool_)
+        self._by_time = np.lexsort((messages.first_time, messages.connection))
+        ids = self._ids = np.array(sorted(messages.clients), np.int64)
+        addresses = [_address(*messages.clients[each]) for each in ids.tolist()]
+        self._high, self._low, self._port = np.array(addresses, np.uint64).reshape(-1, 3).T
+        self._is_encrypted = np.isin(ids, np.array(sorted(encrypted), np.int64))
+        self._encrypted: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        """Messages of encrypted connections by stream and number of the packet."""
+        for each in np.flatnonzero(np.isin(messages.connection, ids[self._is_encrypted])).tolist():
+            place = int(messages.stream[each]), int(messages.packet[each])
+            self._encrypted[place].append(each)
+        self._last_time = np.zeros(len(ids), np.int64)
+        np.maximum.at(
+            self._last_time, np.searchsorted(ids, messages.connection), messages.last_time
+        )
+
+    def observe(
+        self, block: PacketBlock, assignment: Assignment, connections: ConnectionTable
+    ) -> None:
+        """Choose among the packets of a block."""
+        if not len(block):
+            return
+        row = assignment.rows[assignment.slot >> 1]
+        packet = np.flatnonzero(np.isin(row, self._ids))
+        if len(packet):
+            self._choose(block, packet, row[packet], assignment.slot[packet] & 1, connections)
+
+    def _choose(
+        self, block: PacketBlock, packet: Int64, row: Int64, end: Int64, table: ConnectionTable
+    ) -> None:
+        index = np.searchsorted(self._ids, row)
+        from_client = self._from_client(block, packet, index)
+        stream = 2 * row + from_client
+        times = block.time[packet]
+        around = self._messages.around(int(times.min()) - NEAR, int(times.max()) + NEAR)
+        ranges = Ranges.of(self._messages, around)
+        flags, length = block.flags[packet], block.length[packet].astype(np.int64)
+        begin = block.seq[packet].astype(np.int64) + (flags & SYN != 0)
+        start = keys(stream, begin)
+        joined = ranges.joined()
+        is_empty = length == 0
+        first, count = _overlaps(joined, start, start + length)
+        count[is_empty] = 0
+        is_encrypted = self._is_encrypted[index]
+        is_whole = is_encrypted & (times <= self._last_time[index])
+        if self._context is not None:
+            is_whole |= self._is_near(row, times)
+        chosen = is_whole | (~is_encrypted & (count > 0))
+        chosen |= flags & (SYN | RST) != 0
+        chosen |= is_empty & (flags & FIN != 0)
+        ack = block.ack[packet].astype(np.int64)
+        acknowledges = is_empty & (flags & ACK != 0)
+        acknowledged = keys(stream ^ 1, ack)
+        chosen |= acknowledges & (_overlaps(joined, acknowledged, acknowledged)[1] > 0)
+        isn = table.isn[row]
+        other = isn[np.arange(len(row)), 1 - end]
+        chosen |= acknowledges & (begin == isn[np.arange(len(row)), end] + 1) & (ack == other + 1)
+        place = np.stack([block.capture[packet].astype(np.int64), block.number[packet]])
+        self.places.append(place[:, chosen])
+        self._comment(ranges, start, length, place, is_encrypted, block.seq[packet])
+        self._comment_encrypted(stream, place, is_encrypted & chosen & ~is_empty)
+        is_cut = (count > 0) & ~is_whole & chosen
+        is_cut &= ~_covers(joined, first, count, start, start + length)
+        for each in np.flatnonzero(is_cut).tolist():
+            self._add_part(block, int(packet[each]), place[:, each], joined,
+                           int(first[each]), int(count[each]), int(start[each]))  # fmt: skip
+        for each in np.flatnonzero(is_encrypted & chosen & ~is_empty & (from_client == 1)).tolist():
+            self._add_random(block, int(packet[each]))
+
+    def _from_client(self, block: PacketBlock, packet: Int64, index: Int64) -> Int64:
+        """1 for packets of the client."""
+        same: NDArray[np.bool_] = block.src_port[packet] == self._port[index]
+        same &= block.src_high[packet] == self._high[index]
+        same &= block.src_low[packet] == self._low[index]
+        return same.astype(np.int64)
+
+    def _is_near(self, row: Int64, times: Int64) -> NDArray[np.bool_]:
+        """Whether a message of the connection is near each time."""
+        assert self._context is not None
+        near = np.zeros(len(row), np.bool_)
+        messages, order = self._messages, self._by_time
+        connection = messages.connection[order]
+        for each in np.unique(row).tolist():
+            own = order[slice(*np.searchsorted(connection, [each, each + 1]))]
+            packets = np.flatnonzero(row == each)
+            first = messages.first_time[own] - self._context
+            last = np.maximum.accumulate(messages.last_time[own]) + self._context
+            before = np.searchsorted(first, times[packets], "right") - 1
+            near[packets] = (before >= 0) & (times[packets] <= last[np.maximum(before, 0)])
+        return near
+
+    def _comment(
+        self, ranges: Ranges, start: Int64, length: Int64, place: Int64,
+        is_encrypted: NDArray[np.bool_], seq: NDArray[np.uint32],
+    ) -> None:  # fmt: skip
+        """Comment on the first packet of each message."""
+        low = np.searchsorted(ranges.begin, start)
+        high = np.searchsorted(ranges.begin, start + length)
+        for each in np.flatnonzero((high > low) & ~is_encrypted).tolist():
+            where = int(place[0, each]), int(place[1, each])
+            for at in range(int(low[each]), int(high[each])):
+                message = int(ranges.index[at])
+                if not self._has_comment[message]:
+                    self._has_comment[message] = True
+                    offset = int(ranges.begin[at] - start[each])
+                    text = self._messages.comments[message]
+                    self.comments[where].append((int(seq[each]) + offset, text))
+
+    def _comment_encrypted(self, stream: Int64, place: Int64, chosen: NDArray[np.bool_]) -> None:
+        """Comment on the packets in which messages of encrypted connections begin."""
+        for each in np.flatnonzero(chosen).tolist():
+            where = int(place[0, each]), int(place[1, each])
+            for message in self._encrypted.pop((int(stream[each]), where[1]), ()):
+                self.comments[where].append((0, self._messages.comments[message]))
+
+    def _add_part(
+        self, block: PacketBlock, packet: int, place: Int64, joined: tuple[Int64, Int64],
+        first: int, count: int, start: int,
+    ) -> None:  # fmt: skip
+        segment = Segment(
+            src=(int(block.src_high[packet]), int(block.src_low[packet])),
+            dst=(int(block.dst_high[packet]), int(block.dst_low[packet])),
+            src_port=int(block.src_port[packet]), dst_port=int(block.dst_port[packet]),
+            seq=int(block.seq[packet]), ack=int(block.ack[packet]),
+            length=int(block.length[packet]),
+        )  # fmt: skip
+        ranges = []
+        for begin, end in zip(
+            joined[0][first : first + count].tolist(), joined[1][first : first + count].tolist(),
+            strict=True,
+        ):  # fmt: skip
+            low, high = max(begin - start, 0), min(end - start, segment.length)
+            ranges += [(at, min(at + PART_BYTES, high)) for at in range(low, high, PART_BYTES)]
+        self.parts[int(place[0]), int(place[1])] = Part(segment, ranges)
+
+    def _add_random(self, block: PacketBlock, packet: int) -> None:
+        at = int(block.payload[packet])
+        payload = block.data[at : at + min(int(block.captured[packet]), _RANDOM.stop)].tobytes()
+        if len(payload) == _RANDOM.stop and (payload[0], payload[5]) == _HELLO:
+            self.randoms.add(payload[_RANDOM].hex())
+
+
+def _overlaps(ranges: tuple[Int64, Int64], begin: Int64, end: Int64) -> tuple[Int64, Int64]:
+    """First range with a byte of [begin, end), and the number of such ranges.
+
+    An empty [begin, begin) overlaps a range that it is inside of, or at the border of.
+    """
+    is_empty = begin == end
+    first = np.searchsorted(ranges[1], begin - is_empty, "right")
+    last = np.searchsorted(ranges[0], end + is_empty, "left")
+    return first, np.maximum(last - first, 0)
+
+
+def _covers(
+    ranges: tuple[Int64, Int64], first: Int64, count: Int64, begin: Int64, end: Int64
+) -> NDArray[np.bool_]:
+    """Whether the first of the overlapping ranges contains [begin, end)."""
+    if not len(ranges[0]):
+        return np.zeros(len(begin), np.bool_)
+    at = np.minimum(first, len(ranges[0]) - 1)
+    covers: NDArray[np.bool_] = (count == 1) & (ranges[0][at] <= begin) & (ranges[1][at] >= end)
+    return covers
+
+
+def _address(ip: str, port: int) -> tuple[int, int, int]:
+    """Address as in `PacketBlock`: high and low; and the port."""
+    address = ipaddress.ip_address(ip)
+    number = int(address) | (_MAPPED if address.version == 4 else 0)
+    return number >> 64, number & (1 << 64) - 1, port

@@ -1,0 +1,58 @@
+"""``kafka-dissector cut``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from analysis.cli import main
+from dissector.capture import open_capture
+from tests.captures.truth import CAPTURES
+
+QUOTAS = str(CAPTURES / "kafka-4-quotas.pcap.zst")
+TLS = str(CAPTURES / "kafka-4-tls-secrets.pcapng.zst")
+
+
+def test_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "cut.pcapng"
+    command = ["cut", QUOTAS, "--client", "maker", "--where", "throttle_time_ms > 0", "-o"]
+    assert main([*command, str(output)]) == 0
+    assert f"{output}: 2 exchanges of 1 connection, " in capsys.readouterr().err
+    written = open_capture(output).tables("exchanges")["exchanges"]
+    assert written["throttle_time_ms"].to_pylist() == [15_942, 19_916]
+    assert set(written["client_id"].to_pylist()) == {"maker"}
+    # The folder of the input stays private.
+    assert b"Cut from kafka-4-quotas.pcap.zst: --where" in output.read_bytes()
+    assert main([*command, str(output)]) == 2
+    assert "pass --overwrite" in capsys.readouterr().err
+    assert main([*command, str(output), "--overwrite"]) == 0
+
+
+def test_encrypted_connections_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["cut", TLS, "--api", "Produce", "--secrets", "-o", str(tmp_path / "cut.pcapng")]
+    assert main(command) == 0
+    printed = capsys.readouterr().err
+    assert "8 TLS secrets" in printed
+    assert "4 connections with TLS: all packets up to the last selected message" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ([QUOTAS, "--api", "LeaveGroup"], 1, "no exchange is selected"),
+        (["-"], 1, "standard input cannot be cut"),
+        ([QUOTAS, "--where", "latency > 1"], 2, "no column latency"),
+        ([QUOTAS, "--context", "-1"], 2, "--context"),
+    ],
+)
+def test_errors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    arguments: list[str], status: int, message: str,
+) -> None:  # fmt: skip
+    output = tmp_path / "cut.pcapng"
+    assert main(["cut", *arguments, "-o", str(output)]) == status
+    assert message in capsys.readouterr().err
+    assert not output.exists()

@@ -1,0 +1,242 @@
+"""Which packets of made captures are in a cut, and which of their bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scapy.layers.inet import IP, TCP
+from scapy.layers.l2 import Ether
+from scapy.packet import Raw
+from scapy.utils import PcapReader, PcapWriter
+
+from analysis.cutting.driver import CutResult, cut
+from dissector.capture import open_capture
+from dissector.errors import CaptureError, DissectorError
+from tests.dissector.packets.packet_bytes import (
+    ng_block,
+    ng_enhanced,
+    ng_interface,
+    ng_option,
+    ng_section,
+)
+from tests.dissector.streams.dialogue import Dialogue, request, response
+
+API_VERSIONS = 18
+NO_APIS = bytes(6)
+"""The body of an ApiVersions response: no error, no API."""
+
+
+def asked(correlation: int) -> bytes:
+    return request(API_VERSIONS, 0, correlation)
+
+
+def answered(correlation: int) -> bytes:
+    return response(correlation, NO_APIS)
+
+
+def address(end: tuple[int, int]) -> str:
+    return ".".join(map(str, (end[0] & 0xFFFFFFFF).to_bytes(4, "big")))
+
+
+def packet_of(packet) -> Ether:
+    ip = IP(src=address(packet.source), dst=address(packet.target))
+    ports = {"sport": packet.source[1], "dport": packet.target[1]}
+    return (
+        Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / ip
+        / TCP(**ports, seq=packet.seq, ack=packet.ack, flags=packet.flags) / Raw(packet.payload)
+    )  # fmt: skip
+
+
+def written(dialogue: Dialogue, path: Path) -> Path:
+    """The dialogue as a pcap file."""
+    with PcapWriter(str(path), nano=True, linktype=1) as writer:
+        for packet in dialogue.packets:
+            made = packet_of(packet)
+            made.time = packet.time / 10**9
+            writer.write(made)
+    return path
+
+
+def rows(path: Path) -> pa.Table:
+    return open_capture(path).tables("exchanges")["exchanges"]
+
+
+def cut_ids(path: Path, *ids: int, **options: object) -> tuple[CutResult, Path]:
+    """A cut of the exchanges with these correlation ids."""
+    table = rows(path)
+    kept = [row for row, each in enumerate(table["correlation_id"].to_pylist()) if each in ids]
+    output = path.with_suffix(".cut.pcapng")
+    return cut(path, table.take(kept), output, overwrite=True, **options), output
+
+
+def payloads(path: Path) -> list[bytes]:
+    with PcapReader(str(path)) as reader:
+        return [bytes(packet[TCP].payload) for packet in reader if len(packet[TCP].payload)]
+
+
+def numbers(path: Path) -> list[tuple[str, int, int]]:
+    with PcapReader(str(path)) as reader:
+        return [(str(p[TCP].flags), p[TCP].seq, p[TCP].ack) for p in reader]
+
+
+def ids_of(path: Path) -> list[int]:
+    return rows(path)["correlation_id"].to_pylist()
+
+
+def test_handshake_messages_and_their_acknowledgements(tmp_path: Path) -> None:
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for each in (1, 2, 3):
+        connection.client(asked(each))
+        connection.packet(1)
+        connection.broker(answered(each))
+        connection.packet(0)
+    connection.fin()
+    dialogue.connect().client(asked(9))
+    result, output = cut_ids(written(dialogue, tmp_path / "a.pcap"), 2)
+    assert (result.exchanges, result.connections, result.trimmed) == (1, 1, 0)
+    assert payloads(output) == [asked(2), answered(2)]
+    size, back = len(asked(1)), len(answered(1))
+    assert numbers(output) == [
+        ("S", 1000, 0), ("SA", 5000, 1001), ("A", 1001, 5001),
+        # They acknowledge the messages before, which end where the chosen ones begin.
+        ("A", 5001, 1001 + size),
+        ("A", 1001 + size, 5001 + back),
+        ("A", 1001 + size, 5001 + back),
+        ("A", 5001 + back, 1001 + 2 * size),
+        ("A", 5001 + back, 1001 + 2 * size),
+        ("A", 1001 + 2 * size, 5001 + 2 * back),
+        ("FA", 1001 + 3 * size, 5001 + 3 * back),
+        ("FA", 5001 + 3 * back, 1002 + 3 * size),
+    ]  # fmt: skip
+    assert ids_of(output) == [2]
+
+
+def test_retransmissions_are_in_the_cut(tmp_path: Path) -> None:
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(asked(1))
+    connection.retransmit(0, asked(1), back=len(asked(1)))
+    connection.broker(answered(1))
+    connection.client(asked(2))
+    _, output = cut_ids(written(dialogue, tmp_path / "a.pcap"), 1)
+    assert payloads(output) == [asked(1), asked(1), answered(1)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_any_choice_of_pipelined_messages(tmp_path_factory, data: st.DataObject) -> None:
+    """Segments begin and end anywhere; sequence numbers wrap."""
+    tmp_path = tmp_path_factory.mktemp("cut")
+    count = data.draw(st.integers(1, 8))
+    chosen = data.draw(st.sets(st.integers(1, count), min_size=1))
+    isn = data.draw(st.sampled_from([1000, 2**32 - 90]))
+    dialogue = Dialogue()
+    connection = dialogue.connect(isn=(isn, isn))
+    for end, message in ((0, asked), (1, answered)):
+        stream = b"".join(message(each) for each in range(1, count + 1))
+        while stream:
+            size = data.draw(st.integers(1, len(stream)))
+            connection.packet(end, stream[:size])
+            stream = stream[size:]
+    path = written(dialogue, tmp_path / "a.pcap")
+    if ids_of(path) != [*range(1, count + 1)]:
+        raise AssertionError("the made capture is wrong")
+    result, output = cut_ids(path, *chosen)
+    expected = (b"".join(map(asked, sorted(chosen))), b"".join(map(answered, sorted(chosen))))
+    with PcapReader(str(output)) as reader:
+        packets = list(reader)
+    for port, stream in ((9092, expected[0]), (40001, expected[1])):
+        assert b"".join(bytes(p[TCP].payload) for p in packets if p[TCP].dport == port) == stream
+    assert set(ids_of(output)) <= chosen
+    assert len(ids_of(output)) == len(chosen) - result.unreadable
+    begins = {(isn + 1 + (each - 1) * len(asked(1))) % 2**32 for each in chosen}
+    assert begins <= {p[TCP].seq + at & 0xFFFFFFFF for p in packets if p[TCP].dport == 9092
+                      for at in range(max(len(p[TCP].payload), 1))}  # fmt: skip
+
+
+def test_a_part_of_a_packet_says_so(tmp_path: Path) -> None:
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(asked(1) + asked(2) + asked(3))
+    connection.broker(answered(1) + answered(2) + answered(3))
+    result, output = cut_ids(written(dialogue, tmp_path / "a.pcap"), 1, 3)
+    assert result.trimmed == 2
+    assert payloads(output) == [asked(1), asked(3), answered(1), answered(3)]
+    assert ids_of(output) == [1, 3]
+    data = output.read_bytes()
+    removed = f"{2 * len(asked(1)):,} payload bytes of other messages removed".encode()
+    assert data.count(removed) == 2
+    whole, output = cut_ids(tmp_path / "a.pcap", 1, 3, context=0)
+    assert whole.trimmed == 0
+    assert payloads(output) == [asked(1) + asked(2) + asked(3),
+                                answered(1) + answered(2) + answered(3)]  # fmt: skip
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_interfaces_and_options_of_the_original(tmp_path: Path, order: str) -> None:
+    """Microseconds of one interface and an offset of the other; a comment, flags, a speed."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(asked(1))
+    connection.broker(answered(1))
+    micro = ng_option(2, b"eth7", order=order) + ng_option(8, (10**9).to_bytes(
+        8, "little" if order == "<" else "big"), order=order)  # fmt: skip
+    nano = ng_option(9, b"\x09", order=order) + ng_option(14, (-1).to_bytes(
+        8, "little" if order == "<" else "big", signed=True), order=order)  # fmt: skip
+    flags = ng_option(1, b"theirs", order=order) + ng_option(
+        2, (1).to_bytes(4, "little" if order == "<" else "big"), order=order)  # fmt: skip
+    blocks = [
+        ng_section(order=order),
+        ng_interface(options=micro, snaplen=99, order=order),
+        ng_interface(options=nano, order=order),
+    ]
+    for packet in dialogue.packets:
+        is_client = packet.source[1] != 9092
+        ticks = packet.time // 1000 if is_client else packet.time + 10**9
+        made = bytes(packet_of(packet))
+        enhanced = ng_enhanced(made, ticks, interface=0 if is_client else 1, order=order)
+        blocks.append(ng_block(6, enhanced[8:-4] + flags, order=order))
+    path = tmp_path / "a.pcapng"
+    path.write_bytes(b"".join(blocks))
+    _, output = cut_ids(path, 1)
+    data = output.read_bytes()
+    eth7 = ng_option(2, b"eth7") + ng_option(8, (10**9).to_bytes(8, "little"))
+    assert ng_interface(snaplen=99, options=eth7 + ng_option(9, b"\x06") + bytes(4)) in data
+    assert ng_interface(options=ng_option(9, b"\x09") + bytes(4)) in data
+    assert data.count(ng_option(1, b"theirs") + ng_option(2, (1).to_bytes(4, "little"))) == 5
+    times = ("request_time", "response_time")
+    assert rows(output).select(times).to_pylist() == rows(path).select(times).to_pylist()
+
+
+def test_names_of_topics_come_with_the_cut(tmp_path: Path) -> None:
+    """Fetch 18 has only ids of topics; the Metadata response with the names is not cut."""
+    from tests.captures.truth import CAPTURES
+
+    table = rows(CAPTURES / "kafka-4-followed.pcap.zst")
+    fetches = table.filter(pa.compute.equal(table["api"], "Fetch"))
+    cut(CAPTURES / "kafka-4-followed.pcap.zst", fetches, tmp_path / "cut.pcapng")
+    names = {name for names in fetches["topics"].to_pylist() for name in names or ()}
+    written_topics = rows(tmp_path / "cut.pcapng")["topics"].to_pylist()
+    assert {name for topics in written_topics for name in topics or ()} == names
+
+
+def test_errors(tmp_path: Path) -> None:
+    dialogue = Dialogue()
+    dialogue.connect().client(asked(1))
+    path = written(dialogue, tmp_path / "a.pcap")
+    table, output = rows(path), tmp_path / "b.pcapng"
+    with pytest.raises(CaptureError, match="several times"):
+        cut("-", table, output)
+    with pytest.raises(DissectorError, match="none of these rows"):
+        cut(path, table.slice(0, 0), output)
+    with pytest.raises(DissectorError, match="no column topics"):
+        cut(path, table.to_pandas().drop(columns="topics"), output)
+    output.write_bytes(b"")
+    with pytest.raises(FileExistsError):
+        cut(path, table, output)
+    assert cut(path, table.to_pandas(), output, overwrite=True).exchanges == 1

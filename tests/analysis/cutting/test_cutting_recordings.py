@@ -1,0 +1,171 @@
+"""Cuts of recordings: their rows are those of the original, and Wireshark reads them.
+
+`SLOW=1` cuts all recordings.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from analysis.cutting.driver import CutResult, cut
+from dissector.capture import open_capture
+from tests.captures.truth import CAPTURES
+
+RECORDINGS = sorted(
+    path.name for path in CAPTURES.glob("*.pcap*") if not path.name.startswith("kafka-4-tls")
+)
+SAMPLE = (
+    "librdkafka-mock-produce.pcap", "kafka-4-quotas.pcap.zst", "kafka-python-tansu.pcapng.gz",
+    "librdkafka-mock-errors.pcap", "librdkafka-tansu.pcap.zst", "kafka-4-net-vxlan.pcap.zst",
+    "kafka-4-cut-snaplen.pcap.zst", "bulk-tansu.pcap.zst",
+)  # fmt: skip
+"""Link types, pcapng, IPv6, tunnels, truncated packets, loss, messages of many segments."""
+CONDITIONS = {
+    "api": lambda rows: pc.is_in(rows["api"], pa.array(["Produce", "Fetch"])),
+    "slow": lambda rows: pc.greater(rows["latency_ms"], 20),
+    "small": lambda rows: pc.is_in(rows["api"], pa.array(["Heartbeat", "Metadata"])),
+}
+CONTEXT_DEPENDENT = ("capture", "connection_id", "request_packet", "response_packet", "in_flight")
+"""Columns that depend on the packets around an exchange."""
+TOOLS = pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is not installed")
+
+
+def exchanges(path: Path, **options: object) -> pa.Table:
+    return open_capture(path, **options).tables("exchanges")["exchanges"]
+
+
+def chosen(rows: pa.Table, condition: str) -> pa.Table:
+    return rows.filter(pc.fill_null(CONDITIONS[condition](rows), False))
+
+
+def counted(rows: pa.Table) -> Counter[str]:
+    names = [name for name in rows.schema.names if name not in CONTEXT_DEPENDENT]
+    return Counter(map(str, rows.select(names).to_pylist()))
+
+
+def tshark(path: Path, *fields: str) -> list[list[str]]:
+    command = ["tshark", "-r", str(path), "-T", "fields"]
+    command += [word for field in fields for word in ("-e", field)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [line.split("\t") for line in printed.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize("recording", RECORDINGS if os.environ.get("SLOW") else SAMPLE)
+def test_a_cut_has_the_rows_of_its_exchanges(
+    tmp_path: Path, recording: str, condition: str
+) -> None:
+    rows = chosen(exchanges(CAPTURES / recording), condition)
+    if not len(rows):
+        pytest.skip("no exchange meets the condition")
+    result = cut(CAPTURES / recording, rows, tmp_path / "cut.pcapng")
+    written = exchanges(tmp_path / "cut.pcapng")
+    missing, surplus = counted(rows) - counted(written), counted(written) - counted(rows)
+    # What only the messages around an exchange make readable is reported.
+    assert missing.total() == result.unreadable <= 0.1 * len(rows)
+    assert surplus.total() <= result.unreadable
+
+
+@TOOLS
+@pytest.mark.parametrize("recording", SAMPLE[:3])
+def test_packets_are_those_of_the_original(tmp_path: Path, recording: str) -> None:
+    """Whole packets, their times, and a comment for each message, as tshark reads them."""
+    rows = chosen(exchanges(CAPTURES / recording), "api")
+    result = cut(CAPTURES / recording, rows, tmp_path / "cut.pcapng")
+    fields = (
+        "frame.time_epoch", "frame.len", "frame.encap_type",
+        "tcp.seq_raw", "tcp.ack_raw", "tcp.srcport", "tcp.payload",
+    )  # fmt: skip
+    original = Counter(map(tuple, tshark(CAPTURES / recording, *fields)))
+    written = tshark(tmp_path / "cut.pcapng", *fields)
+    assert len(written) == result.packets
+    assert result.trimmed == 0
+    assert not Counter(map(tuple, written)) - original
+    comments = [text for (text,) in tshark(tmp_path / "cut.pcapng", "frame.comment") if text]
+    messages = 2 * len(rows) - rows["response_time"].null_count
+    assert sum(text.count(" v") for text in comments) == messages
+    requests = [text for text in comments if not text.startswith("response to")]
+    assert len(requests) <= len(rows)
+
+
+@TOOLS
+def test_a_comment_says_what_happened(tmp_path: Path) -> None:
+    """The throttled Produce requests of the recording of quotas."""
+    path = CAPTURES / "kafka-4-quotas.pcap.zst"
+    rows = exchanges(path)
+    rows = rows.filter(pc.fill_null(pc.greater(rows["throttle_time_ms"], 2000), False))
+    cut(path, rows, tmp_path / "cut.pcapng")
+    comments = {text for (text,) in tshark(tmp_path / "cut.pcapng", "frame.comment") if text}
+    for row in rows.to_pylist():
+        text = f"{row['api']} v{row['api_version']}"
+        own = [each for each in comments if each.startswith(text)]
+        assert any(f"throttled {row['throttle_time_ms']:,} ms" in each for each in own)
+    assert any("THROTTLING_QUOTA_EXCEEDED" in text for text in comments)
+
+
+@TOOLS
+def test_capinfos_reads_a_cut(tmp_path: Path) -> None:
+    path = CAPTURES / "kafka-python-tansu.pcapng.gz"
+    cut(path, exchanges(path), tmp_path / "cut.pcapng", title="a title")
+    infos = []
+    for file in (path, tmp_path / "cut.pcapng"):
+        command = ["capinfos", "-M", str(file)]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert "error" not in printed.lower()
+        infos.append(dict(map(str.strip, line.split("=", 1)) for line in printed.splitlines()
+                          if "=" in line))  # fmt: skip
+    for name in ("Name", "Encapsulation", "Capture length", "Time precision", "Operating system"):
+        assert infos[0].get(name) == infos[1].get(name)
+
+
+def test_all_exchanges_of_a_file_are_a_cut_of_it(tmp_path: Path) -> None:
+    path = CAPTURES / "librdkafka-mock-transactions.pcapng"
+    rows = exchanges(path)
+    result = cut(path, rows, tmp_path / "cut.pcapng")
+    assert result.unreadable == result.trimmed == 0
+    assert counted(exchanges(tmp_path / "cut.pcapng")) == counted(rows)
+
+
+@pytest.mark.parametrize("recording", ["kafka-4-tls.pcap.zst", "kafka-4-tls-secrets.pcapng.zst"])
+def test_encrypted_exchanges_need_their_secrets(tmp_path: Path, recording: str) -> None:
+    keylog = CAPTURES / "kafka-4-tls.keys.log" if "secrets" not in recording else None
+    path, output = CAPTURES / recording, tmp_path / "cut.pcapng"
+    rows = chosen(exchanges(path, keylog=keylog), "api")
+    result = cut(path, rows, output, secrets=True, keylog=keylog)
+    assert counted(chosen(exchanges(output), "api")) == counted(rows)
+    # A TLS 1.3 session has five secrets, a TLS 1.2 session has one.
+    assert 0 < result.secrets < len(Path(CAPTURES / "kafka-4-tls.keys.log").read_text().split("\n"))
+    assert cut(path, rows, output, overwrite=True, keylog=keylog).secrets == 0
+    assert not len(exchanges(output).filter(pc.is_valid(exchanges(output)["api"])))
+
+
+def test_context_adds_whole_packets_around_messages(tmp_path: Path) -> None:
+    path, output = CAPTURES / "kafka-4-followed.pcap.zst", tmp_path / "cut.pcapng"
+    rows = exchanges(path)
+    poll = rows.filter(pc.equal(rows["request_packet"], 1735))
+    assert len(poll) == 1
+    alone = cut(path, poll, output)
+    result: CutResult = cut(path, poll, output, context=1.0, overwrite=True)
+    assert result.packets > alone.packets
+    times = exchanges(output)["request_time"].cast(pa.int64()).to_pylist()
+    at = poll["request_time"].cast(pa.int64())[0].as_py()
+    end = poll["response_end_time"].cast(pa.int64())[0].as_py()
+    near = rows.filter(
+        pc.and_(
+            pc.equal(rows["connection_id"], poll["connection_id"][0]),
+            pc.and_(
+                pc.greater_equal(rows["request_time"].cast(pa.int64()), at - 10**9),
+                pc.less_equal(rows["response_end_time"].cast(pa.int64()), end + 10**9),
+            ),
+        )
+    )
+    assert len(near) > 1
+    assert set(near["request_time"].cast(pa.int64()).to_pylist()) <= set(times)
