@@ -37,8 +37,9 @@ COMMANDS: Final = (
     "report",
     "sniff",
     "spark",
+    "wireshark-plugin",
 )
-"""Modules with a `command`, in the order of ``--help``."""
+"""Commands, in the order of ``--help``: each is the `command` of a module with its name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -89,7 +90,8 @@ class _Commands(click.Group):
         if cmd_name in ANSWERS:
             return command_of(ANSWERS[cmd_name])
         if cmd_name in COMMANDS:
-            return cast(click.Command, import_module(f"analysis.commands.{cmd_name}").command)
+            module = import_module(f"analysis.commands.{cmd_name.replace('-', '_')}")
+            return cast(click.Command, module.command)
         former = (answer for answer in ANSWERS.values() if cmd_name in answer.former_names)
         return next(map(command_of, former), None)
 

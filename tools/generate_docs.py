@@ -276,7 +276,8 @@ def _index() -> str:
             "that Kafka 4 refuses](howto/kafka-4.md). How to [capture](howto/capture.md), [in "
             "Kubernetes](howto/kubernetes.md), [for a day](howto/rotate.md), "
             "[encrypted](howto/tls.md) and [live](live.md). How to [filter](filters.md), to [cut "
-            "packets for Wireshark](cut.md), and to use [Spark](spark.md).", "",
+            "packets for Wireshark](cut.md), to see current Kafka in "
+            "[Wireshark](howto/wireshark.md), and to use [Spark](spark.md).", "",
             "Explanations: [what a latency means](explanation/latency.md), [how messages are "
             "found](explanation/messages.md), [where the time goes](time.md), "
             "[architecture](explanation/architecture.md), [terms](glossary.md).", "",

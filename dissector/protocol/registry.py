@@ -96,18 +96,19 @@ def layout(api_key: int, direction: Direction, version: int) -> Layout:
             offset=2,
             path="header.api_version",
         )
-    return _page(api_key).layout(direction, version)
+    return page(api_key).layout(direction, version)
 
 
 @cache
-def _page(api_key: int) -> Page:
+def page(api_key: int) -> Page:
+    """The page of an API, in all versions. Raises UnknownVersion for an unknown key."""
     name, text = _text(api_key)
-    page = parse_page(text, name)
-    if (page.api.key, page.api.name) != (api_key, apis()[api_key]):
+    parsed = parse_page(text, name)
+    if (parsed.api.key, parsed.api.name) != (api_key, apis()[api_key]):
         raise DefinitionError(
             "the name of the file does not match the API on the page", page=name, line=1
         )
-    return page
+    return parsed
 
 
 def _text(api_key: int) -> tuple[str, str]:

@@ -1,0 +1,32 @@
+"""``kafka-dissector wireshark-plugin``: write a dissector for Wireshark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from analysis.commands.common import on_overwrite
+
+
+@click.command("wireshark-plugin")
+@click.option(
+    "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    default="kafka.lua", show_default=True, help="Write the plugin to FILE.",
+)  # fmt: skip
+@on_overwrite
+def command(file: Path, overwrite: bool) -> None:
+    """Write a Lua plugin with which Wireshark decodes all APIs and versions.
+
+    It works with Wireshark and tshark 4.0 and newer. Copy it to ~/.local/lib/wireshark/plugins, or
+    pass it to tshark: -X lua_script:kafka.lua
+    """
+    import dissector
+    from analysis.export import output, taken
+    from analysis.wireshark.plugin import plugin
+
+    if not overwrite and (there := taken(file)) is not None:
+        raise click.UsageError(f"{there} exists: pass --overwrite to replace it")
+    with output(file, overwrite=overwrite) as sink:
+        sink.write(plugin(dissector.__version__).encode())
+    click.echo(f"{file}: {file.stat().st_size / 1e3:.0f} kB", err=True)
