@@ -74,7 +74,8 @@ def connection() -> duckdb.DuckDBPyConnection:
 def test_the_package_lists_what_it_has() -> None:
     assert dir(analysis) == sorted(analysis.__all__)
     assert set(dir(analysis)) == {
-        *ANSWERS, "ANSWERS", "Filter", "__version__", "connect", "cut", "load"
+        *ANSWERS, "ANSWERS", "DIAGNOSIS_TABLES", "Filter", "__version__", "connect", "cut",
+        "diagnose", "load",
     }  # fmt: skip
 
 
