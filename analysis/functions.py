@@ -2,6 +2,7 @@
 
 from analysis.answers.audit import audit
 from analysis.answers.batching import batching
+from analysis.answers.clients import clients
 from analysis.answers.delay import delay
 from analysis.answers.errors import errors
 from analysis.answers.fetches import fetches
@@ -20,6 +21,7 @@ from analysis.answers.versions import versions
 __all__ = [
     "audit",
     "batching",
+    "clients",
     "delay",
     "errors",
     "fetches",

@@ -326,7 +326,7 @@ def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def main() -> None:
-    for path, text in (pages() | shown()).items():
+    for path, text in (shown() | pages()).items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import base64
 import re
+import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -181,6 +183,17 @@ class Cluster:
         self.recording.note(
             "killed", node=number, port=node.port, controller_port=node.controller_port
         )
+
+    @contextmanager
+    def paused(self, number: int) -> Iterator[None]:
+        """A context in which a node does nothing, while its kernel accepts connections and data."""
+        self.recording.note("paused", node=number)
+        self.process(number).send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process(number).send_signal(signal.SIGCONT)
+            self.recording.note("resumed", node=number)
 
     def _starts(self, number: int) -> int:
         log = self.recording.work / f"{self.nodes[number].name}.log"

@@ -24,6 +24,9 @@ client     Events of a client that logs its own work (python/followed.py): time,
            committed, end), configured (settings) and measured (metrics, see java/Tuned.java).
 share-groups One line of output of kafka-share-groups.sh --describe: time (when it was done),
            group_id, topic, partition, start_offset, lag.
+security   One line of a broker's log about a failed login or a denied request: time, message.
+tool       One line of output of an administration tool (tool-NAME.log): time (when it was done),
+           command (NAME), line.
 recorder   An event of a node, with its time.
 
 The broker does not log SaslHandshake, SaslAuthenticate and the ApiVersions before them, requests
@@ -48,6 +51,9 @@ CONNECTION = re.compile(r"(.+:\d+)-(.+:\d+?)(?:-\d+)+")
 COORDINATOR = re.compile(
     r"(?P<when>\S+) \w+ (?P<message>.*(?:[Gg]roup|transactionalId).*) "
     r"\((?:org\.apache\.kafka|kafka)\.coordinator\.(?:group|transaction)\..*\)"
+)
+SECURITY = re.compile(
+    r"(?P<when>\S+) \w+ (?P<message>.*(?:Failed authentication| is Denied ).*) \(\S+\)"
 )
 SHARED = re.compile(
     r"(?P<group>\S+) +(?P<topic>\S+) +(?P<partition>\d+) +(?P<start>\d+) +(?P<lag>\d+) *"
@@ -85,7 +91,9 @@ def of_logs(work: Path) -> list[Row]:
     rows = [row for path in work.glob("*/request.log") for row in of_broker(path)]
     for path in work.glob("*.log"):
         rows += [*of_librdkafka(path), *of_client(path)]
-    rows += [row for path in work.glob("node-*.log") for row in of_coordinators(path)]
+    for path in work.glob("node-*.log"):
+        rows += [*of_coordinators(path), *of_security(path)]
+    rows += [row for path in work.glob("tool-*.log") for row in of_tool(path)]
     rows += [row for path in work.glob("share-groups-*.log") for row in of_share_groups(path)]
     return sorted(rows, key=lambda row: row["time"])
 
@@ -116,6 +124,8 @@ def of_request(entry: dict[str, Any]) -> Row:
         "correlation_id": header["correlationId"],
         "client_id": header["clientId"],
         "software": software(entry.get("clientInformation", {})),
+        "principal": entry.get("principal"),
+        "security_protocol": entry.get("securityProtocol"),
         **{name: entry[key] for name, key in STEPS.items()},
         "throttle_time_ms": (response or {}).get("throttleTimeMs"),
         "errors": [code for code in codes if code],
@@ -147,6 +157,22 @@ def of_coordinators(path: Path) -> Iterator[Row]:
             time = datetime.fromisoformat(entry["when"]).replace(tzinfo=UTC)
             row: Row = {"source": "coordinator", "time": nanoseconds(time), "broker": path.stem}
             yield row | {"message": entry["message"]}
+
+
+def of_security(path: Path) -> Iterator[Row]:
+    """Log lines of one node about failed logins and denied requests."""
+    for line in path.read_text(errors="replace").splitlines():
+        if entry := SECURITY.match(line):
+            time = datetime.fromisoformat(entry["when"]).replace(tzinfo=UTC)
+            yield {"source": "security", "time": nanoseconds(time), "message": entry["message"]}
+
+
+def of_tool(path: Path) -> Iterator[Row]:
+    """The output of one administration tool."""
+    for line in path.read_text(errors="replace").splitlines():
+        if line.strip():
+            row: Row = {"source": "tool", "time": path.stat().st_mtime_ns}
+            yield row | {"command": path.stem.removeprefix("tool-"), "line": line}
 
 
 def of_share_groups(path: Path) -> Iterator[Row]:

@@ -1,0 +1,169 @@
+"""Clients: one row for each client, with its load, its errors, and its configuration.
+
+Nobody knows the configuration of all clients of a cluster, but much of it is in their requests. A
+client is a client id at an address.
+
+    $ kafka-dissector clients captures/kafka-4-tuned.pcap.zst
+    $ kafka-dissector clients captures/kafka-4-tuned.pcap.zst --show settings
+
+**How to read it.** The first table has the load and the health of each client. `reconnects` are
+connections to a broker to which an earlier connection of the client had ended. The second table has
+a row for each setting. `evidence` is *seen* if requests contain the value, and *inferred* if it is
+computed from the behaviour of the client. Names are those of the Java client. Several values mean
+several clients with the same client id, or a change.
+
+**What to do.** Look for acks=0 or acks=1 where records must not be lost; for compression.type=none
+and linger.ms=0 in producers with many requests (`batching`); for a short session.timeout.ms in
+groups that often rebalance (`groups`); for isolation.level=read_uncommitted in consumers of
+transactional topics; for PLAINTEXT (`security`); for old software (`versions`). A client that
+reconnects each few minutes has an idle connection closed (connections.max.idle.ms); one that
+reconnects all the time creates a new client for each request, or fails.
+
+**How it is computed.** Seen: acks and the limits of Fetch are fields of requests; batches show
+compression and idempotence; JoinGroup and ConsumerGroupHeartbeat have the timeouts of a member,
+max.poll.interval.ms as its rebalance timeout; partition.assignment.strategy is the strategy that
+the group has chosen. Inferred: batch.size is at least the size of the largest batch with several
+records; linger.ms is about the lower quartile of the age of the first record of a batch when it is
+sent, if most batches are smaller than the largest; heartbeat.interval.ms is about the median time
+between the Heartbeats of a member; max.in.flight.requests.per.connection is at least the largest
+number of Produce requests in flight. `net_p99_ms` is the latency without waits, as in `latency`.
+`errors` are responses with an error that is not part of normal operation.
+
+**When it is wrong.** Clients on different hosts behind one address, and several with one client id,
+are one row. linger.ms includes the time in the queue of a producer that is too slow, and needs
+equal clocks of the producer and the capture. An administrator may send requests about groups
+without being a member; those do not count.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from analysis.answers import Option, Variant, answer, select
+from analysis.columns import Column, columns_of
+from analysis.normal import NEGOTIATION, NORMAL_ERRORS
+from analysis.sql.client_settings import settings
+from analysis.sql.expressions import (
+    SOFTWARE,
+    by_frequency,
+    endpoint,
+    literal,
+    literals,
+)
+from analysis.sql.latency_breakdown import exchanges_with_parts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.sql.query import Tables
+
+_CLIENT: Final = (
+    *columns_of("exchanges", "client_id"),
+    Column("client", "string", "address of the client"),
+)
+
+SETTING_COLUMNS: Final = (
+    *_CLIENT,
+    Column("setting", "string", "name of the setting in the Java client"),
+    Column("value", "string", "value, the most frequent first"),
+    Column("evidence", "string", "seen or inferred"),
+)
+
+
+@answer(
+    question="Which clients are there, how do they behave, and how are they configured?",
+    place=17,
+    tables=(
+        "exchanges", "connections", "batches", "partitions", "memberships", "transactions",
+    ),
+    options=(
+        Option("show", "Show clients, or their settings", choices=("clients", "settings")),
+    ),
+    rows="clients",
+    columns=(
+        *_CLIENT,
+        Column("software", "string", "name and version of the client's software, if known"),
+        Column("security", "string", "security protocol and SASL mechanism"),
+        Column("connections", "int64", "connections"),
+        Column("reconnects", "int64", "connections to a broker after an earlier one had ended"),
+        Column("requests", "int64", "requests"),
+        Column("per_second", "double", "requests per second"),
+        Column("sent_bytes", "int64", "size of the requests", "bytes"),
+        Column("received_bytes", "int64", "size of the responses", "bytes"),
+        Column("net_p99_ms", "double", "0.99 quantile of the latency without waits", "ms"),
+        Column("errors", "int64", "responses with an error that is not part of normal operation"),
+        Column("throttled", "int64", "responses with a throttle time"),
+        Column("unanswered", "int64", "requests without a response"),
+        Column("versions", "string", "APIs with the versions of the requests"),
+        Column("settings", "string", "settings with values; those not seen are inferred"),
+        Column("first_time", "time", "time of the first request"),
+        Column("last_time", "time", "time of the last request"),
+    ),
+    variants=(Variant("show", "settings", SETTING_COLUMNS),),
+    essential="client_id client software per_second net_p99_ms errors setting value evidence",
+    useful="reconnects security requests throttled unanswered connections",
+)  # fmt: skip
+def clients(tables: Tables, *, show: str = "clients") -> pd.DataFrame:
+    """Clients, those with the most requests first; or a row for each of their settings."""
+    if show == "settings":
+        return select(tables, f"from {settings()} order by client_id, client, setting")
+    return select(
+        tables,
+        f"""
+        with requests as ({_requests()}), links as ({_LINKS}), configured as (
+          select client_id, client, string_agg(setting || '=' || value
+            || case when evidence = 'seen' then '' else ' (inferred)' end, ', ' order by setting)
+            as settings
+          from {settings()} group by all)
+        select requests.*, links.* exclude (client_id, client), settings from requests
+          left join links on {_same("requests", "links")}
+          left join configured on {_same("requests", "configured")}
+        order by requests desc, requests.nth""",
+    )
+
+
+def _same(left: str, right: str) -> str:
+    return " and ".join(
+        f"{left}.{name} is not distinct from {right}.{name}" for name in ("client_id", "client")
+    )
+
+
+@cache
+def _requests() -> str:
+    """A query for the requests and responses of each client."""
+    api, error = literal(NEGOTIATION[1]), literal(NEGOTIATION[0])
+    is_normal = f"(error in {literals(NORMAL_ERRORS)} or error = {error} and api = {api})"
+    return f"""
+      select client_id, client_ip as client, count(*) as requests,
+        (count(*) - 1) / nullif((epoch_ns(max(request_time)) - epoch_ns(min(request_time)))
+          / 1e9, 0) as per_second,
+        coalesce(sum(request_bytes), 0) as sent_bytes,
+        coalesce(sum(response_bytes), 0) as received_bytes,
+        quantile_cont(net_ms, 0.99) as net_p99_ms,
+        count(*) filter (error_count > 0 and not {is_normal}) as errors,
+        count(*) filter (throttle_time_ms > 0) as throttled,
+        count(*) filter (status = 'unanswered') as unanswered,
+        string_agg(distinct api || ' ' || api_version, ', ' order by api || ' ' || api_version)
+          as versions,
+        min(request_time) as first_time, max(request_time) as last_time, min(nth) as nth
+      from {exchanges_with_parts()} where status != 'request_missing' group by all"""
+
+
+_LINKS: Final = f"""
+  with named as (
+    select connection_id, arg_min(client_id, nth) as client_id from exchanges group by all),
+  linked as (
+    select connections.*, client_id, client_software as software, client_ip as client,
+      case when sasl_mechanism is not null then 'SASL_' else '' end
+        || case when tls_version is not null then 'SSL' else 'PLAINTEXT' end as protocol_name,
+      opened and coalesce(first_time > min(case when closed is not null then last_time end) over (
+        partition by client_id, client_ip, {endpoint("broker")} order by first_time
+        rows between unbounded preceding and 1 preceding), false) as is_again
+    from connections join named using (connection_id)
+      left join {SOFTWARE} using (connection_id))
+  select client_id, client, {by_frequency("software")} as software,
+    {by_frequency("protocol_name || coalesce(' ' || sasl_mechanism, '')")} as security,
+    count(*) as connections, count(*) filter (is_again) as reconnects
+  from linked group by all"""
+"""A query for the connections of each client."""

@@ -1,0 +1,152 @@
+"""Settings of clients, by their names in the Java client: seen in requests, or inferred.
+
+Seen values are fields of requests and batches. Inferred values are computed from the behaviour of a
+client: the docstring of the answer `clients` describes how.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from analysis.sql.expressions import literal, literals, ms_between
+from analysis.sql.record_flow import MEMBERSHIP
+
+
+@cache
+def settings() -> str:
+    """SQL: a row for each setting of each client, : client_id, client, setting, value, evidence.
+
+    Needs `exchanges`, `connections`, `batches`, `partitions`, `memberships` and `transactions`.
+    """
+    seen = " union all ".join(
+        (
+            _listed(
+                """(
+                select client_id, connection_id, api, acks, max_wait_ms, min_bytes, max_bytes,
+                  isolation_level, client_rack, group_id, transactional_id, count(*) as weight
+                from exchanges group by all)""",
+                acks="case acks when -1 then 'all' else acks::varchar end",
+                fetch_max_wait_ms=_unless_follower("max_wait_ms"),
+                fetch_min_bytes=_unless_follower("min_bytes"),
+                fetch_max_bytes=_unless_follower("max_bytes"),
+                isolation_level=_unless_follower("isolation_level"),
+                client_rack="client_rack",
+                group_id=f"case when api in {literals(MEMBERSHIP)} then nullif(group_id, '') end",
+                transactional_id="case when api in ('InitProducerId', 'Produce', 'EndTxn') "
+                "then nullif(transactional_id, '') end",
+            ),
+            _listed(
+                """(
+                select client_id, connection_id, codec, producer_id is not null as idempotent,
+                  count(*) as weight
+                from batches where api = 'Produce' group by all)""",
+                compression_type="codec",
+                enable_idempotence="idempotent",
+            ),
+            _listed(
+                f"""(
+                select client_id, connection_id, max_bytes, count(*) as weight from partitions
+                where api = 'Fetch' and connection_id not in {_FOLLOWERS} group by all)""",
+                max_partition_fetch_bytes="max_bytes",
+            ),
+            _listed(
+                """(
+                select client_id, connection_id, group_type, protocol, group_instance_id,
+                  session_timeout_ms, rebalance_timeout_ms, count(*) as weight
+                from memberships group by all)""",
+                group_protocol="case when group_type in ('classic', 'consumer') then group_type "
+                "end",
+                partition_assignment_strategy="case when group_type = 'classic' then protocol end",
+                group_remote_assignor="case when group_type = 'consumer' then protocol end",
+                group_instance_id="group_instance_id",
+                session_timeout_ms="nullif(session_timeout_ms, -1)",
+                max_poll_interval_ms="nullif(rebalance_timeout_ms, -1)",
+            ),
+            _listed(
+                """(
+                select client_id, connection_id, transaction_timeout_ms, count(*) as weight
+                from transactions where transactional_id is not null group by all)""",
+                transaction_timeout_ms="transaction_timeout_ms",
+            ),
+        )
+    )
+    inferred = " union all ".join(
+        (
+            _listed(
+                _BATCHES,
+                batch_size="'at least ' || most",
+                linger_ms="'about ' || round(age_ms)::bigint",
+            ),
+            _listed(
+                """(
+                select client_id, min(connection_id) as connection_id, max(in_flight) as most,
+                  count(*) as weight
+                from exchanges where api = 'Produce' group by client_id, client_ip)""",
+                max_in_flight_requests_per_connection="case when most > 1 "
+                "then 'at least ' || most end",
+            ),
+            _listed(_HEARTBEATS, heartbeat_interval_ms="'about ' || round(gap_ms)::bigint"),
+        )
+    )
+    return f"""(
+      with collected as (
+        select *, 'seen' as evidence from ({seen})
+        union all select *, 'inferred' from ({inferred})),
+      counted as (
+        select client_id, client_ip as client, setting, value, evidence, sum(weight) as weight
+        from collected join connections using (connection_id) where value is not null group by all)
+      select client_id, client, setting, evidence,
+        string_agg(value, ', ' order by weight desc, value) as value
+      from counted group by all)"""
+
+
+def _listed(rows: str, **settings: str) -> str:
+    """SQL: a row for each setting of rows with client_id, connection_id and weight.
+
+    `settings`: SQL of each value by name, with underscores for the dots.
+    """
+    pairs = (
+        f"{{'setting': {literal(name.replace('_', '.'))}, 'value': ({value})::varchar}}"
+        for name, value in settings.items()
+    )
+    return f"""
+      select client_id, connection_id, unnest([{", ".join(pairs)}], recursive := true), weight
+      from {rows}"""
+
+
+_FOLLOWERS: Final = "(select connection_id from partitions where replica_id >= 0)"
+"""SQL: connections of brokers that replicate; their settings have other names."""
+
+
+def _unless_follower(column: str) -> str:
+    is_reader = f"api in ('Fetch', 'ShareFetch') and connection_id not in {_FOLLOWERS}"
+    return f"case when {is_reader} then {column} end"
+
+
+_BATCHES: Final = f"""(
+  with produced as (
+    select batches.client_id, batches.connection_id, client_ip, bytes, record_count,
+      case when coalesce(timestamp_type, 'create_time') = 'create_time'
+        then {ms_between("base_timestamp", "time")} end as age_ms
+    from batches join connections using (connection_id) where api = 'Produce'),
+  sized as (
+    select *, max(case when record_count > 1 then bytes end) over (
+      partition by client_id, client_ip) as most,
+      record_count > 1 and bytes > 0.9 * most as is_full
+    from produced)
+  select client_id, min(connection_id) as connection_id, max(most) as most, count(*) as weight,
+    case when 2 * count(*) filter (not is_full) >= count(*)
+      then greatest(quantile_cont(age_ms, 0.25) filter (not is_full), 0) end as age_ms
+  from sized group by client_id, client_ip)"""
+"""SQL: the size of the largest batch of each client, and the age of the first record of others."""
+
+_HEARTBEATS: Final = f"""(
+  with beats as (
+    select client_id, connection_id, {
+    ms_between("lag(time) over (partition by connection_id, member_id order by time, nth)", "time")
+} as gap_ms
+    from memberships where api = 'Heartbeat')
+  select client_id, connection_id, median(gap_ms) as gap_ms, count(*) as weight
+  from beats where gap_ms is not null group by all)"""
+"""SQL: the time between the Heartbeats of members."""

@@ -1,0 +1,149 @@
+"""Clients and their settings agree with what the clients themselves print."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import analysis
+from analysis.answers import ANSWERS
+from tests.analysis.answering import CAPTURES, capture, made
+from tests.analysis.made_rows import SECOND, START, connection, exchange
+from tools.record.kafka.truth import read
+
+NAME = "kafka-4-tuned"
+PRODUCERS = ("bulk-writer", "orders-writer", "metrics-writer", "sleepy-writer")
+CONSUMERS = ("busy-reader", "tiny-reader", "narrow-reader", "patient-reader")
+
+
+@cache
+def rows(name: str = NAME) -> pd.DataFrame:
+    return analysis.clients(capture(name, ANSWERS["clients"].tables)).set_index("client_id")
+
+
+@cache
+def settings(client_id: str) -> dict[str, tuple[str, str]]:
+    """Value and evidence of each setting."""
+    table = analysis.clients(capture(NAME, ANSWERS["clients"].tables), show="settings")
+    mine = table[table["client_id"] == client_id]
+    return dict(
+        zip(mine["setting"], zip(mine["value"], mine["evidence"], strict=True), strict=True)
+    )
+
+
+def printed(client_id: str, event: str, kind: str) -> dict[str, str]:
+    """The settings or metrics that a client printed."""
+    facts = read(CAPTURES / f"{NAME}.truth.jsonl.zst")
+    return next(f[kind] for f in facts if f.get("event") == event and f["client_id"] == client_id)
+
+
+def as_configured(setting: str, value: str, configured: str) -> bool:
+    """Whether a value that requests contain is that of the configuration."""
+    if setting == "acks":
+        return value == {"-1": "all"}.get(configured, configured)
+    if setting == "partition.assignment.strategy":
+        return value.replace("-", "") in configured.lower().replace("assignor", "")
+    return value == configured
+
+
+@pytest.mark.parametrize("client_id", PRODUCERS + CONSUMERS)
+def test_seen_settings_are_those_of_the_client(client_id: str) -> None:
+    configured = printed(client_id, "configured", "settings")
+    seen = {
+        name: value for name, (value, evidence) in settings(client_id).items() if evidence == "seen"
+    }
+    compared = seen.keys() & configured.keys()
+    for setting in compared:
+        assert as_configured(setting, seen[setting], configured[setting]), setting
+    assert len(compared) >= (3 if client_id in PRODUCERS else 8)
+
+
+def about(client_id: str, setting: str) -> int:
+    value, evidence = settings(client_id)[setting]
+    assert evidence == "inferred"
+    word, _, number = value.rpartition(" ")
+    assert word in ("about", "at least")
+    return int(number)
+
+
+def test_inferred_settings_are_near_those_of_the_client() -> None:
+    assert about("orders-writer", "linger.ms") == pytest.approx(200, rel=0.15)
+    assert about("metrics-writer", "linger.ms") <= 5
+    assert about("busy-reader", "heartbeat.interval.ms") == pytest.approx(500, rel=0.1)
+    for client_id in ("bulk-writer", "orders-writer"):
+        largest = float(printed(client_id, "measured", "metrics")["batch-size-max"])
+        assert about(client_id, "batch.size") == largest
+        assert largest <= int(printed(client_id, "configured", "settings")["batch.size"])
+    assert about("bulk-writer", "max.in.flight.requests.per.connection") == 5  # Java's default
+
+
+def test_full_batches_do_not_show_linger() -> None:
+    assert "linger.ms" not in settings("bulk-writer")
+
+
+@pytest.mark.parametrize("client_id", PRODUCERS + CONSUMERS)
+def test_counts_are_the_metrics_of_the_client(client_id: str) -> None:
+    metrics, row = printed(client_id, "measured", "metrics"), rows().loc[client_id]
+    assert row["connections"] == float(metrics["connection-creation-total"])
+    # The client prints its metrics before it closes, which takes requests.
+    assert 0 <= row["requests"] - float(metrics["request-total"]) <= 2
+    assert row["software"] == "apache-kafka-java 4.4.0"
+
+
+def test_reconnects_after_idle_connections_were_closed() -> None:
+    """connections.max.idle.ms is 500, and each of four records is 1.5 s after the previous one."""
+    reconnects = rows()["reconnects"]
+    assert reconnects["sleepy-writer"] == 3
+    assert reconnects.drop("sleepy-writer").sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "security"),
+    [
+        ("kafka-4-sasl", "SASL_PLAINTEXT SCRAM-SHA-512"),
+        ("kafka-4-java", "PLAINTEXT"),
+        ("kafka-4-tls", "SSL"),
+    ],
+)
+def test_security(name: str, security: str) -> None:
+    tables: Any = capture(name, ANSWERS["clients"].tables)
+    if name == "kafka-4-tls":
+        path = next(CAPTURES.glob("kafka-4-tls.pcap*"))
+        tables = analysis.load(
+            path, ANSWERS["clients"].tables, keylog=CAPTURES / "kafka-4-tls.keys.log"
+        )
+    assert security in set(analysis.clients(tables)["security"])
+
+
+def test_a_setting_that_changes_has_two_values() -> None:
+    produce = {"api": "Produce", "api_key": 0}
+    tables = made(
+        exchanges=[exchange(**produce, acks=-1), *[exchange(**produce, acks=1)] * 2],
+        connections=[connection()],
+    )
+    table = analysis.clients(tables, show="settings").set_index("setting")
+    assert table.loc["acks", "value"] == "1, all"
+
+
+def test_only_a_connection_after_the_end_of_another_is_a_reconnect() -> None:
+    spans = [(0, 5, "fin"), (3, 9, "fin"), (6, 7, None)]
+    links = [
+        connection(
+            connection_id=number, closed=closed,
+            first_time=START + first * SECOND, last_time=START + last * SECOND,
+        )
+        for number, (first, last, closed) in enumerate(spans)
+    ]  # fmt: skip
+    exchanges = [exchange(connection_id=number) for number in range(3)]
+    (row,) = analysis.clients(made(exchanges=exchanges, connections=links)).to_dict("records")
+    assert (row["connections"], row["reconnects"]) == (3, 1)
+
+
+def test_errors_of_normal_operation_do_not_count() -> None:
+    errors = ["REBALANCE_IN_PROGRESS", "UNSUPPORTED_VERSION", "TOPIC_AUTHORIZATION_FAILED"]
+    exchanges = [exchange(error=error, error_count=1, error_code=9) for error in errors]
+    (row,) = analysis.clients(made(exchanges=exchanges)).to_dict("records")
+    assert (row["requests"], row["errors"]) == (3, 2)

@@ -1,0 +1,139 @@
+"""Problems made on purpose, each with what a broker, a client or a tool reports about it."""
+
+from __future__ import annotations
+
+import time
+
+from tools.record.kafka import artifacts, clients
+from tools.record.kafka.artifacts import KAFKA_4
+from tools.record.kafka.cluster import Cluster
+from tools.record.kafka.recording import Recording, wait_for
+from tools.record.kafka.scenarios import scenario
+from tools.record.kafka.scenarios.security import BROKER, PLAIN, SCRAM, USERS
+
+TOOLS = "org.apache.kafka.tools"
+
+
+def tool(classpath: str, program: str, *arguments: str) -> list[str]:
+    """The command of an administration tool."""
+    return [*clients.JVM, "-cp", classpath, f"{TOOLS}.{program}", *arguments]
+
+
+@scenario
+def kafka_4_stuck() -> None:
+    """A transaction whose producer was killed, one that takes seconds, and many that are short."""
+    broker, java, tools = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4), artifacts.tools()
+    about = (
+        "a transaction whose producer was killed, one that takes 3 s, others that are short; "
+        "readers with both isolation levels; kafka-transactions and kafka-consumer-groups"
+    )
+    command, _ = clients.in_python("stuck")
+    with (
+        Recording("kafka-4-stuck", about) as recording,
+        Cluster(recording, KAFKA_4, broker) as cluster,
+    ):
+        asked = ["--bootstrap-server", cluster.bootstrap]
+        clients.java(recording, java, "Topics", cluster.bootstrap, "ledger:2:1")
+        hanging = recording.start("hanging", [*command, cluster.bootstrap, "hang", "ledger"])
+        wait_for(lambda: '"begun"' in recording.log("hanging"), "a transaction begins", 30)
+        recording.kill(hanging)
+        clients.python(recording, "stuck", cluster.bootstrap, "work", "ledger")
+        transactions = ("TransactionsCommand", *asked)
+        for name, arguments in (
+            ("tool-list", (*transactions, "list")),
+            ("tool-describe", (*transactions, "describe", "--transactional-id", "hanging")),
+            (
+                "tool-producers",
+                (*transactions, "describe-producers", "--topic", "ledger", "--partition", "0"),
+            ),
+            *(
+                (f"tool-group-{group}",
+                 ("consumer.group.ConsumerGroupCommand", *asked, "--describe", "--group", group))
+                for group in ("strict", "loose")
+            ),
+        ):  # fmt: skip
+            recording.run(name, tool(tools, *arguments))
+
+
+@scenario
+def kafka_4_guarded() -> None:
+    """Failed logins and denied requests, as the log of the broker has them."""
+    broker = artifacts.broker(KAFKA_4)
+    about = (
+        "SASL without TLS, and ACLs: PLAIN and SCRAM, requests for a topic and a group denied, "
+        "a wrong password; the broker's log of them"
+    )
+    plain = "listener.name.clients.plain.sasl.jaas.config"
+    settings = {
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        plain: f"{PLAIN} {BROKER} {USERS};",
+        "listener.name.clients.scram-sha-256.sasl.jaas.config": f"{SCRAM};",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+        "super.users": "User:broker;User:ANONYMOUS",
+    }
+    users = ("--add-scram", "SCRAM-SHA-256=[name=bob,password=bob-secret]")
+    with (
+        Recording("kafka-4-guarded", about) as recording,
+        Cluster(
+            recording, KAFKA_4, broker, settings=settings, format_with=users,
+            protocol="SASL_PLAINTEXT",
+        ) as cluster,
+    ):  # fmt: skip
+        clients.python(recording, "guarded", cluster.bootstrap, "acls")
+        clients.python(recording, "guarded", cluster.bootstrap, "work")
+
+
+@scenario
+def kafka_4_resent() -> None:
+    """Producers that send again while the broker is paused: with and without idempotence."""
+    broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
+    about = (
+        "a broker that is paused, so that two producers send again, one of them idempotent; a "
+        "reader prints all records"
+    )
+    command, _ = clients.in_java(java, "Produce")
+    impatient = (
+        *("pause=20", "request.timeout.ms=600", "delivery.timeout.ms=20000"),
+        *("retry.backoff.ms=50", "retry.backoff.max.ms=50"),
+    )
+    careless = ("enable.idempotence=false", "linger.ms=50", "client.id=careless")
+    with (
+        Recording("kafka-4-resent", about) as recording,
+        Cluster(recording, KAFKA_4, broker) as cluster,
+    ):
+        clients.java(recording, java, "Topics", cluster.bootstrap, "twice:1:1", "once:1:1")
+        given = (cluster.bootstrap, "%s", "200", "40", *impatient)
+        running = [
+            recording.start(
+                topic,
+                [*command, *(each % topic if "%s" in each else each for each in given), *settings],
+            )
+            for topic, settings in (("twice", careless), ("once", ("client.id=careful",)))
+        ]
+        time.sleep(4)
+        with cluster.paused(1):
+            time.sleep(1.5)
+        for process in running:
+            process.wait(60)
+        clients.python(recording, "listed", cluster.bootstrap, "twice", "once")
+
+
+@scenario
+def kafka_4_skewed() -> None:
+    """One hot key, and a producer with another partitioner."""
+    broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
+    about = (
+        "records with keys: by the Java client, by librdkafka with the same partitioner and a hot "
+        "key, and by librdkafka with its default partitioner; a reader prints all records"
+    )
+    with (
+        Recording("kafka-4-skewed", about) as recording,
+        Cluster(recording, KAFKA_4, broker) as cluster,
+    ):
+        clients.java(recording, java, "Topics", cluster.bootstrap, "keyed:6:1", "even:6:1")
+        for topic in ("keyed", "even"):
+            clients.java(recording, java, "Produce", cluster.bootstrap, topic, "40", "60")
+        clients.python(recording, "keyed", cluster.bootstrap, "keyed")
+        clients.python(recording, "listed", cluster.bootstrap, "keyed", "even")
