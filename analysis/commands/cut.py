@@ -43,7 +43,8 @@ def command(
     has a packet comment, which Wireshark shows.
     """
     check(Output("pcapng", file, overwrite), source)
-    from analysis.cutting.driver import check_files, cut
+    from analysis.cutting.driver import cut
+    from analysis.passes import check_files
     from dissector.pipeline import collected
 
     with source.options() as options:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ from analysis.commands.filter_options import on_filter
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from analysis.timeline import Event
     from dissector.exchanges.exchange import Exchange
 
 CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
@@ -48,6 +50,21 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
     "--limit", type=click.IntRange(1), default=10, show_default=True, metavar="N",
     help="Show at most N exchanges.",
 )  # fmt: skip
+@click.option(
+    "--timeline",
+    "with_timeline",
+    is_flag=True,
+    help="Also show the packets of each exchange: segments, retransmissions, acknowledgements, "
+    "zero windows and waits. The capture is read twice.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["tree", "json"]),
+    default="tree",
+    show_default=True,
+    help="Print a tree for each exchange, or a JSON object per line.",
+)
 @click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS)
 @on_pager
 def command(
@@ -57,15 +74,16 @@ def command(
     connection: int | None,
     only: str | None,
     limit: int,
+    with_timeline: bool,
+    form: str,
     show_secrets: bool,
     no_pager: bool,
 ) -> None:
     """Show exchanges as trees: offset, field, value.
 
-    Shows the first exchanges of the capture, or the first that match all options.
+    Shows the first exchanges of the capture, or the first that match all options. Reading stops
+    when the limit is reached.
     """
-    from analysis.display.exchange_tree import tree
-    from analysis.display.terminal import write
 
     def is_chosen(exchange: Exchange) -> bool:
         return (
@@ -75,22 +93,66 @@ def command(
             and (only is None or CHOICES[only](exchange))
         )
 
-    with source.opened() as capture:
-        # One more than the limit, to know whether the output is complete.
-        chosen = list(islice(filter(is_chosen, capture.exchanges()), limit + 1))
-    trees = (tree(exchange, secrets=show_secrets) for exchange in chosen[:limit])
-    write((part for each in _apart(trees) for part in each), pager=not no_pager)
+    with source.opened(reports_filter=False) as capture:
+        chosen = list(islice(filter(is_chosen, capture.exchanges()), limit))
+    timelines = _timelines(source, chosen) if with_timeline and chosen else None
+    if form == "json":
+        _print_json(chosen, timelines, show_secrets)
+    else:
+        _print_trees(chosen, timelines, show_secrets, pager=not no_pager)
     if not chosen:
         click.echo("No exchange in this capture matches the options.", err=True)
-    elif len(chosen) > limit:
-        click.echo(f"Showing the first {limit:,}; raise --limit for more.", err=True)
+    elif len(chosen) == limit:
+        click.echo(f"Stopped after {counted_exchanges(limit)}; raise --limit for more.", err=True)
 
 
-def _apart(
-    trees: Iterable[Iterable[RenderableType]],
-) -> Iterator[Iterable[RenderableType]]:
-    """The trees, separated by empty lines."""
-    for index, each in enumerate(trees):
-        if index:
-            yield ("",)
-        yield each
+def counted_exchanges(number: int) -> str:
+    from analysis.display.terminal import counted
+
+    return counted(number, "exchange")
+
+
+def _timelines(source: Input, exchanges: Sequence[Exchange]) -> list[list[Event]]:
+    from analysis.timeline import timelines
+
+    with source.options() as options:
+        return timelines(
+            source.captures,
+            exchanges,
+            ports=options.get("ports"),
+            keylog=source.keylog,
+            memory=options["memory"],
+        )
+
+
+def _print_trees(
+    exchanges: Sequence[Exchange],
+    timelines: Sequence[Sequence[Event]] | None,
+    show_secrets: bool,
+    *,
+    pager: bool,
+) -> None:
+    from analysis.display.exchange_tree import timeline, tree
+    from analysis.display.terminal import write
+
+    def parts() -> Iterator[RenderableType]:
+        for index, exchange in enumerate(exchanges):
+            if index:
+                yield ""
+            yield from tree(exchange, secrets=show_secrets)
+            if timelines is not None:
+                yield from timeline(exchange, timelines[index])
+
+    write(parts(), pager=pager)
+
+
+def _print_json(
+    exchanges: Sequence[Exchange], timelines: Sequence[Sequence[Event]] | None, show_secrets: bool
+) -> None:
+    from analysis.display.exchange_json import as_json, timeline_json
+
+    for index, exchange in enumerate(exchanges):
+        row = as_json(exchange, secrets=show_secrets)
+        if timelines is not None:
+            row["timeline"] = [timeline_json(event) for event in timelines[index]]
+        click.echo(json.dumps(row, ensure_ascii=False))

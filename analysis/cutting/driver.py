@@ -19,14 +19,13 @@ from analysis.cutting.messages import messages_of
 from analysis.cutting.packets import PacketChoice
 from analysis.cutting.writing import PacketCount, packet_blocks
 from analysis.export import output as output_file
-from dissector.capture import Capture, Paths, captures_and_segments
-from dissector.errors import CaptureError, DissectorError
+from analysis.passes import check_files, open_pass
+from dissector.capture import Capture, Paths
+from dissector.errors import DissectorError
 from dissector.exchanges.topic_names import comment
 from dissector.packets import open_packets
-from dissector.packets.byte_input import is_stream
-from dissector.packets.files import BLOCK_BYTES, FileSource
+from dissector.packets.files import FileSource
 from dissector.packets.pcapng_writer import secrets_block, section_header
-from dissector.pipeline import MEMORY_SHARE, Pipeline
 from dissector.streams.streaming import DEFAULT_MEMORY
 from dissector.tables import EXCHANGES
 
@@ -73,15 +72,15 @@ def cut(
     there is none, FileExistsError if `output` exists and `overwrite` is False.
     """
     files = check_files(paths)
-    options = {"ports": ports, "keylog": keylog, "memory": memory}
-    located = _pipeline(files, options)
+    located = open_pass(files, ports=ports, keylog=keylog, memory=memory)
     exchanges = _arrow(exchanges)
     messages = messages_of(exchanges, located.located_exchanges())
     if not len(messages):
         raise DissectorError("no exchange to cut: none of these rows is in the captures")
     nanoseconds = None if context is None else round(context * SECOND)
     choice = PacketChoice(messages, located.encrypted_connections, nanoseconds)
-    _pipeline(files, options).observe_packets(choice.observe)
+    again = open_pass(files, ports=ports, keylog=keylog, memory=memory)
+    again.observe_packets(choice.observe)
     source = open_packets(files)
     keys = _secrets(source, keylog, choice.randoms) if secrets else []
     count = PacketCount()
@@ -99,22 +98,6 @@ def cut(
         len(messages.clients.keys() & set(located.encrypted_connections)),
         _unreadable(exchanges, dissector.open_capture(output, ports=ports, keylog=keylog)),
     )  # fmt: skip
-
-
-def check_files(paths: Paths) -> list[str]:
-    """The captures at these paths. Raises CaptureError if one can be read only once."""
-    named = [paths] if isinstance(paths, str | os.PathLike) else paths
-    files, _ = captures_and_segments(named)
-    for file in files:
-        if is_stream(file) and (file == "-" or Path(file).exists()):
-            name = "standard input" if file == "-" else file
-            raise CaptureError(f"{name} cannot be cut: a cut reads its input several times")
-    return files
-
-
-def _pipeline(files: list[str], options: dict[str, Any]) -> Pipeline:
-    block_bytes = min(BLOCK_BYTES, options["memory"] // MEMORY_SHARE)
-    return Pipeline(open_packets(files, block_bytes=block_bytes), **options)
 
 
 def _arrow(exchanges: pd.DataFrame | pa.Table) -> pa.Table:

@@ -73,7 +73,7 @@ class PacketChoice:
         self._has_comment = np.zeros(len(messages), np.bool_)
         self._by_time = np.lexsort((messages.first_time, messages.connection))
         ids = self._ids = np.array(sorted(messages.clients), np.int64)
-        addresses = [_address(*messages.clients[each]) for each in ids.tolist()]
+        addresses = [address(*messages.clients[each]) for each in ids.tolist()]
         self._high, self._low, self._port = np.array(addresses, np.uint64).reshape(-1, 3).T
         self._is_encrypted = np.isin(ids, np.array(sorted(encrypted), np.int64))
         self._encrypted: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
@@ -234,7 +234,7 @@ def _covers(
     return covers
 
 
-def _address(ip: str, port: int) -> tuple[int, int, int]:
+def address(ip: str, port: int) -> tuple[int, int, int]:
     """Address as in `PacketBlock`: high and low; and the port."""
     address = ipaddress.ip_address(ip)
     number = int(address) | (_MAPPED if address.version == 4 else 0)

@@ -12,8 +12,8 @@ the tree shows their number, and a hash if nobody can guess a password from it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
@@ -25,6 +25,11 @@ from dissector.protocol.explain import Explained, Explanation
 from dissector.protocol.notation import Direction
 from dissector.secrets import REDACTED, hidden, may_be_secret, redacted_bytes
 
+if TYPE_CHECKING:
+    from analysis.timeline import Event
+
+WAIT: Final = 10 * 10**6
+"""ns without a packet that a timeline points out."""
 TOPICS: Final = 5
 """Most topic names above the messages; newer versions have only ids in messages."""
 HEX_BYTES: Final = 24
@@ -59,6 +64,7 @@ def _head(exchange: Exchange) -> Iterator[Text]:
     }
     texts = (f"{name} {value}" for name, value in facts.items() if value is not None)
     yield Text(", ".join(texts))
+    yield Text(f"Wireshark: {display_filter(exchange)}")
     if exchange.topics:
         names = ", ".join(map(printable, exchange.topics[:TOPICS]))
         count = len(exchange.topics)
@@ -70,6 +76,36 @@ def _head(exchange: Exchange) -> Iterator[Text]:
         error = exchange.error or f"error {exchange.error_code}"
         others = f", and {exchange.error_count - 1:,} more" if exchange.error_count > 1 else ""
         yield Text(f"error {printable(error)}{others}", "red")
+
+
+def display_filter(exchange: Exchange) -> str:
+    """The display filter of Wireshark for the first packets of both messages.
+
+    Wireshark numbers TCP streams as this project numbers connections.
+    """
+    packets = (exchange.request_packet, exchange.response_packet)
+    numbers = sorted({str(packet) for packet in packets if packet is not None}, key=int)
+    return f"tcp.stream == {exchange.connection_id} && frame.number in {{{', '.join(numbers)}}}"
+
+
+def timeline(exchange: Exchange, events: Sequence[Event]) -> Iterator[Text]:
+    """The packets of an exchange: ms since its first byte, number, sender, meaning."""
+    from analysis.timeline import span
+
+    start, _ = span(exchange)
+    yield Text.assemble(("\nTimeline", "bold"), ": ms, packet, sender, content")
+    width = max((len(str(event.packet.number)) for event in events), default=0)
+    before: int | None = None
+    for event in events:
+        packet = event.packet
+        if before is not None and packet.time - before >= WAIT:
+            yield Text(f"{'':>14}{(packet.time - before) / 1e6:,.3f} ms without a packet", "dim")
+        before = packet.time
+        sender = "client" if packet.is_from_client else "broker"
+        yield Text.assemble(
+            f"{(packet.time - start) / 1e6:>12,.3f}  {packet.number:>{width}}  {sender}  ",
+            (event.text, "red" if event.is_problem else ""),
+        )
 
 
 def _message(exchange: Exchange, direction: Direction, secrets: bool) -> Iterator[Text]:

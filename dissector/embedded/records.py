@@ -6,6 +6,7 @@ the number of the others. Records have no offset in the message, since batches m
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -166,13 +167,25 @@ def _explained(part: StructureBytes, data: bytes) -> list[Explained] | None:
 
 
 def _shown(data: bytes | None) -> tuple[str | bytes | None, str]:
-    """Bytes as text if they are UTF-8, and the type of the result."""
+    """Bytes as text if they are UTF-8, and the type of the result: JSON needs no quotes."""
     if data is not None:
         try:
-            return data.decode(), "string"
+            text = data.decode()
         except UnicodeDecodeError:
-            pass
+            return data, "bytes"
+        return text, TEXT if _is_json(text) else "string"
     return data, "bytes"
+
+
+def _is_json(text: str) -> bool:
+    """Whether a text is an object or an array of JSON."""
+    if text[:1] not in ("{", "["):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _text(text: str | bytes | None) -> str:

@@ -187,7 +187,7 @@ def test_show_reports_missing_and_further_exchanges(
     assert capsys.readouterr().err == "No exchange in this capture matches the options.\n"
     made(exchanges=[exchange(), exchange()])
     assert main(["show", "x.pcap", "--limit", "1"]) == 0
-    assert capsys.readouterr().err == "Showing the first 1; raise --limit for more.\n"
+    assert capsys.readouterr().err == "Stopped after 1 exchange; raise --limit for more.\n"
 
 
 def test_a_summary_in_a_pipe_is_plain_text() -> None:

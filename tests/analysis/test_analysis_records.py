@@ -170,7 +170,7 @@ def test_a_token_without_a_header() -> None:
         "request_frame": b"\0alice\0hunter2", "response_frame": b"", "sasl_mechanism": "PLAIN",
     }  # fmt: skip
     lines = shown(**columns)
-    assert lines[3:7] == [
+    assert lines[4:8] == [
         "       0  token       PLAIN message",
         '       0    authzid   ""',
         '       1    user      "alice"',

@@ -46,6 +46,7 @@ def test_every_field_has_its_offset_and_value() -> None:
         "Metadata version 0, answered after 2.000 ms",
         "client 10.0.0.1:50000, broker 10.0.0.9:9092, connection 0, correlation id 7, "
         'client id "app"',
+        "Wireshark: tcp.stream == 0 && frame.number in {4, 5}",
         "error UNKNOWN_TOPIC_OR_PARTITION",
         "\nRequest: packet 4, 2023-11-14 22:13:20.000000000 UTC, 31 bytes",
         "       0  header.api_key         3 Metadata",
@@ -81,7 +82,7 @@ def test_what_is_wrong_stands_where_it_is_and_the_bytes_follow() -> None:
 def test_a_cut_message_has_a_note() -> None:
     whole = request(3, 0, struct.pack(">i", 1) + text("topic"))
     lines = shown(**METADATA_0, request_frame=whole[:-2], request_bytes=len(whole) + 4)
-    assert "28 bytes, 26 of them in the capture" in lines[2]
+    assert "28 bytes, 26 of them in the capture" in lines[3]
     assert any("! topics[0].name: 5 bytes are needed and 3 are left" in line for line in lines)
 
 

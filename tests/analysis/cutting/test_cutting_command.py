@@ -43,7 +43,7 @@ def test_encrypted_connections_are_reported(
     ("arguments", "status", "message"),
     [
         ([QUOTAS, "--api", "LeaveGroup"], 1, "no exchange is selected"),
-        (["-"], 1, "standard input cannot be cut"),
+        (["-"], 1, "standard input can be read only once"),
         ([QUOTAS, "--where", "latency > 1"], 2, "no column latency"),
         ([QUOTAS, "--context", "-1"], 2, "--context"),
     ],

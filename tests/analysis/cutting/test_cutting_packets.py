@@ -230,7 +230,7 @@ def test_errors(tmp_path: Path) -> None:
     dialogue.connect().client(asked(1))
     path = written(dialogue, tmp_path / "a.pcap")
     table, output = rows(path), tmp_path / "b.pcapng"
-    with pytest.raises(CaptureError, match="several times"):
+    with pytest.raises(CaptureError, match="only once"):
         cut("-", table, output)
     with pytest.raises(DissectorError, match="none of these rows"):
         cut(path, table.slice(0, 0), output)

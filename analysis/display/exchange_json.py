@@ -1,0 +1,123 @@
+"""One exchange as JSON: its columns, and the fields of both messages.
+
+A struct is an object, an array is a list. Offsets are left out. Bytes are hexadecimal. Structures
+inside the bytes of a field are the value of the field; of record batches, lines of text. Secrets
+are hidden as in `exchange_tree`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+from analysis.display.exchange_tree import display_filter
+from analysis.display.terminal import time_text
+from analysis.timeline import Event
+from dissector.embedded import ERROR, TEXT
+from dissector.exchanges.exchange import Exchange
+from dissector.protocol.explain import Explained, Explanation
+from dissector.protocol.notation import Direction
+from dissector.secrets import REDACTED, hidden, may_be_secret, redacted_bytes
+
+_MESSAGES: Final = frozenset({"request_frame", "response_frame", "topic_names"})
+
+
+def as_json(exchange: Exchange, *, secrets: bool = False) -> dict[str, Any]:
+    """The exchange with the fields of its messages. `secrets`: show them."""
+    row: dict[str, Any] = {}
+    for each in fields(exchange):
+        value = getattr(exchange, each.name)
+        if each.name not in _MESSAGES:
+            is_time = each.name.endswith("_time") and value is not None
+            row[each.name] = _time(value) if is_time else value
+    row["display_filter"] = display_filter(exchange)
+    for direction in Direction:
+        row[direction.name.lower()] = _message(exchange, direction, secrets)
+    return row
+
+
+def timeline_json(event: Event) -> dict[str, Any]:
+    """A packet of a timeline."""
+    packet = event.packet
+    return {
+        "time": _time(packet.time), "capture": packet.capture, "packet": packet.number,
+        "sender": "client" if packet.is_from_client else "broker", "content": event.text,
+        "is_problem": event.is_problem,
+    }  # fmt: skip
+
+
+def _time(ns: int) -> str:
+    return f"{time_text(ns).replace(' ', 'T')}Z"
+
+
+def _message(exchange: Exchange, direction: Direction, secrets: bool) -> dict[str, Any] | None:
+    frame = (exchange.request_frame, exchange.response_frame)[direction]
+    if frame is None:
+        return None
+    explanation = exchange.unfold(direction) or Explanation()
+    message: dict[str, Any] = {"fields": _struct(explanation, secrets, exchange.topic_names)}
+    if explanation.error is not None:
+        message["error"] = str(explanation.error)
+    unread = frame[explanation.end :]
+    if unread:
+        api_key, version, events = exchange.api_key, exchange.api_version, explanation.events
+        is_secret = not secrets and may_be_secret(api_key, version, direction, events)
+        message["unread"] = (
+            redacted_bytes(unread, api_key, version, direction) if is_secret else unread.hex()
+        )
+    return message
+
+
+def _struct(explanation: Explanation, secrets: bool, topics: Mapping[str, str]) -> Any:
+    events = [event for event in explanation.events if event.type != "tags" or event.value]
+    concealed = frozenset() if secrets else hidden(events)
+    result: dict[str, Any] = {}
+    for group in _groups(events):
+        is_header = group[0].path.startswith("header.")
+        part = result.setdefault("header", {}) if is_header else result
+        _set(part, group[0].name, _value(group, concealed, topics))
+    return result
+
+
+def _groups(events: Sequence[Explained]) -> Iterator[Sequence[Explained]]:
+    """Each outermost event with the events inside it."""
+    starts = [index for index, event in enumerate(events) if event.depth == events[0].depth]
+    for start, end in zip(starts, [*starts[1:], len(events)], strict=True):
+        yield events[start:end]
+
+
+def _value(group: Sequence[Explained], concealed: frozenset[str], topics: Mapping[str, str]) -> Any:
+    event, inside = group[0], group[1:]
+    if event.path in concealed:
+        return REDACTED
+    if not inside:
+        if event.type.startswith("[]") or event.type == "{}":
+            return [] if event.type.startswith("[]") else {}
+        value = event.value
+        if "topic_id" in event.roles and value in topics:
+            return {"id": value, "name": topics[value]}
+        return value.hex() if isinstance(value, bytes) else value
+    children = [(each[0], _value(each, concealed, topics)) for each in _groups(inside)]
+    if all(child.name.startswith("[") for child, _ in children):
+        elements = [value for _, value in children]
+        if event.type != TEXT:
+            return elements
+        name = "records" if event.name.startswith("[") else "batches"
+        return {"description": event.value, name: elements}
+    result: dict[str, Any] = {}
+    if event.type not in ("{}", "tags") and event.value is not None and event.type[0] != "[":
+        result["description"] = event.value
+    for child, value in children:
+        _set(result, "error" if child.type == ERROR else child.name, value)
+    return result
+
+
+def _set(result: dict[str, Any], name: str, value: Any) -> None:
+    """Set a field; fields that repeat, such as record headers, become a list."""
+    if name not in result:
+        result[name] = value
+    elif isinstance(result[name], list):
+        result[name].append(value)
+    else:
+        result[name] = [result[name], value]
