@@ -18,7 +18,7 @@ import pyarrow as pa
 from analysis.columns import resolved
 from analysis.sql.expressions import BROKER, CLIENT, CLIENT_SOFTWARE, SOFTWARE, endpoint
 from analysis.sql.latency_breakdown import PART_NAMES, PARTS, exchanges_with_parts
-from analysis.sql.query import NTH
+from analysis.sql.row_order import NTH
 from dissector.tables import TableColumn
 
 if TYPE_CHECKING:

@@ -119,9 +119,11 @@ def exchanges_with_parts() -> str:
 
 def latency_parts(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """`PARTS` of each of the `exchanges`, with the same index. Needs `exchanges` and `batches`."""
-    from analysis.sql.query import connected, select
+    from analysis.sql.query import arrow_table, connected, select
+    from analysis.sql.row_order import row_numbers
 
     query = f"select {', '.join(PART_NAMES)} from {exchanges_with_parts()} order by nth"
     with connected(tables, ("exchanges", "batches")) as connection:
         rows = select(connection, query)
-    return rows.set_axis(tables["exchanges"].index)
+    numbers = row_numbers("exchanges", arrow_table("exchanges", tables["exchanges"]))
+    return rows.take(numbers.to_numpy()).set_axis(tables["exchanges"].index)

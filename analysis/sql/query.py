@@ -6,21 +6,21 @@ it needs. DuckDB reads only these from disk, and the result is as large as the a
 capture.
 
 In a query, times are TIMESTAMP_NS in UTC, and every table has the additional column `NTH`: the
-number of the row in the order of the capture.
+number of the row in the order of `analysis.sql.row_order`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 
 from analysis.frames import frame
 from analysis.sql.expressions import By, column_names
+from analysis.sql.row_order import NTH, numbered
 from dissector.errors import DissectorError
 from dissector.tables import TABLES, TIME, TableColumn
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Tables: TypeAlias = "Mapping[str, pd.DataFrame | pa.Table] | duckdb.DuckDBPyConnection"
-NTH: Final = "nth"
-"""Number of a row in its table, from 0."""
 
 
 @contextmanager
@@ -47,7 +45,7 @@ def connected(tables: Tables, names: Collection[str]) -> Iterator[duckdb.DuckDBP
     _check(tables, names)
     with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
         for name in names:
-            connection.register(name, _arrow(name, tables[name]))
+            connection.register(name, numbered(name, arrow_table(name, tables[name])))
         yield connection
 
 
@@ -110,8 +108,8 @@ def _missing(name: str, names: Collection[str]) -> DissectorError:
     )
 
 
-def _arrow(name: str, rows: pd.DataFrame | pa.Table) -> pa.Table:
-    """A table for DuckDB. Raises DissectorError if a column is missing or has another type."""
+def arrow_table(name: str, rows: pd.DataFrame | pa.Table) -> pa.Table:
+    """A table for DuckDB, times without a zone. Raises DissectorError if a column is missing or has another type."""
     schema = TABLES[name].schema
     columns = rows.column_names if isinstance(rows, pa.Table) else rows.columns
     if absent := [column for column in schema.names if column not in columns]:
@@ -125,7 +123,7 @@ def _arrow(name: str, rows: pd.DataFrame | pa.Table) -> pa.Table:
     for index, field in enumerate(schema):
         if pa.types.is_timestamp(field.type):  # DuckDB has few functions for times with a zone
             table = table.set_column(index, field.name, table[index].cast(pa.timestamp("ns")))
-    return table.append_column(NTH, pa.array(np.arange(len(table))))
+    return table
 
 
 def in_schema(rows: pd.DataFrame | pa.Table, schema: pa.Schema) -> pa.Table:

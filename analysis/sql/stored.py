@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from analysis.export import repeating
-from analysis.sql.query import NTH
+from analysis.sql.row_order import NTH, row_order
 from analysis.sql.views import schema
 
 MEMORY: Final = 256 << 20
@@ -53,9 +53,20 @@ def stored(rows: Named, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConne
         # DuckDB's threads start after reading: a process with threads must not be forked.
         with connect(folder) as connection:
             for name, file in files.items():
-                table = connection.read_parquet(str(file), file_row_number=True)
+                table = connection.read_parquet(_ordered(name, file, connection), file_row_number=True)
                 table.project(f"* rename (file_row_number as {NTH})").create_view(name)
             yield connection
+
+
+def _ordered(name: str, file: Path, connection: duckdb.DuckDBPyConnection) -> str:
+    """Replace a file of a table by one with its rows in `row_order`."""
+    ordered = str(file.with_suffix(".ordered.parquet"))
+    rows = connection.read_parquet(str(file)).order(row_order(name))
+    connection.execute("set preserve_insertion_order = true")
+    rows.to_parquet(ordered, compression="zstd", row_group_size=GROUP_ROWS)
+    connection.execute("set preserve_insertion_order = false")
+    file.unlink()
+    return ordered
 
 
 def _release_memory() -> None:
@@ -68,7 +79,7 @@ def _release_memory() -> None:
 
 def connect(folder: str) -> duckdb.DuckDBPyConnection:
     """A connection to DuckDB with a memory budget, which spills to a folder."""
-    return duckdb.connect(
+    connection = duckdb.connect(
         config={
             "temp_directory": folder,
             "memory_limit": f"{MEMORY}B",
@@ -78,6 +89,8 @@ def connect(folder: str) -> duckdb.DuckDBPyConnection:
             "autoinstall_known_extensions": False,
         }
     )
+    connection.execute("set enable_progress_bar = false")
+    return connection
 
 
 class TableFiles:

@@ -29,7 +29,6 @@ from threading import RLock
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 from duckdb.func import PythonUDFType
 
@@ -37,7 +36,7 @@ import dissector
 from analysis.answers import ANSWERS, Answer
 from analysis.sql import exchange_columns
 from analysis.sql.exchange_columns import LOOKUPS, Lookup
-from analysis.sql.query import NTH
+from analysis.sql.row_order import numbered, row_numbers
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
 from dissector.tables.finalizer import NamedBatch
@@ -186,7 +185,9 @@ class CaptureTables:
                     self.read({name for each in LOOKUPS for name in each.tables})
                 with self._connected(lookup.tables) as connection:
                     values = connection.sql(lookup.query).to_arrow_table()
-                self._looked_up[lookup.name] = values.to_struct_array().combine_chunks()
+                numbers = row_numbers("exchanges", self._kept["exchanges"])
+                in_order = values.to_struct_array().combine_chunks()
+                self._looked_up[lookup.name] = in_order.take(numbers)
         return self._looked_up[lookup.name].take(rows)
 
     @contextmanager
@@ -196,9 +197,7 @@ class CaptureTables:
             self.read({*self.named, *self.used, *names})
             with _connection() as connection:
                 for name in names:
-                    table = self._kept[name]
-                    numbers = pa.array(np.arange(len(table)))
-                    connection.register(name, table.append_column(NTH, numbers))
+                    connection.register(name, numbered(name, self._kept[name]))
                 yield connection
 
     def read(self, names: Collection[str]) -> None:
