@@ -68,9 +68,10 @@ def load(
 ) -> dict[str, pd.DataFrame]:
     """A capture as DataFrames, by table name: ``load("x.pcap")["exchanges"]``.
 
-    `paths` and `options` are those of `dissector.open_capture`. `tables`: a name, or several; the
-    default is all tables that are not opt-in. `chosen`: load only the rows of exchanges that meet
-    it: ``load("x.pcap", chosen=Filter(client=["app"]))``.
+    `paths` and `options` are those of `dissector.open_capture`; `paths` may also be tables that
+    were exported as Parquet. `tables`: a name, or several; the default is all tables that are not
+    opt-in. `chosen`: load only the rows of exchanges that meet it:
+    ``load("x.pcap", chosen=Filter(client=["app"]))``.
 
     A column has the same dtype in every capture:
 
@@ -82,24 +83,19 @@ def load(
 
     Raises CaptureError when nothing could be read, DissectorError for a table that does not exist.
     """
-    import dissector
     from analysis.frames import frame
+    from analysis.inputs import open_input
     from dissector.pipeline import collected, known_tables
 
     wanted = known_tables(tables)
-    capture = dissector.open_capture(paths, **options)
-    rows = capture.stream(wanted)
-    if chosen:
-        from analysis.filtered import FilteredCapture
-
-        rows = FilteredCapture(capture, chosen).stream(wanted)
+    rows = open_input(paths, chosen, **options).stream(wanted)
     return {name: frame(table) for name, table in collected(rows, wanted).items()}
 
 
 def connect(paths: Paths, **options: Unpack[OpenOptions]) -> duckdb.DuckDBPyConnection:
     """A connection to DuckDB in which every table is a view: ``connect("x.pcap").sql("…").df()``.
 
-    `paths` and `options` are those of `dissector.open_capture`. The capture is read when a query
+    `paths` and `options` are those of `load`. The capture is read when a query
     names a table that was not read yet; the rows are then kept outside of memory. Times are
     TIMESTAMP_NS, in UTC.
 

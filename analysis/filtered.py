@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from analysis.exported import ExportedTables
 from analysis.filters import Filter, Rows
 from analysis.sql.conditions import Condition
 from analysis.sql.stored import TableFiles, connect
@@ -92,10 +93,14 @@ class Selection:
 class FilteredCapture:
     """A capture of which only the selected rows are returned."""
 
-    def __init__(self, capture: Capture, chosen: Filter) -> None:
-        """Raises as `Selection`, unless `first_time` of the capture is known."""
-        if chosen.is_relative and (start := first_time(capture.paths)) is not None:
-            chosen = chosen.starting(start)
+    def __init__(self, capture: Capture | ExportedTables, chosen: Filter) -> None:
+        """Raises as `Selection`, unless the first time of the capture is known."""
+        if chosen.is_relative:
+            if isinstance(capture, ExportedTables):
+                start = capture.first_time
+            else:
+                start = first_time(capture.paths)
+            chosen = chosen if start is None else chosen.starting(start)
         self._capture = capture
         self.selection = Selection(chosen)
 
@@ -105,7 +110,7 @@ class FilteredCapture:
         return f"Filter: {self.selection}"
 
     @property
-    def packets(self) -> int:
+    def packets(self) -> int | None:
         """As `Capture.packets`."""
         return self._capture.packets
 

@@ -19,9 +19,8 @@ import click
 if TYPE_CHECKING:
     import duckdb
 
-    from analysis.filtered import FilteredCapture
     from analysis.filters import Filter
-    from dissector.capture import Capture
+    from analysis.inputs import Opened
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,24 +69,21 @@ class Input:
     @contextmanager
     def opened(
         self, *, show_progress: bool = True, show_secrets: bool = False, reports_filter: bool = True
-    ) -> Iterator[Capture | FilteredCapture]:
-        """The capture, filtered. Read errors end the command with one sentence and exit status 1.
+    ) -> Iterator[Opened]:
+        """The capture or exported tables, filtered.
+
+        Read errors end the command with one sentence and exit status 1.
 
         `reports_filter`: print the filter to standard error at the end. Only this method uses
         `jobs`: a process with threads, such as DuckDB's, must not be forked.
         """
         with self.options(show_progress=show_progress, show_secrets=show_secrets) as options:
-            import dissector
+            from analysis.inputs import filter_report, open_input
 
-            capture = dissector.open_capture(self.captures, jobs=self.jobs or 1, **options)
-            if self.filter is None:
-                yield capture
-                return
-            from analysis.filtered import FilteredCapture
-
-            yield (filtered := FilteredCapture(capture, self.filter))
-            if reports_filter:
-                click.echo(filtered.report, err=True)
+            opened = open_input(self.captures, self.filter, jobs=self.jobs or 1, **options)
+            yield opened
+            if reports_filter and (report := filter_report(opened, self.filter)):
+                click.echo(report, err=True)
 
     @contextmanager
     def stored(
@@ -254,7 +250,7 @@ def _output_options(forms: Sequence[str]) -> tuple[Callable[[F], F], ...]:
         ),
         on_overwrite,
         click.option(
-            "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path),
+            "-o", "--output", "file", type=click.Path(path_type=Path),
             metavar="FILE", help="Write rows to FILE. It gets this name when it is complete.",
         ),
         click.option(

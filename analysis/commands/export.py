@@ -1,29 +1,53 @@
-"""``kafka-dissector export``: write the rows of a table."""
+"""``kafka-dissector export``: write the rows of tables."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
 import click
+from click.core import ParameterSource
 
 from analysis.commands.common import TABLE_NAMES, Input, Output, on_capture, on_output
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
+
+ALL: Final = "all"
+"""Stands for all tables."""
 
 
 @click.command("export")
 @on_capture
 @on_filter
 @click.option(
-    "--table", type=click.Choice(TABLE_NAMES), metavar="NAME", default="exchanges",
-    show_default=True, help=f"Write this table: {', '.join(TABLE_NAMES)}.",
+    "--table", "tables", type=click.Choice((*TABLE_NAMES, ALL)), metavar="NAME", multiple=True,
+    default=("exchanges",), show_default=True,
+    help=f"Write this table: {', '.join(TABLE_NAMES)}, or all of them ({ALL}). May be repeated; "
+    "FILE is then a folder, which gets a file for each table.",
 )  # fmt: skip
 @on_output
-def command(source: Input, table: str, output: Output) -> None:
-    """Write the rows of a table.
+def command(source: Input, tables: tuple[str, ...], output: Output) -> None:
+    """Write the rows of a table, or of several.
 
     Rows are written while the capture is read. Times are ISO 8601 in UTC with nanoseconds, bytes
     are base64, and lists in csv are JSON. Credentials are shown as [redacted].
+
+    All commands but show can read the Parquet files of a folder instead of the capture:
+
+    \b
+      kafka-dissector export kafka.pcap --table all -o tables
+      kafka-dissector latency tables
     """
-    write_table(source, table, output)
+    names = TABLE_NAMES if ALL in tables else tuple(dict.fromkeys(tables))
+    if len(names) == 1:
+        write_table(source, names[0], output)
+        return
+    form = click.get_current_context().get_parameter_source("form")
+    if form is ParameterSource.DEFAULT:
+        output = replace(output, form="parquet")
+    write_tables(source, names, output)
 
 
 def write_table(source: Input, table: str, output: Output) -> None:
@@ -36,3 +60,37 @@ def write_table(source: Input, table: str, output: Output) -> None:
         show_progress=not to_terminal(output), show_secrets=output.show_secrets
     ) as capture:
         write((batch for _, batch in capture.stream([table])), TABLES[table].schema, output)
+
+
+def write_tables(source: Input, names: Sequence[str], output: Output) -> None:
+    """Write several tables to a folder, as Parquet, in one pass."""
+    folder = _folder(names, output)
+    with source.opened(show_secrets=output.show_secrets) as capture:
+        from analysis.export import partial
+        from analysis.sql.stored import TableFiles
+        from dissector.tables import TABLES
+
+        folder.mkdir(parents=True, exist_ok=True)
+        files = {name: partial(folder / f"{name}.parquet") for name in names}
+        with TableFiles(files, {name: TABLES[name].schema for name in names}) as tables:
+            for name, batch in capture.stream(names):
+                tables.add(name, batch)
+        for file in files.values():
+            file.replace(file.with_suffix(""))
+
+
+def _folder(names: Sequence[str], output: Output) -> Path:
+    """The folder to write to. Raises click.UsageError if the options cannot be combined."""
+    if output.file is None:
+        raise click.UsageError("several tables need a folder: -o DIR")
+    if output.form != "parquet":
+        raise click.UsageError(f"several tables are written as parquet, not {output.form}")
+    if output.columns:
+        raise click.UsageError("--columns needs a single table")
+    if output.file.exists() and not output.file.is_dir():
+        raise click.UsageError(f"{output.file} is a file; several tables need a folder")
+    for name in names:
+        file = output.file / f"{name}.parquet"
+        if file.exists() and not output.overwrite:
+            raise click.UsageError(f"{file} exists: pass --overwrite to replace it")
+    return output.file

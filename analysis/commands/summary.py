@@ -16,7 +16,7 @@ def command(source: Input, no_pager: bool) -> None:
     """Summarise a capture, problems first."""
     from analysis.display.summary_screen import screen
     from analysis.display.terminal import write
-    from analysis.filtered import FilteredCapture
+    from analysis.inputs import filter_report
     from analysis.summary import Summary
 
     summary = Summary()
@@ -24,6 +24,6 @@ def command(source: Input, no_pager: bool) -> None:
         summary.read(capture.stream(Summary.TABLES))
     parts = screen(
         summary, source.name, capture.packets, source.again, has_keylog=source.keylog is not None,
-        note=capture.report if isinstance(capture, FilteredCapture) else "",
+        note=filter_report(capture, source.filter),
     )  # fmt: skip
     write(parts, pager=not no_pager)

@@ -35,12 +35,13 @@ ALL_CLIENTS: Final = "network --by client_id,software"
 
 
 def screen(
-    summary: Summary, name: str, packets: int, command: Command, *, has_keylog: bool = False,
+    summary: Summary, name: str, packets: int | None, command: Command, *, has_keylog: bool = False,
     note: str = "",
 ) -> Iterator[RenderableType]:  # fmt: skip
     """The parts of the screen, from the top.
 
-    `has_keylog`: a key log was given. `note`: the filter of the exchanges, if there is one.
+    `packets`: number of packets of any kind, if known. `has_keylog`: a key log was given. `note`:
+    the filter of the exchanges, if there is one.
     """
     totals = summary.totals()
     unread = list(_coverage(totals, has_keylog=has_keylog))
@@ -67,7 +68,7 @@ def _section(title: str, parts: Iterable[RenderableType]) -> Iterator[Renderable
         yield _indented(part)
 
 
-def _span(summary: Summary, totals: Totals, packets: int) -> Iterator[RenderableType]:
+def _span(summary: Summary, totals: Totals, packets: int | None) -> Iterator[RenderableType]:
     if totals.first_time is not None and totals.last_time is not None:
         yield Text(
             f"{span_text(totals.first_time, totals.last_time)} UTC, "
@@ -77,11 +78,9 @@ def _span(summary: Summary, totals: Totals, packets: int) -> Iterator[Renderable
     if set(totals.protocols) - {"kafka"}:
         kinds = (f"{count:,} {printable(kind)}" for kind, count in totals.protocols.items())
         connections += f" ({', '.join(kinds)})"
-    exchanges = counted(summary.exchanges, "exchange")
-    yield Text(
-        f"{counted(packets, 'packet')}, {connections}, {size_text(totals.bytes)} of payload, "
-        f"{exchanges}"
-    )
+    counts = [] if packets is None else [counted(packets, "packet")]
+    counts += [connections, f"{size_text(totals.bytes)} of payload"]
+    yield Text(", ".join([*counts, counted(summary.exchanges, "exchange")]))
 
 
 def _nothing(totals: Totals, unread: Sequence[RenderableType]) -> Iterator[RenderableType]:

@@ -109,7 +109,10 @@ def _missing(name: str, names: Collection[str]) -> DissectorError:
 
 
 def arrow_table(name: str, rows: pd.DataFrame | pa.Table) -> pa.Table:
-    """A table for DuckDB, times without a zone. Raises DissectorError if a column is missing or has another type."""
+    """A table for DuckDB; times are without a zone.
+
+    Raises DissectorError if a column is missing or has another type.
+    """
     schema = TABLES[name].schema
     columns = rows.column_names if isinstance(rows, pa.Table) else rows.columns
     if absent := [column for column in schema.names if column not in columns]:

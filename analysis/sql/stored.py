@@ -53,7 +53,9 @@ def stored(rows: Named, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConne
         # DuckDB's threads start after reading: a process with threads must not be forked.
         with connect(folder) as connection:
             for name, file in files.items():
-                table = connection.read_parquet(_ordered(name, file, connection), file_row_number=True)
+                table = connection.read_parquet(
+                    _ordered(name, file, connection), file_row_number=True
+                )
                 table.project(f"* rename (file_row_number as {NTH})").create_view(name)
             yield connection
 

@@ -26,20 +26,19 @@ from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Protocol, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import duckdb
 import pyarrow as pa
 from duckdb.func import PythonUDFType
 
-import dissector
 from analysis.answers import ANSWERS, Answer
+from analysis.inputs import Opened, open_input
 from analysis.sql import exchange_columns
 from analysis.sql.exchange_columns import LOOKUPS, Lookup
 from analysis.sql.row_order import numbered, row_numbers
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
-from dissector.tables.finalizer import NamedBatch
 
 if TYPE_CHECKING:
     from dissector.capture import OpenOptions, Paths
@@ -52,7 +51,7 @@ def connect(paths: Paths, **options: Unpack[OpenOptions]) -> duckdb.DuckDBPyConn
     CaptureError if nothing can be read. Later errors are errors of DuckDB, with the reason in their
     text.
     """
-    return views(CaptureTables(dissector.open_capture(paths, **options)))
+    return views(CaptureTables(open_input(paths, **options)))
 
 
 def views(tables: CaptureTables) -> duckdb.DuckDBPyConnection:
@@ -134,18 +133,11 @@ def _scanned_schema(name: str) -> pa.Schema:
     return exchange_columns.with_keys(schema(name)) if name == "exchanges" else schema(name)
 
 
-class RowSource(Protocol):
-    """A capture, as far as its rows are concerned."""
-
-    def stream(self, tables: Collection[str]) -> Iterator[NamedBatch]:
-        """As `Capture.stream`."""
-
-
 class CaptureTables:
     """The tables of one capture; each is read when a query needs it."""
 
-    def __init__(self, capture: RowSource) -> None:
-        """`capture`: a `Capture`, or its selected rows."""
+    def __init__(self, capture: Opened) -> None:
+        """`capture`: see `analysis.inputs`."""
         self._capture = capture
         self._kept: dict[str, pa.Table] = {}
         self._looked_up: dict[str, pa.Array] = {}

@@ -32,13 +32,13 @@ def find(
     """
     files: dict[str, str] = {}
     for path in paths:
-        for named in _matches(os.fspath(path)):
+        for named in matches(os.fspath(path)):
             for file in _below(named, also) if Path(named).is_dir() else [named]:
                 files.setdefault(file if file == STANDARD_INPUT else os.path.realpath(file), file)
     return list(files.values())
 
 
-def _matches(path: str) -> list[str]:
+def matches(path: str) -> list[str]:
     """The matches of a pattern; the path itself if it is not a pattern or nothing matches."""
     if path == STANDARD_INPUT or os.path.lexists(path):
         return [path]

@@ -1,0 +1,151 @@
+"""Tables that were exported: Parquet files of `export`, of `sniff --export` and of the Spark job.
+
+A table is a file, or all files in a folder and the folders below it, such as
+``exchanges/date=2026-11-21/api=Fetch/part-0.parquet``. The columns of a file decide which table it
+is. Spark's files have a second column with the nanoseconds of each time, and values in the names of
+folders.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dissector.errors import CaptureError, DissectorError
+from dissector.packets.paths import STANDARD_INPUT, find, matches
+from dissector.pipeline import collected, known_tables
+from dissector.tables import TABLES
+from dissector.tables.finalizer import NamedBatch
+
+if TYPE_CHECKING:
+    from dissector.exchanges.exchange import Exchange
+
+_SUFFIX: Final = ".parquet"
+_BATCH_ROWS: Final = 1 << 15
+_DIVIDED: Final = ("date", "api")
+"""Columns that the Spark job writes to the names of folders."""
+_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+"""The name that stands for null in the name of a folder, as in Hive."""
+
+
+def is_exported(paths: Sequence[str | os.PathLike[str]]) -> bool:
+    """Whether all paths are Parquet files, or folders with Parquet files and without captures."""
+    named = [match for path in paths for match in matches(os.fspath(path))]
+    if not named or not all(next(_files(path), None) for path in named):
+        return False
+    return not find([path for path in named if Path(path).is_dir()])
+
+
+class ExportedTables:
+    """Exported tables. It has the methods of a `Capture` that return rows."""
+
+    def __init__(self, paths: Sequence[str | os.PathLike[str]]) -> None:
+        """Raises CaptureError if a file cannot be read, or is not a table."""
+        self.paths = tuple(os.fspath(path) for path in paths)
+        self.packets: int | None = None
+        """Unknown: the tables do not contain the number of packets of any kind."""
+        self._files: dict[str, list[Path]] = {}
+        for path in self.paths:
+            for match in matches(path):
+                for name in TABLES:  # a folder without files is a table without rows
+                    if Path(match, name).is_dir():
+                        self._files.setdefault(name, [])
+                for file in sorted(_files(match)):
+                    self._files.setdefault(_table_of(file), []).append(file)
+
+    def stream(self, tables: str | Collection[str] | None = None) -> Iterator[NamedBatch]:
+        """The rows of tables, in order of files; None: all that were exported.
+
+        Raises DissectorError for a table that was not exported.
+        """
+        names = [*self._files] if tables is None else known_tables(tables)
+        if missing := [name for name in names if name not in self._files]:
+            raise DissectorError(
+                f"{', '.join(self.paths)}: the table {missing[0]} was not exported: "
+                f"kafka-dissector export CAPTURE... {' '.join(f'--table {n}' for n in missing)}"
+            )
+        for name in TABLES:
+            for file in self._files[name] if name in names else ():
+                for batch in _batches(name, file):
+                    yield name, batch
+
+    def tables(self, tables: str | Collection[str] | None = None) -> dict[str, pa.Table]:
+        """Whole tables by name, as `Capture.tables`."""
+        wanted = [*self._files] if tables is None else known_tables(tables)
+        return collected(self.stream(wanted), wanted)
+
+    def exchanges(self, **_: Any) -> Iterator[Exchange]:
+        """Raises DissectorError: messages are not exported."""
+        raise DissectorError(f"{', '.join(self.paths)}: exported tables do not contain messages")
+
+    @property
+    def first_time(self) -> int | None:
+        """The time of the first TCP packet, ns; without connections, of the first request."""
+        name, column = "connections", "first_time"
+        if name not in self._files:
+            name, column = "exchanges", "request_time"
+        times = [pc.min(batch[column]).cast(pa.int64()).as_py() for _, batch in self.stream(name)]
+        return min((time for time in times if time is not None), default=None)
+
+
+def _files(path: str) -> Iterator[Path]:
+    """The Parquet files at a path, and below it; without hidden and unfinished ones."""
+    if path == STANDARD_INPUT:
+        return
+    if Path(path).is_file():
+        yield from [Path(path)] if path.endswith(_SUFFIX) else []
+    for parent, folders, files in os.walk(path):
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        for name in files:
+            if name.endswith(_SUFFIX) and not name.startswith((".", "_")):
+                yield Path(parent, name)
+
+
+def _table_of(file: Path) -> str:
+    """The name of the table in a file. Raises CaptureError."""
+    import pyarrow.parquet as pq
+
+    try:
+        names = set(pq.read_schema(file).names)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise CaptureError(f"{file} cannot be read as Parquet: {error}") from error
+    columns = {n for n in names if n.removesuffix("_ns") not in names - {n}} | _values(file).keys()
+    same = [n for n, table in TABLES.items() if columns - {"date"} == set(table.schema.names)]
+    if not same:
+        raise CaptureError(f"{file} does not have the columns of a table of kafka-dissector")
+    # Tables with the same columns differ by their names.
+    words = {word for part in file.parts for word in (part, part.partition(".")[0])}
+    words |= {part.rpartition("-")[0] for part in file.parts}
+    return max(same, key=lambda name: (name in words, name == same[0]))
+
+
+def _values(file: Path) -> dict[str, str | None]:
+    """Values of columns in the names of folders: ``api=Fetch``."""
+    pairs = (part.partition("=") for part in file.parts[:-1])
+    return {name: None if value == _NULL else value for name, _, value in pairs if name in _DIVIDED}
+
+
+def _batches(name: str, file: Path) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, in the schema of the table."""
+    import pyarrow.parquet as pq
+
+    schema, values = TABLES[name].schema, _values(file)
+    try:
+        for batch in pq.ParquetFile(file).iter_batches(_BATCH_ROWS):
+            columns = []
+            for field in schema:
+                if field.name in batch.schema.names:
+                    exact = f"{field.name}_ns"
+                    chosen = exact if exact in batch.schema.names else field.name
+                    columns.append(batch[chosen].cast(field.type))
+                else:
+                    value = pa.scalar(values[field.name], pa.string())
+                    columns.append(pa.repeat(value, len(batch)).cast(field.type))
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise CaptureError(f"{file} cannot be read: {error}") from error
