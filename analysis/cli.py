@@ -21,6 +21,7 @@ import click
 
 from analysis.answers import ANSWERS
 from analysis.commands.answers import command_of
+from analysis.commands.choice import with_suggestion
 from analysis.startup import hide_pandas
 
 INTERRUPTED: Final = 130
@@ -74,6 +75,15 @@ class _Commands(click.Group):
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             raise click.ClickException(f"{where}{error.strerror or error}") from error
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            names = self.list_commands(ctx)
+            ctx.fail(with_suggestion(f"No such command {name!r}.", name, names))
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*COMMANDS, *ANSWERS]

@@ -6,7 +6,8 @@ defines the text of times, bytes and lists in jsonl and csv. Null is ``null`` in
 field in csv, where an empty string is ``""``.
 
 An output file is complete or absent: it is written under its name with the suffix ``.partial``, and
-renamed at the end. After Ctrl-C the partial file remains, and is readable.
+renamed at the end. After Ctrl-C, a partial file of rows remains and is readable. Other partial
+files are removed.
 """
 
 from __future__ import annotations
@@ -94,8 +95,12 @@ FORMATS: Final[Mapping[str, Export]] = MappingProxyType(
 
 
 @contextmanager
-def output(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
+def output(
+    path: Path, *, overwrite: bool = True, keeps_partial: bool = False
+) -> Iterator[BinaryIO]:
     """A context for an output file, which gets the name `path` after success.
+
+    `keeps_partial`: the partial file remains after Ctrl-C, not only after a crash.
 
     A device or a pipe is written to directly. Raises OSError; FileExistsError if a file exists and
     `overwrite` is False.
@@ -111,10 +116,9 @@ def output(path: Path, *, overwrite: bool = True) -> Iterator[BinaryIO]:
     try:
         with opened as sink:
             yield sink
-    except KeyboardInterrupt:
-        raise
-    except BaseException:
-        growing.unlink(missing_ok=True)
+    except BaseException as error:
+        if not (keeps_partial and isinstance(error, KeyboardInterrupt)):
+            growing.unlink(missing_ok=True)
         raise
     if not overwrite and path.exists():  # created by another process meanwhile
         raise FileExistsError(EEXIST, f"exists; the rows are in {growing}: rename it", str(path))

@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from analysis.answers import Answer, Option
+from analysis.commands.choice import Choice
 from analysis.commands.common import (
     FORMAT_NAMES,
     TABLE,
@@ -51,7 +52,7 @@ def _option(option: Option) -> Any:
         )  # fmt: skip
     if option.choices:
         return click.option(
-            name, option.name, type=click.Choice(option.choices), default=default,
+            name, option.name, type=Choice(option.choices), default=default,
             show_default=True, help=f"{option.meaning}.",
         )  # fmt: skip
     return click.option(

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
+from analysis.commands.choice import Choice
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -254,7 +256,7 @@ def _output_options(forms: Sequence[str]) -> tuple[Callable[[F], F], ...]:
             metavar="FILE", help="Write rows to FILE. It gets this name when it is complete.",
         ),
         click.option(
-            "--format", "form", type=click.Choice(forms),
+            "--format", "form", type=Choice(forms),
             help=f"Set the output format.  [default: by the suffix of FILE, else {forms[0]}]",
         ),
     )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from analysis.commands.choice import Choice
 from analysis.commands.common import Input, on_capture, on_pager
 from analysis.commands.filter_options import on_filter
 from analysis.startup import allow_pandas
@@ -51,7 +52,7 @@ def _thresholds(
 @click.option(
     "--format",
     "form",
-    type=click.Choice(("text", "json", "jsonl")),
+    type=Choice(("text", "json", "jsonl")),
     default="text",
     show_default=True,
     help="Set the output format; jsonl has a line for each finding.",
@@ -67,7 +68,7 @@ def _thresholds(
 )
 @click.option(
     "--fail-on",
-    type=click.Choice(SEVERITIES),
+    type=Choice(SEVERITIES),
     help=f"Exit with status {FAILED} if a finding is as bad as this, or worse.",
 )
 @on_pager

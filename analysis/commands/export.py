@@ -10,6 +10,7 @@ from typing import Final
 import click
 from click.core import ParameterSource
 
+from analysis.commands.choice import Choice
 from analysis.commands.common import TABLE_NAMES, Input, Output, on_capture, on_output
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
@@ -22,7 +23,7 @@ ALL: Final = "all"
 @on_capture
 @on_filter
 @click.option(
-    "--table", "tables", type=click.Choice((*TABLE_NAMES, ALL)), metavar="NAME", multiple=True,
+    "--table", "tables", type=Choice((*TABLE_NAMES, ALL)), metavar="NAME", multiple=True,
     default=("exchanges",), show_default=True,
     help=f"Write this table: {', '.join(TABLE_NAMES)}, or all of them ({ALL}). May be repeated; "
     "FILE is then a folder, which gets a file for each table.",

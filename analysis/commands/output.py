@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from analysis.commands.choice import with_suggestion
 from analysis.commands.common import TABLE, Input, Output
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def check_columns(names: Sequence[str], output: Output) -> None:
     """Raises click.UsageError if `--columns` are repeated or not among `names`."""
     for name in output.columns:
         if name not in names:
-            raise click.UsageError(f"no column {name!r}; choose from: {', '.join(names)}")
+            message = f"no column {name!r}; choose from: {', '.join(names)}"
+            raise click.UsageError(with_suggestion(message, name, names))
     if len(set(output.columns)) < len(output.columns):
         raise click.UsageError("--columns repeats a column; name each column once")
 
@@ -74,7 +76,8 @@ def write(
         form(batches, schema, sys.stdout.buffer)
         return
     try:
-        with export.output(output.file, overwrite=output.overwrite) as sink:
+        overwrite = output.overwrite
+        with export.output(output.file, overwrite=overwrite, keeps_partial=True) as sink:
             form(batches, schema, sink)
     except KeyboardInterrupt:
         click.echo(f"{export.partial(output.file)} contains the rows read so far.", err=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from analysis.commands.choice import Choice
 from analysis.commands.common import SHOW_SECRETS, Input, on_capture_alone, on_pager
 from analysis.commands.filter_options import on_filter
 
@@ -43,9 +44,7 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
 @click.option(
     "--connection", type=int, metavar="N", help="Show only exchanges of this connection_id."
 )
-@click.option(
-    "--only", type=click.Choice(list(CHOICES)), help="Show only exchanges with this property."
-)
+@click.option("--only", type=Choice(list(CHOICES)), help="Show only exchanges with this property.")
 @click.option(
     "--limit", type=click.IntRange(1), default=10, show_default=True, metavar="N",
     help="Show at most N exchanges.",
@@ -60,7 +59,7 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["tree", "json"]),
+    type=Choice(["tree", "json"]),
     default="tree",
     show_default=True,
     help="Print a tree for each exchange, or a JSON object per line.",

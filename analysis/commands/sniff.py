@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from analysis.commands.choice import Choice
 from analysis.commands.filter_options import with_filter
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ SPAN: Final = Quantity("time", "smhd")
 )
 @click.option(
     "--view",
-    type=click.Choice(["lines", "jsonl", "screen", "none"]),
+    type=Choice(["lines", "jsonl", "screen", "none"]),
     default="lines",
     show_default=True,
     help="Show a line for each exchange, rows as JSON, rates and latencies on the full screen, or "

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from analysis.commands.choice import Choice
 from analysis.commands.common import (
     SHOW_SECRETS,
     TABLE_NAMES,
@@ -21,7 +22,7 @@ from analysis.startup import allow_pandas
 @click.option(
     "--table",
     "tables",
-    type=click.Choice(TABLE_NAMES),
+    type=Choice(TABLE_NAMES),
     metavar="NAME",
     multiple=True,
     default=("exchanges",),
@@ -38,7 +39,7 @@ from analysis.startup import allow_pandas
 )
 @click.option(
     "--mode",
-    type=click.Choice(("error", "overwrite")),
+    type=Choice(("error", "overwrite")),
     default="error",
     show_default=True,
     help="If a table exists in DIR: stop, or replace it when the new one is complete.",

@@ -2,7 +2,10 @@
 
 Client ids, topics and error messages come from the wire. `printable` escapes control characters, so
 that none of them moves a cursor. rich gets them as `Text`, without markup. A pipe gets plain text:
-no colours, no boxes, no broken or truncated lines, no trailing spaces.
+no boxes, no broken or truncated lines, no trailing spaces.
+
+A terminal gets colours, unless the environment variable NO_COLOR has a value. A pipe gets none,
+unless FORCE_COLOR has a value.
 """
 
 from __future__ import annotations
@@ -87,6 +90,13 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
+def has_colours() -> bool:
+    """Whether standard output gets colours."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
+
+
 def write(parts: Iterable[RenderableType], *, pager: bool = False, is_wide: bool = False) -> None:
     """Write to standard output, in the width of the terminal.
 
@@ -96,7 +106,7 @@ def write(parts: Iterable[RenderableType], *, pager: bool = False, is_wide: bool
     from rich.console import Console
 
     if not sys.stdout.isatty():
-        sys.stdout.write(plain(parts))
+        sys.stdout.write(plain(parts, colours=has_colours()))
         return
     console = Console(markup=False, highlight=False, emoji=False)
     if not (pager or is_wide):
@@ -146,13 +156,14 @@ def _paged(text: str, is_wide: bool) -> bool:
     return True
 
 
-def plain(parts: Iterable[RenderableType]) -> str:
+def plain(parts: Iterable[RenderableType], *, colours: bool = False) -> str:
     """The text for a pipe or a file."""
     from rich.console import Console
 
     console = Console(
-        markup=False, highlight=False, emoji=False, width=PIPE_WIDTH, color_system=None
-    )
+        markup=False, highlight=False, emoji=False, width=PIPE_WIDTH,
+        color_system="standard" if colours else None,
+    )  # fmt: skip
     with console.capture() as captured:
         _write(console, parts)
     lines = captured.get().split("\n")[:-1]

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import click
 import pyarrow as pa
 
-from analysis.display.terminal import counted, excerpt, printable, time_text
+from analysis.display.terminal import counted, excerpt, has_colours, printable, time_text
 from analysis.live.nonblocking_writer import NonblockingWriter
 from analysis.live.rotation import AppendedFile, Rotation
 from analysis.text import json_lines, text_bytes
@@ -122,7 +122,7 @@ class LineFormat:
     """Formats rows as in the example above; on a terminal, errors are red."""
 
     def __init__(self) -> None:
-        self._is_coloured = sys.stdout.isatty()
+        self._is_coloured = has_colours()
 
     def __call__(self, rows: pa.RecordBatch) -> bytes:
         # Integers, because Python's datetime is slower and lacks nanoseconds.

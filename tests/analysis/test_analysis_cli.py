@@ -353,3 +353,52 @@ def test_the_default_is_one_process(
     assert main(["summary", *given, "captures/kafka-python-mock.pcap"]) == 0
     assert opened == [jobs]
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggestion"),
+    [
+        (["latancy", CAPTURE], "No such command 'latancy'. Did you mean latency?"),
+        (
+            ["wireshark_plugin"],
+            "No such command 'wireshark_plugin'. Did you mean wireshark-plugin?",
+        ),
+        (
+            ["export", CAPTURE, "--table", "exchange"],
+            ". Did you mean exchanges?",
+        ),
+        (["export", CAPTURE, "--columns", "latency"], "transactional_id. Did you mean latency_ms?"),
+        (["show", CAPTURE, "--only", "error"], "'request_missing'. Did you mean errors?"),
+        (["latency", CAPTURE, "--by", "clientid"], "topic. Did you mean client_id?"),
+        (["qqq", CAPTURE], "No such command 'qqq'."),
+        (["show", CAPTURE, "--only", "qqq"], "'undecoded', 'request_missing'."),
+    ],
+)
+def test_errors_suggest_a_similar_name(
+    arguments: list[str], suggestion: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.endswith(f"{suggestion}\n")
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_coloured"),
+    [
+        ({}, False),
+        ({"FORCE_COLOR": "1"}, True),
+        ({"FORCE_COLOR": ""}, False),
+        ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+    ],
+)
+@pytest.mark.parametrize("command", ["summary", "show", "latency"])
+def test_colours_of_a_pipe(
+    command: str, environment: dict[str, str], is_coloured: bool,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """https://no-color.org and https://force-color.org"""
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert main([command, CAPTURE]) == 0
+    assert ("\x1b[" in capsys.readouterr().out) == is_coloured

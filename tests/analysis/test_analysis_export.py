@@ -184,7 +184,7 @@ def test_what_is_interrupted_can_be_read(form: str, tmp_path: Path) -> None:
         yield from batches([[row, row]])
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), output(path) as sink:
+    with pytest.raises(KeyboardInterrupt), output(path, keeps_partial=True) as sink:
         FORMATS[form](interrupted(), SCHEMA, sink)
     assert not path.exists()
     left = partial(path)
@@ -194,6 +194,16 @@ def test_what_is_interrupted_can_be_read(form: str, tmp_path: Path) -> None:
         assert len(pa.ipc.open_stream(left.read_bytes()).read_all()) == 2
     else:
         assert len(left.read_text().splitlines()) == 2 + (form == "csv")
+
+
+def test_other_files_are_removed_after_an_interrupt(tmp_path: Path) -> None:
+    def interrupted() -> Any:
+        yield b"<html>"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), output(tmp_path / "report.html") as sink:
+        sink.writelines(interrupted())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_output_file_may_be_a_link_or_a_device(tmp_path: Path) -> None:

@@ -1,0 +1,25 @@
+"""Options with a fixed set of values, and commands: an error suggests the most similar one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Choice(click.Choice[str]):
+    """A value of a fixed set."""
+
+    def get_invalid_choice_message(self, value: object, ctx: click.Context | None) -> str:
+        message = super().get_invalid_choice_message(value, ctx)
+        return with_suggestion(message, value, self.choices)
+
+
+def with_suggestion(message: str, name: object, names: Iterable[str]) -> str:
+    """The message about a wrong name, and the most similar name, if any."""
+    from dissector.errors import did_you_mean
+
+    return f"{message.rstrip('.')}{did_you_mean(name, names) or '.'}"
