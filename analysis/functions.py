@@ -13,6 +13,8 @@ from analysis.answers.leadership import leadership
 from analysis.answers.network import network
 from analysis.answers.producers import producers
 from analysis.answers.quality import quality
+from analysis.answers.security import security
+from analysis.answers.stuck import stuck
 from analysis.answers.throttle import throttle
 from analysis.answers.topology import topology
 from analysis.answers.unanswered import unanswered
@@ -32,6 +34,8 @@ __all__ = [
     "network",
     "producers",
     "quality",
+    "security",
+    "stuck",
     "throttle",
     "topology",
     "unanswered",

@@ -82,7 +82,7 @@ def lag(tables: Tables, *, show: str = "last") -> pd.DataFrame:
     With ``show="all"``, a row for each commit and fetch, in order of time.
     """
     return select(
-        tables, _LAST if show == "last" else f"from {STATES} order by time, source, nth, since"
+        tables, LAST if show == "last" else f"from {STATES} order by time, source, nth, since"
     )
 
 
@@ -199,7 +199,7 @@ STATES: Final = f"""(
   select *, max(lag) over so_far as max_lag from behind window so_far as {_SO_FAR})"""
 """SQL: the state of each group, topic and partition after each event."""
 
-_LAST: Final = f"""
+LAST: Final = f"""
   with last as (
     from {STATES} qualify row_number() over (
       partition by {_READER} order by time desc, source desc, nth desc) = 1),

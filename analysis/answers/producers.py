@@ -120,7 +120,7 @@ def producers(tables: Tables, *, show: str = "producers") -> pd.DataFrame:
         {
             "producers": _PRODUCERS,
             "transactions": f"from {TRANSACTIONS} order by place",
-            "gaps": f"from {_GAPS} left join {_NAMES} using (producer_id) order by time, nth",
+            "gaps": f"from {_GAPS} left join {NAMES} using (producer_id) order by time, nth",
         }[show],
     )
 
@@ -128,7 +128,7 @@ def producers(tables: Tables, *, show: str = "producers") -> pd.DataFrame:
 _PRODUCED: Final = "(from batches where api = 'Produce' and producer_id is not null)"
 """SQL: produced batches with a producer id."""
 
-_NAMES: Final = f"""(
+NAMES: Final = f"""(
   with names as (
     select coalesce(given_producer_id, producer_id) as producer_id, transactional_id,
       -- Since KIP-890 brokers send AddPartitionsToTxn, too; only producers send these.
@@ -231,7 +231,7 @@ TRANSACTIONS: Final = f"""(
       else last_error end as error,
     coalesce(end_outcome, case when error is null then 'open' else 'failed' end) as outcome,
     {ms_between("start_time", "end_time")} as duration_ms
-  from spans left join {_NAMES} using (producer_id))"""
+  from spans left join {NAMES} using (producer_id))"""
 """SQL: a row for each transaction with at least one batch, partition or offset."""
 
 _COUNTS: Final = (
@@ -263,5 +263,5 @@ _PRODUCERS: Final = f"""
     select appearances.* exclude (place), place, longest_ms, client_id, transactional_id,
       {", ".join(f"coalesce({name}, 0) as {name}" for name in _COUNTS)}
     from appearances left join wrote using (producer_id) left join gaps using (producer_id)
-      left join ended using (producer_id) left join {_NAMES} using (producer_id))
+      left join ended using (producer_id) left join {NAMES} using (producer_id))
   from counts order by fenced + refused + gaps + ended_by_broker + unfinished desc, place"""

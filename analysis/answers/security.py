@@ -1,0 +1,142 @@
+"""Security: connections without encryption, clear credentials, failed logins, denied requests.
+
+    $ kafka-dissector security captures/kafka-4-guarded.pcap.zst
+
+**How to read it.** A row is a finding about a client, the most serious ones first:
+
+- clear password: PLAIN without TLS. The capture contains the password.
+- clear token: OAUTHBEARER without TLS. The capture contains the token.
+- failed login: a SASL authentication that the broker refused.
+- denied request: an authorization error; `resource` is the topic, group or transactional id.
+- offline attack: SCRAM without TLS. The capture is enough to try passwords (RFC 5802, section 9).
+- not encrypted: neither TLS nor SASL.
+- old TLS: TLS 1.1 or older.
+- weak cipher: no forward secrecy (key exchange by RSA), or CBC, 3DES or RC4.
+
+A client without a finding is encrypted; it has a row with a null `finding`.
+
+**What to do.** Use SASL_SSL or SSL listeners, also between brokers, and close the others. Change
+passwords that a capture contains. A failed login that repeats is a client with an old password, or
+an attack; `client` is its address. Denied requests show missing ACLs, or an application that tries
+topics of others.
+
+**How it is computed.** The mechanism is that of SaslHandshake, the TLS version and cipher are those
+of the handshake. Failed logins and denied requests are error codes in responses. A principal is not
+in requests, so a client id stands for it. Connections between brokers count, too.
+
+**When it is wrong.** Inside encrypted connections that were not decrypted, only the TLS version and
+cipher are visible, and the client id is null. GSSAPI may encrypt by itself. A connection that began
+before the capture shows no mechanism: it looks as if it had no SASL.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from analysis.answers import answer, select
+from analysis.columns import Column, columns_of
+from analysis.sql.expressions import SOFTWARE, by_frequency, literal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.sql.query import Tables
+
+DENIED: Final = "(29, 30, 31, 53, 65)"
+"""TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID and DELEGATION_TOKEN_AUTHORIZATION_FAILED."""
+
+FAILED_LOGIN: Final = "(33, 34, 58)"
+"""UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED."""
+
+FINDINGS: Final = (
+    "clear password", "clear token", "failed login", "denied request", "offline attack",
+    "not encrypted", "old TLS", "weak cipher",
+)  # fmt: skip
+"""The most serious first."""
+
+
+@answer(
+    question="Which connections are unprotected, which logins fail, which requests are denied?",
+    place=19,
+    tables=("connections", "exchanges", "errors"),
+    rows="connections",
+    columns=(
+        Column("finding", "string", "kind of the finding; null if there is none"),
+        *columns_of("exchanges", "client_id"),
+        Column("client", "string", "address of the client"),
+        Column("protocol", "string", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL"),
+        Column("mechanism", "string", "SASL mechanisms, the most frequent first"),
+        Column("tls_version", "string", "TLS versions, the most frequent first"),
+        Column("resource", "string", "denied requests: API and the resource"),
+        Column("error", "string", "name of the error code"),
+        Column("message", "string", "error message of the broker, the most frequent"),
+        Column("count", "int64", "connections; failed logins or denied requests"),
+        Column("brokers", "int64", "addresses of brokers"),
+        Column("software", "string", "software of the client, the most frequent first"),
+        Column("first_time", "time", "time of the first of them"),
+        Column("last_time", "time", "time of the last of them"),
+    ),
+    essential="finding client_id client count mechanism resource",
+    useful="error protocol tls_version last_time message",
+    lists_problems=True,
+)  # fmt: skip
+def security(tables: Tables) -> pd.DataFrame:
+    """Findings about clients, the most serious first."""
+    rank = f"list_position([{', '.join(map(literal, FINDINGS))}], finding)"
+    return select(
+        tables,
+        f"""
+        from (select finding, client_id, client, protocol, resource, error,
+          {by_frequency("sasl_mechanism")} as mechanism,
+          {by_frequency("tls_version")} as tls_version,
+          {by_frequency("client_software")} as software,
+          mode(message) as message, count(*) as count,
+          count(distinct (broker_ip, broker_port)) as brokers,
+          min(time) as first_time, max(time) as last_time
+        from ({_FINDINGS}) group by all)
+        order by coalesce({rank}, {len(FINDINGS) + 1}), count desc, client_id, client, resource""",
+    )
+
+
+_LINKS: Final = f"""
+  with named as (
+    select connection_id, arg_min(client_id, nth) as client_id from exchanges group by all)
+  select connections.*, client_id, client_ip as client, client_software,
+    case when sasl_mechanism is not null then 'SASL_' else '' end
+      || case when protocol = 'tls' or tls_version is not null then 'SSL' else 'PLAINTEXT' end
+      as listener
+  from connections left join named using (connection_id)
+    left join {SOFTWARE} using (connection_id)
+  where protocol in ('kafka', 'tls')"""
+"""A query for connections, each with its client and security protocol."""
+
+_FINDINGS: Final = f"""
+  with links as ({_LINKS}),
+  refused as (
+    select connection_id, time, error, error_message, api, error_code,
+      case when error_code in {FAILED_LOGIN} then 'failed login' else 'denied request' end as kind,
+      coalesce(errors.topic, group_id, transactional_id) as name
+    from errors left join (
+      select connection_id, correlation_id, response_time as time, any_value(group_id) as group_id,
+        any_value(transactional_id) as transactional_id
+      from exchanges where error_count > 0 group by all)
+      using (connection_id, correlation_id, time)
+    where error_code in {FAILED_LOGIN} or error_code in {DENIED})
+  select links.* replace (listener as protocol), first_time as time, null as resource,
+    null as error, null as message,
+    case
+      when listener = 'SASL_PLAINTEXT' and sasl_mechanism = 'PLAIN' then 'clear password'
+      when listener = 'SASL_PLAINTEXT' and sasl_mechanism = 'OAUTHBEARER' then 'clear token'
+      when listener = 'SASL_PLAINTEXT' and sasl_mechanism like 'SCRAM%' then 'offline attack'
+      when listener = 'PLAINTEXT' then 'not encrypted'
+      when tls_version not in ('1.2', '1.3') then 'old TLS'
+      when starts_with(tls_cipher, 'TLS_RSA_') or contains(tls_cipher, '_CBC_')
+        or contains(tls_cipher, '3DES') or contains(tls_cipher, 'RC4') then 'weak cipher'
+    end as finding
+  from links
+  union all by name
+  select links.* replace (listener as protocol), refused.time,
+    case when kind = 'denied request' then api || coalesce(' ' || name, '') end as resource, error,
+    error_message as message, kind as finding
+  from refused join links using (connection_id)"""
+"""A query: a row for each connection with its finding, each failed login, each denied request."""

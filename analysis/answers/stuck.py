@@ -1,0 +1,177 @@
+"""Stuck: partitions whose last stable offset stands still, and the transaction that holds it.
+
+A consumer with isolation.level=read_committed reads up to the last stable offset: the start of the
+oldest open transaction. A transaction that does not end stops all of these consumers, also for
+records of other producers. Their lag grows, and neither they nor the broker report an error.
+
+    $ kafka-dissector stuck captures/kafka-4-stuck.pcap.zst
+    $ kafka-dissector stuck captures/kafka-4-stuck.pcap.zst --show lag
+
+**How to read it.** In the first table, a row is an offset at which the last stable offset of a
+partition stood still for at least `--min-ms`. `is_open` is true if it still did at the end of the
+capture. `held` is the number of offsets behind it that read_committed consumers cannot read yet. In
+the second table, `stable_lag` is what a read_committed consumer can still read, `lag` is the
+distance to the end. A stable lag of 0 next to a large lag is a stuck partition.
+
+**What to do.** Find the application by its transactional id and client. It may be stopped: the
+broker aborts the transaction after `timeout_ms`, if that is set (transaction.timeout.ms). To abort
+it at once, use `kafka-transactions.sh abort` with the topic, the partition and `offset`. Without a
+producer, the transaction began before the capture: `kafka-transactions.sh find-hanging` lists
+transactions that the coordinator does not know. Long transactions that end are a setting of the
+application, for example the commit interval of Kafka Streams or Flink.
+
+**How it is computed.** Each Fetch response has the high watermark and the last stable offset of its
+partitions, also for read_uncommitted consumers and followers. The transaction is that of the batch
+at the offset, produced or fetched. `start_time` is the time of its Produce request; if the capture
+does not contain it, the first response with this offset. `end_time` is the response to EndTxn or
+WriteTxnMarkers, or the first response with a later offset.
+
+**When it is wrong.** Without a Fetch of a partition nothing is known about it. If the capture does
+not contain the end of the transaction, the next Fetch shows it: the duration is then too long, by
+at most the time between two Fetches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from analysis.answers import Option, Variant, answer, select
+from analysis.answers.lag import LAST
+from analysis.answers.producers import NAMES
+from analysis.columns import Column, columns_of
+from analysis.sql.expressions import ms_between
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.sql.query import Tables
+
+_PARTITION: Final = columns_of("partitions", "topic", "partition")
+
+LAG_COLUMNS: Final = (
+    Column("group_id", "string", "id of the group; null for a reader without a group"),
+    *columns_of("partitions", "client_id"),
+    *_PARTITION,
+    Column("isolation_level", "string", "isolation level of the client's Fetches of the topic"),
+    Column("offset", "int64", "committed offset; without one, the offset that it fetches next"),
+    Column("last_stable_offset", "int64", "last stable offset of the partition"),
+    Column("end_offset", "int64", "end of the partition"),
+    Column("stable_lag", "int64", "records from the offset to the last stable offset"),
+    Column("lag", "int64", "records from the offset to the end"),
+)
+
+
+@answer(
+    question="Which partitions does an open transaction hold back, since when, and for whom?",
+    place=18,
+    tables=("partitions", "exchanges", "batches", "transactions"),
+    options=(
+        Option("show", "Show held offsets, or the lag of readers", choices=("offsets", "lag")),
+        Option("min_ms", "Show offsets that stood still for at least this time, in ms"),
+    ),
+    rows="partitions with a last stable offset that stands still",
+    columns=(
+        *_PARTITION,
+        Column("offset", "int64", "last stable offset: start of the transaction"),
+        Column("is_open", "bool", "whether it still stood there at the end of the capture"),
+        Column("held", "int64", "offsets from there to the high watermark"),
+        Column("duration_ms", "double", "time from start to end, or to the last Fetch", "ms"),
+        Column("transactional_id", "string", "transactional id of the producer"),
+        Column("producer_id", "int64", "producer id"),
+        Column("producer_epoch", "int64", "producer epoch"),
+        Column("client_id", "string", "client id of the producer"),
+        Column("timeout_ms", "int64", "transaction timeout of the producer", "ms"),
+        Column("readers", "string", "read_committed clients that fetched meanwhile"),
+        Column("start_time", "time", "time of the first write, or first Fetch with this offset"),
+        Column("end_time", "time", "time of the end, or of the first Fetch with a later offset"),
+    ),
+    variants=(Variant("show", "lag", LAG_COLUMNS),),
+    essential="group_id topic partition stable_lag lag is_open held duration_ms transactional_id",
+    useful="offset client_id start_time readers isolation_level producer_id",
+    lists_problems=True,
+)
+def stuck(tables: Tables, *, show: str = "offsets", min_ms: int = 1000) -> pd.DataFrame:
+    """Last stable offsets that stood still; those that still do first, then the longest.
+
+    With ``show="lag"``, a row for each reader of a partition, the largest lag first.
+    """
+    if show == "lag":
+        return select(tables, _LAG)
+    return select(
+        tables,
+        f"from {_HELD} where duration_ms >= {int(min_ms)} "
+        "order by is_open desc, duration_ms desc, topic, partition",
+    )
+
+
+_SEEN: Final = """(
+  with isolation as (
+    select connection_id, correlation_id, request_time as time, isolation_level from exchanges
+    where api = 'Fetch')
+  select topic, partition, response_time, high_watermark, client_id, isolation_level, replica_id,
+    partitions.nth, max(last_stable_offset) over (
+      partition by topic, partition order by response_time, partitions.nth
+      rows unbounded preceding) as stable
+  from partitions left join isolation using (connection_id, correlation_id, time)
+  where api = 'Fetch' and error_code = 0 and topic is not null and response_time is not null
+    and last_stable_offset is not null and high_watermark is not null)"""
+"""SQL: Fetch responses with the largest last stable offset so far: a follower may have an older."""
+
+_HELD: Final = f"""(
+  with seen as {_SEEN},
+  stops as (
+    select topic, partition, stable as "offset", max(high_watermark) as highest,
+      min(response_time) filter (high_watermark > stable) as first_seen,
+      max(response_time) as last_seen,
+      string_agg(distinct client_id, ', ' order by client_id)
+        filter (isolation_level = 'read_committed' and replica_id is null) as readers
+    from seen group by all),
+  firsts as (
+    select topic, partition, stable as "offset", min(response_time) as since
+    from seen group by all),
+  ends as (
+    select topic, partition, "offset",
+      lead(since) over (partition by topic, partition order by "offset") as end_time
+    from firsts),
+  writes as (
+    select topic, partition, base_offset as "offset", any_value(producer_id) as producer_id,
+      any_value(producer_epoch) as producer_epoch,
+      min(case when api = 'Produce' then time end) as written
+    from batches where is_transactional and not is_control group by all),
+  timeouts as (
+    select given_producer_id as producer_id, max(transaction_timeout_ms) as timeout_ms
+    from transactions where api = 'InitProducerId' group by all),
+  finished as (
+    select producer_id, response_time as finished_time from transactions
+    where api in ('EndTxn', 'WriteTxnMarkers') and error_code = 0 and producer_id is not null
+      and response_time is not null),
+  placed as (
+    select stops.*, highest - "offset" as held, producer_id, producer_epoch,
+      least(first_seen, written) as start_time, end_time as seen_end
+    from stops join ends using (topic, partition, "offset")
+      left join writes using (topic, partition, "offset")
+    where first_seen is not null),
+  ended as (
+    select placed.*, least(seen_end, finished_time) as end_time, end_time is null as is_open
+    from placed asof left join finished
+      on placed.producer_id = finished.producer_id and start_time <= finished_time)
+  select *, {ms_between("start_time", "coalesce(end_time, last_seen)")} as duration_ms
+  from ended left join {NAMES} using (producer_id) left join timeouts using (producer_id))"""
+"""SQL: each last stable offset behind the high watermark, with its transaction."""
+
+_LAG: Final = f"""
+  with seen as {_SEEN},
+  stable_offsets as (
+    select topic, partition, max(stable) as last_stable_offset from seen group by all),
+  levels as (
+    select client_id, topic, arg_max(isolation_level, (response_time, nth)) as isolation_level
+    from seen group by all)
+  select last.* exclude (lag), levels.isolation_level, last_stable_offset,
+    coalesce(committed_offset, position) as "offset",
+    greatest(last_stable_offset - "offset", 0) as stable_lag,
+    greatest(end_offset - "offset", 0) as lag
+  from ({LAST}) as last left join stable_offsets using (topic, partition)
+    left join levels using (client_id, topic)
+  where "offset" is not null
+  order by lag desc, last.group_id, last.topic, last.partition"""
+"""SQL: the lag of each reader to the last stable offset and to the end."""

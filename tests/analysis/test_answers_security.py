@@ -1,0 +1,103 @@
+"""Findings about security agree with the log of the broker."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import analysis
+from analysis.answers import ANSWERS
+from analysis.answers.security import FINDINGS
+from tests.analysis.answering import CAPTURES, capture, made
+from tests.analysis.made_rows import connection
+from tools.record.kafka.truth import read
+
+NAME = "kafka-4-guarded"
+
+
+def rows(name: str = NAME) -> pd.DataFrame:
+    return analysis.security(capture(name, ANSWERS["security"].tables))
+
+
+def logged() -> list[dict[str, Any]]:
+    return read(CAPTURES / f"{NAME}.truth.jsonl.zst")
+
+
+def test_failed_logins_are_those_in_the_log() -> None:
+    lines = [
+        row["message"] for row in logged() if "Failed authentication" in str(row.get("message"))
+    ]
+    (row,) = rows().query("finding == 'failed login'").to_dict("records")
+    assert (row["client_id"], row["count"]) == ("mallory", len(lines))
+    assert all(line.endswith(f"({row['message']})") for line in lines)
+
+
+def test_denied_requests_are_those_in_the_log() -> None:
+    denied = re.compile(r"Principal = User:(\S+) is Denied .* resource = (\w+):.* request = (\w+) ")
+    matches = [denied.match(str(row.get("message"))) for row in logged()]
+    expected = Counter(match.group(1, 2, 3) for match in matches if match)
+    seen = {
+        (row["client_id"], row["error"].split("_")[0].title(), row["resource"].split()[0]): row[
+            "count"
+        ]
+        for row in rows().query("finding == 'denied request'").to_dict("records")
+    }
+    assert seen == expected
+    assert "Metadata closed" in set(rows()["resource"])
+
+
+def test_protocols_are_those_of_the_request_log() -> None:
+    expected = {
+        (row["client_id"], row["security_protocol"])
+        for row in logged()
+        if row["source"] == "broker"
+    }
+    seen = rows()[["client_id", "protocol"]].drop_duplicates()
+    # The broker does not log a request of a client that never logs in.
+    assert set(seen.itertuples(index=False, name=None)) == expected | {
+        ("mallory", "SASL_PLAINTEXT")
+    }
+
+
+def test_principals_are_the_users_of_each_mechanism() -> None:
+    users = rows().query("finding in ('clear password', 'offline attack')")
+    mechanisms = dict(zip(users["client_id"], users["mechanism"], strict=True))
+    assert mechanisms == {
+        "alice": "PLAIN", "broker": "PLAIN", "mallory": "PLAIN", "bob": "SCRAM-SHA-256"
+    }  # fmt: skip
+
+
+def test_encrypted_connections_have_a_finding_only_for_their_cipher() -> None:
+    path = next(CAPTURES.glob("kafka-4-tls.pcap*"))
+    keylog = CAPTURES / "kafka-4-tls.keys.log"
+    tables = analysis.load(path, ANSWERS["security"].tables, keylog=keylog)
+    clients = analysis.security(tables).query("protocol == 'SSL'")
+    assert len(clients) == 8
+    is_weak = clients["finding"] == "weak cipher"
+    assert set(clients[is_weak]["client_id"]) == {"producer-1.2-cbc", "consumer-1.2-cbc"}
+    assert clients[~is_weak]["finding"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("columns", "finding"),
+    [
+        ({}, "not encrypted"),
+        ({"sasl_mechanism": "PLAIN"}, "clear password"),
+        ({"sasl_mechanism": "PLAIN", "tls_version": "1.3"}, None),
+        ({"sasl_mechanism": "OAUTHBEARER"}, "clear token"),
+        ({"sasl_mechanism": "SCRAM-SHA-512"}, "offline attack"),
+        ({"sasl_mechanism": "GSSAPI"}, None),
+        ({"tls_version": "1.1", "protocol": "tls"}, "old TLS"),
+        ({"tls_version": "1.2", "tls_cipher": "TLS_RSA_WITH_AES_256_GCM_SHA384"}, "weak cipher"),
+        ({"tls_version": "1.2", "tls_cipher": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}, None),
+        ({"protocol": "tls"}, None),
+    ],
+)
+def test_a_connection(columns: dict[str, Any], finding: str | None) -> None:
+    (row,) = analysis.security(made(connections=[connection(**columns)])).to_dict("records")
+    assert row["finding"] == finding or (finding is None and pd.isna(row["finding"]))
+    assert finding is None or finding in FINDINGS

@@ -1,0 +1,109 @@
+"""Stuck partitions agree with kafka-transactions, kafka-consumer-groups and the clients."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import analysis
+from analysis.answers import ANSWERS
+from tests.analysis.answering import CAPTURES, capture, made
+from tools.record.kafka.truth import Row, read
+
+NAME = "kafka-4-stuck"
+MS = 1_000_000
+
+
+def held(name: str = NAME, **options: Any) -> pd.DataFrame:
+    return analysis.stuck(capture(name, ANSWERS["stuck"].tables), **options)
+
+
+@cache
+def facts() -> list[Row]:
+    return read(CAPTURES / f"{NAME}.truth.jsonl.zst")
+
+
+def printed(command: str) -> list[dict[str, str]]:
+    """The rows of the table that a tool printed."""
+    lines = [fact["line"] for fact in facts() if fact.get("command") == command]
+    cells = [line.split() for line in lines if "has no active members" not in line]
+    return [dict(zip(cells[0], row, strict=True)) for row in cells[1:]]
+
+
+def event(client_id: str, name: str) -> Row:
+    return next(f for f in facts() if f.get("client_id") == client_id and f.get("event") == name)
+
+
+def test_the_open_transaction_is_the_one_that_kafka_transactions_describes() -> None:
+    (described,) = printed("describe")
+    (row,) = held().query("is_open").to_dict("records")
+    assert row["transactional_id"] == described["TransactionalId"]
+    assert (row["producer_id"], row["producer_epoch"]) == (
+        int(described["ProducerId"]),
+        int(described["ProducerEpoch"]),
+    )
+    assert row["timeout_ms"] == int(described["TransactionTimeoutMs"])
+    assert f"{row['topic']}-{row['partition']}" == described["TopicPartitions"]
+    start = row["start_time"].value / MS
+    assert start == pytest.approx(int(described["CurrentTransactionStartTimeMs"]), abs=50)
+    assert row["readers"] == "strict"
+
+
+def test_the_offset_is_that_of_describe_producers() -> None:
+    described = {
+        row["ProducerId"]: row["CurrentTransactionStartOffset"] for row in printed("producers")
+    }
+    (row,) = held().query("is_open").to_dict("records")
+    assert described == {str(row["producer_id"]): str(row["offset"]), "1": "None"}
+
+
+def test_a_transaction_that_takes_seconds_ends() -> None:
+    (row,) = held().query("not is_open").to_dict("records")
+    assert (row["transactional_id"], row["partition"], row["client_id"]) == ("late", 1, "late")
+    times = [event("late", name)["time"] for name in ("begun", "committed")]
+    assert row["end_time"].value == pytest.approx(times[1], abs=100 * MS)
+    assert row["duration_ms"] == pytest.approx((times[1] - times[0]) / MS, abs=100)
+
+
+def test_short_transactions_appear_only_if_asked_for() -> None:
+    short = held(min_ms=0).query("duration_ms < 1000")
+    assert set(short["transactional_id"].dropna()) <= {"steady"}
+    assert held("kafka-4-transactions").empty
+    assert held("kafka-4-tuned", min_ms=0).empty
+
+
+def test_lag_with_both_isolation_levels() -> None:
+    rows = held(show="lag").set_index(["group_id", "partition"])
+    for group in ("strict", "loose"):
+        for described in printed(f"group-{group}"):
+            row = rows.loc[group, int(described["PARTITION"])]
+            assert row["offset"] == int(described["CURRENT-OFFSET"])
+            assert (row["end_offset"], row["lag"]) == (
+                int(described["LOG-END-OFFSET"]),
+                int(described["LAG"]),
+            )
+    # The tool lists no lag for a partition without a commit: its reader got nothing.
+    stopped = rows.loc["strict", 0]
+    assert (stopped["stable_lag"], stopped["lag"]) == (0, rows.loc["loose", 0]["end_offset"])
+    assert rows["isolation_level"]["strict"].tolist() == ["read_committed"] * 2
+    assert rows["isolation_level"]["loose"].tolist() == ["read_uncommitted"] * 2
+
+
+def fetched(at: int, stable: int, end: int, **columns: Any) -> dict[str, Any]:
+    row = {
+        "time": (at - 1) * MS, "response_time": at * MS, "api": "Fetch", "topic": "t",
+        "partition": 0, "last_stable_offset": stable, "high_watermark": end, "error_code": 0,
+    }  # fmt: skip
+    return row | columns
+
+
+def test_an_older_offset_of_a_follower_is_not_a_new_stop() -> None:
+    states = [(10, 5, 9), (2000, 5, 9), (2500, 9, 9), (2600, 5, 9), (4000, 9, 12), (4100, 12, 12)]
+    partitions = [fetched(*state) for state in states]
+    rows = analysis.stuck(made(partitions=partitions)).to_dict("records")
+    assert [(r["offset"], r["held"], r["duration_ms"], r["is_open"]) for r in rows] == [
+        (5, 4, 2490, False)
+    ]
