@@ -72,7 +72,7 @@ def _block(finding: Row, command: Command) -> Iterator[RenderableType]:
     lines.add_column(overflow="fold")
     for label, text, style in (
         ("evidence", finding["evidence"], ""),
-        ("cause", _sentence(finding["cause"]), ""),
+        ("cause", sentence(finding["cause"]), ""),
         ("change", f"{where}{setting}: {finding['change']}", ""),
         ("see", finding["reference"], ""),
         ("more", command(finding["command"]), "cyan"),
@@ -81,7 +81,8 @@ def _block(finding: Row, command: Command) -> Iterator[RenderableType]:
     yield Padding(lines, (0, 0, 0, 2), expand=False)
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """A cause as a sentence; a first word that is a name keeps its case."""
     first, _, _ = text.partition(" ")
     return f"{text}." if "." in first or "_" in first else f"{text[:1].upper()}{text[1:]}."
 

@@ -21,10 +21,21 @@ ROW: Final = 24
 """Height of a chart, and of a row in charts with rows, in pixels."""
 
 
+_TIME: Final = (
+    "utcmilliseconds(datum.value) ? utcFormat(datum.value, '%H:%M:%S.%L')"
+    " : utcseconds(datum.value) ? utcFormat(datum.value, '%H:%M:%S')"
+    " : utchours(datum.value) + utcminutes(datum.value) ? utcFormat(datum.value, '%H:%M')"
+    " : utcFormat(datum.value, '%b %d')"
+)
+"""The label of a tick. Vega's own labels leave out the hours, and in short captures the seconds."""
+
+
 def time(name: str = "time", *, binned: bool = False) -> alt.X:
     """The time axis. `binned`: marks extend from this column to a second one, and are stacked."""
     scale = alt.Scale(type="utc", domainMin=alt.ExprRef("from"), domainMax=alt.ExprRef("to"))
-    axis = alt.X(f"{name}:T", scale=scale, title="time (UTC)", axis=alt.Axis(grid=False))
+    axis = alt.X(
+        f"{name}:T", scale=scale, title="time (UTC)", axis=alt.Axis(grid=False, labelExpr=_TIME)
+    )
     return axis.bin("binned") if binned else axis
 
 

@@ -20,11 +20,17 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
+from analysis.diagnosis.case import plain
+from analysis.diagnosis.catalog import limits
+from analysis.diagnosis.run import Diagnosis, diagnosed
+from analysis.display.diagnosis_screen import sentence
 from analysis.display.terminal import counted, duration_text, printable, size_text, span_text
 from analysis.report import chart_data
 from analysis.report.sections import Section, sections
 from analysis.report.vega import vega as vega_script
 
+FINDINGS: Final = 10
+"""Findings that are shown at once; the others are folded."""
 ROWS: Final = 2000
 """Most rows of an answer on the page; the first ones are kept."""
 
@@ -69,6 +75,7 @@ def page(
     returns the command line of an answer, by its name; `chosen`: the filter of the exchanges.
     """
     totals, span = chart_data.totals(sql), chart_data.span(sql)
+    diagnosis = diagnosed(sql, limits({}))
     items: list[dict[str, Any]] = []
     charts: dict[str, Any] = {}
     tables: dict[str, Any] = {}
@@ -80,7 +87,11 @@ def page(
             section_charts.append(
                 {"name": f"{answer.name}-{number}", "title": title, "height": 260}
             )
-        tables[answer.name] = _table(section)
+        tables[answer.name] = _table(section, section.rows)
+        lists = []
+        for number, (title, rows) in enumerate(section.lists.items()):
+            tables[f"{answer.name}-list-{number}"] = _table(section, rows)
+            lists.append({"name": f"{answer.name}-list-{number}", "title": title})
         items.append(
             {
                 "name": answer.name,
@@ -89,6 +100,7 @@ def page(
                 "count": _count(section),
                 "is_alert": _is_alert(section),
                 "charts": section_charts,
+                "lists": lists,
                 "command": command_line(answer.name),
             }
         )
@@ -106,6 +118,9 @@ def page(
         chosen=printable(chosen),
         note=_note(totals),
         tiles=_tiles(totals, {item["name"]: item["rows"] for item in items}),
+        findings=_findings(diagnosis, command_line) if totals["exchanges"] else None,
+        shown_findings=FINDINGS,
+        rules=diagnosis.rules,
         sections=items,
         data=jinja2.utils.htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False),
         style=Markup(_text("page.css")),
@@ -113,6 +128,23 @@ def page(
         script=Markup(script),
     )
     return (piece.encode() for piece in pieces)
+
+
+def _findings(diagnosis: Diagnosis, command_line: Callable[[str], str]) -> list[dict[str, str]]:
+    """The findings, the worst first: text that may come from the capture."""
+    return [
+        {
+            "severity": row["severity"],
+            "sentence": printable(row["sentence"]),
+            "evidence": printable(row["evidence"]),
+            "cause": printable(sentence(row["cause"])),
+            "setting": printable(" ".join(filter(None, [row["side"], row["setting"]]))),
+            "change": printable(row["change"]),
+            "reference": row["reference"],
+            "command": printable(command_line(row["command"])),
+        }
+        for row in plain(diagnosis.findings)
+    ]
 
 
 def _count(section: Section) -> int:
@@ -156,10 +188,12 @@ def _note(totals: Mapping[str, Any]) -> str:
     return ""
 
 
-def _table(section: Section) -> dict[str, Any]:
+def _table(section: Section, rows: pd.DataFrame) -> dict[str, Any]:
     """Columns, the first `ROWS` rows, and the number of all rows."""
-    meanings = {column.name: column.meaning for column in section.answer.columns}
-    first = section.rows.head(ROWS)
+    variants = section.answer.other_columns.values()
+    declared = [*section.answer.columns, *(column for each in variants for column in each)]
+    meanings = {column.name: column.meaning for column in declared}
+    first = rows.head(ROWS)
     columns, values = [], []
     for name, column in first.items():
         kind = _kind(column)
@@ -168,7 +202,7 @@ def _table(section: Section) -> dict[str, Any]:
     return {
         "columns": columns,
         "rows": list(zip(*values, strict=True)),
-        "total": len(section.rows),
+        "total": len(rows),
     }
 
 

@@ -7,19 +7,26 @@ its contents, not on the number of exchanges.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import duckdb
 import pandas as pd
 
 from analysis.answers import ANSWERS, Answer
+from analysis.diagnosis.run import DIAGNOSIS_TABLES
 from analysis.report import answer_charts, chart_data, charts
 from analysis.report.chart_elements import Chart, with_time_range
 from analysis.report.topology_chart import topology_chart
 
-TABLES: Final = tuple({name: None for answer in ANSWERS.values() for name in answer.tables})
+TABLES: Final = tuple(
+    dict.fromkeys([*DIAGNOSIS_TABLES, *(t for answer in ANSWERS.values() for t in answer.tables)])
+)
 """Tables that a report needs."""
+
+
+SLOWEST: Final = 20
+"""Slowest requests that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +100,8 @@ class Section:
     rows: pd.DataFrame
     charts: Sequence[tuple[str, dict[str, Any]]]
     """Titles and Vega-Lite of the charts that have data."""
+    lists: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    """Further tables, by their title."""
 
 
 def sections(sql: duckdb.DuckDBPyConnection, span: chart_data.Span | None) -> Iterator[Section]:
@@ -112,4 +121,7 @@ def sections(sql: duckdb.DuckDBPyConnection, span: chart_data.Span | None) -> It
                 for title, chart in all_charts
                 if chart is not None
             ]
-        yield Section(answer, rows, section_charts)
+        lists = {}
+        if answer.name == "latency" and len(rows):
+            lists["The slowest requests, excluding waits"] = answer.function(sql, slowest=SLOWEST)
+        yield Section(answer, rows, section_charts, lists)

@@ -35,10 +35,11 @@ def test_the_head_counts_exchanges_connections_and_errors(groups: Browser) -> No
 
 
 def test_a_table_sorts_by_mouse_and_keyboard(groups: Browser) -> None:
-    column = "return [...document.querySelectorAll('#latency tbody tr')].map((row) => %s)"
+    rows = "[...document.querySelectorAll('[data-table=latency] tbody tr')]"
+    column = f"return {rows}.map((row) => %s)"
     counts = column % "Number(row.cells[1].textContent.replaceAll(',', ''))"
     names = column % "row.cells[0].textContent"
-    head = groups.driver.find_elements(By.CSS_SELECTOR, "#latency thead button")
+    head = groups.driver.find_elements(By.CSS_SELECTOR, "[data-table=latency] thead button")
     groups.run("arguments[0].scrollIntoView({behavior: 'instant', block: 'center'})", head[1])
     head[1].click()
     assert groups.run(counts) == sorted(groups.run(counts), reverse=True)
@@ -47,7 +48,8 @@ def test_a_table_sorts_by_mouse_and_keyboard(groups: Browser) -> None:
     head[0].send_keys(Keys.SPACE)
     assert groups.run(names) == sorted(groups.run(names))
     sorts = (
-        "return [...document.querySelectorAll('#latency th')].map((e) => e.ariaSort).slice(0, 2)"
+        "return [...document.querySelectorAll('[data-table=latency] th')].slice(0, 2)"
+        ".map((e) => e.ariaSort)"
     )
     assert groups.run(sorts) == ["ascending", None]
 
