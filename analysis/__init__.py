@@ -6,6 +6,7 @@ cut       the packets of chosen exchanges as a capture
 connect   a capture as views of DuckDB, for questions in SQL
 latency   and the other answers: functions from tables to a DataFrame, listed in `ANSWERS`
 diagnose  findings about a capture, the worst first
+compare   what changed between two captures
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 from analysis.answers import ANSWERS, names
 
 __all__ = [
-    "ANSWERS", "DIAGNOSIS_TABLES", "Filter", "__version__", "connect", "cut", "diagnose", "load",
+    "ANSWERS", "DIAGNOSIS_TABLES", "Filter", "__version__", "compare", "connect", "cut",
+    "diagnose", "load",
 ]  # fmt: skip
 
 _MODULES = {
     "DIAGNOSIS_TABLES": "analysis.diagnosis.run",
     "Filter": "analysis.filters",
+    "compare": "analysis.comparison.run",
     "cut": "analysis.cutting.driver",
     "diagnose": "analysis.diagnosis.run",
 }
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis import functions
+    from analysis.comparison.run import compare
     from analysis.cutting.driver import cut
     from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
     from analysis.filters import Filter

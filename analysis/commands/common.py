@@ -143,7 +143,7 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
-def on_capture(command: F, *, alone: bool = False) -> F:
+def on_capture(command: F, *, alone: bool = False, metavar: str = "CAPTURE...") -> F:
     """Add the arguments of commands that read captures; the command gets an `Input` as `source`.
 
     `alone`: it reads in one process, and has no `--jobs`.
@@ -173,7 +173,7 @@ def on_capture(command: F, *, alone: bool = False) -> F:
             metavar="MB", help="Memory budget for input blocks and incomplete messages. When it is "
             "exceeded, the oldest are dropped and reported.",
         ),
-        click.argument("captures", metavar="CAPTURE...", nargs=-1, required=True),
+        click.argument("captures", metavar=metavar, nargs=-1, required=True),
     ):  # fmt: skip
         run = decorate(run)
     return cast(F, run)

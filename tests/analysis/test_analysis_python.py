@@ -74,8 +74,8 @@ def connection() -> duckdb.DuckDBPyConnection:
 def test_the_package_lists_what_it_has() -> None:
     assert dir(analysis) == sorted(analysis.__all__)
     assert set(dir(analysis)) == {
-        *ANSWERS, "ANSWERS", "DIAGNOSIS_TABLES", "Filter", "__version__", "connect", "cut",
-        "diagnose", "load",
+        *ANSWERS, "ANSWERS", "DIAGNOSIS_TABLES", "Filter", "__version__", "compare",
+        "connect", "cut", "diagnose", "load",
     }  # fmt: skip
 
 

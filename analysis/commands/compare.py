@@ -1,0 +1,147 @@
+"""``kafka-dissector compare``: print what changed between two captures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from analysis.commands.common import (
+    FORMAT_NAMES,
+    TABLE,
+    Input,
+    Output,
+    on_capture,
+    on_output,
+    words,
+)
+from analysis.commands.filter_options import on_filter
+from analysis.commands.output import check, check_columns, to_terminal, write
+from analysis.startup import allow_pandas
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from analysis.comparison.profile import Profile
+    from analysis.comparison.run import Comparison
+
+FAILED: Final = 3
+"""Exit status if there is a change as in --fail-on."""
+
+BY: Final = ("client_id", "api")
+"""As in `analysis.comparison.run`."""
+
+ESSENTIAL: Final = "measure before after change_percent change detail"
+USEFUL: Final = "low_percent high_percent is_worse"
+
+
+@click.command("compare")
+@partial(on_capture, metavar="BEFORE AFTER")
+@on_filter
+@click.option(
+    "--by",
+    multiple=True,
+    default=BY,
+    callback=words,
+    metavar="COLUMN",
+    help="Compare groups of requests by this column: any of exchanges, or broker, client, "
+    f"software, topic. May be repeated.  [default: {', '.join(BY)}]",
+)
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0),
+    default=10.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Smallest change of a measure to report.",
+)
+@click.option(
+    "--confidence",
+    type=click.FloatRange(50, 99.99),
+    default=95.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Probability that none of the reported changes is noise.",
+)
+@click.option("--all", "unchanged", is_flag=True, help="List measures without a change, too.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(("worse", "change")),
+    help=f"Exit with status {FAILED} if a change is for the worse, or if there is any.",
+)
+@partial(on_output, forms=(TABLE, *FORMAT_NAMES), secrets=False)
+def command(
+    source: Input, output: Output, by: tuple[str, ...], threshold: float, confidence: float,
+    unchanged: bool, fail_on: str | None,
+) -> None:  # fmt: skip
+    """Compare two captures: what changed, without noise, the most important first.
+
+    BEFORE and AFTER are files, folders or patterns.
+    """
+    if len(source.captures) != 2:
+        raise click.UsageError(
+            f"compare takes two captures, BEFORE and AFTER, not {len(source.captures)}; a folder "
+            "or a pattern in quotes is one capture"
+        )
+    check(output, source)
+    allow_pandas()
+    from analysis.comparison.run import compare, compared
+    from analysis.sql.query import no_tables
+    from dissector.errors import DissectorError
+
+    empty = no_tables(("exchanges", "batches", "connections"))
+    try:
+        # Report a wrong option before reading a large capture.
+        columns = [str(name) for name in compare(empty, empty, by=by)]
+    except DissectorError as error:
+        raise click.UsageError(str(error)) from error
+    check_columns(columns, output)
+    profiles = [_profile(replace(source, captures=(each,)), output, by) for each in source.captures]
+    comparison = compared(
+        *profiles, by=by, least_percent=threshold, confidence=confidence / 100, unchanged=unchanged
+    )
+    _write(comparison, source, output, by)
+    changes = comparison.changes[comparison.changes["change"] != "none"]
+    is_bad = changes["is_worse"].fillna(False) if fail_on == "worse" else changes["change"] != ""
+    if fail_on and is_bad.any():
+        click.get_current_context().exit(FAILED)
+
+
+def _profile(source: Input, output: Output, by: tuple[str, ...]) -> Profile:
+    from analysis.comparison.profile import profile
+    from analysis.comparison.run import COMPARED_TABLES
+
+    with source.stored(COMPARED_TABLES, show_progress=not to_terminal(output)) as tables:
+        return profile(tables, by)
+
+
+def _write(comparison: Comparison, source: Input, output: Output, by: tuple[str, ...]) -> None:
+    import pyarrow as pa
+
+    from analysis.display import terminal
+
+    rows = pa.Table.from_pandas(comparison.changes, preserve_index=False)
+    if output.form == TABLE and output.file is None:
+        terminal.write(_heading(comparison, source.captures))
+        if not len(rows):
+            click.echo("No change.")
+            return
+    write(rows.to_batches(), rows.schema, output, (*by, *ESSENTIAL.split()), USEFUL.split())
+
+
+def _heading(comparison: Comparison, names: tuple[str, ...]) -> Iterator[Text]:
+    from rich.text import Text
+
+    from analysis.display.terminal import counted, duration_text, printable, time_text
+
+    sides = (comparison.before, comparison.after)
+    for label, name, side in zip(("before", "after"), names, sides, strict=True):
+        start = "" if side.first_time is None else f", {time_text(side.first_time, 3)} UTC"
+        yield Text(
+            f"{label:<6}  {printable(name)}{start}, {duration_text(round(side.seconds * 1e9))}, "
+            f"{counted(side.requests, 'request')}"
+        )
+    yield Text("")

@@ -1,0 +1,54 @@
+"""The measures that are compared, in order of their importance: causes before effects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A number of a group of requests: the quotient of two sums, or a quantile of `net_ms`."""
+
+    name: str
+    meaning: str
+    numerator: str = ""
+    """A column of sums; empty for a quantile."""
+    denominator: str = "seconds"
+    """A column of sums, or ``seconds``: the length of the slices."""
+    factor: float = 1.0
+    quantile: float | None = None
+    least: float = 0.0
+    """Smallest difference that matters, in the unit of the measure. The latency of a broker drifts
+    by less with the load of its host, warm code and caches, without any change."""
+    worse_if: int = 0
+    """1: an increase is worse, 0: neither is."""
+
+
+MEASURES: Final = (
+    Measure(
+        "throttled_ms_per_s", "throttle time that brokers impose in a second, in ms",
+        "throttle_ms", least=10, worse_if=1,
+    ),
+    Measure(
+        "error_percent", "responses with an error, in percent",
+        "errors", "responses", 100, least=1, worse_if=1,
+    ),
+    Measure(
+        "net_p50_ms", "median of the latency excluding waits, in ms",
+        quantile=0.5, least=1, worse_if=1,
+    ),
+    Measure(
+        "net_p95_ms", "0.95 quantile of the latency excluding waits, in ms",
+        quantile=0.95, least=5, worse_if=1,
+    ),
+    Measure("requests_per_s", "requests per second", "requests"),
+    Measure("bytes_per_s", "bytes of requests and responses per second", "bytes"),
+)  # fmt: skip
+"""Measures of each group."""
+
+NAMES: Final = (
+    "throttled_ms_per_s", "error_percent", "software", "api_version", "net_p50_ms", "net_p95_ms",
+    "requests_per_s", "bytes_per_s", "client", "group", "topic",
+)  # fmt: skip
+"""All kinds of changes, in the order in which they are reported."""

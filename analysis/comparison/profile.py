@@ -1,0 +1,173 @@
+"""The profile of one capture: what a comparison needs of it, small and in memory.
+
+Requests are grouped by the columns of `by`. Latencies are counted in bins of equal width of their
+logarithm, so that a bootstrap can compute quantiles of any sample of slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.answers import select
+from analysis.comparison.measures import MEASURES
+from analysis.sql.expressions import CLIENT_SOFTWARE, quoted, table_columns, with_columns
+from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
+
+if TYPE_CHECKING:
+    import duckdb
+
+Key = tuple[Any, ...]
+
+SLICES: Final = 20
+"""Enough for a variance; few enough that a slice of a capture of a minute has several seconds."""
+
+BINS_PER_DECADE: Final = 40
+"""A bin is 6 % wide."""
+LOWEST: Final = -3
+"""Decade of the first bin: latencies below 1 µs count as 1 µs."""
+BINS: Final = 10 * BINS_PER_DECADE
+"""Up to 10^7 ms."""
+
+SUMS: Final = ("requests", "responses", "errors", "throttle_ms", "bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The requests of one group."""
+
+    sums: dict[str, NDArray[np.float64]]
+    """Sums of each slice, by name."""
+    bins: NDArray[np.float64]
+    """Counts of latencies: slices x bins."""
+    quantiles: dict[str, float | None]
+    """Exact quantiles of the net latency, by measure; None without latencies."""
+
+    def total(self, name: str) -> float:
+        return float(self.sums[name].sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One capture."""
+
+    seconds: float
+    """Time from the first request to the last."""
+    requests: int
+    first_time: int | None
+    """ns; None without requests."""
+    last_time: int | None
+    groups: dict[Key, Group]
+    versions: dict[Key, str]
+    """Versions of an API that a client uses, the most frequent first, by client id and API."""
+    software: dict[Key, str]
+    """Software of a client, by client id; the most frequent first."""
+    members: dict[str, dict[Key, int]]
+    """Requests of each client, group and topic."""
+
+
+def profile(tables: duckdb.DuckDBPyConnection, by: Sequence[str]) -> Profile:
+    """The profile of a capture; `tables`: exchanges, batches and connections.
+
+    Raises DissectorError if `by` names an unknown column.
+    """
+    key = ", ".join(quoted(by))
+    given = (*table_columns("exchanges"), *PART_NAMES)
+    # Check the columns, and add derived ones, before the slices need the times.
+    rows = with_columns(exchanges_with_parts(), given, by)
+    sliced = f"""(
+      with rows as (from {rows} where request_time is not null),
+      span as (select min(epoch_ns(request_time)) as first, max(epoch_ns(request_time)) as last
+        from rows)
+      select rows.*, first, last,
+        ({SLICES} * (epoch_ns(request_time) - first) // (last - first + 1))::int as slice,
+        case when net_ms is not null then least(greatest(
+          floor((log10(greatest(net_ms, 1e-3)) - {LOWEST}) * {BINS_PER_DECADE}), 0), {BINS - 1})
+          ::int end as bin
+      from rows, span)"""
+    (whole,) = _rows(
+        tables,
+        "select count(*) as requests, min(epoch_ns(request_time)) as first, "
+        "max(epoch_ns(request_time)) as last from exchanges where request_time is not null",
+    )
+    return Profile(
+        seconds=((whole["last"] or 0) - (whole["first"] or 0)) / 1e9,
+        requests=whole["requests"],
+        first_time=whole["first"],
+        last_time=whole["last"],
+        groups=_groups(tables, sliced, key, len(by)),
+        versions=_texts(tables, "client_id, api", "api_version", "exchanges"),
+        software=_texts(tables, "client_id", "client_software", _software()),
+        members={
+            "client": _counts(tables, "client_id", "exchanges"),
+            "group": _counts(tables, "group_id", "exchanges"),
+            "topic": _counts(tables, "unnest(topics)", "exchanges"),
+        },
+    )
+
+
+def _groups(
+    tables: duckdb.DuckDBPyConnection, sliced: str, key: str, width: int
+) -> dict[Key, Group]:
+    groups: dict[Key, Group] = {}
+    quantiles = ", ".join(
+        f"quantile_cont(net_ms, {each.quantile}) as {each.name}"
+        for each in MEASURES
+        if each.quantile is not None
+    )
+    for row in _rows(tables, f"select {key}, {quantiles} from {sliced} group by all"):
+        values = list(row.values())
+        groups[tuple(values[:width])] = Group(
+            {name: np.zeros(SLICES) for name in SUMS},
+            np.zeros((SLICES, BINS)),
+            {name: row[name] for name in row if name.startswith("net_")},
+        )
+    for row in _rows(
+        tables,
+        f"""select {key}, slice, count(*) as requests,
+          count(*) filter (latency_ms is not null) as responses,
+          count(*) filter (error_count > 0) as errors,
+          coalesce(sum(throttle_time_ms), 0) as throttle_ms,
+          sum(coalesce(request_bytes, 0) + coalesce(response_bytes, 0)) as bytes
+        from {sliced} group by all""",
+    ):
+        group = groups[tuple(list(row.values())[:width])]
+        for name in SUMS:
+            group.sums[name][row["slice"]] = row[name]
+    for row in _rows(
+        tables,
+        f"select {key}, slice, bin, count(*) as count from {sliced} where bin is not null "
+        "group by all",
+    ):
+        groups[tuple(list(row.values())[:width])].bins[row["slice"], row["bin"]] = row["count"]
+    return groups
+
+
+def _software() -> str:
+    return with_columns("exchanges", table_columns("exchanges"), [CLIENT_SOFTWARE.name])
+
+
+def _texts(tables: duckdb.DuckDBPyConnection, key: str, value: str, rows: str) -> dict[Key, str]:
+    """The values of each key as one text, the most frequent first."""
+    query = f"""
+      select {key}, string_agg(value, ', ' order by count desc, value) as text from (
+        select {key}, {value}::varchar as value, count(*) as count from {rows}
+        where {value} is not null group by all) group by all"""
+    return {tuple(row.values())[:-1]: row["text"] for row in _rows(tables, query)}
+
+
+def _counts(tables: duckdb.DuckDBPyConnection, name: str, rows: str) -> dict[Key, int]:
+    query = f"""
+      select name, count(*) as count from (select {name} as name from {rows})
+      where name != '' group by all"""
+    return {(row["name"],): row["count"] for row in _rows(tables, query)}
+
+
+def _rows(tables: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
+    from analysis.diagnosis.case import plain
+
+    return plain(select(tables, query))

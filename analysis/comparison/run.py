@@ -1,0 +1,242 @@
+"""Compare two captures: from tables to a DataFrame of changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from analysis.columns import Column
+from analysis.comparison.measures import MEASURES, NAMES, Measure
+from analysis.sql.expressions import By, column_names
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.comparison.profile import Group, Key, Profile
+    from analysis.sql.query import Tables
+
+COMPARED_TABLES: Final = ("exchanges", "batches", "connections")
+"""Tables that a comparison needs."""
+
+BY: Final = ("client_id", "api")
+LEAST_PERCENT: Final = 10.0
+CONFIDENCE: Final = 0.95
+LEAST_REQUESTS: Final = 50
+"""Requests of a group before or after; fewer have no stable rate or quantile."""
+LEAST_PRESENT: Final = 10
+"""Requests of a client, group or topic that came or went."""
+LEAST_EVENTS: Final = 5
+"""Errors, before or after."""
+
+COLUMNS: Final = (
+    Column("measure", "string", "what changed: a measure, or client, group, topic, software, ..."),
+    Column("change", "string", "changed, new (0 or absent before), gone, or none"),
+    Column("before", "double", "value before; for clients, groups and topics their requests"),
+    Column("after", "double", "value after"),
+    Column("change_percent", "double", "change in percent of before; null if before is 0", "%"),
+    Column("low_percent", "double", "lower end of its interval", "%"),
+    Column("high_percent", "double", "upper end of its interval", "%"),
+    Column("is_worse", "bool", "whether the change is for the worse; null if it is neither"),
+    Column("detail", "string", "names and versions before and after"),
+)
+"""Columns of the changes, after those that requests are grouped by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Changes between two captures."""
+
+    changes: pd.DataFrame
+    before: Profile
+    after: Profile
+
+
+def compare(
+    before: Tables,
+    after: Tables,
+    *,
+    by: By = BY,
+    least_percent: float = LEAST_PERCENT,
+    confidence: float = CONFIDENCE,
+    unchanged: bool = False,
+) -> pd.DataFrame:
+    """What changed between two captures, the most important first: causes before effects.
+
+    `before`, `after`: exchanges, batches and connections of `load`. `by`: columns to group requests
+    by. `least_percent`: smallest change that matters. `confidence`: probability that none of the
+    changes is noise. `unchanged`: list measures without a change, too.
+
+    Raises DissectorError if a table is missing, or `by` names an unknown column.
+    """
+    from analysis.comparison.profile import profile
+    from analysis.sql.query import connected
+
+    profiles = []
+    for tables in (before, after):
+        with connected(tables, COMPARED_TABLES) as connection:
+            profiles.append(profile(connection, column_names(by)))
+    return compared(
+        *profiles, by=by, least_percent=least_percent, confidence=confidence, unchanged=unchanged
+    ).changes
+
+
+def compared(
+    before: Profile, after: Profile, *, by: By, least_percent: float, confidence: float,
+    unchanged: bool,
+) -> Comparison:  # fmt: skip
+    """The comparison of two profiles; the other parameters are those of `compare`."""
+    import pandas as pd
+
+    from analysis.columns import resolved
+    from analysis.sql.query import no_rows, shaped
+
+    names = column_names(by)
+    rows = [
+        *_measured(before, after, names, least_percent, confidence),
+        *_texts(before, after, names),
+        *_present(before, after),
+    ]
+    if not unchanged:
+        rows = [row for row in rows if row["change"] != "none"]
+    rows.sort(key=lambda row: (NAMES.index(row["measure"]), -row["size"]))
+    table = pd.DataFrame(rows, columns=[*names, *(column.name for column in COLUMNS)])
+    for name in names:  # only texts and numbers as text: rows of all kinds share the column
+        table[name] = table[name].astype(no_rows(resolved((Column(name, "string"),)))[name].dtype)
+    return Comparison(shaped(table, resolved(COLUMNS), names), before, after)
+
+
+def _measured(
+    before: Profile, after: Profile, names: tuple[str, ...], least_percent: float, confidence: float
+) -> Iterator[dict[str, Any]]:
+    """A row for each measure of each group with enough requests."""
+    from analysis.comparison.bootstrap import draws, interval, logarithms, z_of
+
+    chosen = [
+        each for each in _comparable(before, after)
+        if not _is_of_one_side(dict(zip(names, each[0], strict=True)), before, after)
+    ]  # fmt: skip
+    z = z_of(confidence, len(chosen))
+    drawn = draws()
+    for key, measure, groups in chosen:
+        seconds = (before.seconds, after.seconds)
+        old, new = (_value(g, measure, s) for g, s in zip(groups, seconds, strict=True))
+        samples = [
+            logarithms(group, measure, each, length)
+            for group, each, length in zip(groups, drawn, seconds, strict=True)
+        ]
+        logs = [_log_of(g, measure, s) for g, s in zip(groups, seconds, strict=True)]
+        center = logs[1] - logs[0]
+        low, high = interval(center, (samples[0], samples[1]), z)
+        is_change = (
+            (low > 0 or high < 0)
+            and abs(new - old) >= measure.least
+            and abs(math.expm1(center)) * 100 >= least_percent
+        )
+        yield _named(names, key) | {
+            "measure": measure.name,
+            "change": _change(old, new) if is_change else "none",
+            "before": old,
+            "after": new,
+            "change_percent": 100 * (new / old - 1) if old else None,
+            "low_percent": 100 * math.expm1(low) if old and new else None,
+            "high_percent": 100 * math.expm1(high) if old and new else None,
+            "is_worse": center * measure.worse_if > 0 if measure.worse_if and is_change else None,
+            "size": abs(center),
+        }
+
+
+def _change(before: float, after: float) -> str:
+    return "changed" if before and after else "new" if after else "gone"
+
+
+def _comparable(
+    before: Profile, after: Profile
+) -> Iterator[tuple[Key, Measure, tuple[Group, Group]]]:
+    """Groups and measures with a sample that is large enough."""
+    import numpy as np
+
+    from analysis.comparison.profile import BINS, SLICES, SUMS, Group
+
+    empty = Group({name: np.zeros(SLICES) for name in SUMS}, np.zeros((SLICES, BINS)), {})
+    for key in dict.fromkeys([*before.groups, *after.groups]):
+        groups = before.groups.get(key, empty), after.groups.get(key, empty)
+        for measure in MEASURES:
+            if _is_enough(measure, *groups):
+                yield key, measure, groups
+
+
+def _is_enough(measure: Measure, before: Group, after: Group) -> bool:
+    groups = (before, after)
+    if measure.quantile is not None:
+        return all(group.bins.sum() >= LEAST_REQUESTS for group in groups)
+    counts = [group.total("requests") for group in groups]
+    is_enough = min if measure.denominator == "responses" else max
+    events = max(group.total(measure.numerator) for group in groups)
+    return is_enough(counts) >= LEAST_REQUESTS and events >= LEAST_EVENTS
+
+
+def _is_of_one_side(key: dict[str, Any], before: Profile, after: Profile) -> bool:
+    """Whether the client, group or topic of a key came or went: it has a row of its own."""
+    for measure, column in (("client", "client_id"), ("group", "group_id"), ("topic", "topic")):
+        value = (key.get(column),)
+        sides = [value in profile.members[measure] for profile in (before, after)]
+        if any(sides) and not all(sides):
+            return True
+    return False
+
+
+def _value(group: Group, measure: Measure, seconds: float) -> float:
+    if measure.quantile is not None:
+        return group.quantiles[measure.name] or 0.0
+    bottom = seconds if measure.denominator == "seconds" else group.total(measure.denominator)
+    return measure.factor * group.total(measure.numerator) / bottom if bottom else 0.0
+
+
+def _log_of(group: Group, measure: Measure, seconds: float) -> float:
+    """The logarithm of the measure in the whole capture; see `bootstrap.logarithms`."""
+    if measure.quantile is not None:
+        return math.log(max(group.quantiles[measure.name] or 0.0, 1e-3))
+    top = group.total(measure.numerator) + 0.5
+    if measure.denominator == "seconds":
+        return math.log(top / max(seconds, 1e-9))
+    return math.log(top / (group.total(measure.denominator) + 1))
+
+
+def _named(names: tuple[str, ...], key: Key) -> dict[str, Any]:
+    return {n: None if v is None else str(v) for n, v in zip(names, key, strict=True)}
+
+
+def _texts(before: Profile, after: Profile, by: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """Clients with other software, or with the same software and other versions of an API."""
+    old, new = before.software, after.software
+    updated = [key for key in old if key in new and old[key] != new[key]]
+    changes = [("software", key, old[key], new[key]) for key in updated]
+    changes += [
+        ("api_version", key, version, after.versions[key])
+        for key, version in before.versions.items()
+        if after.versions.get(key, version) != version and key[:1] not in updated
+    ]
+    for measure, key, *values in sorted(changes, key=str):
+        # The names are in the detail if they have no column.
+        name = "" if "client_id" in by else f"{', '.join(map(str, key))}: "
+        yield _named(("client_id", "api")[: len(key)], key) | {
+            "measure": measure, "change": "changed", "size": 0.0,
+            "detail": name + " -> ".join(values),
+        }  # fmt: skip
+
+
+def _present(before: Profile, after: Profile) -> Iterator[dict[str, Any]]:
+    """Clients, groups and topics in one of the captures only."""
+    for measure, old in before.members.items():
+        new = after.members[measure]
+        for key in sorted(old.keys() ^ new.keys()):
+            count = old.get(key, 0) + new.get(key, 0)
+            if count >= LEAST_PRESENT:
+                yield {
+                    "client_id": key[0] if measure == "client" else None,
+                    "measure": measure, "change": "gone" if key in old else "new",
+                    "before": float(old.get(key, 0)), "after": float(new.get(key, 0)),
+                    "detail": key[0], "size": float(count),
+                }  # fmt: skip

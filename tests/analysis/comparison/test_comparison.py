@@ -1,0 +1,209 @@
+"""Changes between recordings are found, and noise is not."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import analysis
+from analysis.cli import main
+from analysis.comparison import bootstrap
+from analysis.comparison.measures import MEASURES
+from analysis.comparison.profile import BINS, BINS_PER_DECADE, LOWEST, SLICES, SUMS, Group
+from analysis.comparison.run import COMPARED_TABLES, compare
+from analysis.filters import Filter
+from analysis.sql.query import Tables, no_tables
+from dissector.errors import DissectorError
+from tests.analysis.answering import CAPTURES, broker_log, capture, made
+from tests.analysis.made_rows import SECOND, START, exchange
+
+STEADY = str(CAPTURES / "kafka-4-steady.pcap.zst")
+QUOTA = str(CAPTURES / "kafka-4-steady-quota.pcap.zst")
+NEVER = no_tables(COMPARED_TABLES)
+
+
+def part(name: str, since: float, until: float) -> Tables:
+    """The exchanges between two times, in seconds after the first request."""
+    tables = capture(name, COMPARED_TABLES)
+    start = int(tables["exchanges"]["request_time"].min().value)
+    return Filter(since=f"{since}s", until=f"{until}s", start=start).apply(tables)
+
+
+@cache
+def quota() -> pd.DataFrame:
+    return compare(
+        capture("kafka-4-steady", COMPARED_TABLES), capture("kafka-4-steady-quota", COMPARED_TABLES)
+    )
+
+
+@pytest.mark.parametrize("ends", [(8, 17, 26), (10, 18, 26), (12, 19, 26), (14, 20, 26)])
+def test_two_halves_of_a_steady_load_are_equal(ends: tuple[int, int, int]) -> None:
+    first, middle, last = ends
+    halves = part("kafka-4-steady", first, middle), part("kafka-4-steady", middle, last)
+    assert len(compare(*halves)) == 0
+    unchanged = compare(*halves, unchanged=True)
+    assert set(unchanged["change"]) == {"none"}
+    assert {"net_p50_ms", "requests_per_s"} <= set(unchanged["measure"])
+
+
+def test_a_capture_equals_itself() -> None:
+    tables = capture("kafka-4-steady", COMPARED_TABLES)
+    assert len(compare(tables, tables)) == 0
+    rows = compare(tables, tables, unchanged=True)
+    assert (rows["change_percent"].dropna() == 0).all()
+
+
+def test_a_quota_comes_first() -> None:
+    first = quota().iloc[0]
+    assert (first["client_id"], first["api"], first["measure"], first["change"]) == (
+        "shop", "Produce", "throttled_ms_per_s", "new",
+    )  # fmt: skip
+    log = broker_log("kafka-4-steady-quota")
+    throttled = log.loc[log["client_id"] == "shop", "throttle_time_ms"].sum()
+    times = capture("kafka-4-steady-quota", COMPARED_TABLES)["exchanges"]["request_time"]
+    seconds = (times.max() - times.min()).total_seconds()
+    assert first["after"] == pytest.approx(throttled / seconds, rel=0.01)
+    assert first["is_worse"]
+    assert list(quota()["measure"]) == sorted(
+        quota()["measure"], key=[each.name for each in MEASURES].index
+    )
+
+
+def test_a_change_is_inside_its_interval() -> None:
+    rows = quota().dropna(subset=["low_percent"])
+    assert len(rows) > 3
+    assert (rows["low_percent"] <= rows["change_percent"]).all()
+    assert (rows["change_percent"] <= rows["high_percent"]).all()
+
+
+def test_another_client_version_comes_first() -> None:
+    rows = compare(
+        capture("kafka-3-java-2-4", COMPARED_TABLES), capture("kafka-3-java-3-5", COMPARED_TABLES)
+    )
+    assert rows.iloc[0]["measure"] == "software"
+    details = set(rows.loc[rows["measure"] == "software", "detail"])
+    assert details == {"apache-kafka-java 2.4.1 -> apache-kafka-java 3.5.2"}
+    assert "api_version" not in set(rows["measure"])  # the software explains them
+
+
+def test_clients_groups_and_topics_that_come_or_go() -> None:
+    rows = compare(
+        capture("kafka-4-steady", COMPARED_TABLES), capture("kafka-4-misused", COMPARED_TABLES)
+    )
+    present = rows.set_index(["measure", "detail"])["change"]
+    assert present["client", "shop"] == "gone"
+    assert present["client", "hurried"] == "new"
+    assert present["group", "workers"] == "new"
+    assert present["topic", "quiet"] == "new"
+    log = broker_log("kafka-4-steady")
+    gone = rows[(rows["measure"] == "client") & (rows["detail"] == "shop")].iloc[0]
+    assert gone["before"] == pytest.approx((log["client_id"] == "shop").sum(), abs=2)
+
+
+def test_the_results_are_the_same_in_each_run() -> None:
+    halves = part("kafka-4-steady", 10, 18), part("kafka-4-steady", 18, 26)
+    pd.testing.assert_frame_equal(
+        compare(*halves, unchanged=True), compare(*halves, unchanged=True)
+    )
+
+
+def test_empty_captures_have_no_change() -> None:
+    assert len(compare(NEVER, NEVER)) == 0
+    assert "topic" in compare(NEVER, NEVER, by="topic")
+    with pytest.raises(DissectorError, match="no column colour to group by"):
+        compare(NEVER, NEVER, by="colour")
+
+
+def errors(count: int) -> Tables:
+    """A client with 200 requests in 100 s, of which the first ones of each ten fail."""
+    rows = [
+        exchange(
+            correlation_id=n, request_time=START + n * SECOND // 2,
+            request_end_time=START + n * SECOND // 2, error_count=int(n % 10 < count),
+        )
+        for n in range(200)
+    ]  # fmt: skip
+    return made(exchanges=rows)
+
+
+@pytest.mark.parametrize(("after", "change"), [(0, None), (1, "new"), (5, "new")])
+def test_new_errors(after: int, change: str | None) -> None:
+    rows = compare(errors(0), errors(after))
+    assert list(rows["measure"]) == ["error_percent"] * bool(change)
+    if change:
+        assert rows.iloc[0]["change"] == change
+        assert rows.iloc[0]["after"] == pytest.approx(10 * after)
+
+
+@given(st.lists(st.floats(0.01, 1e5), min_size=1, max_size=50), st.sampled_from([0.5, 0.95]))
+def test_quantiles_of_bins_are_those_of_the_values(values: list[float], quantile: float) -> None:
+    bins = np.zeros((SLICES, BINS))
+    places = np.floor((np.log10(values) - LOWEST) * BINS_PER_DECADE).astype(int)
+    np.add.at(bins, (0, places), 1)
+    group = Group({name: np.zeros(SLICES) for name in SUMS}, bins, {})
+    measure = next(each for each in MEASURES if each.quantile == quantile)
+    (logarithm,) = bootstrap.logarithms(group, measure, np.ones((1, SLICES)), 1.0)
+    expected = np.quantile(values, quantile, method="inverted_cdf")
+    assert logarithm / np.log(10) == pytest.approx(np.log10(expected), abs=1.01 / BINS_PER_DECADE)
+
+
+def test_the_interval_of_a_poisson_rate() -> None:
+    """For independent requests the standard error of a logarithm is sqrt(1/m + 1/n)."""
+    generator = np.random.default_rng(1)
+    errors = []
+    for _ in range(40):
+        samples = []
+        for drawn in bootstrap.draws():
+            sums = {name: np.zeros(SLICES) for name in SUMS}
+            sums["requests"] = generator.poisson(100, SLICES).astype(float)
+            group = Group(sums, np.zeros((SLICES, BINS)), {})
+            samples.append(bootstrap.logarithms(group, MEASURES[4], drawn, 1.0))
+        low, high = bootstrap.interval(0.0, (samples[0], samples[1]), 1.0)
+        errors.append((high - low) / 2)
+    assert np.mean(errors) == pytest.approx(np.sqrt(2 / (100 * SLICES)), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [([], 0), (["--fail-on", "worse"], 3), (["--fail-on", "change"], 3)],
+)
+def test_the_exit_status(arguments: list[str], status: int) -> None:
+    assert main(["compare", STEADY, QUOTA, *arguments]) == status
+
+
+def test_the_command_writes_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", STEADY, STEADY, "--fail-on", "change"]) == 0
+    assert "No change." in capsys.readouterr().out
+    assert main(["compare", STEADY, QUOTA, "--format", "jsonl"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["measure"] for row in rows] == list(quota()["measure"])
+    assert main(["compare", STEADY, QUOTA]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"before  {STEADY}, 2026-")
+    assert lines[4].split()[:3] == ["shop", "Produce", "throttled_ms_per_s"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([STEADY], "takes two captures, BEFORE and AFTER, not 1"),
+        ([STEADY, QUOTA, "--by", "colour"], "no column colour to group by"),
+        ([STEADY, QUOTA, "--columns", "colour"], "no column 'colour'"),
+        ([STEADY, QUOTA, "--confidence", "100"], "--confidence"),
+    ],
+)
+def test_wrong_command_lines(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *arguments]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_it_is_public() -> None:
+    assert analysis.compare is compare
