@@ -4,6 +4,7 @@ from analysis.answers.audit import audit
 from analysis.answers.batching import batching
 from analysis.answers.clients import clients
 from analysis.answers.delay import delay
+from analysis.answers.duplicates import duplicates
 from analysis.answers.errors import errors
 from analysis.answers.fetches import fetches
 from analysis.answers.groups import groups
@@ -25,6 +26,7 @@ __all__ = [
     "batching",
     "clients",
     "delay",
+    "duplicates",
     "errors",
     "fetches",
     "groups",

@@ -104,6 +104,7 @@ def header_columns(batches: Batches) -> dict[str, Any]:
         "uncompressed_bytes": pa.array(batches.size, mask=(batches.codec != 0) | batches.truncated),
         "crc_ok": pa.array(batches.crc_ok == 1, mask=batches.crc_ok < 0),
         "truncated": batches.truncated,
+        "crc": batches.crc,
     }
 
 

@@ -198,6 +198,10 @@ BATCHES = Table(
         ),
         TableColumn("truncated", pa.bool_(), "whether the fetch limit truncated the batch"),
         TableColumn("error_code", pa.int16(), "error code of the partition in the response"),
+        TableColumn(
+            "crc", pa.int64(),
+            "checksum in the header: equal in all copies of a batch, whatever their offsets",
+        ),
     ),
 )  # fmt: skip
 

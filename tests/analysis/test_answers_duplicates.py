@@ -1,0 +1,103 @@
+"""Duplicates agree with the records that a reader of the whole log printed."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import analysis
+from analysis.answers import ANSWERS
+from tests.analysis.answering import CAPTURES, capture, made
+from tests.analysis.made_rows import SECOND, START
+from tools.record.kafka.truth import read
+
+NAME = "kafka-4-resent"
+
+
+def rows(name: str = NAME, **options: Any) -> pd.DataFrame:
+    return analysis.duplicates(capture(name, ANSWERS["duplicates"].tables), **options)
+
+
+@cache
+def log(topic: str) -> pd.Series:
+    """The number of the record at each offset: the producer numbered its records."""
+    facts = read(CAPTURES / f"{NAME}.truth.jsonl.zst")
+    records = [f for f in facts if f.get("event") == "received" and f["topic"] == topic]
+    values = {record["offset"]: int(record["value"].split()[1]) for record in records}
+    return pd.Series(values).sort_index()
+
+
+def test_records_that_a_reader_had_twice() -> None:
+    copies = log("twice").index[log("twice").duplicated()]
+    (row,) = rows().query("topic == 'twice'").to_dict("records")
+    assert (row["duplicate_records"], row["evidence"]) == (len(copies), "inferred")
+    batches = rows(show="batches").query("stored > 1")
+    offsets = [
+        int(first) + number
+        for batch in batches.to_dict("records")
+        for first in batch["offsets"].split(", ")[1:]
+        for number in range(batch["records"])
+    ]
+    assert sorted(offsets) == copies.tolist()
+
+
+def test_batches_that_a_reader_had_out_of_order() -> None:
+    once = log("twice").drop_duplicates()
+    is_late = once < once.cummax()
+    (row,) = rows().query("topic == 'twice'").to_dict("records")
+    batch_size = 3
+    assert row["out_of_order"] * batch_size == is_late.sum()
+
+
+def test_an_idempotent_producer_sends_again_without_effect() -> None:
+    assert log("once").is_unique
+    assert log("once").is_monotonic_increasing
+    (row,) = rows().query("topic == 'once'").to_dict("records")
+    assert (row["idempotent"], row["evidence"]) == (True, "seen")
+    assert row["resent"] > 0
+    assert (row["duplicate_records"], row["out_of_order"], row["epochs"]) == (0, 0, 1)
+
+
+@pytest.mark.parametrize("name", ["kafka-4-java", "chatter-mock", "kafka-4-net-loss"])
+def test_no_duplicates(name: str) -> None:
+    assert rows(name).empty
+
+
+def sent(at: int, connection_id: int = 0, **columns: Any) -> dict[str, Any]:
+    row = {
+        "connection_id": connection_id, "time": START + at * SECOND, "api": "Produce",
+        "client_id": "p", "topic": "t", "partition": 0, "crc": 1, "record_count": 2, "bytes": 90,
+        "base_timestamp": START, "timestamp_type": "create_time", "truncated": False,
+        "error_code": 0, "base_offset": at,
+    }  # fmt: skip
+    return row | columns
+
+
+@pytest.mark.parametrize(
+    ("second", "resent", "duplicates"),
+    [
+        ({"connection_id": 1}, 1, 2),
+        ({}, 0, 0),  # equal records, each acknowledged
+        ({"crc": 2, "connection_id": 1}, 0, 0),
+        ({"connection_id": 1, "error_code": None, "base_offset": None}, 1, 0),
+        ({"connection_id": 1, "error_code": 6, "base_offset": None}, 1, 0),
+        ({"producer_id": 3, "base_sequence": 0}, 1, 2),
+    ],
+)
+def test_two_copies(second: dict[str, Any], resent: int, duplicates: int) -> None:
+    keys = ("producer_id", "base_sequence")
+    first = {name: value for name, value in second.items() if name in keys}
+    table = analysis.duplicates(made(batches=[sent(0, **first), sent(5, **second)]))
+    assert table["resent"].sum() == resent
+    assert table["duplicate_records"].sum() == duplicates
+
+
+def test_a_fetch_shows_a_copy_without_a_response() -> None:
+    lost = sent(0, base_offset=None, error_code=None)
+    fetched = [sent(9, api="Fetch", base_offset=offset) for offset in (3, 5, 3)]
+    table = made(batches=[lost, sent(5, 1), *fetched])
+    (row,) = analysis.duplicates(table, show="batches").to_dict("records")
+    assert (row["sent"], row["stored"], row["offsets"]) == (2, 2, "3, 5")
