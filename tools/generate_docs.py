@@ -274,7 +274,8 @@ def _index() -> str:
             "slow](slow.md). Or let [diagnose](diagnose.md) find what is wrong.", "",
             "How to find [rebalances](howto/rebalances.md), [quotas](howto/quotas.md) and [clients "
             "that Kafka 4 refuses](howto/kafka-4.md). How to [capture](howto/capture.md), [in "
-            "Kubernetes](howto/kubernetes.md), [for a day](howto/rotate.md), "
+            "Kubernetes](howto/kubernetes.md), [for a day](howto/rotate.md), [as a "
+            "service](howto/service.md), "
             "[encrypted](howto/tls.md) and [live](live.md). How to [filter](filters.md), to [cut "
             "packets for Wireshark](cut.md), to see current Kafka in "
             "[Wireshark](howto/wireshark.md), and to use [Spark](spark.md).", "",
