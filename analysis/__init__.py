@@ -7,6 +7,7 @@ connect   a capture as views of DuckDB, for questions in SQL
 latency   and the other answers: functions from tables to a DataFrame, listed in `ANSWERS`
 diagnose  findings about a capture, the worst first
 compare   what changed between two captures
+trace     one record: produced, fetched, committed
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from analysis.answers import ANSWERS, names
 
 __all__ = [
     "ANSWERS", "DIAGNOSIS_TABLES", "Filter", "__version__", "compare", "connect", "cut",
-    "diagnose", "load",
+    "diagnose", "load", "trace",
 ]  # fmt: skip
 
 _MODULES = {
@@ -27,6 +28,7 @@ _MODULES = {
     "compare": "analysis.comparison.run",
     "cut": "analysis.cutting.driver",
     "diagnose": "analysis.diagnosis.run",
+    "trace": "analysis.tracing",
 }
 """Modules of names that are imported when they are first used."""
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
     from analysis.filters import Filter
     from analysis.functions import *  # noqa: F403
+    from analysis.tracing import trace
     from dissector.capture import Names, OpenOptions, Paths
 
     __all__ += functions.__all__

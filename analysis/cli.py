@@ -34,6 +34,7 @@ COMMANDS: Final = (
     "export",
     "show",
     "cut",
+    "trace",
     "records",
     "sql",
     "report",

@@ -43,6 +43,8 @@ TABLE_NAMES: Final = (
 FORMAT_NAMES: Final = ("jsonl", "csv", "parquet", "arrow")
 TABLE: Final = "table"
 """The human-readable format; it needs all rows before it writes the first."""
+OTLP: Final = "otlp"
+"""The format of spans, whose lines are JSON."""
 FORMAT_OF_SUFFIX: Final = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet",
     ".pq": "parquet", ".arrow": "arrow", ".arrows": "arrow",
@@ -237,7 +239,7 @@ def on_output(command: F, forms: Sequence[str] = FORMAT_NAMES, secrets: bool = T
 def _form(form: str | None, file: Path | None, forms: Sequence[str]) -> str:
     """The format of `--format`, or of the suffix of the file, or the default."""
     named = FORMAT_OF_SUFFIX.get(file.suffix.lower()) if file else None
-    if form is not None and named not in (None, form):
+    if form not in (None, OTLP) and named not in (None, form):
         raise click.UsageError(
             f"--format {form} contradicts the suffix of {file} ({named}); change one of them"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,15 @@ import click
 from click.core import ParameterSource
 
 from analysis.commands.choice import Choice
-from analysis.commands.common import TABLE_NAMES, Input, Output, on_capture, on_output
+from analysis.commands.common import (
+    FORMAT_NAMES,
+    OTLP,
+    TABLE_NAMES,
+    Input,
+    Output,
+    on_capture,
+    on_output,
+)
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
 
@@ -28,12 +37,20 @@ ALL: Final = "all"
     help=f"Write this table: {', '.join(TABLE_NAMES)}, or all of them ({ALL}). May be repeated; "
     "FILE is then a folder, which gets a file for each table.",
 )  # fmt: skip
-@on_output
-def command(source: Input, tables: tuple[str, ...], output: Output) -> None:
+@click.option(
+    "--endpoint", metavar="URL",
+    help="Send the exchanges as OpenTelemetry spans (OTLP over HTTP) to a collector at URL, such "
+    "as http://localhost:4318.",
+)  # fmt: skip
+@lambda command: on_output(command, (*FORMAT_NAMES, OTLP))
+def command(source: Input, tables: tuple[str, ...], endpoint: str | None, output: Output) -> None:
     """Write the rows of a table, or of several.
 
     Rows are written while the capture is read. Times are ISO 8601 in UTC with nanoseconds, bytes
     are base64, and lists in csv are JSON. Credentials are shown as [redacted].
+
+    The format otlp writes exchanges as OpenTelemetry spans, in lines of OTLP/JSON. Spans of records
+    with the header traceparent are in the trace of their producer.
 
     All commands but show can read the Parquet files of a folder instead of the capture:
 
@@ -41,6 +58,11 @@ def command(source: Input, tables: tuple[str, ...], output: Output) -> None:
       kafka-dissector export kafka.pcap --table all -o tables
       kafka-dissector latency tables
     """
+    if endpoint is not None or output.form == OTLP:
+        if tables != ("exchanges",) or output.columns:
+            raise click.UsageError("spans are exchanges: omit --table and --columns")
+        _export_spans(source, endpoint, output)
+        return
     names = TABLE_NAMES if ALL in tables else tuple(dict.fromkeys(tables))
     if len(names) == 1:
         write_table(source, names[0], output)
@@ -49,6 +71,31 @@ def command(source: Input, tables: tuple[str, ...], output: Output) -> None:
     if form is ParameterSource.DEFAULT:
         output = replace(output, form="parquet")
     write_tables(source, names, output)
+
+
+def _export_spans(source: Input, endpoint: str | None, output: Output) -> None:
+    """Write spans to `output`, or send them to `endpoint`."""
+    from analysis import export, otlp
+    from dissector.errors import DissectorError
+
+    if endpoint is not None and output.file is not None:
+        raise click.UsageError("pass either --endpoint or --output")
+    check(output, source)
+    try:
+        url = None if endpoint is None else otlp.url_of(endpoint)
+    except DissectorError as error:
+        raise click.UsageError(str(error)) from error
+    with source.stored(otlp.TABLES, show_progress=not to_terminal(output)) as sql:
+        requests = otlp.requests(sql)
+        if url is not None:
+            count = otlp.send(requests, url)
+        elif output.file is not None:
+            with export.output(output.file, overwrite=output.overwrite) as sink:
+                count = otlp.write_lines(requests, sink)
+        else:
+            count = otlp.write_lines(requests, sys.stdout.buffer)
+    if url is not None or output.file is not None:
+        click.echo(f"{count:,} spans to {url or output.file}", err=True)
 
 
 def write_table(source: Input, table: str, output: Output) -> None:

@@ -75,7 +75,7 @@ def test_the_package_lists_what_it_has() -> None:
     assert dir(analysis) == sorted(analysis.__all__)
     assert set(dir(analysis)) == {
         *ANSWERS, "ANSWERS", "DIAGNOSIS_TABLES", "Filter", "__version__", "compare",
-        "connect", "cut", "diagnose", "load",
+        "connect", "cut", "diagnose", "load", "trace",
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 README = CAPTURES / "README.md"
-PACKAGES = "\n## Brokers out of Python packages\n"
+PACKAGES = "\n## Brokers from Python packages\n"
 KAFKA = "\n## Apache Kafka itself\n"
 HEAD = (
     "| capture | what is in it | broker | clients | recorded with | link | packets | requests |\n"

@@ -52,6 +52,37 @@ def write_in_every_way(cluster: MockCluster) -> None:
 
 
 @scenario(
+    "records with traceparent headers, alone and several in a batch; a group that commits each",
+    Tool(packing=".zst"),
+)
+def librdkafka_mock_traced(recording: Recording) -> None:
+    with MockCluster(1) as cluster:
+        cluster.create_topic("orders", 2)
+        with recording.capture(), recording.librdkafka():
+            write_with_contexts(cluster)
+    recording.keep(cluster.software, librdkafka.SOFTWARE)
+
+
+def write_with_contexts(cluster: MockCluster) -> None:
+    """Record n has the trace id n + 1 and the span id n + 1001; every tenth has no header."""
+    for client_id, linger in (("single", 0), ("batched", 100)):
+        producer = Producer(settings(cluster.bootstrap, client_id, {"linger.ms": linger}))
+        for number, (key, value) in enumerate(librdkafka.orders(20, client_id)):
+            context = f"00-{number + 1:032x}-{number + 1001:016x}-01"
+            headers = {"traceparent": context} if number % 10 != 9 else {}
+            producer.produce("orders", value, key, headers=headers)
+            if not linger:
+                producer.flush(20)
+        producer.flush(20)
+    reader = consumer(cluster.bootstrap, "reader", "traced")
+    reader.subscribe(["orders"])
+    for _ in range(40):
+        (record,) = read(reader, 1)
+        reader.commit(record, asynchronous=False)
+    reader.close()
+
+
+@scenario(
     "a classic group of two that rebalances, a consumer group (KIP-848), a share group (KIP-932), "
     "telemetry (KIP-714)",
     Tool(packing=".gz"),

@@ -1,0 +1,62 @@
+"""``kafka-dissector trace``: one record across the wire."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from analysis.commands.common import FORMAT_NAMES, TABLE, Input, Output, on_capture, on_output
+from analysis.commands.output import check, check_columns, to_terminal, write
+from analysis.startup import allow_pandas
+
+NOTHING: Final = "No record in this capture matches the options."
+
+
+@click.command("trace")
+@on_capture
+@click.option(
+    "--header", metavar="NAME=VALUE",
+    help="Trace records with this header; * in VALUE stands for any text.",
+)  # fmt: skip
+@click.option("--key", metavar="TEXT", help="Trace records with this key; * stands for any text.")
+@click.option("--topic", metavar="NAME", help="Trace only records of this topic.")
+@click.option("--partition", type=click.IntRange(0), metavar="N", help="... of this partition.")
+@click.option("--offset", type=click.IntRange(0), metavar="N", help="... with this offset.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=10, show_default=True, metavar="N",
+    help="Trace at most N records.",
+)  # fmt: skip
+@lambda command: on_output(command, (TABLE, *FORMAT_NAMES), secrets=False)
+def command(
+    source: Input, output: Output, header: str | None, key: str | None, topic: str | None,
+    partition: int | None, offset: int | None, limit: int,
+) -> None:  # fmt: skip
+    """Follow a record: produced, acknowledged, fetched by each client, committed.
+
+    Name the record by a header, its key, or its topic, partition and offset.
+    """
+    check(output, source)
+    allow_pandas()
+    import pyarrow as pa
+
+    from analysis.sql.query import no_tables
+    from analysis.tracing import ESSENTIAL, TABLES, USEFUL, trace
+    from dissector.errors import DissectorError
+
+    options: dict[str, Any] = {"header": header, "key": key, "topic": topic, "partition": partition}
+    try:
+        # Report a wrong option before reading a large capture.
+        empty = trace(no_tables(TABLES), **options, offset=offset)
+    except DissectorError as error:
+        raise click.UsageError(str(error)) from error
+    check_columns([*map(str, empty)], output)
+    with source.stored(TABLES, show_progress=not to_terminal(output)) as sql:
+        events = trace(sql, **options, offset=offset, limit=limit)
+    if not len(events):
+        click.echo(NOTHING, err=True)
+        return
+    rows = pa.Table.from_pandas(events, preserve_index=False)
+    write(rows.to_batches(), rows.schema, output, ESSENTIAL, USEFUL)
+    if events[["topic", "partition", "offset"]].drop_duplicates().shape[0] == limit:
+        click.echo(f"Stopped after {limit:,} records; raise --limit for more.", err=True)
