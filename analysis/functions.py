@@ -15,6 +15,7 @@ from analysis.answers.network import network
 from analysis.answers.producers import producers
 from analysis.answers.quality import quality
 from analysis.answers.security import security
+from analysis.answers.skew import skew
 from analysis.answers.stuck import stuck
 from analysis.answers.throttle import throttle
 from analysis.answers.topology import topology
@@ -37,6 +38,7 @@ __all__ = [
     "producers",
     "quality",
     "security",
+    "skew",
     "stuck",
     "throttle",
     "topology",

@@ -235,8 +235,11 @@ def _answer(answer: Answer) -> str:
         lines += ["The columns of `--by` come first, followed by:", ""]
     columns = [_column(column) for column in answer.columns]
     lines += [*_markdown(("column", "type", "unit", "meaning"), columns), ""]
+    needed = {f"--{v.option} {v.value}": v.tables for v in answer.variants}
     for option, others in answer.other_columns.items():
-        lines += [f"With `{option}`, the columns are:", ""]
+        tables = ", ".join(f"[{name}](../tables/{name}.md)" for name in needed[option])
+        also = f"{tables} is needed, too, and " if tables else ""
+        lines += [f"With `{option}`, {also}the columns are:", ""]
         columns = [_column(column) for column in others]
         lines += [*_markdown(("column", "type", "unit", "meaning"), columns), ""]
     return "\n".join(lines)

@@ -59,6 +59,8 @@ class Variant:
     value: str
     """The value that selects this variant; ``N``: any number except 0."""
     columns: tuple[Column, ...]
+    tables: tuple[str, ...] = ()
+    """Names of tables that it needs besides those of the answer."""
 
     def is_selected(self, options: Mapping[str, Any]) -> bool:
         given = options[self.option]
@@ -103,6 +105,12 @@ class Answer:
         """Columns of the variants, by the option that selects them."""
         return {f"--{v.option} {v.value}": resolved(v.columns) for v in self.variants}
 
+    def tables_for(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Names of the tables that the function needs with these options."""
+        given = {**{option.name: option.default for option in self.options}, **options}
+        added = (name for v in self.variants if v.is_selected(given) for name in v.tables)
+        return tuple(dict.fromkeys((*self.tables, *added)))
+
 
 def answer(
     *,
@@ -135,7 +143,7 @@ def answer(
 
             given = defaults | options
             _check_choices(declared, given)
-            with connected(tables, declared.tables) as connection:
+            with connected(tables, declared.tables_for(options)) as connection:
                 rows = function(connection, **options)
             for variant in declared.variants:
                 if variant.is_selected(given):

@@ -69,7 +69,7 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     from analysis.sql.query import no_tables
     from dissector.errors import DissectorError
 
-    function, names = partial(answer.function, **options), answer.tables
+    function, names = partial(answer.function, **options), answer.tables_for(options)
     try:
         # Report a wrong option before reading a large capture.
         columns = [str(name) for name in function(no_tables(names))]

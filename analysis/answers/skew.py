@@ -1,0 +1,227 @@
+"""Skew: partitions, brokers and keys with more load than others, and keys on unexpected partitions.
+
+A topic is as fast as its busiest partition: one broker stores it, and one member of a group reads
+it. A frequent key, or a producer with another partitioner, makes partitions unequal.
+
+    $ kafka-dissector skew captures/kafka-4-skewed.pcap.zst
+    $ kafka-dissector skew captures/kafka-4-skewed.pcap.zst --show keys --top 3
+    $ kafka-dissector skew captures/kafka-4-skewed.pcap.zst --show partitioners
+
+**How to read it.** `ratio` is the number of bytes of a partition, divided by the mean of all
+partitions of its topic; of a broker, divided by the mean of all brokers in the capture. From 2 on,
+a partition or a broker is `hot`. With `--show keys`, `share_percent` is the share of a key in the
+records of its topic. With `--show partitioners`, `misplaced` are records whose partition is not
+that of the default partitioner for their key.
+
+**What to do.** If one key has most records, choose a key with more values, or split the key. If
+records are misplaced, all producers of the topic need the same partitioner: librdkafka has CRC-32
+by default, and the Java client murmur2 (`partitioner=murmur2_random` in librdkafka). Otherwise
+records of one key are in several partitions: their order is lost, and joins and compacted topics
+are wrong. If brokers are unequal, reassign partitions or leaders (`leadership`).
+
+**How it is computed.** Bytes are those of batches in Produce requests without an error, and in
+responses to consumers. The number of partitions is that of Metadata; without one, the highest
+partition in the capture plus 1. Keys are those of produced records, or if a topic has none in the
+capture, of fetched records, each once. The default partitioner is murmur2 of the key modulo the
+number of partitions; records without a key do not count.
+
+**When it is wrong.** A short capture may show a burst as a skew. If the number of partitions of a
+topic was changed, older records are misplaced. A partition that the application chose itself is not
+an error.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from analysis.answers import Option, Variant, answer, select
+from analysis.columns import Column, columns_of
+from analysis.sql.expressions import endpoint
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.sql.query import Tables
+
+HOT: Final = 2
+"""Ratio to the mean from which a partition or broker is hot."""
+
+_TOPIC: Final = columns_of("partitions", "topic")
+
+BROKER_COLUMNS: Final = (
+    Column("broker", "string", "address and port of the broker"),
+    Column("hot", "bool", "whether the ratio is at least 2"),
+    Column("ratio", "double", "bytes, divided by the mean of the brokers"),
+    Column("share_percent", "double", "share in the bytes of all brokers", "%"),
+    Column("produced_bytes", "int64", "size of produced batches", "bytes"),
+    Column("fetched_bytes", "int64", "size of batches that consumers fetched", "bytes"),
+    Column("partitions", "int64", "partitions with records"),
+)
+
+KEY_COLUMNS: Final = (
+    *_TOPIC,
+    Column("key", "string", "key of the records"),
+    Column("share_percent", "double", "share in the records of the topic", "%"),
+    Column("records", "int64", "records with this key"),
+    Column("partitions", "string", "partitions of these records, separated by commas"),
+    Column("default_partition", "int64", "partition of the default partitioner for the key"),
+)
+
+PARTITIONER_COLUMNS: Final = (
+    *_TOPIC,
+    *columns_of("partitions", "client_id"),
+    Column("misplaced", "int64", "records in another partition than that of the default"),
+    Column("misplaced_percent", "double", "share in the records with a key", "%"),
+    Column("records", "int64", "records with a key"),
+    Column("keys", "int64", "different keys"),
+    Column("example_key", "string", "a key of a misplaced record"),
+    Column("partition", "int32", "partition of that record"),
+    Column("default_partition", "int64", "partition of the default partitioner for that key"),
+)
+
+_RECORDS: Final = ("records",)
+
+
+@answer(
+    question="Which partitions, brokers and keys are hot, and which keys are on wrong partitions?",
+    place=21,
+    tables=("partitions", "topics", "connections", "exchanges"),
+    options=(
+        Option(
+            "show",
+            "Show partitions, brokers, the most frequent keys, or partitioners of clients",
+            choices=("partitions", "brokers", "keys", "partitioners"),
+        ),
+        Option("top", "Show this number of keys of each topic"),
+    ),
+    rows="partitions with records",
+    columns=(
+        *_TOPIC,
+        *columns_of("partitions", "partition"),
+        Column("hot", "bool", "whether the ratio is at least 2"),
+        Column("ratio", "double", "bytes, divided by the mean of all partitions of the topic"),
+        Column("share_percent", "double", "share in the bytes of the topic", "%"),
+        Column("produced_bytes", "int64", "size of produced batches", "bytes"),
+        Column("produced_records", "int64", "produced records; null if no header has their count"),
+        Column("fetched_bytes", "int64", "size of batches that consumers fetched", "bytes"),
+        Column("partition_count", "int64", "partitions of the topic"),
+        Column("brokers", "string", "addresses of brokers of these requests"),
+    ),
+    variants=(
+        Variant("show", "brokers", BROKER_COLUMNS),
+        Variant("show", "keys", KEY_COLUMNS, _RECORDS),
+        Variant("show", "partitioners", PARTITIONER_COLUMNS, _RECORDS),
+    ),
+    essential="broker topic partition client_id key hot ratio share_percent misplaced records",
+    useful="produced_bytes fetched_bytes partitions default_partition example_key",
+)
+def skew(tables: Tables, *, show: str = "partitions", top: int = 20) -> pd.DataFrame:
+    """Partitions with their share in the topic, the highest ratio first; or brokers, or keys."""
+    if show == "partitions":
+        return select(tables, _PARTITIONS)
+    if show == "brokers":
+        return select(tables, _BROKERS)
+    keys = _with_default(select(tables, _KEYS))
+    return _frequent(keys, top) if show == "keys" else _partitioners(keys)
+
+
+_MOVED: Final = f"""(
+  select topic, partition, {endpoint("broker")} as broker,
+    case when api = 'Produce' then bytes end as produced, record_count,
+    case when api != 'Produce' then bytes end as fetched
+  from partitions join connections using (connection_id)
+  where api in ('Produce', 'Fetch', 'ShareFetch') and coalesce(error_code, 0) = 0 and bytes > 0
+    and replica_id is null and topic is not null and partition is not null)"""
+"""SQL: produced and fetched bytes, without those of followers."""
+
+_COUNTS: Final = """(
+  select topic, coalesce(max(known), max(partition) + 1) as partition_count from (
+    select topic, partition, null as known from partitions
+    union all by name
+    select topic, null as partition, count(distinct partition) as known from topics group by topic)
+  where topic is not null group by all)"""
+"""SQL: the number of partitions of each topic."""
+
+_RATIO: Final = """
+  (coalesce(produced, 0) + coalesce(fetched, 0)) as total,
+  total / nullif(sum(total) over whole, 0) as share"""
+
+_PARTITIONS: Final = f"""
+  with sums as (
+    select topic, partition, sum(produced) as produced, sum(fetched) as fetched,
+      sum(record_count) filter (produced is not null) as produced_records,
+      string_agg(distinct broker, ', ' order by broker) as brokers
+    from {_MOVED} group by all),
+  shares as (select *, {_RATIO} from sums window whole as (partition by topic))
+  select *, share * partition_count as ratio, ratio >= {HOT} as hot, 100 * share as share_percent,
+    coalesce(produced, 0) as produced_bytes, coalesce(fetched, 0) as fetched_bytes
+  from shares left join {_COUNTS} using (topic) order by ratio desc, topic, partition"""
+
+_BROKERS: Final = f"""
+  with sums as (
+    select broker, sum(produced) as produced, sum(fetched) as fetched,
+      count(distinct (topic, partition)) as partitions
+    from {_MOVED} group by all),
+  shares as (select *, {_RATIO}, count(*) over whole as brokers from sums window whole as ())
+  select *, share * brokers as ratio, ratio >= {HOT} as hot, 100 * share as share_percent,
+    coalesce(produced, 0) as produced_bytes, coalesce(fetched, 0) as fetched_bytes
+  from shares order by ratio desc, broker"""
+
+_KEYS: Final = f"""
+  with clients as (
+    select connection_id, arg_min(client_id, nth) as client_id from exchanges group by all),
+  produced as (
+    select topic, partition, key, client_id, nth
+    from records left join clients using (connection_id) where api = 'Produce'),
+  fetched as (
+    select topic, partition, any_value(key) as key, null as client_id, min(nth) as nth from records
+    where api in ('Fetch', 'ShareFetch') and record_kind is null
+      and topic not in (select topic from produced where topic is not null)
+    group by topic, partition, "offset"),
+  keyed as (select * from produced union all select * from fetched)
+  select topic, partition, key, client_id, partition_count, count(*) as records, min(nth) as nth
+  from keyed join {_COUNTS} using (topic)
+  where key is not null and partition is not null group by all order by min(nth)"""
+"""SQL: the number of records of each key in each partition, by client."""
+
+
+def _with_default(keys: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `_KEYS` with the partition of the default partitioner."""
+    from analysis.partitioner import default_partitions
+
+    counts = keys["partition_count"].to_numpy("int64")
+    default = default_partitions([bytes(key) for key in keys["key"]], counts)
+    text = [bytes(key).decode("utf-8", "backslashreplace") for key in keys["key"]]
+    return keys.assign(
+        default_partition=default, key=text,
+        misplaced=keys["records"].where(keys["partition"] != default, 0),
+    )  # fmt: skip
+
+
+def _frequent(keys: pd.DataFrame, top: int) -> pd.DataFrame:
+    """The most frequent keys of each topic; all if `top` is 0."""
+    by = keys.groupby(["topic", "key"], sort=False)
+    rows = by.agg(
+        records=("records", "sum"),
+        partitions=("partition", lambda each: ", ".join(map(str, sorted(set(each))))),
+        default_partition=("default_partition", "first"),
+    ).reset_index()
+    total = rows.groupby("topic")["records"].transform("sum")
+    rows = rows.assign(share_percent=100 * rows["records"] / total)
+    rows = rows.sort_values("records", ascending=False, kind="stable")
+    return rows.groupby("topic").head(top) if top else rows
+
+
+def _partitioners(keys: pd.DataFrame) -> pd.DataFrame:
+    """Keyed records of each client and topic, and those in an unexpected partition."""
+    by = ["topic", "client_id"]
+    rows = keys.groupby(by, sort=False, dropna=False).agg(
+        misplaced=("misplaced", "sum"), records=("records", "sum"), keys=("key", "nunique")
+    )
+    wrong = keys[keys["misplaced"] > 0].drop_duplicates(by).set_index(by)
+    example = wrong[["key", "partition", "default_partition"]].rename(
+        columns={"key": "example_key"}
+    )
+    rows = rows.join(example).reset_index()
+    rows = rows.assign(misplaced_percent=100 * rows["misplaced"] / rows["records"])
+    return rows.sort_values("misplaced", ascending=False, kind="stable")

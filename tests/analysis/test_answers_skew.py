@@ -1,0 +1,98 @@
+"""Skew agrees with the records that a reader of all partitions printed.
+
+Two topics have as many partitions. The Java client alone wrote `even`, so its partition of a
+key is that of the default partitioner.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import analysis
+from analysis.answers import ANSWERS
+from tests.analysis.answering import CAPTURES, capture, made
+from tests.analysis.made_rows import connection, exchange
+from tools.record.kafka.truth import read
+
+NAME = "kafka-4-skewed"
+
+
+def rows(name: str = NAME, **options: Any) -> pd.DataFrame:
+    answer = ANSWERS["skew"]
+    return analysis.skew(capture(name, answer.tables_for(options)), **options)
+
+
+@cache
+def log() -> pd.DataFrame:
+    facts = read(CAPTURES / f"{NAME}.truth.jsonl.zst")
+    return pd.DataFrame([fact for fact in facts if fact.get("event") == "received"])
+
+
+def test_records_of_each_partition() -> None:
+    expected = log().groupby(["topic", "partition"]).size()
+    table = rows().set_index(["topic", "partition"])
+    assert table["produced_records"].to_dict() == expected.to_dict()
+    assert set(table["partition_count"]) == {6}
+    assert table["share_percent"].groupby("topic").sum().tolist() == pytest.approx([100, 100])
+
+
+def test_the_partition_of_the_hot_key_is_hot() -> None:
+    keyed = log()[log()["topic"] == "keyed"]
+    busiest = int(keyed["partition"].mode()[0])
+    assert rows().query("hot")[["topic", "partition"]].to_numpy().tolist() == [["keyed", busiest]]
+    (hot,) = rows(show="keys", top=1).query("topic == 'keyed'").to_dict("records")
+    mine = keyed[keyed["key"] == "key-7"]
+    assert (hot["key"], hot["records"]) == ("key-7", len(mine))
+    assert hot["share_percent"] == pytest.approx(100 * len(mine) / len(keyed))
+    assert hot["partitions"] == ", ".join(map(str, sorted(set(mine["partition"]))))
+
+
+def test_default_partitions_are_those_of_the_java_client() -> None:
+    java = log()[log()["topic"] == "even"].set_index("key")["partition"]
+    keys = rows(show="keys", top=0).set_index(["topic", "key"])
+    for topic in ("even", "keyed"):
+        assert keys.loc[topic]["default_partition"].to_dict() == java.to_dict()
+
+
+def test_only_the_client_with_another_partitioner_misplaces_records() -> None:
+    java = log()[log()["topic"] == "even"].set_index("key")["partition"]
+    misplaced = (log()["partition"] != log()["key"].map(java)).sum()
+    table = rows(show="partitioners").set_index(["topic", "client_id"])["misplaced"]
+    assert table["keyed", "foreign"] == misplaced
+    assert table.drop(("keyed", "foreign")).sum() == 0
+
+
+def test_followers_do_not_count() -> None:
+    moved = {"connection_id": 0, "topic": "t", "partition": 0, "bytes": 100, "error_code": 0}
+    partitions = [
+        moved | {"api": "Produce"},
+        moved | {"api": "Fetch", "replica_id": 2},
+        moved | {"api": "Fetch", "partition": 2, "bytes": 20},
+        moved | {"api": "Produce", "partition": 2, "error_code": 6},
+    ]
+    tables = made(partitions=partitions, connections=[connection()])
+    first, second = analysis.skew(tables).to_dict("records")
+    assert (first["partition"], first["produced_bytes"], first["fetched_bytes"]) == (0, 100, 0)
+    assert (first["partition_count"], first["ratio"], first["hot"]) == (3, 2.5, True)
+    assert (second["ratio"], second["brokers"]) == (0.5, "10.0.0.9:9092")
+    (broker,) = analysis.skew(tables, show="brokers").to_dict("records")
+    assert (broker["ratio"], broker["partitions"], broker["hot"]) == (1, 2, False)
+
+
+def test_fetched_records_count_once_if_no_producer_is_in_the_capture() -> None:
+    record = {"connection_id": 0, "api": "Fetch", "topic": "t", "partition": 1, "key": b"abc"}
+    records = [record | {"offset": offset} for offset in (4, 5, 4)]
+    topics = [{"topic": "t", "partition": partition} for partition in (0, 1)]
+    tables = made(records=records, topics=topics, exchanges=[exchange()])
+    (key,) = analysis.skew(tables, show="keys").to_dict("records")
+    # murmur2 of abc is 479470107, as in UtilsTest of Kafka.
+    assert (key["key"], key["records"], key["default_partition"]) == ("abc", 2, 479470107 % 2)
+
+
+@pytest.mark.parametrize("show", ["brokers", "keys", "partitioners"])
+def test_nothing_at_all(show: str) -> None:
+    assert analysis.skew(made(), show=show).empty
