@@ -43,10 +43,13 @@ def fenced_producers(case: Case, limits: Limits) -> Iterator[Finding]:
             severity=WARNING,
             subject=client(name),
             clients=known([name]),
-            sentence=f"{capital(client(name))} was fenced: the epoch of {of} rose",
-            evidence=f"{counted(row['fenced'], 'response')} reported an outdated epoch; the epoch "
-            f"rose from "
-            f"{row['first_epoch']} to {row['last_epoch']}.",
+            sentence=f"{capital(client(name))} was fenced: its epoch of {of} is outdated",
+            evidence=f"{counted(row['fenced'], 'response')} reported an outdated epoch"
+            + (
+                f"; the epoch rose from {row['first_epoch']} to {row['last_epoch']}."
+                if row["last_epoch"] != row["first_epoch"]
+                else "."
+            ),
             numbers={n: row[n] for n in names},
             cause="two instances share the id, an instance was replaced while it still ran, or the "
             "broker ended a transaction that took too long",

@@ -1,18 +1,22 @@
 """Missing responses: clients wait in vain until a timeout, or until their connection is reset.
 
 Requests without a response because the capture or the connection ended in order are not counted,
-nor those whose response may be missing from the capture.
+nor those whose response may be missing from the capture. Long polls are left out: a client that
+stops leaves one behind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from analysis.answers.unanswered import TIMEOUT_MS
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, NETWORK, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, known, ms
 from analysis.display.terminal import counted
+
+COMMAND: Final = "unanswered --by client_id,broker,api,reason"
 
 
 @rule(
@@ -24,25 +28,30 @@ from analysis.display.terminal import counted
             "requests",
             3,
             "requests",
-            "Requests of a client to a broker that ended with a timeout "
+            "Requests of an API that ended with a timeout "
             "or a reset. One or two occur when a process is killed.",
         ),
     ),
 )
 def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients that waited in vain, by the answer `unanswered`."""
-    for row in case.answer("unanswered --by client_id,broker,reason"):
-        if row["reason"] not in ("timeout", "reset") or row["requests"] < limits["requests"]:
+    waiting = _waiting_apis()
+    for row in case.answer(COMMAND):
+        if (
+            row["reason"] not in ("timeout", "reset")
+            or row["api"] in waiting
+            or row["requests"] < limits["requests"]
+        ):
             continue
         name, broker = row["client_id"], row["broker"]
-        names = ("client_id", "broker", "reason", "requests", "connections", "longest_ms")
+        names = ("client_id", "broker", "api", "reason", "requests", "connections", "longest_ms")
         is_timeout = (row["longest_ms"] or 0) >= TIMEOUT_MS
         yield Finding(
             severity=WARNING,
             subject=client(name),
             clients=known([name]),
             sentence=f"{capital(client(name))} gets no response from {broker} to "
-            f"{row['requests']:,} requests",
+            f"{row['requests']:,} {row['api']} requests",
             evidence=f"{counted(row['connections'], 'connection')} ended "
             + ("with a reset (RST)" if row["reason"] == "reset" else "in order (FIN)")
             + f" while these requests waited, the longest for {ms(row['longest_ms'])}.",
@@ -59,9 +68,17 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
             else "Find the side that sends the RST. Keep connections.max.idle.ms below the idle "
             "timeout of proxies and firewalls.",
             reference="Kafka documentation: Producer Configs, request.timeout.ms",
-            command="unanswered --by client_id,broker,reason",
+            command=COMMAND,
             requests=row["requests"],
             first_packet=row["first_packet"],
             first_time=row["first_time"],
             last_time=row["last_time"],
         )
+
+
+def _waiting_apis() -> set[str]:
+    """APIs whose requests wait at the broker by design."""
+    from dissector.protocol import registry
+
+    apis = registry.all_apis()
+    return {api.name for api in apis if api.is_long_poll or api.is_group_barrier}

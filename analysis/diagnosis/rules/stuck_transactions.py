@@ -23,7 +23,7 @@ ABORTED: Final = "aborted by the broker"
 @rule(
     question="Do transactions stay open, or time out?",
     place=9,
-    rests_on="producers",
+    rests_on="producers stuck",
     thresholds=(
         Threshold(
             "open_ms", 10_000, "ms", "A transaction without an end, from its start to the end of "
@@ -51,6 +51,13 @@ def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
             age = (end["time"] - row["start_time"].value) / 1e6
             if row["outcome"] == "open" and age >= limits["open_ms"]:
                 yield _open(row, age)
+    for row in case.answer("stuck"):
+        if (
+            row["is_open"]
+            and row["producer_id"] is None
+            and row["duration_ms"] >= limits["open_ms"]
+        ):
+            yield _held(row)
 
 
 def _open(row: Row, age: float) -> Finding:
@@ -71,6 +78,30 @@ def _open(row: Row, age: float) -> Finding:
         reference="KIP-98, KIP-664",
         **_common([row]),
     )  # fmt: skip
+
+
+def _held(row: Row) -> Finding:
+    """A finding for a transaction that began before the capture."""
+    where = f"partition {row['partition']} of topic `{row['topic']}`"
+    names = ("topic", "partition", "offset", "is_open", "held", "duration_ms", "readers")
+    readers = f" Readers: {row['readers']}." if row["readers"] else ""
+    return Finding(
+        severity=CRITICAL,
+        subject=f"topic `{row['topic']}`",
+        sentence=f"A transaction that began before the capture holds back {where}",
+        evidence=f"The last stable offset is {row['offset']:,} for {ms(row['duration_ms'])}, until "
+        f"the capture ends; {counted(row['held'], 'offset')} after it cannot be read with "
+        f"read_committed.{readers}",
+        numbers={name: row[name] for name in names},
+        cause="the producer is gone, or does not end its transaction",
+        side=CLIENT,
+        setting="transaction.timeout.ms",
+        change="Find it with kafka-transactions.sh find-hanging, and abort it with "
+        "kafka-transactions.sh abort.",
+        reference="KIP-664",
+        command="stuck",
+        first_time=row["start_time"],
+    )
 
 
 def _aborted(rows: list[Row]) -> Finding:

@@ -96,6 +96,24 @@ def test_slow_brokers(count: int, first: float, second: float | None, fires: boo
     assert [row.subject for row in findings.itertuples()] == ["broker 10.0.0.1:9092"] * fires
 
 
+def fetched(seconds: int, stable: int) -> dict[str, Any]:
+    """A partition in a Fetch response."""
+    return {
+        "connection_id": 0, "correlation_id": seconds, "time": START + seconds * SECOND,
+        "response_time": START + seconds * SECOND, "api": "Fetch", "api_version": 13,
+        "client_id": "reader", "topic": "t", "partition": 0, "error_code": 0, "error": "NONE",
+        "high_watermark": 10, "last_stable_offset": stable, "log_start_offset": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("seconds", "fires"), [(9, False), (10, True)])
+def test_a_transaction_that_began_before_the_capture(seconds: int, fires: bool) -> None:
+    rows = [fetched(0, 5), fetched(seconds, 5)]
+    findings = diagnose(made(exchanges=[exchange()], partitions=rows))
+    assert list(findings["subject"]) == ["topic `t`"] * fires
+    assert [row["held"] for row in findings["numbers"]] == [5] * fires
+
+
 def test_a_threshold_can_be_changed() -> None:
     tables = capture("kafka-4-quotas", DIAGNOSIS_TABLES)
     all_found = diagnose(tables)
