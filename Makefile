@@ -87,11 +87,11 @@ lock: $(READY)
 	$(BIN)/uv pip compile pyproject.toml --quiet --all-extras --python-version 3.11 $(GROUPS:%=--group %) \
 	  --no-annotate --custom-compile-command 'make lock' $(UPGRADE) -o requirements.lock
 
-$(READY): pyproject.toml requirements.lock setup.sh $(wildcard dissector/kernel/*.[ch])
+$(READY): pyproject.toml requirements.lock setup.sh setup.py $(wildcard dissector/_native/*.p*)
 	./setup.sh $(PYTHON) $(VENV)
 	touch $@
 
-$(OLDEST)/.ready: pyproject.toml requirements.lock setup.sh tools/lower_bounds.py $(wildcard dissector/kernel/*.[ch])
+$(OLDEST)/.ready: pyproject.toml requirements.lock setup.sh tools/lower_bounds.py setup.py $(wildcard dissector/_native/*.p*)
 	./setup.sh $(OLDEST_PYTHON) $(OLDEST) oldest
 	touch $@
 

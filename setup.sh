@@ -49,7 +49,7 @@ if ! usable "$python"; then
   }
 fi
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-install pip setuptools # a pip that knows dependency groups
+install cython pip setuptools # a pip that knows dependency groups; what builds the project
 if [ "$extra" = oldest ]; then
   "$python" tools/lower_bounds.py >"$venv/oldest.txt"
   pins=$venv/oldest.txt

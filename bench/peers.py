@@ -14,7 +14,6 @@ from pathlib import Path
 OURS = "kafka-dissector"
 """The project in one process."""
 OURS_ON_TWO = f"{OURS} --jobs 2"
-OURS_PURE = f"{OURS}, pure Python"
 FLOOR = "tcpdump"
 TSHARK = "tshark"
 PROGRAM = str(Path(sys.executable).parent / OURS)
@@ -51,7 +50,6 @@ class Peer:
 PEERS = (
     Peer(OURS, "exchanges to Parquet"),
     Peer(OURS_ON_TWO, "exchanges to Parquet, on two processors"),
-    Peer(OURS_PURE, "exchanges to Parquet, without compiled loops"),
     Peer(FLOOR, "packets to /dev/null (floor)"),
     Peer(TSHARK, "correlation ids as text"),
     Peer("dpkt", "loop that counts messages", is_library=True),
@@ -63,8 +61,7 @@ PEERS = (
 def command(name: str, capture: Path, broker_ports: Sequence[int], output: Path) -> list[str]:
     """The command of a program for a capture."""
     if name.startswith(OURS):
-        line = export(capture, "exchanges", output, jobs=2 if name == OURS_ON_TWO else 1)
-        return ["env", "KAFKA_DISSECTOR_PURE=1", *line] if name == OURS_PURE else line
+        return export(capture, "exchanges", output, jobs=2 if name == OURS_ON_TWO else 1)
     if name == FLOOR:
         return [FLOOR, "-r", str(capture), "-w", "/dev/null"]
     if name == TSHARK:

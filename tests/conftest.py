@@ -10,9 +10,12 @@ there.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+
+from dissector import _native
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
@@ -29,6 +32,9 @@ LONG: Final = (
     "tests/dissector/test_",
 )
 """Beginnings of the ids of tests whose groups take long, the longest first."""
+
+if not _native.COMPILED:
+    os.environ["KAFKA_DISSECTOR_PURE"] = "1"  # so that commands do not report it, each on its own
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dissector import kernel
+from dissector import _native
 from dissector.errors import UnknownVersion
 from dissector.exchanges.ordering import ordered
 from dissector.packets.block import Int64
@@ -277,19 +277,13 @@ def texts(spaces: Sequence[ByteView], space: Int64, at: Int64, length: Int64) ->
 
 def _words(space: ByteView, at: Int64, length: Int64) -> tuple[NDArray[np.int32], list[bytes]]:
     """A code for the bytes of each of n ranges, and the bytes of each code."""
-    if not kernel.COMPILED:
-        words = _binary(space, at, length).to_pylist()  # Python's hash has a key, Arrow's has none
-        distinct_pairs = list(dict.fromkeys(words))
-        code_of = dict(zip(distinct_pairs, range(len(distinct_pairs)), strict=True))
-        codes = np.fromiter(map(code_of.__getitem__, words), np.int32, len(words))
-        return codes, distinct_pairs
     if isinstance(space, ContiguousBytes):
-        data = space.data
+        data, at, length = space.data, np.ascontiguousarray(at), np.ascontiguousarray(length)
     else:
         data, offsets = space.take(at, length)
         at = offsets[:-1]
     code, first = np.empty(len(at), np.int32), np.empty(len(at), np.int64)
-    count = kernel.loops.number_words(data, at, length, kernel.HASH_KEY, code, first)
+    count = _native.number_words(data, at, length, _native.HASH_KEY, code, first)
     first = first[:count]
     ranges = zip(at[first].tolist(), length[first].tolist(), strict=True)
     return code, [data[begin : begin + size].tobytes() for begin, size in ranges]

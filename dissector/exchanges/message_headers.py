@@ -182,7 +182,7 @@ def header_versions(direction: Direction, api_key: Int64, version: Int64) -> Int
 def numbers(spaces: Sequence[ByteView], space: Int64, at: Int64, dtype: str) -> Int64:
     """A big-endian number at each of n addresses, each in its own byte space; int64."""
     # Nearly all are in the first space.
-    result = spaces[0].number(np.where(space == 0, at, 0), dtype).astype(np.int64)
+    result = spaces[0].number(np.where(space == 0, at, 0), dtype)
     for index, each in enumerate(spaces[1:], 1):
         members = np.flatnonzero(space == index)
         if len(members):

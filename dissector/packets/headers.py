@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector import _native
 from dissector.packets.block import Bytes, Int64, UInt8, UInt64
 from dissector.packets.capture_reader import PACKET_LIMIT, PacketRecords, gather
 
@@ -231,8 +232,45 @@ SERVER_PORTS = _table(
     1 << 16,
     {1701: Kind.L2TP, 3544: Kind.TEREDO, 5072: Kind.AYIYA, 5247: Kind.CAPWAP},
 )
+ETHERTYPES_AT = {
+    Kind.ETHERNET: (14, 12),
+    Kind.COOKED: (16, 14),  # Linux "any" device, LINKTYPE_LINUX_SLL
+    Kind.COOKED_V2: (20, 0),  # LINKTYPE_LINUX_SLL2
+    Kind.VLAN: (4, 2),  # IEEE 802.1Q and 802.1ad: tags may be stacked
+    Kind.ETHERTYPE: (2, 0),
+    Kind.TAG: (6, 4),
+    Kind.METADATA: (8, 6),
+    Kind.CISCO_HDLC: (4, 2),
+    Kind.IP_1394: (18, 16),
+}
+"""Bytes of a header, and the offset of the ethertype in it."""
+COMMON = (*ETHERTYPES_AT, Kind.NULL, Kind.RAW_IP, Kind.IPV4, Kind.IPV6)
+"""The kinds of headers that the loop in `_native` reads."""
 # AF_INET is 2 everywhere; AF_INET6 is 10 on Linux, 23 on Windows, 24, 28 and 30 on the BSDs.
 FAMILIES = _table(256, {2: Kind.IPV4, **dict.fromkeys((10, 23, 24, 28, 30), Kind.IPV6)})
+
+
+TCP_FIELDS = {
+    "src_port": np.uint16, "dst_port": np.uint16, "seq": np.uint32, "ack": np.uint32,
+    "flags": np.uint8, "window": np.uint16, "payload": np.int64, "captured": np.int32,
+    "length": np.int32,
+}  # fmt: skip
+"""Columns of a `PacketBlock` that are read from TCP headers."""
+
+
+def _by_kind(values: Mapping[int, int]) -> UInt8:
+    """A table of numbers by kind; 0 for the others."""
+    return np.array([values.get(kind, 0) for kind in range(max(Kind) + 1)], np.uint8)
+
+
+_TABLES = [
+    ETHERTYPES,
+    PROTOCOLS,
+    FAMILIES,
+    _by_kind({kind: size for kind, (size, _) in ETHERTYPES_AT.items()}),
+    _by_kind({kind: type_at for kind, (_, type_at) in ETHERTYPES_AT.items()}),
+]
+"""What the loop in `_native` knows of headers."""
 
 
 class Packets:
@@ -254,6 +292,18 @@ class Packets:
         self.src_low: UInt64 = np.zeros(count, np.uint64)
         self.dst_high: UInt64 = np.zeros(count, np.uint64)
         self.dst_low: UInt64 = np.zeros(count, np.uint64)
+        self.tcp: dict[str, Any] = {
+            name: np.zeros(count, dtype) for name, dtype in TCP_FIELDS.items()
+        }
+        """Columns of a `PacketBlock` from the TCP header; of packets whose kind is TCP."""
+
+    def read_headers(self, rows: Int64, layers: int) -> None:
+        """Read the common headers of these packets, up to `layers`, and their TCP header."""
+        columns: list[NDArray[Any]] = [
+            self.kind, self.at, self.end, self.wire_end, self.src_high, self.src_low,
+            self.dst_high, self.dst_low, *self.tcp.values(),
+        ]  # fmt: skip
+        _native.read_headers(self.data, _TABLES, rows, layers, columns)
 
     def header(self, rows: Rows, layout: np.dtype[np.void]) -> tuple[Rows, NDArray[np.void]]:
         """The headers at the packets' positions. Packets with an incomplete header are excluded."""

@@ -1,8 +1,8 @@
 """Link layers, and layers of Ethernet before the IP header, as whole arrays.
 
-Most have a fixed size, and either contain an ethertype or always have the same next header: they
-are entries of `_ETHERTYPES_AT` and `_SKIPPED`. The others have a function each. IEEE 802.11 is read
-packet by packet: see `by_packet`.
+Those of a fixed size with the ethertype of the next header are in `headers.ETHERTYPES_AT`; those
+that always have the same next header are in `_SKIPPED`. The others have a function each. IEEE
+802.11 is read packet by packet: see `by_packet`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,6 @@ import numpy as np
 
 from dissector.packets.headers import ETHERTYPES, LINKS, PPP, Kind, Layer, Packets, Rows, bit
 
-ETHERTYPES_AT = {
-    Kind.ETHERNET: (14, 12),
-    Kind.COOKED: (16, 14),  # Linux "any" device, LINKTYPE_LINUX_SLL
-    Kind.COOKED_V2: (20, 0),  # LINKTYPE_LINUX_SLL2
-    Kind.VLAN: (4, 2),  # IEEE 802.1Q and 802.1ad: tags may be stacked
-    Kind.ETHERTYPE: (2, 0),
-    Kind.TAG: (6, 4),
-    Kind.METADATA: (8, 6),
-    Kind.CISCO_HDLC: (4, 2),
-    Kind.IP_1394: (18, 16),
-}
-"""Bytes of a header, and the offset of the ethertype in it."""
 _SKIPPED = {
     Kind.BACKBONE: (4, Kind.ETHERNET),  # IEEE 802.1ah: the service tag
     Kind.FABRICPATH: (2, Kind.ETHERNET),
@@ -54,20 +42,6 @@ _NFLOG_FIELDS = 24
 """Maximum number of fields; larger than the number of types."""
 _PKTAP_SIZES = range(108, 1025)
 _LINK_TYPES = len(LINKS)
-
-
-def _by_ethertype(kind: Kind) -> Layer:
-    size, type_at = ETHERTYPES_AT[kind]
-    layout = np.dtype(
-        {"names": ["next"], "formats": [">u2"], "offsets": [type_at], "itemsize": size}
-    )
-
-    def layer(packets: Packets, rows: Rows) -> None:
-        rows, header = packets.header(rows, layout)
-        packets.kind[rows] = ETHERTYPES[header["next"]]
-        packets.at[rows] += size
-
-    return layer
 
 
 def _skipped(kind: Kind) -> Layer:
@@ -219,7 +193,6 @@ def _batman(packets: Packets, rows: Rows) -> None:
 
 
 LAYERS: dict[Kind, Layer] = {
-    **{kind: _by_ethertype(kind) for kind in ETHERTYPES_AT},
     **{kind: _skipped(kind) for kind in _SKIPPED},
     Kind.LLC: _llc,
     Kind.SNAP: _snap,

@@ -15,12 +15,10 @@ damage it continues only where records are likely: see `_possible` and `_likely`
 from __future__ import annotations
 
 import struct
-from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dissector import kernel
 from dissector.packets.block import Bytes, Int64
 from dissector.packets.capture_reader import (
     PACKET_LIMIT,
@@ -31,16 +29,7 @@ from dissector.packets.capture_reader import (
     first_false,
     gather,
 )
-from dissector.packets.record_scan import (
-    CHAIN_LIMIT,
-    DENSE,
-    FEWEST,
-    Steps,
-    follow,
-    follow_compiled,
-    numbers,
-    sync_points,
-)
+from dissector.packets.record_scan import Steps, follow
 
 FCS_LENGTH = 13
 """Option of an interface of pcapng: bytes of the frame check sequence."""
@@ -86,7 +75,6 @@ class Pcap:
         self._seconds: int | None = None  # of the last packet
         self._sound: int | None = None  # of the last likely packet
         self._odd_left = _ODD_LIMIT
-        self._is_dense = False
 
     @property
     def context(self) -> object:
@@ -115,8 +103,6 @@ class Pcap:
         search = int(at[-1]) + self._record_bytes if count else stop + 1
         if count:
             self._seconds = int(record["seconds"][-1])
-        if count > FEWEST:
-            self._is_dense = stop - begin < count * DENSE
         columns = PacketColumns(
             start=at + self._record_bytes,
             captured=captured[:count],
@@ -178,50 +164,9 @@ class Pcap:
 
     def _chain(self, data: Bytes, begin: int, end: int) -> Int64:
         """Positions of record headers by the lengths of the records; not validated."""
-        starts, header = self._sync_points(data, begin, end), self._record_bytes
-        if kernel.COMPILED:
-            steps = Steps(8, header, header, PACKET_LIMIT)
-            return follow_compiled(data, starts, end - header + 1, self._order, steps)
-        if len(starts) > 1:
-            sizes = numbers(data, self._order, 8)
-            return follow(starts, end - header + 1, lambda at: at + sizes[at] + header)
-        return self._one_by_one(data, begin, end)
-
-    def _sync_points(self, data: Bytes, begin: int, end: int) -> Int64:
-        """`begin`; if packets are small, also positions of likely headers."""
-        if not self._is_dense or self._seconds is None:
-            return np.array([begin])
-        earliest = max(self._seconds - _NEAR, 0)
-        latest = earliest + 2 * _NEAR
-        seconds = numbers(data, self._order, 0)
-
-        def begins(at: Int64) -> NDArray[np.bool_]:
-            is_record: NDArray[np.bool_] = seconds[at] - np.uint32(earliest) <= 2 * _NEAR
-            is_record[is_record] = self._begins(data, at[is_record], end, final=False)
-            return is_record
-
-        # All times begin with the same byte, or with one of two.
-        highest = 3 if self._order == "<" else 0
-        marks = sorted({earliest >> 24, latest >> 24 & 0xFF})
-        return sync_points(data, begin, end, highest, marks, begins)
-
-    def _one_by_one(self, data: Bytes, at: int, end: int) -> Int64:
-        """The same for at most CHAIN_LIMIT headers, without sync points."""
-        # Unpacking an incomplete header fails, since it is not in the view: that ends the chain.
-        view = data.data[: max(end - self._record_bytes + 12, 0)]
-        unpack = struct.Struct(self._order + "I").unpack_from
-        step = self._record_bytes
-        headers: list[int] = []
-        append = headers.append
-        at += 8
-        try:
-            for _ in repeat(None, CHAIN_LIMIT):
-                (captured,) = unpack(view, at)
-                append(at)
-                at += captured + step
-        except struct.error:
-            pass
-        return np.array(headers, np.int64) - 8
+        header = self._record_bytes
+        steps = Steps(8, header, header, PACKET_LIMIT)
+        return follow(data, begin, end - header + 1, self._order, steps)
 
     def _believable(self, data: Bytes, at: Int64, record: NDArray[np.void], end: int) -> int:
         """The number of records of a chain to accept.

@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dissector import kernel
 from dissector.packets.block import Bytes, Int64, UInt64
 from dissector.packets.capture_reader import (
     PACKET_LIMIT,
@@ -33,16 +31,7 @@ from dissector.packets.capture_reader import (
     first_false,
     gather,
 )
-from dissector.packets.record_scan import (
-    CHAIN_LIMIT,
-    DENSE,
-    FEWEST,
-    Steps,
-    follow,
-    follow_compiled,
-    numbers,
-    sync_points,
-)
+from dissector.packets.record_scan import Steps, follow
 from dissector.problems import Problem, packets_are
 
 SECTION = 0x0A0D0D0A
@@ -84,7 +73,6 @@ class Pcapng:
         self._secrets_left = SECRETS_LIMIT
         self._sections_left = SECTION_LIMIT
         self._time = 0  # of the last packet
-        self._is_dense = False
         self.interfaces: list[Interface] = []
         self.comments: list[str] = []
         self._begin_section("<")
@@ -135,8 +123,6 @@ class Pcapng:
         # If only the closing size is damaged, the next block still follows.
         whole = first_false(sound | np.append(possible[:-1] & sound[1:], False))
         stop = int(at[whole - 1] + size[whole - 1]) if whole else begin
-        if whole > FEWEST:
-            self._is_dense = stop - begin < whole * DENSE
         is_broken = whole < len(at) and (not possible[whole] or inside[whole])
         columns, problems = self._read(data, at[:whole], head["kind"][:whole], size[:whole])
         return ScanResult(columns, stop, stop + 1, bool(is_broken), problems)
@@ -189,47 +175,7 @@ class Pcapng:
 
     def _chain(self, data: Bytes, begin: int, end: int) -> Int64:
         """Positions of all blocks up to the next section, by the sizes of the blocks."""
-        starts = self._sync_points(data, begin, end)
-        if kernel.COMPILED:
-            return follow_compiled(data, starts, end - 7, self._order, _STEPS)
-        if len(starts) > 1:
-            sizes = numbers(data, self._order, 4)
-            at = follow(starts, end - 7, lambda at: at + np.maximum(sizes[at], _STEPS.least))
-            sections = np.flatnonzero(numbers(data, self._order, 0)[at] == SECTION)
-            return at[: sections[0]] if len(sections) else at
-        return self._one_by_one(data, begin, end)
-
-    def _sync_points(self, data: Bytes, begin: int, end: int) -> Int64:
-        """`begin`; if packets are small, also positions of likely packet blocks."""
-        if not self._is_dense:
-            return np.array([begin])
-        kinds = numbers(data, self._order, 0)
-
-        def begins(at: Int64) -> NDArray[np.bool_]:
-            is_block: NDArray[np.bool_] = kinds[at] == ENHANCED
-            is_block[is_block] = self._begins(data, at[is_block], end, final=False)
-            return is_block
-
-        lowest = 0 if self._order == "<" else 3
-        return sync_points(data, begin, end, lowest, [ENHANCED], begins)
-
-    def _one_by_one(self, data: Bytes, at: int, end: int) -> Int64:
-        view = data.data[:end]
-        unpack = struct.Struct(self._order + "II").unpack_from
-        blocks: list[int] = []
-        append = blocks.append
-        try:
-            for _ in repeat(None, CHAIN_LIMIT):
-                kind, size = unpack(view, at)
-                if kind == SECTION:
-                    break
-                append(at)
-                at += size
-                if size < 12:
-                    break
-        except struct.error:
-            pass
-        return np.array(blocks, np.int64)
+        return follow(data, begin, end - 7, self._order, _STEPS)
 
     def _read(
         self, data: Bytes, at: Int64, kind: NDArray[np.uint32], size: Int64

@@ -19,6 +19,7 @@ from dissector.packets import by_packet
 from dissector.packets.block import FIN, RST, SYN, Bytes, Int32, Int64
 from dissector.packets.capture_reader import PacketRecords, gather
 from dissector.packets.headers import (
+    ETHERTYPES_AT,
     FIRST_HEADER,
     MAX_LAYERS,
     Kind,
@@ -27,7 +28,6 @@ from dissector.packets.headers import (
     Packets,
 )
 from dissector.packets.layer_names import Label
-from dissector.packets.links import ETHERTYPES_AT
 from dissector.problems import Problem, packets_are
 
 SEARCHED: Final = 192

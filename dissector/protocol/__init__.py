@@ -5,8 +5,8 @@ notation          the notation of the pages, and the classes that a parsed page 
 parser            parses a page
 roles             roles of fields: what the tables use a field for
 registry          looks up APIs, versions, structures and error codes by number or name
-column_decoder    decodes all messages of one layout at once into columns, in NumPy
-decoder_program   the same in a compiled loop
+column_decoder    decodes all messages of one layout at once into columns
+decoder_program   the program of a layout, which the column decoder walks
 field_columns     the result of both: a column per field
 tree_decoder      decodes one body into nested dicts
 explain           decodes one body into a list of fields with their offsets

@@ -1,6 +1,6 @@
-"""The column decoder as a compiled loop: the same columns, for messages in contiguous bytes.
+"""Programs of layouts: what the loop of the column decoder walks.
 
-A layout becomes a program for `kernel.loops.walk_bodies`: a node per field. The body's struct comes
+A layout becomes a program for `_native.walk_bodies`: a node per field. The body's struct comes
 first; the fields of a struct follow it side by side. A node is a row of numbers:
 
     kind        0 fixed width, 1 string, 2 bytes or records, 3 struct, 4 array, whose element is
@@ -15,7 +15,7 @@ first; the fields of a struct follow it side by side. A node is a row of numbers
     first, count    first node of the struct's fields, and their number
 
 The loop decodes one message from its first byte to its last, so rows of a level are in the order of
-the messages. The NumPy decoder goes field by field over all messages.
+the messages.
 """
 
 from __future__ import annotations
@@ -27,12 +27,8 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from dissector import kernel
-from dissector.packets.block import Int64
-from dissector.protocol.field_columns import DTYPES, WIDTHS, DecodedColumns, FieldColumn, Level
+from dissector.protocol.field_columns import WIDTHS
 from dissector.protocol.notation import Field, Layout
-from dissector.protocol.surplus import LIMITS, PART
-from dissector.streams.byteview import ContiguousBytes
 
 FIXED, TEXT, BYTES, STRUCT, ARRAY = range(5)
 KINDS = {"string": TEXT, "bytes": BYTES, "records": BYTES, "struct": STRUCT}
@@ -40,7 +36,7 @@ UNSIGNED = ("bool", "uint16", "uint32")
 
 
 @dataclass(frozen=True, slots=True)
-class _ProgramColumn:
+class ProgramColumn:
     """A requested column."""
 
     of: Field
@@ -49,65 +45,33 @@ class _ProgramColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class _Program:
+class Program:
+    """A layout, as far as fields are requested."""
+
     nodes: NDArray[np.int32]
-    """Shape (nodes, 10)."""
-    columns: list[_ProgramColumn]
+    """Shape (10 * nodes,)."""
+    columns: list[ProgramColumn]
     levels: list[tuple[tuple[str, ...], int]]
     """Path and parent of each level, except the level of the messages, which is -1."""
 
 
-def decode_columns_compiled(
-    layout: Layout, space: ContiguousBytes, start: Int64, end: Int64, roles: frozenset[str],
-    cut: NDArray[np.bool_],
-) -> DecodedColumns:  # fmt: skip
-    """As `column_decoder.decode_columns`, for messages in contiguous bytes."""
-    program = _program(layout, roles)
-    behind = np.empty(len(start), np.int64)
-    # One value per message is enough room, except where arrays have several elements.
-    room = np.empty((3 * len(program.columns) + 2 * len(program.levels), len(start)), np.int64)
-    results = kernel.loops.walk_bodies(
-        space.data[: space.size], program.nodes, len(program.columns), len(program.levels),
-        layout.flexible, LIMITS[layout.direction], PART, np.ascontiguousarray(start),
-        np.ascontiguousarray(end), cut, behind, room,
-    )  # fmt: skip
-    parts = [
-        row[:each] if isinstance(each, int) else np.frombuffer(each, np.int64)
-        for row, each in zip(room, results, strict=True)
-    ]
-    messages = np.arange(len(start), dtype=np.int64)
-    levels = {-1: Level((), None, messages, messages, messages)}
-    owners = parts[3 * len(program.columns) :]
-    for index, (path, above) in enumerate(program.levels):
-        parent, owner = levels[above], owners[2 * index]
-        levels[index] = Level(path, parent, owner, owners[2 * index + 1], parent.message[owner])
-    columns = []
-    for index, kept in enumerate(program.columns):
-        row, at, value = parts[3 * index : 3 * index + 3]
-        if len(row):
-            level = levels[kept.level]
-            dtype = DTYPES.get(kept.of.type)
-            if dtype is None:
-                columns.append(FieldColumn(kept.of, kept.path, level, row, at, None, value))
-                continue
-            values = value.view(np.float64) if dtype == "f8" else value
-            columns.append(FieldColumn(kept.of, kept.path, level, row, at, values, None))
-    good = behind >= 0
-    return DecodedColumns(good, np.where(good, end - behind, 0), columns)
+TAGS = Program(np.array([STRUCT, 0, 0, 0, -1, -1, -1, -1, 1, 0], np.int32), [], [])
+"""A flexible struct without known fields: only its tagged section."""
 
 
 @cache
-def _program(layout: Layout, roles: frozenset[str]) -> _Program:
+def program(layout: Layout, roles: frozenset[str]) -> Program:
+    """The program of a layout that keeps the fields with these roles."""
     builder = _Builder(roles)
     builder.struct(layout.fields, builder.node(STRUCT), (), -1)
-    return _Program(np.array(builder.nodes, np.int32), builder.columns, builder.levels)
+    return Program(np.array(builder.nodes, np.int32).reshape(-1), builder.columns, builder.levels)
 
 
 class _Builder:
     def __init__(self, roles: frozenset[str]) -> None:
         self.roles = roles
         self.nodes: list[list[int]] = []
-        self.columns: list[_ProgramColumn] = []
+        self.columns: list[ProgramColumn] = []
         self.levels: list[tuple[tuple[str, ...], int]] = []
 
     def node(self, kind: int) -> int:
@@ -150,7 +114,7 @@ class _Builder:
         column = -1
         if kind != STRUCT and not self.roles.isdisjoint(each.roles):
             column = len(self.columns)
-            self.columns.append(_ProgramColumn(each, path, level))
+            self.columns.append(ProgramColumn(each, path, level))
         width, is_signed = WIDTHS.get(each.type, 0), int(each.type not in UNSIGNED)
         self.nodes[place] = [
             kind, width, is_signed, int(each.nullable), tag, column, level, -1, 0, 0,

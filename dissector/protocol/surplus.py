@@ -24,8 +24,10 @@ FEW: Final = 4
 PART: Final = 4
 """A response may have one surplus byte per this number of bytes in its fields."""
 
-LIMITS: Final = {Direction.REQUEST: 1 << 40, Direction.RESPONSE: FEW}
-"""Surplus bytes accepted for any size of the fields. A frame has at most 2^31 bytes."""
+ANY: Final = 1 << 40
+"""More than the bytes of any frame, which has at most 2^31."""
+LIMITS: Final = {Direction.REQUEST: ANY, Direction.RESPONSE: FEW}
+"""Surplus bytes accepted for any size of the fields."""
 
 
 def is_accepted(direction: Direction, read: int, surplus: int) -> bool:

@@ -13,7 +13,6 @@ message_fields    fields of messages of magic 0 and 1
 record_columns    the classes of record columns
 control           types of control records
 contiguous        contiguous memory for address ranges
-varints           variable-length integers as columns
 arrow             records as Arrow columns
 decode            `decode_records`: batches and records as Python objects
 log_segment       reads a broker's log segment files

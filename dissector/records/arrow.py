@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from dissector import kernel
-from dissector.packets.block import Bytes, Int64
+from dissector import _native
+from dissector.packets.block import Bytes, Int64, UInt64
 from dissector.records.batch_headers import Batches
 from dissector.records.control import NOT_CONTROL, control_types, kind_of
 from dissector.records.record_columns import Records, Spans
@@ -35,15 +34,6 @@ SCHEMA = pa.schema(
 records."""
 
 _NO_HEADERS = pa.array([], SCHEMA.field("headers").type.value_type)
-_INLINE = 12
-_SIZE = 4
-"""Bytes of a view's length."""
-_VIEW = 2 * 8
-_HALF = np.uint64(32)
-_SIZES = range(_INLINE + 2)
-_FRONT = np.array([((1 << 8 * min(size, 4)) - 1) << 32 for size in _SIZES], np.uint64)
-_TAIL = np.array([(1 << 8 * max(size - 4, 0)) - 1 for size in _SIZES[:-1]] + [0], np.uint64)
-"""Masks of the string bytes in the two halves of a view, by size; the last entry: long strings."""
 
 
 def records_table(records: Records, batches: Batches) -> pa.RecordBatch:
@@ -111,29 +101,10 @@ def _views(rows: list[Bytes], spans: list[Spans], order: Int64 | None) -> pa.Arr
     return pa.Array.from_buffers(pa.binary_view(), len(length), buffers)
 
 
-def _view(row: Bytes, number: int, at: Int64, length: Int64) -> NDArray[np.uint64]:
-    """The views of byte strings in buffer `number`; shape (n, 2).
-
-    At least `_SIZE` bytes precede each string. The 16 bytes that begin there are already a view,
-    except for the length, and for the bytes after a short string.
-    """
-    if kernel.COMPILED:
-        compiled = np.empty((len(at), 2), np.uint64)
-        kernel.loops.make_views(row, number, at, length, compiled)
-        return compiled
-    size = np.maximum(length, 0)
-    around = np.ndarray((len(row) - _VIEW + 1,), f"V{_VIEW}", row, strides=(1,))
-    views = around[at - _SIZE].view(np.uint64).reshape(-1, 2)
-    known = np.minimum(size, _INLINE + 1)
-    views[:, 0] &= _FRONT[known]
-    views[:, 0] |= size.view(np.uint64)
-    long = known > _INLINE
-    has_long = long.any()
-    if not (has_long and long.all()):
-        views[:, 1] &= _TAIL[known]
-    if has_long:
-        place = at.view(np.uint64) << _HALF | np.uint64(number)
-        np.copyto(views[:, 1], place, where=long)
+def _view(row: Bytes, number: int, at: Int64, length: Int64) -> UInt64:
+    """The views of byte strings in buffer `number`; shape (n, 2)."""
+    views = np.empty((len(at), 2), np.uint64)
+    _native.make_views(row, number, at, length, views.reshape(-1))
     return views
 
 

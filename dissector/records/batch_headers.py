@@ -128,14 +128,14 @@ class BatchOffsets:
 def follow_sizes(space: ByteView, start: Int64, stop: Int64) -> BatchOffsets:
     """Follow the sizes through all fields at once, from `start` to `stop`."""
     going, at = np.arange(len(start)), start.astype(np.int64)
-    steps = [(going[:0], at[:0], at[:0], np.zeros(0, np.uint8))]
+    steps = [(going[:0], at[:0], at[:0], at[:0])]
     broken: list[tuple[int, int]] = []
     while len(going) >= _ALONE:
         has_header = at + FRONT <= stop[going]
         if not has_header.all():
             going, at = going[has_header], at[has_header]
-        magic = space.u8(at + 16)
-        size = space.number(at + 8, "i4").astype(np.int64) + OVERHEAD
+        magic = space.number(at + 16, "u1")
+        size = space.number(at + 8, "i4") + OVERHEAD
         good = is_sane(magic, size)
         if not good.all():
             broken += zip(going[~good].tolist(), at[~good].tolist(), strict=True)
@@ -145,14 +145,14 @@ def follow_sizes(space: ByteView, start: Int64, stop: Int64) -> BatchOffsets:
     for index, begin in zip(going.tolist(), at.tolist(), strict=True):
         places, sizes, magics, end = _follow_one(space, begin, int(stop[index]))
         alone = np.full(len(places), index), np.array(places, np.int64), np.array(sizes, np.int64)
-        steps.append((*alone, np.array(magics, np.uint8)))
+        steps.append((*alone, np.array(magics, np.int64)))
         if end is not None:
             broken.append((index, end))
     field, address, size, magic = (np.concatenate(column) for column in zip(*steps, strict=True))
     return BatchOffsets(field, address, size, magic.astype(np.int8), broken).ordered()
 
 
-def is_sane(magic: NDArray[np.uint8], size: Int64) -> NDArray[np.bool_]:
+def is_sane(magic: Int64, size: Int64) -> NDArray[np.bool_]:
     """Whether a batch of this magic can have this size."""
     known = magic < len(MIN_SIZE)
     least = np.array(MIN_SIZE)[np.where(known, magic, 0)]
@@ -202,7 +202,7 @@ def read_headers(space: ByteView, chain: BatchOffsets, stop: Int64) -> Batches:
     def false() -> NDArray[np.bool_]:
         return np.zeros(n, np.bool_)
 
-    offset = space.number(chain.address, "i8").astype(np.int64)
+    offset = space.number(chain.address, "i8")
     batches = Batches(
         field=chain.field, address=chain.address, size=size, readable=readable, magic=chain.magic,
         base_offset=offset.copy(), last_offset=offset, record_count=unknown("i4"),
@@ -231,7 +231,7 @@ def record_counts(space: ByteView, start: Int64, length: Int64) -> tuple[Int64, 
     newest = np.flatnonzero((chain.magic == 2) & (readable >= MIN_SIZE[2]))
     count[newest] = space.number(chain.address[newest] + 57, "i4")
     older = np.flatnonzero((chain.magic < 2) & (readable > FRONT))
-    codec = space.u8(chain.address[older] + FRONT) & 7
+    codec = space.number(chain.address[older] + FRONT, "u1") & 7
     count[older] = np.where(codec == 0, 1, -1)
     return chain.field, count
 
@@ -277,7 +277,7 @@ def _read_messages(space: ByteView, batches: Batches, rows: Int64) -> None:
     """Magic 0 and 1."""
     batches.crc[rows] = space.number(batches.address[rows] + 12, "u4")
     rows = rows[batches.readable[rows] > FRONT]
-    attributes = space.u8(batches.address[rows] + FRONT)
+    attributes = space.number(batches.address[rows] + FRONT, "u1")
     codec = (attributes & 7).astype(np.int8)
     batches.codec[rows] = codec
     batches.record_count[rows] = np.where(codec == 0, 1, -1)

@@ -42,18 +42,18 @@ def read_messages(data: Bytes, at: Int64, size: Int64, magic: NDArray[np.int8]) 
     timestamp = np.full(len(at), -1, np.int64)
     timed = np.flatnonzero(magic == 1)
     timestamp[timed] = space.number(at[timed] + 18, "i8")
-    key_length = space.number(at + np.where(magic == 1, 26, 18), "i4").astype(np.int64)
+    key_length = space.number(at + np.where(magic == 1, 26, 18), "i4")
     key_at = at + np.where(magic == 1, 30, 22)
     # The length of the value must be inside the message: a key that is too long is cut before it.
     behind = np.minimum(key_at + np.maximum(key_length, 0), end - 4)
-    value_length = space.number(behind, "i4").astype(np.int64)
+    value_length = space.number(behind, "i4")
     value_at = behind + 4
     good = (key_length >= -1) & (key_at + np.maximum(key_length, 0) == behind)
     good &= (value_length >= -1) & (value_at + np.maximum(value_length, 0) == end)
     return MessageFields(
-        offset=space.number(at, "i8").astype(np.int64),
+        offset=space.number(at, "i8"),
         timestamp=timestamp,
-        codec=(space.u8(at + 17) & 7).astype(np.int64),
+        codec=(space.number(at + 17, "u1") & 7).astype(np.int64),
         key=(key_at, key_length),
         value=(value_at, value_length),
         good=good,

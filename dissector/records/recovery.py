@@ -172,7 +172,7 @@ def _contains_batches(
 def _link(tail: ContiguousBytes, at: int) -> Link | None:
     """The batch at `at` by its first bytes; None if they are impossible."""
     size = int.from_bytes(tail.bytes(at + 8, 4), signed=True) + OVERHEAD
-    magic = tail.data[at + 16 : at + 17]
+    magic = tail.number(np.array([at + 16]), "u1")
     return Link(at, size, int(magic[0])) if is_sane(magic, np.array([size])).all() else None
 
 
@@ -208,12 +208,12 @@ def _candidates(tail: ContiguousBytes, begin: int, end: int) -> list[Link]:
         return []  # zeros would pass as magic 0, but have no length
     at = begin + np.flatnonzero(tail.data[begin + 16 : end + 16] <= 2)
     at = at[at + FRONT <= tail.size]
-    size = tail.number(at + 8, "i4").astype(np.int64) + OVERHEAD
+    size = tail.number(at + 8, "i4") + OVERHEAD
     fits = (size > OVERHEAD) & (at + size <= tail.size)
     at, size = at[fits], size[fits]
     good = looks_like_batch(tail, at)
     at, size = at[good], size[good]
-    columns = (at.tolist(), size.tolist(), tail.u8(at + 16).tolist())
+    columns = (at.tolist(), size.tolist(), tail.number(at + 16, "u1").tolist())
     return [Link(*link) for link in zip(*columns, strict=True)]
 
 
@@ -236,9 +236,9 @@ def looks_like_batch(tail: ContiguousBytes, at: Int64) -> NDArray[np.bool_]:
     """Whether the header fields have valid values; cut fields pass."""
 
     def number(offset: Int64 | int, dtype: str) -> Int64:
-        return tail.number(np.minimum(at + offset, tail.size), dtype).astype(np.int64)
+        return tail.number(np.minimum(at + offset, tail.size), dtype)
 
-    magic = tail.u8(at + 16)
+    magic = tail.number(at + 16, "u1")
     size = number(8, "i4") + OVERHEAD
     newest = magic == 2
     batch = (number(21, "u2") < 0x80) & (number(23, "i4") >= 0) & (number(57, "i4") >= 0)

@@ -107,7 +107,7 @@ class ProtocolDetector:
         unknown = unknown[self._scorer.requests(chains, *places, any_api=True)[1] == YES]
         verdict[unknown] = YES
         self._weigh_heads(chains, index, stream, verdict, unknown, given_up)
-        head = chains.space.number(at, "i4").astype(np.int64)
+        head = chains.space.number(at, "i4")
         protocol = np.where(looks_like_tls(head), TLS, OTHER)
         protocol[verdict == YES] = KAFKA
         protocol[verdict == UNCLEAR] = UNDECIDED
@@ -265,7 +265,7 @@ class ProtocolDetector:
         unknown = accepted[table.client[row[accepted]] < 0]
         table.client[row[unknown]] = stream[unknown] & 1
         self._scorer.brokers.update(self._servers(row[accepted]))
-        head = chains.space.number(at, "i4").astype(np.int64)
+        head = chains.space.number(at, "i4")
         tls = row[owner[looks_like_tls(head) & undecided[owner]]]
         self._states.decide(tls[self._streams.protocol[tls] == UNDECIDED], TLS)
 

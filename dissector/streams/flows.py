@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dissector import kernel
+from dissector import _native
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt32, UInt64
 from dissector.streams import sequence
 from dissector.streams.limits import (
@@ -29,7 +29,7 @@ from dissector.streams.limits import (
     WINDOW_AHEAD,
     WINDOW_BEHIND,
 )
-from dissector.streams.pair_index import PairIndex, hashes, source_of, target_of
+from dissector.streams.pair_index import PairIndex
 from dissector.streams.table import (
     FIN_SEEN,
     FIRST_TIME,
@@ -150,15 +150,15 @@ class FlowTracker:
 
     def _pairs(self, block: PacketBlock) -> _Pairs:
         """Number the pairs in order of appearance; find or add their connections."""
-        code, is_reverse, first = _pair_codes(block)
-        source, target = (
-            (high[first], low[first], port[first])
-            for high, low, port in (source_of(block), target_of(block))
-        )
-        key, is_larger = hashes(source, target, self._current.key)
+        code, end, first = np.empty((3, len(block)), np.int64)
+        key = np.empty(len(block), np.uint64)
+        count = _native.number_pairs(
+            block.src_high, block.src_low, block.src_port,
+            block.dst_high, block.dst_low, block.dst_port, self._current.key, code, end, first, key,
+        )  # fmt: skip
+        first, key = first[:count], key[:count]
         row = self._current.find(key)
         self._restore(row[row >= 0])
-        end = (is_larger[code] ^ is_reverse).astype(np.int64)
         pairs = _Pairs(key, code, end, row, first)
         unknown = np.flatnonzero(row < 0)
         if len(unknown):
@@ -461,27 +461,6 @@ class FlowTracker:
         ack, trip = ack[trip >= 0], trip[trip >= 0]
         measured, first_ack = np.unique(row[ack], return_index=True)
         table.handshake[rows[measured]] = trip[first_ack]
-
-
-def _pair_codes(block: PacketBlock) -> tuple[Int64, Bools, Int64]:
-    """Code of each packet's pair, in order of appearance; whether the packet has the opposite
-    direction of the pair's first packet; and the index of each pair's first packet."""
-    if kernel.COMPILED:
-        code, first = np.empty((2, len(block)), np.int64)
-        is_reverse = np.empty(len(block), np.bool_)
-        count = kernel.loops.find_pairs(
-            block.src_high, block.src_low, block.src_port,
-            block.dst_high, block.dst_low, block.dst_port, kernel.HASH_KEY, code, is_reverse,
-            first,
-        )  # fmt: skip
-        return code, is_reverse, first[:count]
-    key, is_larger = hashes(source_of(block), target_of(block), kernel.HASH_KEY)
-    _, first, code = np.unique(key, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    code, first = place[code], first[order]
-    return code, is_larger != is_larger[first][code], first
 
 
 def _first_indices(slot: Int64) -> Int64:

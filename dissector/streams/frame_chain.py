@@ -1,15 +1,10 @@
 """Frame chains: from the segments of streams to frames.
 
-A frame is a 4-byte size and that many bytes, so the sizes of a stream form a chain. Most small
-messages are one segment each. If a segment at the chain is exactly one frame, all directly
-following segments of this kind are taken at once. Elsewhere all streams advance together, one frame
-of each stream per step; the last few streams advance one by one.
+A frame is a 4-byte size and that many bytes, so the sizes of a stream form a chain.
 
 Addresses count the bytes of all streams of a block, one stream after another, holes included. A
 hole inside a frame does not break the chain, since the size gives the start of the next frame. A
 hole over a size, or an impossible size, breaks it; then `resync` searches for the next message.
-
-If the loops are compiled (see `kernel`), one compiled loop walks the streams one by one.
 """
 
 from __future__ import annotations
@@ -19,15 +14,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dissector import kernel
+from dissector import _native
 from dissector.packets.block import Bytes, Int64
-from dissector.streams.byteview import ContiguousBytes, ScatteredBytes, ranges
+from dissector.streams.byteview import ScatteredBytes
 from dissector.streams.limits import FRAME_LIMIT
 from dissector.streams.segments import Segments, last_of_each
 from dissector.streams.table import Bools
-
-SEQUENTIAL_STREAMS = 6
-"""Up to this number of streams, walking them one by one is cheaper than together."""
 
 WHOLE, CUT, LOST, BAD = range(4)
 """Where the walk of a stream ended: at its end, inside a frame, at a lost size, at an impossible
@@ -87,12 +79,6 @@ class FrameChains:
     """Address behind the last byte of each stream."""
     _gap_start: Int64 = field(init=False)
     _gap_end: Int64 = field(init=False)
-    _size: Int64 = field(init=False)
-    """The first four bytes of each piece, as a size."""
-    _is_frame: Bools = field(init=False)
-    """Pieces whose size is that of exactly one frame."""
-    _until: Int64 = field(init=False)
-    """For each piece, the next one that is not one frame, or does not directly follow."""
 
     def __post_init__(self) -> None:
         pieces, count = self.pieces, len(self.pieces)
@@ -109,15 +95,6 @@ class FrameChains:
         next_start = np.append(self.address[1:], self.end[-1:])
         gaps = np.flatnonzero(next_start > piece_end)
         self._gap_start, self._gap_end = piece_end[gaps], next_start[gaps]
-        size = ContiguousBytes(self.data).number(pieces.source, "i4")
-        self._size = size.astype(np.int64)
-        self._is_frame = (pieces.length >= 4) & (pieces.length == pieces.span)
-        self._is_frame &= self._size == pieces.length - 4
-        chained = self._is_frame.copy()
-        chained[:1] = False
-        chained[1:] &= same & (piece_end[:-1] == self.address[1:])
-        breaks = np.append(np.flatnonzero(~chained), count)
-        self._until = np.repeat(breaks[1:], np.diff(breaks)) if count else breaks[:0]
 
     def address_of(self, index: Int64, position: Int64) -> Int64:
         """Address of a position in each of these streams."""
@@ -147,14 +124,22 @@ class FrameChains:
     def runs_behind_gaps(self, count: int) -> Int64:
         """Pieces behind missing bytes that begin at least `count` pieces of one frame each."""
         piece = np.minimum(np.searchsorted(self.address, self._gap_end), len(self.pieces) - 1)
-        piece = piece[(self.address[piece] == self._gap_end) & self._is_frame[piece]]
-        runs: Int64 = piece[self._until[piece] - piece >= count]
+        piece = piece[self.address[piece] == self._gap_end]
+        run = piece[:, np.newaxis] + np.arange(count)
+        has_all = run[:, -1] < len(self.pieces)
+        piece, run = piece[has_all], run[has_all]
+        begin, length = self.address[run], self.pieces.length[run]
+        size = self.space.number(begin.reshape(-1), "i4").reshape(run.shape)
+        is_frame = (length >= 4) & (length == self.pieces.span[run]) & (size == length - 4)
+        is_frame &= self.pieces.stream[run] == self.pieces.stream[piece][:, np.newaxis]
+        is_frame[:, 1:] &= begin[:, 1:] == begin[:, :-1] + length[:, :-1]
+        runs: Int64 = piece[is_frame.all(axis=1)]
         return runs
 
     def numbers_at(self, address: Int64) -> Int64:
         """The 4-byte numbers at these addresses, which may lie behind the last byte."""
         at = np.minimum(address, self.space.size)
-        return self.space.number(at, "i4").astype(np.int64)
+        return self.space.number(at, "i4")
 
     def bytes_between(
         self, index: int, begin: int, end: int
@@ -187,98 +172,17 @@ class FrameChains:
         (WHOLE, CUT, LOST, BAD), and the end of an incomplete frame, or -1 if its size is incomplete
         too.
         """
-        at = at.copy()
-        ended = np.full(len(index), WHOLE)
-        behind = np.full(len(index), -1)
-        if kernel.COMPILED and len(index):
-            return self._compiled(index, at, ended, behind), at, ended, behind
+        at, space, pieces = at.copy(), self.space, len(self.pieces)
+        first, end = self.first[index], self.end[index]
+        ended, behind = np.full((2, len(index)), -1)
         parts: list[ChainFrames] = []
-        lost = at < self.address[self.first[index]]
-        ended[lost] = LOST
-        live = np.flatnonzero(~lost & (at < self.end[index]))
-        while len(live) > SEQUENTIAL_STREAMS:
-            here, end = at[live], self.end[index[live]]
-            piece = self.piece_of(here)
-            leap = self._is_frame[piece] & (self.address[piece] == here)
-            until = np.where(leap, self._until[piece], piece + 1)
-            run = ranges(piece[leap], until[leap] - piece[leap])[0]
-            parts.append(ChainFrames(self.address[run], self._size[run], run))
-            size, how = self._sizes(here, end, ~leap)
-            single = ~leap & (how == WHOLE)
-            parts.append(ChainFrames(here[single], size[single], piece[single]))
-            edge = self.address[until - 1] + self.pieces.length[until - 1]
-            stop = how != WHOLE
-            ended[live] = how
-            behind[live] = np.where((how == CUT) & (here + 4 <= end), here + 4 + size, -1)
-            here = np.where(stop, here, np.where(leap, edge, here + 4 + size))
-            at[live] = here
-            live = live[~stop & (here < end)]
-        for each in live.tolist():
-            frames, at[each], ended[each], behind[each] = self._walk_one(
-                int(at[each]), int(self.end[index[each]])
-            )
-            parts.append(frames)
+        walked, room = 0, pieces + len(index)  # mostly, a piece is a frame
+        while walked < len(index):
+            frames, count = np.empty((3, room), np.int64), np.zeros(1, np.int64)
+            walked = _native.walk_frames(
+                *space.pieces, first, end, FRAME_LIMIT, walked, at, ended, behind,
+                frames.reshape(-1), count,
+            )  # fmt: skip
+            parts.append(ChainFrames(*frames[:, : count[0]]))
+            room *= 2
         return ChainFrames.joined(parts), at, ended, behind
-
-    def _compiled(self, index: Int64, at: Int64, ended: Int64, behind: Int64) -> ChainFrames:
-        """`walk` by the compiled loop, which fills `at`, `ended` and `behind`."""
-        space = self.space
-        frames = kernel.loops.walk_frames(
-            self.data, space.address, space.position, space.length, self._size,
-            self.first[index], self.end[index], FRAME_LIMIT, at, ended, behind,
-        )  # fmt: skip
-        start, size, piece = np.frombuffer(frames, np.int64).reshape(-1, 3).T.copy()
-        return ChainFrames(start, size, piece)
-
-    def _sizes(self, at: Int64, end: Int64, wanted: Bools) -> tuple[Int64, Int64]:
-        """The size at each wanted address, and how the walk goes on: WHOLE if not wanted."""
-        size = np.zeros(len(at), np.int64)
-        how = np.full(len(at), WHOLE)
-        index = np.flatnonzero(wanted)
-        if len(index):
-            at, end = at[index], end[index]
-            size[index] = value = self.space.number(at, "i4").astype(np.int64)
-            state = np.where(at + 4 + value > end, CUT, WHOLE)
-            state[(value < 0) | (value > FRAME_LIMIT)] = BAD
-            state[at + 4 > end] = CUT
-            state[self.gap_after(at) < np.minimum(at + 4, end)] = LOST
-            how[index] = state
-        return size, how
-
-    def _walk_one(self, at: int, end: int) -> tuple[ChainFrames, int, int, int]:
-        """`walk` for one stream."""
-        starts: list[int] = []
-        sizes: list[int] = []
-        pieces: list[int] = []
-        memory = self.data.data
-        how, behind = WHOLE, -1
-        piece = low = high = shift = 0
-        while at < end:
-            if not low < at <= high - 4:
-                piece = int(np.searchsorted(self.address, at, side="right")) - 1
-                low = int(self.address[piece])
-                if at == low and self._is_frame[piece]:
-                    run = slice(piece, int(self._until[piece]))
-                    starts += self.address[run].tolist()
-                    sizes += self._size[run].tolist()
-                    pieces += range(run.start, run.stop)
-                    at = starts[-1] + 4 + sizes[-1]
-                    continue
-                high = low + int(self.pieces.length[piece])
-                shift = int(self.pieces.source[piece]) - low
-            if at <= high - 4:
-                size = int.from_bytes(memory[at + shift : at + shift + 4], "big", signed=True)
-                how = WHOLE if at + 4 + size <= end else CUT
-                how = how if 0 <= size <= FRAME_LIMIT else BAD
-            else:
-                value, state = self._sizes(np.array([at]), np.array([end]), np.ones(1, np.bool_))
-                size, how = int(value[0]), int(state[0])
-            if how != WHOLE:
-                behind = at + 4 + size if how == CUT and at + 4 <= end else -1
-                break
-            starts.append(at)
-            sizes.append(size)
-            pieces.append(piece)
-            at += 4 + size
-        columns = (np.array(each, np.int64) for each in (starts, sizes, pieces))
-        return ChainFrames(*columns), at, how, behind

@@ -336,7 +336,7 @@ class FrameParser:
         index, stream = index[incomplete], stream[incomplete]
         at = chains.address_of(index, boundary[stream])
         has_size = streams.flat("frame_end")[stream] >= 0
-        size = chains.space.number(at, "i4").astype(np.int64)
+        size = chains.space.number(at, "i4")
         piece = chains.piece_of(at[has_size])
         self._chain_frames.append(ChainFrames(at[has_size], size[has_size], piece))
         missing = at + 4 + size - chains.end[index]

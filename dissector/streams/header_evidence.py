@@ -344,4 +344,4 @@ class HeaderScorer:
 
 
 def _number(chains: FrameChains, at: Int64, dtype: str) -> Int64:
-    return chains.space.number(np.minimum(at, chains.space.size), dtype).astype(np.int64)
+    return chains.space.number(np.minimum(at, chains.space.size), dtype)

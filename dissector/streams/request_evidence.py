@@ -101,8 +101,8 @@ class RequestScorer:
             return 0
         at = chains.address[chains.first[opposite] : chains.first[opposite + 1]]
         at = at[at + SMALLEST_RESPONSE + 4 <= chains.end[opposite]]
-        size = chains.space.number(at, "i4").astype(np.int64)
-        number = chains.space.number(at + 4, "i4").astype(np.int64)
+        size = chains.space.number(at, "i4")
+        number = chains.space.number(at + 4, "i4")
         is_response = (size >= SMALLEST_RESPONSE) & (size <= FRAME_LIMIT) & (number >= 0)
         if (is_response & (number == correlation)).any():
             return RESPONSE_BITS

@@ -24,7 +24,7 @@ from dissector.protocol.explain import Explanation
 from dissector.protocol.message import explain_request, explain_response
 from dissector.tables import TABLES
 from dissector.tls import KeyLog, TlsSession
-from tests.fuzz import fuzz_kernel
+from tests.fuzz import fuzz_native
 from tests.fuzz import fuzz_seeds as seeds
 
 
@@ -154,7 +154,7 @@ TARGETS = {
         Target("request", "decode_request", read_request, seeds.requests, 1 << 12),
         Target("response", "decode_response", read_response, seeds.responses, 1 << 12),
         Target("records", "decode_records", read_batches, seeds.records, 1 << 12),
-        Target("kernel", "compiled loops", fuzz_kernel.call, seeds.requests, 1 << 9),
+        Target("native", "loops", fuzz_native.call, seeds.requests, 1 << 9),
         Target("tls", "the TLS room", read_tls, seeds.tls, 1 << 14),
     )
 }

@@ -22,7 +22,7 @@ INPUTS = {
     "request": 1_500,
     "response": 1_000,
     "records": 400,
-    "kernel": 3_000,
+    "native": 3_000,
     "tls": 300,
 }
 

@@ -1,12 +1,8 @@
-"""Following a chain from sync points gives what following it one by one gives."""
+"""Dense captures: the chain of their records, in one part or in several."""
 
 import random
-from itertools import accumulate
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dissector.packets import record_scan
 from tests.dissector.packets.packet_bytes import (
@@ -19,23 +15,6 @@ from tests.dissector.packets.packet_bytes import (
     pcap_record,
     read_bytes,
 )
-
-
-@settings(deadline=None)
-@given(
-    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=60),
-    sync_points=st.sets(st.integers(1, 300)),
-)
-def test_what_follow_finds_is_the_chain_as_far_as_sync_points_are_right(sizes, sync_points):
-    chain = list(accumulate(sizes, initial=0))
-    end = chain.pop()
-    starts = [0, *sorted(at for at in sync_points if at < end)]
-    step = np.ones(end, np.int64)  # from where no record begins, the walk goes on byte by byte
-    step[chain] = sizes
-    followed = record_scan.follow(np.array(starts), end, lambda at: at + step[at]).tolist()
-    wrong = [at for at in starts if at not in chain]
-    assert followed == [at for at in chain if not wrong or at < wrong[0]]
-
 
 RNG = random.Random()
 FAKE = pcap_record(frame(b"x"), seconds=1_700_000_000) * 2
@@ -74,40 +53,20 @@ def dense_pcapng(order: str) -> bytes:
     return content
 
 
-@pytest.fixture
-def followed(monkeypatch):
-    """From how many sync points each chain was followed, where there were several."""
-    calls = []
-
-    def spy(real, starts_at):
-        def follow(*arguments):
-            calls.append(len(arguments[starts_at]))
-            return real(*arguments)
-
-        return follow
-
-    for form in ("pcap", "pcapng"):
-        module = f"dissector.packets.{form}"
-        monkeypatch.setattr(f"{module}.follow", spy(record_scan.follow, 0))
-        monkeypatch.setattr(f"{module}.follow_compiled", spy(record_scan.follow_compiled, 1))
-        monkeypatch.setattr(f"{module}.CHAIN_LIMIT", 1000)
-    monkeypatch.setattr(record_scan, "COMPILED_LIMIT", 1000)
-    return calls
-
-
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("dense", [dense_pcap, dense_pcapng])
 @pytest.mark.parametrize("damage", [0, 700_000, 1_000_000])
-def test_dense_captures(tmp_path, followed, dense, order, damage):
+def test_dense_captures(tmp_path, monkeypatch, dense, order, damage):
+    """A chain that is long, one of several short parts, and several blocks have the same rows."""
     content = dense(order)
     if damage:
         content = content[:damage] + bytes(3000) + content[damage + 2500 :]
-    one_by_one = read_bytes(tmp_path, content, block_bytes=100_000)
-    assert not any(starts > 1 for starts in followed)
+    in_blocks = read_bytes(tmp_path, content, block_bytes=100_000)
     together = read_bytes(tmp_path, content, block_bytes=1 << 22)
-    assert max(followed) > record_scan.FEWEST // 2
-    assert together.rows == one_by_one.rows
-    assert damage or together.problems == one_by_one.problems == []
+    monkeypatch.setattr(record_scan, "CHAIN_LIMIT", 1000)
+    in_parts = read_bytes(tmp_path, content, block_bytes=1 << 22)
+    assert together.rows == in_blocks.rows == in_parts.rows
+    assert damage or together.problems == in_blocks.problems == []
     assert len(together.rows) > 10_000
 
 

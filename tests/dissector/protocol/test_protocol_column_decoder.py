@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector import kernel
 from dissector.errors import DecodeError
 from dissector.exchanges.decoded_fields import LayoutGroup
 from dissector.protocol import registry
@@ -24,6 +23,7 @@ from dissector.protocol.roles import ROLES
 from dissector.protocol.surplus import is_accepted
 from dissector.protocol.tree_decoder import decode_fields
 from dissector.streams.byteview import ByteView, ContiguousBytes, ScatteredBytes
+from tests.dissector.conftest import loops_as_python
 from tests.dissector.protocol.protocol_pages import layouts
 from tests.dissector.protocol.protocol_writer import length, write
 
@@ -111,14 +111,12 @@ def surplus_by_decoding(layout: Layout, body: bytes) -> int | None:
 def check(layout: Layout, bodies: list[bytes]) -> None:
     space, start, end = space_of(bodies)
     cut = np.arange(len(bodies)) % 2 == 0
-    both = []
-    with pytest.MonkeyPatch.context() as patch:
-        for compiled in {kernel.COMPILED, False}:
-            patch.setattr(kernel, "COMPILED", compiled)
-            walked = decode_columns(layout, space, start, end, frozenset(ROLES))
-            both.append([walked, decode_columns(layout, space, start, end, frozenset(ROLES), cut)])
-    for pure, other in zip(both[0], both[-1], strict=True):
-        assert arrays(pure) == arrays(other)
+    walked = decode_columns(layout, space, start, end, frozenset(ROLES))
+    mended = decode_columns(layout, space, start, end, frozenset(ROLES), cut)
+    with loops_as_python():
+        assert arrays(walked) == arrays(decode_columns(layout, space, start, end, frozenset(ROLES)))
+        in_python = decode_columns(layout, space, start, end, frozenset(ROLES), cut)
+        assert arrays(mended) == arrays(in_python)
     surplus = [surplus_by_decoding(layout, body) for body in bodies]
     assert walked.good.tolist() == [each is not None for each in surplus]
     assert walked.surplus.tolist() == [each or 0 for each in surplus]
@@ -155,14 +153,11 @@ def test_nullable_struct_in_a_tagged_field(body: str, value: int | None) -> None
     layout = Layout(0, "Made", Direction.REQUEST, 0, True, 2, (number, tagged))
     data = bytes.fromhex(body)
     space, start, end = space_of([data])
-    for compiled in {kernel.COMPILED, False}:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(kernel, "COMPILED", compiled)
-            walked = decode_columns(layout, space, start, end, frozenset({"partition", "offset"}))
-        assert (walked.good.tolist(), walked.surplus.tolist()) == ([True], [0])
-        assert values_by_columns(space, walked, 1) == [
-            {"a": 5} if value is None else {"a": 5, "s.v": value}
-        ]
+    walked = decode_columns(layout, space, start, end, frozenset({"partition", "offset"}))
+    assert (walked.good.tolist(), walked.surplus.tolist()) == ([True], [0])
+    assert values_by_columns(space, walked, 1) == [
+        {"a": 5} if value is None else {"a": 5, "s.v": value}
+    ]
 
 
 def test_a_response_with_much_surplus_is_not_good() -> None:

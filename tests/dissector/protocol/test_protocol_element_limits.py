@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dissector import kernel, open_capture
+from dissector import open_capture
 from dissector.protocol import registry
 from dissector.protocol.column_decoder import decode_columns
 from dissector.protocol.explain import explain
@@ -43,12 +42,8 @@ def good(bodies: list[bytes], *, pieces: bool) -> list[bool]:
     return decode_columns(layout, space, start, end, frozenset(ROLES)).good.tolist()
 
 
-@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("pieces", [True, False])
-def test_a_quarter_of_the_bytes_are_elements_at_most(
-    compiled: bool, pieces: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kernel, "COMPILED", compiled and kernel.COMPILED)
+def test_a_quarter_of_the_bytes_are_elements_at_most(pieces: bool) -> None:
     bodies = [names(16_384), names(16_385), names(30_000, b"ab"), names(30_000, b"a"), names(3)]
     expected = [True, False, True, False, True]
     assert good(bodies, pieces=pieces) == expected
@@ -96,8 +91,7 @@ def test_a_message_of_too_many_elements_is_a_problem(tmp_path: Path) -> None:
     assert problem["packet"] == exchange["request_packet"] == 4
 
 
-@pytest.mark.parametrize("pure", ["", "1"])
-def test_the_peak_of_millions_of_empty_names(pure: str, tmp_path: Path) -> None:
+def test_the_peak_of_millions_of_empty_names(tmp_path: Path) -> None:
     path = capture(tmp_path / "names.pcap", names(6_000_000))
     code = (
         "import sys, dissector\n"
@@ -106,6 +100,6 @@ def test_the_peak_of_millions_of_empty_names(pure: str, tmp_path: Path) -> None:
     )
     run = subprocess.run(
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True,
-        cwd=ROOT, env=os.environ | {"KAFKA_DISSECTOR_PURE": pure},
+        cwd=ROOT,
     )  # fmt: skip
     assert int(run.stdout) < 300

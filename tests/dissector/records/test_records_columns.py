@@ -19,9 +19,9 @@ from dissector.records.batch_headers import Batches
 from dissector.records.batch_reader import read_batches
 from dissector.records.checksums import check_crc
 from dissector.records.decode import decode_records
+from dissector.records.record_fields import read_fields
 from dissector.records.record_offsets import walk_records
 from dissector.records.record_reader import read_records
-from dissector.records.varints import read, read_one
 from dissector.streams.byteview import ByteView, ContiguousBytes, ScatteredBytes
 from tests.dissector.records.records_writers import (
     WRITERS,
@@ -298,23 +298,28 @@ def test_chains_are_walked_by_bytes_not_by_counts(
     assert walked.start.tolist() == (np.cumsum(lengths) - lengths).tolist()
 
 
-@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-9_000, 9_000), min_size=1))
-def test_varints(values: list[int]) -> None:
-    encoded = [varint(value) for value in values]
-    data = b"".join(encoded)
-    end = np.cumsum([len(each) for each in encoded])
-    at = end - [len(each) for each in encoded]
-    value, behind = read(np.frombuffer(data + bytes(PAD), np.uint8), at)
-    assert (value.tolist(), behind.tolist()) == (values, end.tolist())
-    for index, place in enumerate(at.tolist()):
-        assert read_one(memoryview(data), place, len(data)) == (values[index], behind[index])
+NUMBERS = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-9_000, 9_000)
 
 
-def test_varints_that_do_not_end() -> None:
-    data = b"\x80" * 30
-    array = np.frombuffer(data + bytes(PAD), np.uint8)
-    value, behind = read(array, np.array([0, 19, 21]))
-    assert value.tolist() == [0, 0, 0]
-    assert (behind[:2] > len(array)).all()
-    assert behind[2] == 31
-    assert read_one(memoryview(data), 0, 30) == read_one(memoryview(data), 25, 30) == (0, -1)
+def bare_record(timestamp_delta: bytes, offset_delta: bytes) -> bytes:
+    """A record without key, value and headers."""
+    body = b"\0" + timestamp_delta + offset_delta + varint(-1) + varint(-1) + varint(0)
+    return varint(len(body)) + body
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1))
+def test_varints(values: list[tuple[int, int]]) -> None:
+    encoded = [bare_record(*map(varint, pair)) for pair in values]
+    size = np.array([len(each) for each in encoded])
+    data = np.frombuffer(b"".join(encoded) + bytes(PAD), np.uint8)
+    fields = read_fields(data, np.cumsum(size) - size)
+    assert fields.good.all()
+    pairs = zip(fields.timestamp_delta.tolist(), fields.offset_delta.tolist(), strict=True)
+    assert [*pairs] == values
+
+
+@pytest.mark.parametrize("width", [10, 11, 30])
+def test_a_varint_has_at_most_ten_bytes(width: int) -> None:
+    data = bare_record(b"\x80" * (width - 1) + b"\0", b"\0")
+    fields = read_fields(np.frombuffer(data + bytes(PAD), np.uint8), np.array([0]))
+    assert fields.good.tolist() == [width == 10]

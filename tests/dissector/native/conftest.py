@@ -1,4 +1,4 @@
-"""All tests of records run with compiled loops, and without."""
+"""All tests of loops run compiled, and as Python."""
 
 from __future__ import annotations
 

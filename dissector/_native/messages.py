@@ -1,0 +1,575 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+# cython: initializedcheck=False
+"""Numbers and ranges at addresses, and the bodies of messages.
+
+An address counts bytes of streams. `address`, `position` and `length` have one item per piece: the
+address of its first byte, the position of this byte in `data`, and its length. Addresses ascend.
+Bytes between two pieces are lost, and read as zero.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from dissector._native import uncompiled as cython
+if cython.compiled:
+    from cython.cimports.dissector._native.memory import prefetch
+
+Int = cython.typedef(cython.longlong)
+Word = cython.typedef(cython.ulonglong)
+Bytes = cython.typedef(cython.const[cython.uchar][::1])
+Ints = cython.typedef(cython.const[cython.longlong][::1])
+IntsOut = cython.typedef(cython.longlong[::1])
+Nodes = cython.typedef(cython.const[cython.int][::1])
+
+ONE = cython.declare(cython.ulonglong, 1)
+# Fields of a node: see `decoder_program`.
+KIND = cython.declare(cython.longlong, 0)
+WIDTH = cython.declare(cython.longlong, 1)
+IS_SIGNED = cython.declare(cython.longlong, 2)
+NULLABLE = cython.declare(cython.longlong, 3)
+TAG = cython.declare(cython.longlong, 4)
+COLUMN = cython.declare(cython.longlong, 5)
+INSIDE = cython.declare(cython.longlong, 6)
+LEVEL = cython.declare(cython.longlong, 7)
+CHILD = cython.declare(cython.longlong, 8)
+CHILDREN = cython.declare(cython.longlong, 9)
+NODE = cython.declare(cython.longlong, 10)
+"""Numbers of a node."""
+MAX_NODES = cython.declare(cython.longlong, 1 << 12)
+FIXED = cython.declare(cython.longlong, 0)
+TEXT = cython.declare(cython.longlong, 1)
+
+STRUCT = cython.declare(cython.longlong, 3)
+ARRAY = cython.declare(cython.longlong, 4)
+
+
+@cython.cclass
+class _Space:
+    """Reads bytes at addresses."""
+
+    data: Bytes
+    address: Ints
+    position: Ints
+    length: Ints
+    low: Int
+    high: Int
+    """Addresses of the piece that was read last."""
+    shift: Int
+    """From its addresses to positions."""
+    piece: Int
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def touch(self, at: Int) -> cython.int:
+        """Ask for the memory of an address that is read later, if it is in the same piece."""
+        if cython.compiled and self.low <= at < min(self.high, self.data.shape[0] - self.shift):
+            prefetch(cython.address(self.data[at + self.shift]))
+        return 0
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def seek(self, at: Int) -> cython.int:
+        """Find the piece that has the byte at an address; 0 if this byte is lost."""
+        low: Int = 0
+        high: Int = self.address.shape[0]
+        middle: Int
+        following: Int = self.piece + 1
+        if (
+            following < high
+            and self.address[following] <= at
+            and (following + 1 == high or at < self.address[following + 1])
+        ):
+            self.piece = following
+        else:
+            while low < high:
+                middle = (low + high) >> 1
+                if self.address[middle] <= at:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low == 0:
+                return 0
+            self.piece = low - 1
+        self.low = self.address[self.piece]
+        self.high = self.low + self.length[self.piece]
+        self.shift = self.position[self.piece] - self.low
+        return at < self.high
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def byte(self, at: Int) -> Int:
+        """The byte at an address."""
+        if not self.low <= at < self.high and not self.seek(at):
+            return 0
+        return self.data[at + self.shift]
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-0x7FFF_FFFF_FFFF_FF00)
+    @cython.boundscheck(False)
+    def number(self, at: Int, width: Int, is_signed: cython.bint) -> Int:
+        """The big-endian number in `width` bytes; one check of bounds serves all of them."""
+        """The big-endian number in 1, 2, 4 or 8 bytes; one check of bounds serves all of them."""
+        value: Word = 0
+        byte: Word
+        sign: Word
+        begin: Int
+        index: Int
+        if at < self.low or at > self.high - width:
+            if at < self.low or at >= self.high:
+                self.seek(at)
+            if at < self.low or at > self.high - width:
+                return self.scattered(at, width, is_signed)
+        begin = at + self.shift
+        if begin < 0 or begin > self.data.shape[0] - width:
+            raise IndexError
+        for index in range(width):
+            byte = self.data[begin + index]
+            value = value << 8 | byte
+        if is_signed:
+            sign = ONE << 8 * width - 1
+            value = (value ^ sign) - sign
+        return value
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-0x7FFF_FFFF_FFFF_FF00)
+    def scattered(self, at: Int, width: Int, is_signed: cython.bint) -> Int:
+        """`number`, from several pieces."""
+        value: Word = 0
+        byte: Word
+        sign: Word
+        index: Int
+        for index in range(width):
+            byte = self.byte(at + index)
+            value = value << 8 | byte
+        if is_signed:
+            sign = ONE << 8 * width - 1
+            value = (value ^ sign) - sign
+        return value
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def read_all(
+        self, at: Ints, width: Int, is_signed: cython.bint, numbers: IntsOut
+    ) -> cython.int:
+        """`read_numbers`."""
+        index: Int
+        for index in range(at.shape[0]):
+            if index + 24 < at.shape[0]:
+                self.touch(at[index + 24])
+            numbers[index] = self.number(at[index], width, is_signed)
+        return 0
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def copy_all(self, at: Ints, length: Ints, copies: cython.uchar[::1]) -> cython.int:
+        """`copy_ranges`."""
+        place: Int = 0
+        here: Int
+        stop: Int
+        step: Int
+        index: Int
+        for index in range(at.shape[0]):
+            here = at[index]
+            stop = here + length[index]
+            while here < stop:
+                if not self.low <= here < self.high and not self.seek(here):
+                    copies[place] = 0
+                    step = 1
+                else:
+                    step = min(stop, self.high) - here
+                    copies[place : place + step] = self.data[
+                        here + self.shift : here + self.shift + step
+                    ]
+                here += step
+                place += step
+        return 0
+
+
+def _space(space: _Space, data: Bytes, address: Ints, position: Ints, length: Ints) -> None:
+    space.data, space.address, space.position, space.length = data, address, position, length
+    space.low = space.high = space.shift = 0
+    space.piece = -1
+
+
+def read_numbers(
+    data: Bytes, address: Ints, position: Ints, length: Ints, at: Ints, width: int,
+    is_signed: bool, numbers: IntsOut,
+) -> None:  # fmt: skip
+    space: _Space = _Space()
+    bytes_each: Int = width
+    signed: cython.bint = is_signed or width == 8
+    if width not in (1, 2, 4, 8):
+        raise ValueError("the width is not 1, 2, 4 or 8")
+    _space(space, data, address, position, length)
+    with cython.nogil:
+        space.read_all(at, bytes_each, signed, numbers)
+
+
+def copy_ranges(
+    data: Bytes, address: Ints, position: Ints, length: Ints, at: Ints, count: Ints,
+    copies: cython.uchar[::1],
+) -> None:  # fmt: skip
+    space: _Space = _Space()
+    _space(space, data, address, position, length)
+    with cython.nogil:
+        space.copy_all(at, count, copies)
+
+
+@cython.final
+@cython.cclass
+class _Bodies(_Space):
+    """Walks bodies by a program, and keeps the requested fields.
+
+    Methods that walk return the address behind a field, or -1 if the field is impossible.
+    """
+
+    nodes: Nodes
+    is_flexible: cython.bint
+    columns: Int
+    room: IntsOut
+    """Parts of `each` items: row, address and value of each column, then row of the owner and
+    index of each level."""
+    each: Int
+    count: IntsOut
+    """Items of each column, then of each level."""
+    base: Ints
+    """Elements of each level that earlier calls kept."""
+    marks: IntsOut
+    """`count` before the message."""
+    elements: Int
+    """Elements that the arrays of the message may still have."""
+    value: Int
+    """The length or count that was read last."""
+    is_full: cython.bint
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def keep(self, column: Int, row: Int, at: Int, value: Int) -> Int:
+        """Keep a field. Returns `at`, or -1 if there is no room."""
+        count: Int = self.count[column]
+        place: Int = 3 * column * self.each + count
+        if count == self.each:
+            self.is_full = True
+            return -1
+        self.room[place] = row
+        self.room[place + self.each] = at
+        self.room[place + 2 * self.each] = value
+        self.count[column] = count + 1
+        return at
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def add_element(self, level: Int, row: Int, ordinal: Int) -> Int:
+        """Keep an element. Returns its row, or -1 if there is no room."""
+        index: Int = self.columns + level
+        count: Int = self.count[index]
+        place: Int = (3 * self.columns + 2 * level) * self.each + count
+        if count == self.each:
+            self.is_full = True
+            return -1
+        self.room[place] = row
+        self.room[place + self.each] = ordinal
+        self.count[index] = count + 1
+        return self.base[level] + count
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def varint(self, at: Int, end: Int) -> Int:
+        """An unsigned varint (KIP-482), of five bytes at most, as `value`."""
+        byte: Int
+        index: cython.int
+        self.value = 0
+        for index in range(5):
+            if at >= end:
+                return -1
+            byte = self.byte(at)
+            at += 1
+            self.value |= (byte & 0x7F) << 7 * index
+            if byte < 0x80:
+                return at
+        return -1
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def read_length(self, node: Int, at: Int, end: Int, width: Int) -> Int:
+        """A length or count as `value`: -1 for null, never more than the bytes that follow."""
+        if self.is_flexible:
+            at = self.varint(at, end)
+            if at < 0:
+                return -1
+            self.value -= 1
+        else:
+            if end - at < width:
+                return -1
+            self.value = self.number(at, width, True)
+            at += width
+        if self.value > end - at or self.value < (-1 if self.nodes[node + NULLABLE] else 0):
+            return -1
+        return at
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def walk_tags(self, owner: Int, row: Int, at: Int, end: Int) -> Int:
+        """Tagged fields (KIP-482): known ones must fill their size, others are skipped."""
+        left: Int
+        tag: Int
+        behind: Int
+        child: Int
+        at = self.varint(at, end)
+        left = self.value
+        while at >= 0 and left > 0:
+            at = self.varint(at, end)
+            tag = self.value
+            if at >= 0:
+                at = self.varint(at, end)
+            if at < 0 or self.value > end - at:
+                return -1
+            behind = at + self.value
+            for child in range(self.nodes[owner + CHILDREN]):
+                child = NODE * (self.nodes[owner + CHILD] + child)
+                if self.nodes[child + TAG] == tag:
+                    if self.walk_value(child, row, at, behind) != behind:
+                        return -1
+                    break
+            at = behind
+            left -= 1
+        return at
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def walk_struct(self, owner: Int, row: Int, at: Int, end: Int) -> Int:
+        node: Int = NODE * self.nodes[owner + CHILD]
+        stop: Int = node + NODE * self.nodes[owner + CHILDREN]
+        while node < stop and at >= 0:
+            if self.nodes[node + TAG] < 0:
+                at = self.walk_value(node, row, at, end)
+            node += NODE
+        return self.walk_tags(owner, row, at, end) if at >= 0 and self.is_flexible else at
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def walk_array(self, node: Int, row: Int, at: Int, end: Int) -> Int:
+        element: Int = NODE * self.nodes[node + CHILD]
+        level: Int = self.nodes[node + LEVEL]
+        inner: Int = 0
+        index: Int
+        count: Int
+        at = self.read_length(node, at, end, 4)
+        count = self.value
+        if at < 0 or count <= 0:
+            return at
+        self.elements -= count
+        if self.elements < 0:
+            return -1
+        if level < 0 and self.nodes[element + KIND] == FIXED:
+            count *= self.nodes[element + WIDTH]
+            return at + count if count <= end - at else -1
+        for index in range(count):
+            if level >= 0:
+                inner = self.add_element(level, row, index)
+                if inner < 0:
+                    return -1
+            at = self.walk_value(element, inner, at, end)
+            if at < 0:
+                break
+        return at
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def walk_nullable(self, node: Int, row: Int, at: Int, end: Int) -> Int:
+        """A struct behind a marker, which is a varint for a tagged one (KIP-893)."""
+        if self.nodes[node + TAG] >= 0:
+            at = self.varint(at, end)
+            if at < 0 or self.value == 0:
+                return at
+        else:
+            if at >= end:
+                return -1
+            self.value = self.number(at, 1, True)
+            at += 1
+            if self.value == -1:
+                return at
+        return self.walk_struct(node, row, at, end) if self.value == 1 else -1
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def walk_value(self, node: Int, row: Int, at: Int, end: Int) -> Int:
+        kind: Int = self.nodes[node + KIND]
+        width: Int = self.nodes[node + WIDTH]
+        column: Int = self.nodes[node + COLUMN]
+        length: Int
+        if kind == FIXED:
+            if end - at < width:
+                return -1
+            if column >= 0:
+                length = width  # of a uuid
+                if width <= 8:
+                    length = self.number(at, width, self.nodes[node + IS_SIGNED])
+                at = self.keep(column, row, at, length)
+            return at + width if at >= 0 else -1
+        if kind == STRUCT:
+            if self.nodes[node + NULLABLE]:
+                return self.walk_nullable(node, row, at, end)
+            return self.walk_struct(node, row, at, end)
+        if kind == ARRAY:
+            return self.walk_array(node, row, at, end)
+        at = self.read_length(node, at, end, 2 if kind == TEXT else 4)
+        length = self.value
+        if at >= 0 and column >= 0:
+            at = self.keep(column, row, at, length)
+        return at + length if at >= 0 and length > 0 else at
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def check(self) -> cython.int:
+        """ValueError for a program whose walk would not end. Deep programs take much of the stack.
+
+        Children stand behind their owner."""
+        node: Int
+        kind: Int
+        first: Int
+        nodes: Int = self.nodes.shape[0] // NODE
+        if not 0 < nodes <= MAX_NODES or self.nodes[KIND] != STRUCT:
+            raise ValueError("a program of no nodes, or of too many")
+        for node in range(nodes):
+            kind, first = self.nodes[NODE * node + KIND], self.nodes[NODE * node + CHILD]
+            if kind == FIXED and self.nodes[NODE * node + WIDTH] < 1:
+                raise ValueError("a program with a field without bytes")
+            if kind >= STRUCT and (
+                first <= node or not 0 <= self.nodes[NODE * node + CHILDREN] <= nodes - first
+            ):
+                raise ValueError("a program that is not a tree")
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def mend(self, there: Int) -> cython.int:
+        """Drop the fields of a message that is not good; of one that is cut at the address `there`,
+        keep the fields outside arrays that are complete."""
+        node: Int
+        column: Int
+        kept: Int
+        item: Int
+        at: Int
+        size: Int
+        place: Int
+        for node in range(0, self.nodes.shape[0], 10):
+            column = self.nodes[node + COLUMN]
+            if column < 0:
+                continue
+            kept = self.marks[column]
+            for item in range(kept, self.count[column]):
+                place = 3 * column * self.each + item
+                at = self.room[place + self.each]
+                size = self.nodes[node + WIDTH]
+                if self.nodes[node + KIND] != FIXED:
+                    size = self.room[place + 2 * self.each]
+                if self.nodes[node + INSIDE] >= 0 or at >= there or at + size > there:
+                    continue
+                place = 3 * column * self.each + kept
+                self.room[place] = self.room[place + item - kept]
+                self.room[place + self.each] = at
+                self.room[place + 2 * self.each] = self.room[place + item - kept + 2 * self.each]
+                kept += 1
+            self.count[column] = kept
+        for item in range(self.columns, self.count.shape[0]):
+            self.count[item] = self.marks[item]
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def walk(
+        self, start: Ints, end: Ints, cut: cython.const[cython.uchar][::1], most: Ints,
+        limit: Int, part: Int, first: Int, behind: IntsOut,
+    ) -> Int:  # fmt: skip
+        """`walk_bodies`."""
+        size: Int = 0
+        message: Int
+        item: Int
+        at: Int
+        if self.address.shape[0]:
+            item = self.address.shape[0] - 1
+            size = self.address[item] + self.length[item]
+        for message in range(first, start.shape[0]):
+            behind[message] = -1  # until it is walked
+            if message + 16 < start.shape[0]:
+                self.touch(start[message + 16])
+                self.touch(start[message + 16] + 64)
+            if not 0 <= start[message] <= end[message] <= size:
+                continue
+            for item in range(self.count.shape[0]):
+                self.marks[item] = self.count[item]
+            self.elements = most[message]
+            at = self.walk_struct(0, message, start[message], end[message])
+            if self.is_full:
+                for item in range(self.count.shape[0]):
+                    self.count[item] = self.marks[item]
+                return message
+            if 0 <= at <= end[message] and end[message] - at <= max(
+                limit, (at - start[message]) // part
+            ):
+                behind[message] = at
+            else:
+                self.mend(end[message] if cut[message] else -1)
+        return start.shape[0]
+
+
+def walk_bodies(
+    data: Bytes, address: Ints, position: Ints, length: Ints, nodes: Nodes, columns: int,
+    is_flexible: bool, limit: int, part: int, start: Ints, end: Ints,
+    cut: cython.const[cython.uchar][::1], most: Ints, first: int, base: Ints, behind: IntsOut,
+    room: IntsOut, count: IntsOut,
+) -> int:  # fmt: skip
+    bodies: _Bodies = _Bodies()
+    surplus: Int = limit
+    fraction: Int = part
+    begin: Int = first
+    walked: Int
+    levels = len(base)
+    if columns < 0 or part < 1 or len(count) != columns + levels:
+        raise ValueError("a program of other columns")
+    _space(bodies, data, address, position, length)
+    bodies.nodes, bodies.is_flexible, bodies.columns = nodes, is_flexible, columns
+    bodies.room, bodies.each = room, len(room) // max(3 * columns + 2 * levels, 1)
+    bodies.count, bodies.base = count, base
+    bodies.marks = memoryview(bytearray(8 * len(count))).cast("q")
+    bodies.is_full = False
+    with cython.nogil:
+        bodies.check()
+        walked = bodies.walk(start, end, cut, most, surplus, fraction, begin, behind)
+    return walked

@@ -1,0 +1,356 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+# cython: initializedcheck=False
+"""Packets: the chain of records in a capture file, and their headers up to TCP."""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from dissector._native import uncompiled as cython
+
+Int = cython.typedef(cython.longlong)
+Word = cython.typedef(cython.ulonglong)
+Bytes = cython.typedef(cython.const[cython.uchar][::1])
+Ints = cython.typedef(cython.const[cython.longlong][::1])
+IntsOut = cython.typedef(cython.longlong[::1])
+BytesOut = cython.typedef(cython.uchar[::1])
+WordsOut = cython.typedef(cython.ulonglong[::1])
+PortsOut = cython.typedef(cython.ushort[::1])
+
+# The numbers of `packets.headers.Kind`.
+OTHER = cython.declare(cython.int, 0)
+TCP = cython.declare(cython.int, 1)
+CUT = cython.declare(cython.int, 2)
+MALFORMED = cython.declare(cython.int, 3)
+FRAGMENT = cython.declare(cython.int, 6)
+NULL = cython.declare(cython.int, 11)
+RAW_IP = cython.declare(cython.int, 12)
+IPV4 = cython.declare(cython.int, 17)
+IPV6 = cython.declare(cython.int, 18)
+
+SYN = cython.declare(cython.int, 2)
+SYN_FIN_RST = cython.declare(cython.int, 7)
+MAPPED = cython.declare(cython.ulonglong, 0xFFFF_0000_0000)
+"""An IPv4 address in IPv6 (RFC 4291, section 2.5.5.2)."""
+
+
+@cython.cclass
+class _Numbers:
+    """Numbers in bytes. One check of bounds serves all bytes of a number."""
+
+    data: Bytes
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    @cython.boundscheck(False)
+    def u16(self, at: Int) -> cython.int:
+        """A big-endian number of 2 bytes."""
+        if at < 0 or at > self.data.shape[0] - 2:
+            raise IndexError
+        return self.data[at] << 8 | self.data[at + 1]
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(0x7FFF_FFFF_FFFF_FF00, check=False)
+    @cython.boundscheck(False)
+    def u32(self, at: Int) -> Word:
+        """A big-endian number of 4 bytes."""
+        high: Word
+        low: Word
+        if at < 0 or at > self.data.shape[0] - 4:
+            raise IndexError
+        high = self.data[at] << 8 | self.data[at + 1]
+        low = self.data[at + 2] << 8 | self.data[at + 3]
+        return high << 16 | low
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(0x7FFF_FFFF_FFFF_FF00, check=False)
+    @cython.boundscheck(False)
+    def ordered(self, at: Int, is_big: cython.bint) -> Word:
+        """A number of 4 bytes in either byte order."""
+        high: Word
+        low: Word
+        if at < 0 or at > self.data.shape[0] - 4:
+            raise IndexError
+        if is_big:
+            high = self.data[at] << 8 | self.data[at + 1]
+            low = self.data[at + 2] << 8 | self.data[at + 3]
+        else:
+            high = self.data[at + 3] << 8 | self.data[at + 2]
+            low = self.data[at + 1] << 8 | self.data[at]
+        return high << 16 | low
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(0x7FFF_FFFF_FFFF_FF00)
+    def u64(self, at: Int) -> Word:
+        """A big-endian number of 8 bytes."""
+        return self.u32(at) << 32 | self.u32(at + 4)
+
+
+@cython.final
+@cython.cclass
+class _Chain(_Numbers):
+    """A chain of records, each with its size."""
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def follow(
+        self, at: Int, end: Int, is_big: cython.bint, size_at: Int, header: Int, least: Int,
+        most: Int, stop: Int, positions: IntsOut,
+    ) -> Int:  # fmt: skip
+        """`follow_chain`."""
+        count: Int = 0
+        size: Int
+        kind: Int
+        while at < end and count < positions.shape[0]:
+            if stop:
+                kind = self.ordered(at, is_big)
+                if kind == stop:
+                    break
+            size = self.ordered(at + size_at, is_big)
+            positions[count] = at
+            count += 1
+            if size > most:
+                break
+            at += max(size + header, least)
+        return count
+
+
+def follow_chain(
+    data: Bytes, begin: int, end: int, is_big: bool, size_at: int, header: int, least: int,
+    most: int, stop: int, positions: IntsOut,
+) -> int:  # fmt: skip
+    chain: _Chain = _Chain()
+    count: Int
+    at: Int = begin
+    until: Int = min(end, len(data) - size_at - 3)
+    big: cython.bint = is_big
+    offset: Int = size_at
+    added: Int = header
+    shortest: Int = least
+    longest: Int = most
+    mark: Int = stop
+    if least < 1 or size_at < 0 or header < 0:
+        raise ValueError("a record without bytes")
+    chain.data = data
+    with cython.nogil:
+        count = chain.follow(at, until, big, offset, added, shortest, longest, mark, positions)
+    return count
+
+
+@cython.final
+@cython.cclass
+class _Packets(_Numbers):
+    """Columns of packets: see `headers.Packets`."""
+
+    ethertypes: Bytes
+    protocols: Bytes
+    families: Bytes
+    sizes: Bytes
+    """Bytes of the headers with an ethertype, by kind; 0 for the others."""
+    types_at: Bytes
+    """Offset of the ethertype."""
+    kind: BytesOut
+    at: IntsOut
+    end: IntsOut
+    wire_end: IntsOut
+    src_high: WordsOut
+    src_low: WordsOut
+    dst_high: WordsOut
+    dst_low: WordsOut
+    src_port: PortsOut
+    dst_port: PortsOut
+    seq: cython.uint[::1]
+    ack: cython.uint[::1]
+    flags: BytesOut
+    window: PortsOut
+    payload: IntsOut
+    captured: cython.int[::1]
+    length: cython.int[::1]
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def has(self, row: Int, size: Int) -> cython.int:
+        """Whether the packet has a whole header of `size` bytes; else its kind is the reason."""
+        left: Int = self.end[row] - self.at[row]
+        if size <= left and left >= 0:
+            return 1
+        self.kind[row] = CUT if size <= self.wire_end[row] - self.at[row] else MALFORMED
+        return 0
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def trim(self, row: Int, wire_end: Int) -> cython.int:
+        """Limit a packet to the length in its IP header, since its frame may have padding."""
+        self.wire_end[row] = wire_end
+        if self.end[row] > wire_end:
+            self.end[row] = wire_end
+        return 0
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def read_ipv4(self, row: Int) -> cython.int:
+        """RFC 791. A total length of 0 comes from a card that cut the packet up later (TSO)."""
+        at: Int = self.at[row]
+        version: cython.int = self.data[at]
+        size: Int = (version & 15) * 4
+        total: Int = self.u16(at + 2)
+        kind: cython.int = self.protocols[self.data[at + 9]]
+        if self.u16(at + 6) & 0x3FFF and kind != OTHER:
+            kind = FRAGMENT
+            size = 0  # reassembly needs this header
+        if version >> 4 != 4 or version & 15 < 5 or (total < size and total != 0):
+            kind = MALFORMED
+        self.kind[row] = kind
+        self.trim(row, at + total if total else self.wire_end[row])
+        self.at[row] = at + size
+        self.src_high[row] = self.dst_high[row] = 0  # it may be inside IPv6
+        self.src_low[row] = MAPPED | self.u32(at + 12)
+        self.dst_low[row] = MAPPED | self.u32(at + 16)
+        return 1
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def read_ipv6(self, row: Int) -> cython.int:
+        """RFC 8200. A payload length of 0 means a jumbogram (RFC 2675) or TSO."""
+        at: Int = self.at[row]
+        payload: Int = self.u16(at + 4)
+        self.kind[row] = self.protocols[self.data[at + 6]] if self.data[at] >> 4 == 6 else MALFORMED
+        self.at[row] = at + 40
+        self.trim(row, at + 40 + payload if payload else self.wire_end[row])
+        self.src_high[row], self.src_low[row] = self.u64(at + 8), self.u64(at + 16)
+        self.dst_high[row], self.dst_low[row] = self.u64(at + 24), self.u64(at + 32)
+        return 1
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def read_ethertype(self, row: Int, size: Int, type_at: Int) -> cython.int:
+        """A header with the ethertype of the next one."""
+        if not self.has(row, size):
+            return 0
+        self.kind[row] = self.ethertypes[self.u16(self.at[row] + type_at)]
+        self.at[row] += size
+        return 1
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def step(self, row: Int) -> cython.int:
+        """Read one header; 0 if it is of another kind, or not whole."""
+        kind: cython.int = self.kind[row]
+        first: cython.int
+        if self.sizes[kind]:
+            return self.read_ethertype(row, self.sizes[kind], self.types_at[kind])
+        if kind == IPV4 and self.has(row, 20):
+            return self.read_ipv4(row)
+        if kind == IPV6 and self.has(row, 40):
+            return self.read_ipv6(row)
+        if kind == NULL and self.has(row, 4):
+            # BSD loopback: a family below 256, in the byte order of the capturing machine.
+            first = self.data[self.at[row]] | self.data[self.at[row] + 3]
+            self.kind[row] = self.families[first]
+            self.at[row] += 4
+            return 1
+        if kind == RAW_IP and self.has(row, 1):  # no link header: the first bits are the version
+            first = self.data[self.at[row]] >> 4
+            self.kind[row] = IPV4 if first == 4 else IPV6 if first == 6 else MALFORMED
+            return 1
+        return 0
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def read_tcp(self, row: Int) -> cython.int:
+        """RFC 9293, 3.1. Options may be truncated: the payload's position does not depend on
+        them."""
+        at: Int = self.at[row]
+        size: Int
+        begin: Int
+        stop: Int = self.end[row]
+        flags: cython.int
+        if not self.has(row, 20):
+            return 0
+        size = (self.data[at + 12] >> 4) * 4
+        begin = at + size
+        if size < 20 or begin > self.wire_end[row]:
+            self.kind[row] = MALFORMED
+            return 0
+        flags = self.data[at + 13]
+        # A segment with SYN and with FIN or RST is damaged: it neither opens nor closes.
+        self.flags[row] = flags & ~SYN_FIN_RST if flags & SYN and flags & 5 else flags
+        self.src_port[row] = self.u16(at)
+        self.dst_port[row] = self.u16(at + 2)
+        self.seq[row] = self.u32(at + 4)
+        self.ack[row] = self.u32(at + 8)
+        self.window[row] = self.u16(at + 14)
+        self.payload[row] = min(begin, stop)
+        self.captured[row] = max(stop - begin, 0)
+        self.length[row] = self.wire_end[row] - begin
+        return 0
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def read(self, row: Int, layers: cython.int) -> cython.int:
+        """Read up to `layers` headers of a packet, and that of TCP."""
+        layer: cython.int
+        for layer in range(layers):
+            if not self.step(row):
+                break
+        return self.read_tcp(row) if self.kind[row] == TCP else 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def read_rows(self, rows: Ints, layers: cython.int) -> cython.int:
+        """`read_headers`."""
+        index: Int
+        for index in range(rows.shape[0]):
+            self.read(rows[index], layers)
+        return 0
+
+
+def _packets(packets: _Packets, data: Bytes, tables: list, columns: list) -> None:
+    packets.data = data
+    packets.ethertypes, packets.protocols, packets.families = tables[:3]
+    packets.sizes, packets.types_at = tables[3:]
+    (
+        packets.kind, packets.at, packets.end, packets.wire_end,
+        packets.src_high, packets.src_low, packets.dst_high, packets.dst_low,
+        packets.src_port, packets.dst_port, packets.seq, packets.ack, packets.flags,
+        packets.window, packets.payload, packets.captured, packets.length,
+    ) = columns  # fmt: skip
+
+
+def read_headers(data: Bytes, tables: list, rows: Ints, layers: int, columns: list) -> None:
+    packets: _Packets = _Packets()
+    most: cython.int = layers
+    _packets(packets, data, tables, columns)
+    with cython.nogil:
+        packets.read_rows(rows, most)

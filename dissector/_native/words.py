@@ -1,0 +1,369 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+# cython: initializedcheck=False
+"""Codes of words and of pairs of endpoints, in order of appearance.
+
+They are found again by SipHash-1-3 (Aumasson, Bernstein: SipHash, a fast short-input PRF): without
+the key, nobody can choose words that have the same hash.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ImportError:
+    from dissector._native import uncompiled as cython
+if cython.compiled:
+    from cython.cimports.dissector._native.memory import prefetch
+
+Int = cython.typedef(cython.longlong)
+Word = cython.typedef(cython.ulonglong)
+Bytes = cython.typedef(cython.const[cython.uchar][::1])
+Ints = cython.typedef(cython.const[cython.longlong][::1])
+Words = cython.typedef(cython.const[cython.ulonglong][::1])
+Ports = cython.typedef(cython.const[cython.ushort][::1])
+IntsOut = cython.typedef(cython.longlong[::1])
+WordsOut = cython.typedef(cython.ulonglong[::1])
+
+ALL = cython.declare(cython.ulonglong, 0xFFFF_FFFF_FFFF_FFFF)
+"""Mask of a word: numbers of C wrap, those of Python do not."""
+START_0 = cython.declare(cython.ulonglong, 0x736F6D6570736575)
+START_1 = cython.declare(cython.ulonglong, 0x646F72616E646F6D)
+START_2 = cython.declare(cython.ulonglong, 0x6C7967656E657261)
+START_3 = cython.declare(cython.ulonglong, 0x7465646279746573)
+PAIR_BYTES = cython.declare(cython.ulonglong, 36)
+
+
+def _zeros(count: int) -> memoryview:
+    """The bytes of `count` numbers of 8 bytes."""
+    return memoryview(bytearray(8 * count))
+
+
+@cython.cclass
+class _Table:
+    """A hash table that numbers items, and the hash of the words in `scratch`."""
+
+    key: Words
+    scratch: WordsOut
+    table: IntsOut
+    """1 + code of an item; 0 where a slot is free."""
+    first: IntsOut
+    """Index of the first item of each code."""
+    count: Int
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(0x7FFF_FFFF_FFFF_FF00)
+    def hash(self, words: Int) -> Word:
+        """The hash of so many words; the highest byte of the last one is the length in bytes."""
+        v0: Word = self.key[0] ^ START_0
+        v1: Word = self.key[1] ^ START_1
+        v2: Word = self.key[0] ^ START_2
+        v3: Word = self.key[1] ^ START_3
+        word: Word
+        index: Int
+        for index in range(words + 3):
+            word = 0
+            if index < words:
+                word = self.scratch[index]
+            elif index == words:
+                v2 ^= 0xFF
+            v3 ^= word
+            v0 = (v0 + v1) & ALL
+            v2 = (v2 + v3) & ALL
+            v1 = ((v1 << 13 | v1 >> 51) & ALL) ^ v0
+            v3 = ((v3 << 16 | v3 >> 48) & ALL) ^ v2
+            v0 = (v0 << 32 | v0 >> 32) & ALL
+            v2 = (v2 + v1) & ALL
+            v0 = (v0 + v3) & ALL
+            v1 = ((v1 << 17 | v1 >> 47) & ALL) ^ v2
+            v3 = ((v3 << 21 | v3 >> 43) & ALL) ^ v0
+            v2 = (v2 << 32 | v2 >> 32) & ALL
+            v0 ^= word
+        return v0 ^ v1 ^ v2 ^ v3
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def add(self, slot: Word, item: Int) -> Int:
+        """Give an item the next code, in a free slot."""
+        self.first[self.count] = item
+        self.count += 1
+        self.table[slot] = self.count
+        return self.count - 1
+
+
+@cython.cclass
+class _Ranges(_Table):
+    """Ranges of bytes."""
+
+    data: Bytes
+    at: Ints
+    length: Ints
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def touch(self, position: Int) -> cython.int:
+        """Ask for the memory of a byte that is read later."""
+        if cython.compiled and 0 <= position < self.data.shape[0]:
+            prefetch(cython.address(self.data[position]))
+        return 0
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def longest(self) -> Int:
+        """The longest range; ValueError for a range outside of the data."""
+        longest: Int = 0
+        size: Int = self.data.shape[0]
+        index: Int
+        for index in range(self.at.shape[0]):
+            if not 0 <= self.at[index] <= size:
+                raise ValueError("a word outside of the data")
+            if not 0 <= self.length[index] <= size - self.at[index]:
+                raise ValueError("a word outside of the data")
+            longest = max(longest, self.length[index])
+        return longest
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(0x7FFF_FFFF_FFFF_FF00)
+    @cython.boundscheck(False)
+    def word(self, at: Int) -> Word:
+        """The little-endian number in 8 bytes; one check of bounds serves all of them."""
+        word: Word = 0
+        byte: Word
+        index: cython.int
+        if at < 0 or at > self.data.shape[0] - 8:
+            raise IndexError
+        for index in range(8):
+            byte = self.data[at + index]
+            word |= byte << 8 * index
+        return word
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(0x7FFF_FFFF_FFFF_FF00)
+    def hash_range(self, at: Int, length: Int) -> Word:
+        """The hash of a range of bytes."""
+        word: Word = 0
+        byte: Word
+        last: Word = length & 0xFF
+        whole: Int = length >> 3
+        index: Int
+        for index in range(whole):
+            self.scratch[index] = self.word(at + 8 * index)
+        for index in range(8 * whole, length):
+            byte = self.data[at + index]
+            word |= byte << 8 * (index & 7)
+        self.scratch[whole] = word | last << 56
+        return self.hash(whole + 1)
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def equals(self, left: Int, right: Int, length: Int) -> cython.int:
+        """Whether two ranges have the same bytes."""
+        whole: Int = length >> 3
+        index: Int
+        for index in range(whole):
+            if self.word(left + 8 * index) != self.word(right + 8 * index):
+                return 0
+        for index in range(8 * whole, length):
+            if self.data[left + index] != self.data[right + index]:
+                return 0
+        return 1
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def number(self, code: cython.int[::1]) -> Int:
+        """`number_words`."""
+        mask: Word = self.table.shape[0] - 1
+        slot: Word
+        at: Int
+        length: Int
+        before: Int
+        index: Int
+        for index in range(self.at.shape[0]):
+            if index + 24 < self.at.shape[0]:
+                self.touch(self.at[index + 24])
+            at, length = self.at[index], self.length[index]
+            slot = self.hash_range(at, length) & mask
+            while True:
+                if self.table[slot] == 0:
+                    code[index] = self.add(slot, index)
+                    break
+                code[index] = self.table[slot] - 1
+                before = self.first[code[index]]
+                if self.length[before] == length and self.equals(self.at[before], at, length):
+                    break
+                slot = (slot + 1) & mask
+        return self.count
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def hash_all(self, hashes: WordsOut) -> cython.int:
+        index: Int
+        for index in range(self.at.shape[0]):
+            hashes[index] = self.hash_range(self.at[index], self.length[index])
+        return 0
+
+
+def _ranges(data: Bytes, at: Ints, length: Ints, key: Words) -> _Ranges:
+    """Ranges inside of the data."""
+    ranges: _Ranges = _Ranges()
+    longest: Int
+    ranges.data, ranges.at, ranges.length, ranges.key = data, at, length, key
+    with cython.nogil:
+        longest = ranges.longest()
+    ranges.scratch = _zeros(longest // 8 + 1).cast("Q")
+    return ranges
+
+
+def _table(count: int) -> memoryview:
+    """A free table of which `count` entries take at most half."""
+    slots = 64
+    while slots < 2 * count:
+        slots *= 2
+    return _zeros(slots).cast("q")
+
+
+def number_words(
+    data: Bytes, at: Ints, length: Ints, key: Words, code: cython.int[::1], first: IntsOut
+) -> int:
+    words: Int
+    ranges: _Ranges = _ranges(data, at, length, key)
+    ranges.table, ranges.first, ranges.count = _table(len(at)), first, 0
+    with cython.nogil:
+        words = ranges.number(code)
+    return words
+
+
+def hash_words(data: Bytes, at: Ints, length: Ints, key: Words, hashes: WordsOut) -> None:
+    ranges: _Ranges = _ranges(data, at, length, key)
+    with cython.nogil:
+        ranges.hash_all(hashes)
+
+
+@cython.cclass
+class _Pairs(_Table):
+    """The endpoints of packets."""
+
+    src_high: Words
+    src_low: Words
+    src_port: Ports
+    dst_high: Words
+    dst_low: Words
+    dst_port: Ports
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def is_larger(self, packet: Int) -> cython.int:
+        """Whether the source is the larger endpoint."""
+        if self.src_high[packet] != self.dst_high[packet]:
+            return self.src_high[packet] > self.dst_high[packet]
+        if self.src_low[packet] != self.dst_low[packet]:
+            return self.src_low[packet] > self.dst_low[packet]
+        return self.src_port[packet] > self.dst_port[packet]
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(0x7FFF_FFFF_FFFF_FF00)
+    def hash_pair(self, packet: Int) -> Word:
+        """The hash of both endpoints, the smaller one first: both directions have the same."""
+        larger: cython.int = self.is_larger(packet)
+        source: Word = self.src_port[packet]
+        target: Word = self.dst_port[packet]
+        ports: Word = target << 16 | source if larger else source << 16 | target
+        self.scratch[2 if larger else 0] = self.src_high[packet]
+        self.scratch[3 if larger else 1] = self.src_low[packet]
+        self.scratch[0 if larger else 2] = self.dst_high[packet]
+        self.scratch[1 if larger else 3] = self.dst_low[packet]
+        self.scratch[4] = ports | PAIR_BYTES << 56
+        return self.hash(5)
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def is_pair(self, packet: Int, before: Int) -> cython.int:
+        """Whether two packets have the same endpoints, in either direction."""
+        if (
+            self.src_port[packet] == self.src_port[before]
+            and self.dst_port[packet] == self.dst_port[before]
+            and self.src_low[packet] == self.src_low[before]
+            and self.dst_low[packet] == self.dst_low[before]
+            and self.src_high[packet] == self.src_high[before]
+            and self.dst_high[packet] == self.dst_high[before]
+        ):
+            return 1
+        return (
+            self.src_port[packet] == self.dst_port[before]
+            and self.dst_port[packet] == self.src_port[before]
+            and self.src_low[packet] == self.dst_low[before]
+            and self.dst_low[packet] == self.src_low[before]
+            and self.src_high[packet] == self.dst_high[before]
+            and self.dst_high[packet] == self.src_high[before]
+        )
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def number(self, code: IntsOut, end: IntsOut, hashes: WordsOut) -> Int:
+        """`number_pairs`."""
+        mask: Word = self.table.shape[0] - 1
+        slot: Word
+        value: Word
+        packet: Int
+        for packet in range(self.src_high.shape[0]):
+            value = self.hash_pair(packet)
+            slot = value & mask
+            while True:
+                if self.table[slot] == 0:
+                    hashes[self.count] = value
+                    self.add(slot, packet)
+                if self.is_pair(packet, self.first[self.table[slot] - 1]):
+                    break
+                slot = (slot + 1) & mask
+            code[packet] = self.table[slot] - 1
+            end[packet] = self.is_larger(packet)
+        return self.count
+
+
+def number_pairs(
+    src_high: Words, src_low: Words, src_port: Ports, dst_high: Words, dst_low: Words,
+    dst_port: Ports, key: Words, code: IntsOut, end: IntsOut, first: IntsOut, hashes: WordsOut,
+) -> int:  # fmt: skip
+    count: Int
+    pairs: _Pairs = _Pairs()
+    pairs.src_high, pairs.src_low, pairs.src_port = src_high, src_low, src_port
+    pairs.dst_high, pairs.dst_low, pairs.dst_port = dst_high, dst_low, dst_port
+    pairs.key, pairs.scratch = key, _zeros(5).cast("Q")
+    pairs.table, pairs.first, pairs.count = _table(len(src_high)), first, 0
+    with cython.nogil:
+        count = pairs.number(code, end, hashes)
+    return count

@@ -1,0 +1,51 @@
+"""The loops, called with arguments that no code of this project would pass."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dissector import _native
+from tests.fuzz import fuzz_native
+
+LOOPS = list(fuzz_native.loops())
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_any_arguments(name: str) -> None:
+    chance = random.Random(name)
+    outcomes = [
+        fuzz_native.call_loop(getattr(_native, name), name, chance.randbytes(150), chance)
+        for _ in range(100)
+    ]
+    assert {True, False} == set(outcomes)
+
+
+@pytest.mark.skipif(not os.environ.get("SLOW"), reason="compiles all loops again: with SLOW=1")
+def test_any_arguments_under_sanitizers(tmp_path: Path) -> None:
+    if fuzz_native.compiled(tmp_path) is None:
+        pytest.skip("no compiler with the address and undefined behaviour sanitizers")
+    run = fuzz_native.sanitized(tmp_path, calls=2_000, seed=1)
+    assert run.returncode == 0, run.stderr[-3_000:]
+    assert len(run.stdout.splitlines()) == len(LOOPS)
+
+
+@pytest.mark.parametrize("other", ["f8", "i4", ">i8", "O", "S8"])
+def test_arrays_of_another_type_are_refused(other: str, both: str) -> None:
+    if both == "python":
+        pytest.skip("memory views have items of any type")
+    data, at = np.zeros(64, np.uint8), np.zeros(4, np.int64)
+    with pytest.raises((ValueError, BufferError)):
+        _native.hash_words(data, at.astype(other), at, _native.HASH_KEY, np.zeros(4, np.uint64))
+
+
+def test_arrays_that_are_not_contiguous_are_refused(both: str) -> None:
+    if both == "python":
+        pytest.skip("memory views have any strides")
+    data, at = np.zeros(64, np.uint8), np.zeros(8, np.int64)[::2]
+    with pytest.raises((ValueError, BufferError)):
+        _native.hash_words(data, at, at, _native.HASH_KEY, np.zeros(4, np.uint64))

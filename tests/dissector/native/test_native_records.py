@@ -1,0 +1,209 @@
+"""Loops of records: what a plain reader finds, and no byte outside of the data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from dissector import _native
+from dissector.packets.block import PAD
+from dissector.records.arrow import _view
+from dissector.records.record_fields import RecordFields, read_fields
+from dissector.records.record_offsets import walk_records
+
+Int64 = NDArray[np.int64]
+
+
+def varint(value: int) -> bytes:
+    """In zigzag form."""
+    raw = (value << 1) ^ (value >> 63)
+    groups = bytearray()
+    while raw > 0x7F:
+        groups.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    return bytes([*groups, raw])
+
+
+numbers = st.one_of(
+    st.integers(-2, 3), st.integers(-(2**31), 2**31), st.sampled_from([-(2**63), 2**63 - 1])
+)
+texts = st.one_of(st.none(), st.binary(max_size=20), st.binary(min_size=60, max_size=300))
+
+
+@st.composite
+def records(draw: st.DrawFn) -> bytes:
+    """A record with its length; often with numbers in it that are wrong."""
+
+    def span(null: bool = True) -> bytes:
+        text = draw(texts if null else st.binary(max_size=9))
+        if text is None:
+            return varint(-1)
+        length = len(text) if draw(st.integers(0, 30)) else draw(numbers)
+        return varint(length) + text
+
+    body = b"\0" + varint(draw(numbers)) + varint(draw(numbers)) + span() + span()
+    headers = draw(st.integers(0, 3))
+    body += varint(headers if draw(st.integers(0, 30)) else draw(numbers))
+    body += b"".join(span(null=False) + span() for _ in range(headers))
+    length = len(body) if draw(st.integers(0, 30)) else draw(numbers)
+    return varint(length) + body
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> tuple[NDArray[np.uint8], Int64, Int64, Int64]:
+    """Batches in a row of bytes: begin and end of their records, and the counts in headers."""
+    batches = draw(st.lists(st.lists(records(), max_size=6), min_size=1, max_size=12))
+    flat = [b"".join(batch) for batch in batches]
+    data = np.frombuffer(b"".join(flat) + bytes(PAD), np.uint8)
+    size = np.array([len(each) for each in flat], np.int64)
+    count = np.array([len(batch) for batch in batches], np.int64)
+    if not draw(st.integers(0, 5)):
+        count += np.array(draw(st.lists(numbers, min_size=len(count), max_size=len(count)))) % 9 - 4
+    end = np.cumsum(size)
+    return data, end - size, end, count
+
+
+class Reader:
+    """Reads the fields of one record, by its definition."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def varint(self) -> int:
+        raw = 0
+        for index, byte in enumerate(self.data[self.at : self.at + 10]):
+            raw |= (byte & 0x7F) << 7 * index
+            if byte < 0x80:
+                self.at += index + 1
+                raw &= (1 << 64) - 1
+                return raw >> 1 ^ -(raw & 1)
+        raise ValueError
+
+    def text(self, least: int = -1) -> bytes | None:
+        size = self.varint()
+        if not least <= size <= len(self.data) - self.at:
+            raise ValueError
+        self.at += max(size, 0)
+        return None if size < 0 else self.data[self.at - size : self.at]
+
+    def fields(self) -> list[object]:
+        """Both deltas, key, value and headers. ValueError for a damaged record."""
+        size = self.varint()
+        if not 0 < size <= len(self.data) - self.at:
+            raise ValueError
+        self.data = self.data[: self.at + size]
+        self.at += 1
+        fields = [self.varint(), self.varint(), self.text(), self.text()]
+        count = self.varint()
+        if not 0 <= count <= len(self.data):
+            raise ValueError
+        headers = [(self.text(0), self.text()) for _ in range(count)]
+        if self.at != len(self.data):
+            raise ValueError
+        return [*fields, headers]
+
+
+def walk(data: bytes) -> tuple[list[int], int]:
+    """Positions of records, by their lengths, and where the walk ended."""
+    at, starts = 0, []
+    while at < len(data):
+        reader = Reader(data[at:])
+        try:
+            size = reader.varint()
+        except ValueError:
+            break
+        if size < 6:  # attributes, two deltas, two lengths, a count
+            break
+        starts.append(at)
+        at = min(at + reader.at + size, len(data) + 1)
+    return starts, at
+
+
+@settings(deadline=None)
+@given(rows())
+def test_chain_and_fields(row: tuple[NDArray[np.uint8], Int64, Int64, Int64]) -> None:
+    data, begin, end, count = row
+    chain = walk_records(data, begin, end, count)
+    ranges = [*zip(begin.tolist(), end.tolist(), strict=True)]
+    expected = [walk(bytes(data[low:high])) for low, high in ranges]
+    pairs = [*zip(begin.tolist(), expected, strict=True)]
+    starts = [low + at for low, (starts_in, _) in pairs for at in starts_in]
+    assert chain.start.tolist() == starts
+    assert chain.count.tolist() == [len(starts_in) for starts_in, _ in expected]
+    assert chain.reached.tolist() == [low + at for low, (_, at) in pairs]
+
+    fields = read_fields(data, chain.start)
+    good, contents = [], []
+    for start in starts:
+        try:
+            contents.append(Reader(bytes(data[start:])).fields())
+            good.append(True)
+        except ValueError:
+            good.append(False)
+    assert fields.good.tolist() == good
+    assert _contents(fields, data) == [*map(list, zip(*contents, strict=True))] or not contents
+
+
+def _contents(fields: RecordFields, data: NDArray[np.uint8]) -> list[list[object]]:
+    """The fields of good records."""
+
+    def texts(at: Int64, length: Int64) -> list[bytes | None]:
+        return [
+            None if size < 0 else bytes(data[place : place + size])
+            for place, size in zip(at.tolist(), length.tolist(), strict=True)
+        ]
+
+    good, headers = fields.good, fields.headers
+    pairs = [*zip(texts(*headers.key), texts(*headers.value), strict=True)]
+    behind = np.cumsum(headers.count).tolist()
+    return [
+        fields.timestamp_delta[good].tolist(),
+        fields.offset_delta[good].tolist(),
+        texts(*(column[good] for column in fields.key)),
+        texts(*(column[good] for column in fields.value)),
+        [
+            pairs[stop - size : stop]
+            for stop, size, is_good in zip(behind, headers.count.tolist(), good, strict=True)
+            if is_good
+        ],
+    ]
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=40), max_size=20))
+def test_views_are_those_of_arrow(strings: list[bytes]) -> None:
+    length = np.array([len(each) for each in strings], np.int64)
+    at = 4 + np.cumsum(length) - length
+    row = np.frombuffer(b"1234" + b"".join(strings) + bytes(PAD), np.uint8)
+    buffers = [None, pa.py_buffer(_view(row, 0, at, length)), pa.py_buffer(row)]
+    views = pa.Array.from_buffers(pa.binary_view(), len(strings), buffers)
+    views.validate(full=True)
+    assert views.to_pylist() == strings
+
+
+def test_arrays_that_do_not_fit_are_refused() -> None:
+    """Nothing is read or written outside of the arrays, whoever calls."""
+    data, zero = np.zeros(4, np.uint8), np.zeros(1, np.int64)
+    with pytest.raises(IndexError):
+        _native.read_records(data, zero, np.zeros(0, np.bool_), *[zero.copy()] * 7)
+    with pytest.raises(ValueError, match="outside"):
+        _native.make_views(data, 0, zero, zero + 5, np.zeros(2, np.uint64))
+    with pytest.raises(ValueError, match="header"):
+        _native.read_record_headers(data, zero + 9, zero + 1, *(zero.copy() for _ in range(4)))
+    with pytest.raises((BufferError, TypeError, ValueError), match="read-only"):
+        _native.make_views(data, 0, zero, zero, np.frombuffer(bytes(16), np.uint64))
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=80), st.lists(st.integers(0, 100), min_size=1, max_size=8))
+def test_any_positions_at_all(data: bytes, places: list[int]) -> None:
+    row = np.frombuffer(data, np.uint8)
+    at = np.array(places, np.int64)
+    good = np.empty(len(at), np.bool_)
+    _native.read_records(row, at, good, *(np.empty_like(at) for _ in range(7)))
+    assert not good[at >= len(row)].any()
