@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from analysis.timeline import Event
+    from dissector.embedded.records import Decode
     from dissector.exchanges.exchange import Exchange
 
 CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
@@ -64,6 +65,11 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
     show_default=True,
     help="Print a tree for each exchange, or a JSON object per line.",
 )
+@click.option(
+    "--schema-registry", "registry", metavar="FOLDER|URL",
+    help="Decode keys and values in Confluent's framing with the schemas of a registry, or of a "
+    "folder with files such as 42.avsc (extra schemas).",
+)  # fmt: skip
 @click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS)
 @on_pager
 def command(
@@ -75,6 +81,7 @@ def command(
     limit: int,
     with_timeline: bool,
     form: str,
+    registry: str | None,
     show_secrets: bool,
     no_pager: bool,
 ) -> None:
@@ -95,10 +102,12 @@ def command(
     with source.opened(reports_filter=False) as capture:
         chosen = list(islice(filter(is_chosen, capture.exchanges()), limit))
     timelines = _timelines(source, chosen) if with_timeline and chosen else None
-    if form == "json":
-        _print_json(chosen, timelines, show_secrets)
-    else:
-        _print_trees(chosen, timelines, show_secrets, pager=not no_pager)
+    with source.options(show_progress=False):
+        decode = _schemas(registry)
+        if form == "json":
+            _print_json(chosen, timelines, show_secrets, decode)
+        else:
+            _print_trees(chosen, timelines, show_secrets, decode, pager=not no_pager)
     if not chosen:
         click.echo("No exchange in this capture matches the options.", err=True)
     elif len(chosen) == limit:
@@ -109,6 +118,14 @@ def counted_exchanges(number: int) -> str:
     from analysis.display.terminal import counted
 
     return counted(number, "exchange")
+
+
+def _schemas(place: str | None) -> Decode | None:
+    if place is None:
+        return None
+    from analysis.schema_registry import SchemaRegistry
+
+    return SchemaRegistry(place)
 
 
 def _timelines(source: Input, exchanges: Sequence[Exchange]) -> list[list[Event]]:
@@ -128,6 +145,7 @@ def _print_trees(
     exchanges: Sequence[Exchange],
     timelines: Sequence[Sequence[Event]] | None,
     show_secrets: bool,
+    decode: Decode | None,
     *,
     pager: bool,
 ) -> None:
@@ -138,7 +156,7 @@ def _print_trees(
         for index, exchange in enumerate(exchanges):
             if index:
                 yield ""
-            yield from tree(exchange, secrets=show_secrets)
+            yield from tree(exchange, secrets=show_secrets, decode=decode)
             if timelines is not None:
                 yield from timeline(exchange, timelines[index])
 
@@ -146,12 +164,15 @@ def _print_trees(
 
 
 def _print_json(
-    exchanges: Sequence[Exchange], timelines: Sequence[Sequence[Event]] | None, show_secrets: bool
+    exchanges: Sequence[Exchange],
+    timelines: Sequence[Sequence[Event]] | None,
+    show_secrets: bool,
+    decode: Decode | None,
 ) -> None:
     from analysis.display.exchange_json import as_json, timeline_json
 
     for index, exchange in enumerate(exchanges):
-        row = as_json(exchange, secrets=show_secrets)
+        row = as_json(exchange, secrets=show_secrets, decode=decode)
         if timelines is not None:
             row["timeline"] = [timeline_json(event) for event in timelines[index]]
         click.echo(json.dumps(row, ensure_ascii=False))

@@ -15,6 +15,7 @@ from analysis.display.exchange_tree import display_filter
 from analysis.display.terminal import time_text
 from analysis.timeline import Event
 from dissector.embedded import ERROR, TEXT
+from dissector.embedded.records import Decode
 from dissector.exchanges.exchange import Exchange
 from dissector.protocol.explain import Explained, Explanation
 from dissector.protocol.notation import Direction
@@ -23,8 +24,13 @@ from dissector.secrets import REDACTED, hidden, may_be_secret, redacted_bytes
 _MESSAGES: Final = frozenset({"request_frame", "response_frame", "topic_names"})
 
 
-def as_json(exchange: Exchange, *, secrets: bool = False) -> dict[str, Any]:
-    """The exchange with the fields of its messages. `secrets`: show them."""
+def as_json(
+    exchange: Exchange, *, secrets: bool = False, decode: Decode | None = None
+) -> dict[str, Any]:
+    """The exchange with the fields of its messages. `secrets`: show them.
+
+    `decode`: see `Exchange.unfold`.
+    """
     row: dict[str, Any] = {}
     for each in fields(exchange):
         value = getattr(exchange, each.name)
@@ -33,7 +39,7 @@ def as_json(exchange: Exchange, *, secrets: bool = False) -> dict[str, Any]:
             row[each.name] = _time(value) if is_time else value
     row["display_filter"] = display_filter(exchange)
     for direction in Direction:
-        row[direction.name.lower()] = _message(exchange, direction, secrets)
+        row[direction.name.lower()] = _message(exchange, direction, secrets, decode)
     return row
 
 
@@ -51,11 +57,13 @@ def _time(ns: int) -> str:
     return f"{time_text(ns).replace(' ', 'T')}Z"
 
 
-def _message(exchange: Exchange, direction: Direction, secrets: bool) -> dict[str, Any] | None:
+def _message(
+    exchange: Exchange, direction: Direction, secrets: bool, decode: Decode | None
+) -> dict[str, Any] | None:
     frame = (exchange.request_frame, exchange.response_frame)[direction]
     if frame is None:
         return None
-    explanation = exchange.unfold(direction) or Explanation()
+    explanation = exchange.unfold(direction, decode=decode) or Explanation()
     message: dict[str, Any] = {"fields": _struct(explanation, secrets, exchange.topic_names)}
     if explanation.error is not None:
         message["error"] = str(explanation.error)

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from analysis.display.terminal import counted, printable, time_text
 from dissector.embedded import ERROR, NOWHERE, TEXT
+from dissector.embedded.records import Decode
 from dissector.exchanges.exchange import Exchange
 from dissector.protocol import registry
 from dissector.protocol.explain import Explained, Explanation
@@ -42,11 +43,13 @@ DUMP_BYTES: Final = 4096
 """Most bytes of a dump."""
 
 
-def tree(exchange: Exchange, *, secrets: bool = False) -> Iterator[Text]:
-    """The lines of one exchange. `secrets`: show them."""
+def tree(
+    exchange: Exchange, *, secrets: bool = False, decode: Decode | None = None
+) -> Iterator[Text]:
+    """The lines of one exchange. `secrets`: show them. `decode`: see `Exchange.unfold`."""
     yield from _head(exchange)
     for direction in Direction:
-        yield from _message(exchange, direction, secrets)
+        yield from _message(exchange, direction, secrets, decode)
 
 
 def _head(exchange: Exchange) -> Iterator[Text]:
@@ -108,7 +111,9 @@ def timeline(exchange: Exchange, events: Sequence[Event]) -> Iterator[Text]:
         )
 
 
-def _message(exchange: Exchange, direction: Direction, secrets: bool) -> Iterator[Text]:
+def _message(
+    exchange: Exchange, direction: Direction, secrets: bool, decode: Decode | None
+) -> Iterator[Text]:
     """The request or the response: a heading, then a line for each field."""
     if direction == Direction.REQUEST:
         name, frame, size = "Request", exchange.request_frame, exchange.request_bytes
@@ -125,7 +130,7 @@ def _message(exchange: Exchange, direction: Direction, secrets: bool) -> Iterato
         (f"\n{name}", "bold"),
         f": packet {packet}, {time_text(time)} UTC, {counted(size, 'byte')}{cut}",
     )
-    explanation = exchange.unfold(direction) or Explanation()
+    explanation = exchange.unfold(direction, decode=decode) or Explanation()
     yield from _fields(explanation, secrets, exchange.topic_names)
     unread, end = frame[explanation.end :], explanation.end
     if explanation.surplus:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dissector.embedded.contents import NOWHERE, TEXT, Contents
-from dissector.embedded.records import batches
+from dissector.embedded.records import Decode, batches
 from dissector.embedded.sasl import token
 from dissector.embedded.telemetry import metrics
 from dissector.protocol import registry
@@ -47,6 +47,8 @@ class MessageContext:
     """The request of a response."""
     topics: Mapping[str, str] = field(default_factory=dict)
     """Names of topics by id."""
+    decode: Decode | None = None
+    """Decodes keys and values of records by a schema."""
 
 
 def unfold(explanation: Explanation, known: MessageContext) -> Explanation:
@@ -118,7 +120,8 @@ class _Unfolding:
     def _batches(self, event: Explained, value: bytes) -> Contents:
         topic_id = self.enclosing.of(event.path, "topic_id")
         names = {METADATA_TOPIC_ID: METADATA_TOPIC, **self.known.topics}
-        return batches(value, names.get(topic_id) or self.enclosing.of(event.path, "topic"))
+        topic = names.get(topic_id) or self.enclosing.of(event.path, "topic")
+        return batches(value, topic, self.known.decode)
 
     def _metrics(self, event: Explained, value: bytes) -> Contents | None:
         return metrics(value, self.enclosing.of(event.path, "compression") or 0)

@@ -7,9 +7,9 @@ the number of the others. Records have no offset in the message, since batches m
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from dissector.embedded.contents import NOWHERE, TEXT, Contents, field_event
 from dissector.errors import DecodeError
@@ -30,18 +30,29 @@ BATCHES: Final = 10
 RECORDS: Final = 20
 """Maximum number of records to show per batch."""
 
+Decode: TypeAlias = Callable[[int, bytes], str | None]
+"""Decodes the payload of a key or value by the id of its schema; None if it cannot."""
+SCHEMA_FRAMING: Final = 5
+"""Bytes of the framing of Confluent's serializers."""
+PAYLOAD_BYTES: Final = 24
+"""Most bytes of a payload that is not decoded."""
+_SCHEMAS: Final = 1 << 24
+"""Largest id of a schema that is recognised."""
+_LONG: Final = 8
+"""Bytes of a number of Kafka's LongSerializer."""
+
 _FRONT: Final = 12
 """Bytes of the offset and length at the start of a batch."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def batches(data: bytes, topic: str | None) -> Contents:
+def batches(data: bytes, topic: str | None, decode: Decode | None = None) -> Contents:
     """The batches of one `records` field of a partition of `topic`."""
     starts = list(_starts(data))
     events: list[Explained] = []
     end = starts[BATCHES] if len(starts) > BATCHES else len(data)
     for number, batch in enumerate(decode_records(data[:end])):
-        events += _batch(batch, number, topic)
+        events += _batch(batch, number, topic, decode)
     if len(starts) > BATCHES:
         events.append(field_event("…", f"{len(starts) - BATCHES:,} more", type=TEXT))
     many = "1 batch" if len(starts) == 1 else f"{len(starts):,} batches"
@@ -59,11 +70,13 @@ def _starts(data: bytes) -> Iterator[int]:
         at += _FRONT + size
 
 
-def _batch(batch: Batch, number: int, topic: str | None) -> Iterator[Explained]:
+def _batch(
+    batch: Batch, number: int, topic: str | None, decode: Decode | None
+) -> Iterator[Explained]:
     path = f"[{number}]"
     yield Explained(path, path, TEXT, _words(batch), batch.position, batch.size, 0)
     for index, record in enumerate(batch.records[:RECORDS]):
-        yield from _record(record, f"{path}.[{index}]", topic)
+        yield from _record(record, f"{path}.[{index}]", topic, decode)
     left = len(batch.records) - RECORDS
     if left > 0:
         yield Explained(f"{path}.…", "…", TEXT, f"{left:,} more", NOWHERE, 0, 1)
@@ -102,14 +115,16 @@ def _words(batch: Batch) -> str:
     return ", ".join(parts)
 
 
-def _record(record: Record, path: str, topic: str | None) -> Iterator[Explained]:
+def _record(
+    record: Record, path: str, topic: str | None, decode: Decode | None
+) -> Iterator[Explained]:
     kind = f", {record.kind}" if record.kind else ""
     when = "" if record.timestamp < 0 else f", {_time(record.timestamp)}"
     name = path.rpartition(".")[2]
     yield Explained(path, name, TEXT, f"offset {record.offset}{when}{kind}", NOWHERE, 0, 1)
     of_key, of_value, may_be_secret = _parts(record, topic)
-    yield from _bytes("key", record.key, of_key, path)
-    yield from _bytes("value", record.value, of_value, path, may_be_secret)
+    yield from _bytes("key", record.key, of_key, path, decode)
+    yield from _bytes("value", record.value, of_value, path, decode, may_be_secret)
     for header, value in record.headers:
         words = f"{_text(header)}: {_text(value)}"
         yield Explained(f"{path}.header", "header", TEXT, words, NOWHERE, 0, 2)
@@ -137,6 +152,7 @@ def _bytes(
     data: bytes | None,
     part: StructureBytes | None,
     path: str,
+    decode: Decode | None,
     may_be_secret: bool = False,
 ) -> Iterator[Explained]:
     """A key, a value or a header; followed by its fields if it is a structure."""
@@ -154,7 +170,7 @@ def _bytes(
             return
         may_be_secret = True
     roles = ("secret",) if may_be_secret else ()
-    value, type = _shown(data)
+    value, type = _shown(data, decode)
     yield Explained(path, name, type, value, NOWHERE, 0, 2, roles)
 
 
@@ -166,9 +182,36 @@ def _explained(part: StructureBytes, data: bytes) -> list[Explained] | None:
     return None if explanation.error else explanation.events
 
 
-def _shown(data: bytes | None) -> tuple[str | bytes | None, str]:
+def schema_id(data: bytes) -> int | None:
+    """The id in the framing of Confluent's serializers: a zero byte, the id, and the payload.
+
+    A number of 8 bytes, such as a time in ms, may look the same. None if it is not the framing.
+    """
+    if len(data) <= SCHEMA_FRAMING or data[0] or len(data) == _LONG:
+        return None
+    number = int.from_bytes(data[1:SCHEMA_FRAMING])
+    return number if 0 < number <= _SCHEMAS else None
+
+
+def _framed(data: bytes, decode: Decode | None) -> str | None:
+    """Framed bytes in words; None if they are not framed."""
+    number = schema_id(data)
+    if number is None:
+        return None
+    if decode is not None and (text := decode(number, data[SCHEMA_FRAMING:])) is not None:
+        return f"schema {number}: {text}"
+    payload = data[SCHEMA_FRAMING:]
+    value, type = _shown(payload, None)
+    if isinstance(value, str) and (type == TEXT or value.isprintable()):
+        return f"schema {number}: {value}"
+    return f"schema {number}, {len(payload):,} bytes: {payload[:PAYLOAD_BYTES].hex()}"
+
+
+def _shown(data: bytes | None, decode: Decode | None) -> tuple[str | bytes | None, str]:
     """Bytes as text if they are UTF-8, and the type of the result: JSON needs no quotes."""
     if data is not None:
+        if (text := _framed(data, decode)) is not None:
+            return text, TEXT
         try:
             text = data.decode()
         except UnicodeDecodeError:

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from dissector.embedded import MessageContext, explain_token, unfold
+from dissector.embedded.records import Decode
 from dissector.errors import DissectorError
 from dissector.exchanges.sasl import SASL_TOKEN
 from dissector.protocol.explain import Explanation
@@ -128,10 +129,16 @@ class Exchange:
             return None
         return explain_response(self.response_frame, self.api_key, self.api_version)
 
-    def unfold(self, direction: Direction | DirectionName) -> Explanation | None:
-        """As `explain`, with the structures inside fields of bytes: see `embedded`."""
+    def unfold(
+        self, direction: Direction | DirectionName, *, decode: Decode | None = None
+    ) -> Explanation | None:
+        """As `explain`, with the structures inside fields of bytes: see `embedded`.
+
+        `decode`: a function from the id of a schema and the payload of a record's key or value to
+        text; None if it cannot.
+        """
         direction = _direction(direction)
-        known = MessageContext(self.sasl_mechanism, self.request_frame, self.topic_names)
+        known = MessageContext(self.sasl_mechanism, self.request_frame, self.topic_names, decode)
         if self.api == SASL_TOKEN:
             frame = (self.request_frame, self.response_frame)[direction]
             return None if frame is None else explain_token(frame, known)
