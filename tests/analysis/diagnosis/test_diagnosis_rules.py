@@ -166,7 +166,7 @@ def test_a_key_with_one_value() -> None:
     finding = finding_of("kafka-4-misused", "partition_skew")
     log = broker_log("kafka-4-misused")
     hurried = log[(log["client_id"] == "hurried") & (log["api"] == "PRODUCE")]
-    assert finding["numbers"]["records"] >= len(hurried)  # one record for each request
+    assert finding["numbers"]["produced_records"] >= len(hurried)  # one record for each request
     assert finding["numbers"]["topic"] == "orders"
 
 
