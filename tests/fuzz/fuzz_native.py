@@ -6,8 +6,8 @@ length, with numbers at the edges of ranges. Some arrays have another type or sh
 written, or are passed twice.
 
 `python -m tests.fuzz.fuzz_native CALLS SEED`: that many calls of each loop. With a third argument,
-the loops are compiled in that folder with `-fsanitize=address,undefined`, which ends the process at
-the first access outside of an array.
+the loops are those in that folder. `compiled` builds them there with `-fsanitize=address,undefined`,
+which ends the process at the first access outside of an array; `sanitized` runs them.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def _value(name: str, kind: str, data: bytes, items: int, chance: random.Random)
         return np.array([chance.randrange(3) for _ in range(items)], np.int64)
     if kind == "Int64":
         return np.array([_number(max(len(data) - 7, 0), chance) for _ in range(items)], np.int64)
-    size = 2 if name == "key" else items
-    return np.frombuffer(chance.randbytes(2 * size), np.uint8).astype(_TYPES[kind])
+    size = 2 if name == "key" else items if name.startswith(("src", "dst")) else 2 * items
+    return np.frombuffer(chance.randbytes(size), np.uint8).astype(_TYPES[kind])
 
 
 def _columns(size: int, items: int, chance: random.Random) -> list[Any]:
