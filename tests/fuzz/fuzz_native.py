@@ -6,8 +6,8 @@ length, with numbers at the edges of ranges. Some arrays have another type or sh
 written, or are passed twice.
 
 `python -m tests.fuzz.fuzz_native CALLS SEED`: that many calls of each loop. With a third argument,
-the loops are those in that folder. `compiled` builds them there with `-fsanitize=address,undefined`,
-which ends the process at the first access outside of an array; `sanitized` runs them.
+the loops are those in that folder. `compiled` builds them with `-fsanitize=address,undefined`: the
+process ends at the first access outside of an array. `sanitized` runs them.
 """
 
 from __future__ import annotations
