@@ -14,6 +14,7 @@ from analysis.answers.leadership import leadership
 from analysis.answers.network import network
 from analysis.answers.producers import producers
 from analysis.answers.quality import quality
+from analysis.answers.replication import replication
 from analysis.answers.security import security
 from analysis.answers.skew import skew
 from analysis.answers.stuck import stuck
@@ -37,6 +38,7 @@ __all__ = [
     "network",
     "producers",
     "quality",
+    "replication",
     "security",
     "skew",
     "stuck",

@@ -24,6 +24,7 @@ client     Events of a client that logs its own work (python/followed.py): time,
            committed, end), configured (settings) and measured (metrics, see java/Tuned.java).
 share-groups One line of output of kafka-share-groups.sh --describe: time (when it was done),
            group_id, topic, partition, start_offset, lag.
+isr        One line of a broker's log about a change of in-sync replicas: time, broker, message.
 security   One line of a broker's log about a failed login or a denied request: time, message.
 tool       One line of output of an administration tool (tool-NAME.log): time (when it was done),
            command (NAME), line.
@@ -55,6 +56,7 @@ COORDINATOR = re.compile(
 SECURITY = re.compile(
     r"(?P<when>\S+) \w+ (?P<message>.*(?:Failed authentication| is Denied ).*) \(\S+\)"
 )
+ISR = re.compile(r"(?P<when>\S+) \w+ (?P<message>.*(?:Shrinking|Expanding) ISR.*) \(\S+\)")
 SHARED = re.compile(
     r"(?P<group>\S+) +(?P<topic>\S+) +(?P<partition>\d+) +(?P<start>\d+) +(?P<lag>\d+) *"
 )
@@ -92,7 +94,7 @@ def of_logs(work: Path) -> list[Row]:
     for path in work.glob("*.log"):
         rows += [*of_librdkafka(path), *of_client(path)]
     for path in work.glob("node-*.log"):
-        rows += [*of_coordinators(path), *of_security(path)]
+        rows += [*of_coordinators(path), *of_security(path), *of_replicas(path)]
     rows += [row for path in work.glob("tool-*.log") for row in of_tool(path)]
     rows += [row for path in work.glob("share-groups-*.log") for row in of_share_groups(path)]
     return sorted(rows, key=lambda row: row["time"])
@@ -156,6 +158,15 @@ def of_coordinators(path: Path) -> Iterator[Row]:
         if entry := COORDINATOR.match(line):
             time = datetime.fromisoformat(entry["when"]).replace(tzinfo=UTC)
             row: Row = {"source": "coordinator", "time": nanoseconds(time), "broker": path.stem}
+            yield row | {"message": entry["message"]}
+
+
+def of_replicas(path: Path) -> Iterator[Row]:
+    """Log lines of one node about in-sync replicas."""
+    for line in path.read_text(errors="replace").splitlines():
+        if entry := ISR.match(line):
+            time = datetime.fromisoformat(entry["when"]).replace(tzinfo=UTC)
+            row: Row = {"source": "isr", "time": nanoseconds(time), "broker": path.stem}
             yield row | {"message": entry["message"]}
 
 

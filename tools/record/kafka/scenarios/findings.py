@@ -6,7 +6,7 @@ import time
 
 from tools.record.kafka import artifacts, clients
 from tools.record.kafka.artifacts import KAFKA_4
-from tools.record.kafka.cluster import Cluster
+from tools.record.kafka.cluster import Cluster, Node
 from tools.record.kafka.recording import Recording, wait_for
 from tools.record.kafka.scenarios import scenario
 from tools.record.kafka.scenarios.security import BROKER, PLAIN, SCRAM, USERS
@@ -137,3 +137,33 @@ def kafka_4_skewed() -> None:
             clients.java(recording, java, "Produce", cluster.bootstrap, topic, "40", "60")
         clients.python(recording, "keyed", cluster.bootstrap, "keyed")
         clients.python(recording, "listed", cluster.bootstrap, "keyed", "even")
+
+
+@scenario
+def kafka_4_replicated() -> None:
+    """A follower that is slow for seconds, and then out of sync."""
+    broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
+    about = (
+        "a producer with acks=all; its follower is stopped for 100 ms of each 200 ms, later for "
+        "3 s, so that it leaves the in-sync replicas; the broker's log of them"
+    )
+    command, _ = clients.in_java(java, "Produce")
+    settings = {"replica.lag.time.max.ms": "1500"}
+    nodes = (Node(1), Node(2, "broker"))
+    with (
+        Recording("kafka-4-replicated", about) as recording,
+        Cluster(recording, KAFKA_4, broker, nodes, settings) as cluster,
+    ):
+        clients.java(recording, java, "Topics", cluster.bootstrap, "orders:1:1/2")
+        given = (cluster.bootstrap, "orders", "500", "60", "pause=20", "linger.ms=0", "acks=all")
+        writer = recording.start("writer", [*command, *given, "client.id=writer"])
+        time.sleep(4)
+        for _ in range(12):
+            with cluster.paused(2):
+                time.sleep(0.1)
+            time.sleep(0.1)
+        time.sleep(1)
+        with cluster.paused(2):
+            time.sleep(3)
+        writer.wait(60)
+        time.sleep(2)

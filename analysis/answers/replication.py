@@ -1,0 +1,178 @@
+"""Replication: how far followers are behind, and how long producers wait for them.
+
+A follower fetches from the leader as a consumer does, and its fetch offset confirms all records
+before it. With acks=all the leader responds when all in-sync replicas have confirmed the records,
+so a slow follower makes producers slow, until the leader removes it from the in-sync replicas
+(replica.lag.time.max.ms).
+
+    $ kafka-dissector replication captures/kafka-4-replicated.pcap.zst
+    $ kafka-dissector replication captures/kafka-4-replicated.pcap.zst --show producers
+
+**How to read it.** In the first table, a row is a follower of a partition. The delay is the time
+from a Produce request until the follower confirmed its records. `pause_max_ms` is the longest time
+between two of its Fetches. `without` counts Produce requests with acks=all that were acknowledged
+before this follower had their records: it was out of sync from `first_without` on. In the second
+table, `follower_percent` is the share of the latency of Produce requests that was spent waiting for
+followers.
+
+**What to do.** One slow follower: its broker or its network is slow. All followers slow: raise
+num.replica.fetchers, and see `latency` of Fetch. A large share of waiting with short delays is
+normal for acks=all. A follower out of sync is lost if the leader fails: alert on it.
+
+**How it is computed.** Fetches with a replica id are those of followers. The first one whose fetch
+offset is behind the last record of a Produce request confirms it. The wait for followers ends with
+the last confirmation before the response, and begins with the last byte of the request; it includes
+the write of the leader.
+
+**When it is wrong.** Connections between brokers must be in the capture, for example captured at
+the leader, and not be encrypted. Since Fetch 15 a follower names its replica id only when it
+changes, so a capture must contain the start of its connection.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from analysis.answers import Option, Variant, answer, select
+from analysis.columns import Column, columns_of
+from analysis.sql.expressions import endpoint, ms_between, quantiles
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.sql.query import Tables
+
+PRODUCER_COLUMNS: Final = (
+    *columns_of("partitions", "client_id", "topic"),
+    Column("requests", "int64", "Produce requests with acks=all that followers confirmed"),
+    Column("latency_p50_ms", "double", "median of their latency", "ms"),
+    Column("latency_p99_ms", "double", "0.99 quantile of their latency", "ms"),
+    Column("follower_p50_ms", "double", "median of the wait for followers", "ms"),
+    Column("follower_p99_ms", "double", "0.99 quantile of the wait for followers", "ms"),
+    Column("follower_percent", "double", "share of the wait in the latency", "%"),
+)
+
+
+@answer(
+    question="How far are followers behind, and how long do producers wait for them?",
+    place=22,
+    tables=("partitions", "exchanges", "connections"),
+    options=(
+        Option(
+            "show", "Show followers, or what producers wait for", choices=("followers", "producers")
+        ),
+    ),
+    rows="Fetches of followers",
+    columns=(
+        *columns_of("partitions", "topic", "partition", "replica_id"),
+        Column("leaders", "string", "addresses of the brokers that it fetches from"),
+        Column("fetches", "int64", "Fetches that name the partition"),
+        Column("bytes", "int64", "size of the replicated batches", "bytes"),
+        Column("confirmed", "int64", "Produce requests whose records it confirmed"),
+        Column("delay_p50_ms", "double", "median time from a Produce to its confirmation", "ms"),
+        Column("delay_p99_ms", "double", "0.99 quantile of that time", "ms"),
+        Column("delay_max_ms", "double", "longest such time", "ms"),
+        Column("lag_max", "int64", "largest number of records behind a Produce"),
+        Column("pause_max_ms", "double", "longest time between two Fetches of the follower", "ms"),
+        Column("without", "int64", "Produces acknowledged before this follower had the records"),
+        Column("first_without", "time", "time of the first response of them"),
+        Column("first_time", "time", "time of the first Fetch"),
+        Column("last_time", "time", "time of the last Fetch"),
+    ),
+    variants=(Variant("show", "producers", PRODUCER_COLUMNS),),
+    essential=(
+        "client_id topic partition replica_id delay_p50_ms delay_max_ms lag_max without "
+        "follower_percent follower_p99_ms latency_p99_ms requests"
+    ),
+    useful="pause_max_ms delay_p99_ms first_without follower_p50_ms latency_p50_ms confirmed",
+)
+def replication(tables: Tables, *, show: str = "followers") -> pd.DataFrame:
+    """Followers of partitions, the longest delay first; or the waits of producers."""
+    return select(tables, _FOLLOWERS if show == "followers" else _PRODUCERS)
+
+
+def _quantiles(column: str) -> str:
+    """SQL for the median and the 0.99 quantile of a time."""
+    each = quantiles(f"{column}_ms", f"{column}_", (0.5, 0.99))
+    return ", ".join(f"{sql} as {name}" for name, sql in each.items())
+
+
+_FETCHES: Final = f"""(
+  select partitions.*, {endpoint("broker")} as leader
+  from partitions join connections using (connection_id)
+  where api = 'Fetch' and replica_id >= 0 and topic != '__cluster_metadata'
+    and partition is not null)"""
+"""SQL: partitions in Fetches of followers. KRaft replicates its metadata in another way."""
+
+_CONFIRMED: Final = f"""(
+  with produced as (
+    select partitions.client_id, topic, partition, last_offset, time, response_time, acks,
+      request_end_time, latency_ms, partitions.nth
+    from partitions join (
+      select connection_id, correlation_id, request_time as time, request_end_time, acks, latency_ms
+      from exchanges where api = 'Produce') using (connection_id, correlation_id, time)
+    where api = 'Produce' and error_code = 0 and topic is not null and last_offset is not null),
+  confirmations as (
+    select topic, partition, replica_id, "offset", min(time) as confirmed_time
+    from {_FETCHES} where "offset" is not null group by all),
+  pairs as (
+    select produced.*, replica_id from produced join (
+      select topic, partition, replica_id, min(confirmed_time) as since
+      from confirmations group by all) using (topic, partition)
+    where time >= since),
+  later as (
+    select pairs.*, confirmed_time
+    from pairs asof left join confirmations
+      on pairs.topic = confirmations.topic and pairs.partition = confirmations.partition
+        and pairs.replica_id = confirmations.replica_id
+        and pairs.last_offset < confirmations."offset")
+  select later.*, {ms_between("time", "later.confirmed_time")} as delay_ms,
+    last_offset + 1 - confirmations."offset" as behind,
+    coalesce(acks = -1 and (later.confirmed_time is null or later.confirmed_time > response_time),
+      false) as is_without
+  from later asof left join confirmations
+    on later.topic = confirmations.topic and later.partition = confirmations.partition
+      and later.replica_id = confirmations.replica_id and time >= confirmations.confirmed_time)"""
+"""SQL: a row for each Produce and follower, with the time of its confirmation, and how many records
+the follower was behind when the request was sent."""
+
+_FOLLOWERS: Final = f"""
+  with steps as (
+    select replica_id, request_time, lag(request_time) over (
+      partition by replica_id order by request_time) as previous
+    from exchanges join (
+      select distinct connection_id, replica_id from {_FETCHES}) using (connection_id)
+    where api = 'Fetch'),
+  pauses as (
+    select replica_id, max({ms_between("previous", "request_time")}) as pause_max_ms
+    from steps group by all),
+  fetches as (
+    select topic, partition, replica_id,
+      string_agg(distinct leader, ', ' order by leader) as leaders,
+      count(*) as fetches, coalesce(sum(bytes), 0) as bytes, min(time) as first_time,
+      max(time) as last_time, min(nth) as nth
+    from {_FETCHES} group by all),
+  delays as (
+    select topic, partition, replica_id, count(confirmed_time) as confirmed,
+      {_quantiles("delay")},
+      max(delay_ms) as delay_max_ms, max(behind) as lag_max,
+      count(*) filter (is_without) as without,
+      min(response_time) filter (is_without) as first_without
+    from {_CONFIRMED} group by all)
+  select fetches.*, delays.* exclude (topic, partition, replica_id)
+      replace (coalesce(confirmed, 0) as confirmed, coalesce(without, 0) as without), pause_max_ms
+  from fetches left join delays using (topic, partition, replica_id)
+    left join pauses using (replica_id)
+  order by delay_max_ms desc, nth"""
+
+_PRODUCERS: Final = f"""
+  with ends as (
+    select client_id, topic, nth, latency_ms, request_end_time, max(confirmed_time) as end_time
+    from {_CONFIRMED} where acks = -1 and confirmed_time <= response_time group by all),
+  waits as (
+    select *, least({ms_between("request_end_time", "end_time")}, latency_ms) as follower_ms
+    from ends)
+  select client_id, topic, count(*) as requests, {_quantiles("latency")},
+    {_quantiles("follower")},
+    100 * sum(follower_ms) / nullif(sum(latency_ms), 0) as follower_percent
+  from waits group by all order by follower_p99_ms desc, client_id, topic"""

@@ -1,0 +1,93 @@
+"""Replication agrees with the leader's request log, its log of in-sync replicas, and the pauses."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import analysis
+from analysis.answers import ANSWERS
+from tests.analysis.answering import CAPTURES, broker_log, capture, made
+from tests.analysis.made_rows import connection
+from tools.record.kafka.truth import Row, read
+
+NAME = "kafka-4-replicated"
+MS = 1_000_000
+
+
+def rows(name: str = NAME, **options: Any) -> pd.DataFrame:
+    return analysis.replication(capture(name, ANSWERS["replication"].tables), **options)
+
+
+@cache
+def facts() -> list[Row]:
+    return read(CAPTURES / f"{NAME}.truth.jsonl.zst")
+
+
+def test_producers_wait_for_followers_as_long_as_the_leader_logs() -> None:
+    log = broker_log(NAME).query("api == 'PRODUCE' and client_id == 'writer'")
+    # Out of sync, the follower is not waited for; nor does the answer count these.
+    waited = log[log["remote_ms"] > 0]
+    (row,) = rows(show="producers").to_dict("records")
+    assert (row["client_id"], row["topic"]) == ("writer", "orders")
+    assert abs(row["requests"] - len(waited)) <= 3
+    # The answer includes the write of the leader.
+    parts = waited["remote_ms"] + waited["local_ms"] + waited["queue_ms"]
+    assert row["follower_p50_ms"] == pytest.approx(parts.median(), abs=2)
+    assert row["follower_p99_ms"] == pytest.approx(parts.quantile(0.99), abs=10)
+    # The latency in the capture includes the sockets.
+    share = parts.sum() / waited["total_ms"].sum()
+    assert row["follower_percent"] == pytest.approx(100 * share, abs=8)
+
+
+def test_the_follower_is_out_of_sync_when_the_leader_logs_it() -> None:
+    (shrink,) = [fact for fact in facts() if fact["source"] == "isr"]
+    (row,) = rows().query("topic == 'orders'").to_dict("records")
+    assert (row["replica_id"], row["leaders"]) == (2, "127.0.0.1:9092")
+    assert "from 2,1 to 1" in shrink["message"]
+    assert row["without"] > 0
+    assert row["first_without"].value == pytest.approx(shrink["time"], abs=200 * MS)
+
+
+def test_the_longest_pause_is_that_of_the_process() -> None:
+    events = [fact for fact in facts() if fact.get("event") in ("paused", "resumed")]
+    pauses = [b["time"] - a["time"] for a, b in zip(events[::2], events[1::2], strict=True)]
+    (row,) = rows().query("topic == 'orders'").to_dict("records")
+    assert row["pause_max_ms"] == pytest.approx(max(pauses) / MS, abs=100)
+    assert row["delay_max_ms"] == pytest.approx(max(pauses) / MS, abs=200)
+
+
+def test_no_followers() -> None:
+    assert rows("kafka-4-java").empty
+    assert rows("kafka-4-java", show="producers").empty
+
+
+def row(api: str, at: int, **columns: Any) -> dict[str, Any]:
+    given = {
+        "connection_id": 0, "correlation_id": at, "api": api, "time": at * MS, "topic": "t",
+        "partition": 0, "error_code": 0,
+    }  # fmt: skip
+    return given | columns
+
+
+def test_a_produce_before_the_first_fetch_does_not_count() -> None:
+    """The follower may have been the leader."""
+    partitions = [
+        row("Produce", 10, last_offset=0, response_time=12 * MS),
+        row("Fetch", 50, offset=0, replica_id=2),
+        row("Produce", 60, last_offset=1, response_time=80 * MS),
+        row("Fetch", 75, offset=2, replica_id=2),
+    ]
+    exchanges = [
+        {"connection_id": 0, "correlation_id": at, "api": "Produce", "acks": -1,
+         "request_time": at * MS, "request_end_time": at * MS, "latency_ms": 20.0}
+        for at in (10, 60)
+    ]  # fmt: skip
+    tables = made(partitions=partitions, exchanges=exchanges, connections=[connection()])
+    (follower,) = analysis.replication(tables).to_dict("records")
+    assert (follower["confirmed"], follower["delay_max_ms"], follower["lag_max"]) == (1, 15, 2)
+    (wait,) = analysis.replication(tables, show="producers").to_dict("records")
+    assert (wait["requests"], wait["follower_p50_ms"], wait["follower_percent"]) == (1, 15, 75)
