@@ -9,8 +9,9 @@ folders.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -137,15 +138,27 @@ def _batches(name: str, file: Path) -> Iterator[pa.RecordBatch]:
     schema, values = TABLES[name].schema, _values(file)
     try:
         for batch in pq.ParquetFile(file).iter_batches(_BATCH_ROWS):
-            columns = []
-            for field in schema:
-                if field.name in batch.schema.names:
-                    exact = f"{field.name}_ns"
-                    chosen = exact if exact in batch.schema.names else field.name
-                    columns.append(batch[chosen].cast(field.type))
-                else:
-                    value = pa.scalar(values[field.name], pa.string())
-                    columns.append(pa.repeat(value, len(batch)).cast(field.type))
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            yield in_schema(batch, schema, values)
     except (OSError, pa.ArrowInvalid) as error:
         raise CaptureError(f"{file} cannot be read: {error}") from error
+
+
+def in_schema(
+    batch: pa.RecordBatch,
+    schema: pa.Schema,
+    values: Mapping[str, str | None] = MappingProxyType({}),
+) -> pa.RecordBatch:
+    """Rows of Spark in the schema of their table; `values`: columns that are missing in the rows.
+
+    A time is taken from its column of nanoseconds, if there is one.
+    """
+    columns = []
+    for field in schema:
+        exact = f"{field.name}_ns"
+        name = exact if exact in batch.schema.names else field.name
+        if name in batch.schema.names:
+            columns.append(batch[name].cast(field.type))
+        else:
+            value = pa.scalar(values[field.name], pa.string())
+            columns.append(pa.repeat(value, len(batch)).cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,9 +1,10 @@
 """Answers: what an operator asks of a capture, one module and one function per question.
 
 An answer is a pure function from tables to a DataFrame: ``throttle(tables, by=("client_id",))``.
-`tables` are those of `analysis.load`, or a connection to DuckDB with tables on disk
-(`analysis.sql.stored`). The result has the declared columns and dtypes for every capture. If the
-capture contains nothing that the question is about, the result has no rows.
+`tables` are those of `analysis.load` or `Capture.tables`, a connection to DuckDB with tables on
+disk (`analysis.sql.stored`), or DataFrames of Spark: then the result is a DataFrame of Spark, too.
+The result has the declared columns and dtypes for every capture. If the capture contains nothing
+that the question is about, the result has no rows.
 
 Every module of this package is one answer. The decorator `answer` declares it: question, tables,
 options, columns; the function below it has the SQL. `ANSWERS`, the command, the view in SQL, the
@@ -143,6 +144,10 @@ def answer(
 
             given = defaults | options
             _check_choices(declared, given)
+            if isinstance(tables, Mapping) and _are_on_spark(tables):
+                from analysis.spark.answers import answer as answer_on_spark
+
+                return cast("pd.DataFrame", answer_on_spark(declared, tables, **options))
             with connected(tables, declared.tables_for(options)) as connection:
                 rows = function(connection, **options)
             for variant in declared.variants:
@@ -176,6 +181,11 @@ def select(tables: Tables, query: str) -> pd.DataFrame:
     from analysis.sql.query import select
 
     return select(tables, query)
+
+
+def _are_on_spark(tables: Mapping[str, object]) -> bool:
+    """Whether tables are DataFrames of Spark; imports nothing."""
+    return any(type(table).__module__.startswith("pyspark.") for table in tables.values())
 
 
 def _check_choices(declared: Answer, given: Mapping[str, Any]) -> None:

@@ -20,18 +20,16 @@ stream          a stream over a folder into which a capture rotates
 file_offsets    sizes of the files of such a folder
 file_progress   how far these files were read
 pending_names   rows of a stream that wait for topic names
-measures        answers over tables: latency, throttle, errors, topology, groups
+answers         the answers over Spark DataFrames
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-MEASURES: Final = ("latency", "throttle", "errors", "topology", "groups")
 
 __all__ = ["load", "register"]
 
@@ -44,10 +42,9 @@ def register(spark: SparkSession) -> None:
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    """`load` and the measures, from `analysis.spark.measures`."""
-    if name not in (*MEASURES, "load"):
+    """`load`, from `analysis.spark.answers`."""
+    if name != "load":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from analysis.spark import measures
+    from analysis.spark.answers import load
 
-    function: Callable[..., Any] = getattr(measures, name)
-    return function
+    return load

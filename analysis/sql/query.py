@@ -86,7 +86,7 @@ def _views(
         try:
             views[name] = connection.table(name)
         except duckdb.CatalogException as error:
-            raise _missing(name, names) from error
+            raise missing_table(name, names) from error
     return views
 
 
@@ -98,10 +98,11 @@ def _check(tables: Mapping[str, pd.DataFrame | pa.Table], names: Collection[str]
         )
     for name in names:
         if name not in tables:
-            raise _missing(name, names)
+            raise missing_table(name, names)
 
 
-def _missing(name: str, names: Collection[str]) -> DissectorError:
+def missing_table(name: str, names: Collection[str]) -> DissectorError:
+    """The error that an answer needs a table."""
     return DissectorError(
         f"the table {name} is missing; load all tables that this answer needs: "
         f"analysis.load(paths, tables={list(names)})"

@@ -1,0 +1,107 @@
+"""Every answer on Spark has the rows of the answer on one machine, in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the dependency group spark is not installed")
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+import analysis.spark
+from analysis.answers import ANSWERS
+from analysis.spark.schemas import to_spark
+from dissector.capture import open_capture
+from dissector.errors import DissectorError
+from tests.analysis.spark.sharding import CAPTURES
+
+RECORDINGS = (
+    "kafka-4-quotas", "kafka-4-group-eager", "kafka-4-errors", "kafka-4-group-share",
+    "kafka-4-transactions", "kafka-4-cut-midway",
+)  # fmt: skip
+NAMES = tuple({table: None for answer in ANSWERS.values() for table in answer.tables})
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    ("latency", {"by": ("broker", "software")}),
+    ("latency", {"slowest": 5}),
+    ("errors", {"by": "client"}),
+    ("lag", {"show": "all"}),
+    ("producers", {"show": "transactions"}),
+]
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, pa.Table]:
+    """Tables of several recordings."""
+    return open_capture([CAPTURES / f"{name}.pcap.zst" for name in RECORDINGS]).tables(NAMES)
+
+
+@pytest.fixture(scope="module")
+def on_spark(rows: Mapping[str, pa.Table], spark: SparkSession) -> dict[str, DataFrame]:
+    """The same rows in the schema of the data source, in another order."""
+    return {
+        name: spark.createDataFrame(
+            pa.Table.from_batches(
+                [to_spark(name, batch) for batch in reversed(table.to_batches())]
+            ).take(pa.array(range(len(table) - 1, -1, -1), pa.int64()))
+        ).repartition(3)
+        for name, table in rows.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [*((name, {}) for name in ANSWERS), *VARIANTS], ids=str
+)
+def test_an_answer_on_spark_is_that_of_one_machine(
+    rows: Mapping[str, pa.Table], on_spark: Mapping[str, DataFrame], name: str,
+    options: dict[str, Any],
+) -> None:  # fmt: skip
+    function = ANSWERS[name].function
+    expected = function(rows, **options)
+    actual = function(on_spark, **options)
+    assert isinstance(actual, DataFrame)
+    pd.testing.assert_frame_equal(exact(actual.toArrow(), expected), expected)
+
+
+def exact(rows: pa.Table, expected: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the nanoseconds of times, in the dtypes of the expected answer."""
+    columns = {}
+    for name in expected.columns:
+        column = rows[name]
+        if pa.types.is_timestamp(column.type):
+            column = rows[f"{name}_ns"].cast(pa.timestamp("ns", "UTC"))
+        columns[name] = column
+    assert len(rows.schema) == len(columns) + sum(n.endswith("_ns") for n in rows.schema.names)
+    return pa.table(columns).to_pandas().astype(expected.dtypes.to_dict())
+
+
+def test_an_answer_of_tables_without_rows_has_its_columns(
+    on_spark: Mapping[str, DataFrame],
+) -> None:
+    empty = {name: table.limit(0) for name, table in on_spark.items()}
+    rows = ANSWERS["throttle"].function(empty).toArrow()
+    assert len(rows) == 0
+    assert rows.schema.names[:4] == ["client_id", "broker", "api", "responses"]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("latency", {"by": ("nothing",)}, "no column nothing to group by"),
+        ("lag", {"show": "nothing"}, "show='nothing' is not one of last, all"),
+    ],
+)
+def test_wrong_options_are_refused_before_a_job(
+    on_spark: Mapping[str, DataFrame], name: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DissectorError, match=message):
+        ANSWERS[name].function(on_spark, **options)
+
+
+def test_a_missing_table_is_named(on_spark: Mapping[str, DataFrame]) -> None:
+    with pytest.raises(DissectorError, match="the table batches is missing"):
+        analysis.latency({"exchanges": on_spark["exchanges"]})
