@@ -105,7 +105,7 @@ def duplicates(tables: Tables, *, show: str = "producers") -> pd.DataFrame:
         f"""
         with copies as (
           select *, timestamp_type = 'create_time' and base_timestamp < max(base_timestamp) over (
-            partition by topic, partition, client_id, producer_id order by first_offset
+            partition by topic, partition, client_id, producer_id order by first_offset, nth
             rows between unbounded preceding and 1 preceding) as is_late
           from {_COPIES})
         select client_id, topic, partition, producer_id is not null as idempotent,
@@ -114,7 +114,7 @@ def duplicates(tables: Tables, *, show: str = "producers") -> pd.DataFrame:
           sum(greatest(stored - 1, 0)) as duplicate_batches,
           sum(greatest(stored - 1, 0) * records) as duplicate_records,
           count(*) filter (is_late) as out_of_order,
-          count(distinct producer_epoch) as epochs, any_value(evidence) as evidence,
+          count(distinct producer_epoch) as epochs, min(evidence) as evidence,
           min(first_time) as first_time, max(last_time) as last_time
         from copies group by all
         having resent > 0 or duplicate_batches > 0 or out_of_order > 0
@@ -150,8 +150,10 @@ _COPIES: Final = f"""(
     from places group by all),
   batches_sent as (
     select {_CONTENT}, original, arg_min(client_id, nth) as client_id,
-      any_value(producer_id) as producer_id, any_value(producer_epoch) as producer_epoch,
-      any_value(base_sequence) as base_sequence, any_value(timestamp_type) as timestamp_type,
+      arg_min_null(producer_id, nth) as producer_id,
+      arg_min_null(producer_epoch, nth) as producer_epoch,
+      arg_min_null(base_sequence, nth) as base_sequence,
+      arg_min_null(timestamp_type, nth) as timestamp_type,
       count(*) as sent,
       bool_or(coalesce(error_code = 0, false)) as acknowledged,
       min(time) as first_time, max(time) as last_time, min(nth) as nth
