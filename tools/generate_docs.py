@@ -25,6 +25,7 @@ from analysis.sql.views import name_of
 from dissector.protocol import registry
 from dissector.protocol.notation import Direction, Field
 from dissector.tables import TABLES, Table, TableColumn
+from tools.share_files import share_files
 from tools.shown_output import ROOT, fresh, shown
 
 MOST: Final = 12
@@ -75,15 +76,12 @@ def pages() -> dict[Path, str]:
         ROOT / "docs/answers" / f"{name}.md": fresh(_answer(answer))
         for name, answer in ANSWERS.items()
     }
-    return (
-        tables
-        | answers
-        | {
-            ROOT / "docs/README.md": _index(),
-            ROOT / "docs/rules.md": _rules(),
-            ROOT / "analysis/functions.py": _functions(),
-        }
-    )
+    single = {
+        ROOT / "docs/README.md": _index(),
+        ROOT / "docs/rules.md": _rules(),
+        ROOT / "analysis/functions.py": _functions(),
+    }
+    return tables | answers | single | share_files()
 
 
 def _functions() -> str:
@@ -331,7 +329,7 @@ def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def main() -> None:
     for path, text in (shown() | pages()).items():
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
 

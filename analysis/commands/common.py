@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 from analysis.commands.choice import Choice
 
@@ -175,10 +176,17 @@ def on_capture(command: F, *, alone: bool = False, metavar: str = "CAPTURE...") 
             metavar="MB", help="Memory budget for input blocks and incomplete messages. When it is "
             "exceeded, the oldest are dropped and reported.",
         ),
-        click.argument("captures", metavar=metavar, nargs=-1, required=True),
+        click.argument(
+            "captures", metavar=metavar, nargs=-1, required=True, shell_complete=_files
+        ),
     ):  # fmt: skip
         run = decorate(run)
     return cast(F, run)
+
+
+def _files(_: click.Context, __: click.Parameter, start: str) -> list[CompletionItem]:
+    """Let the shell complete names of files."""
+    return [CompletionItem(start, type="file")]
 
 
 def on_capture_alone(command: F) -> F:
