@@ -124,6 +124,8 @@ def _write(comparison: Comparison, source: Input, output: Output, by: tuple[str,
     from analysis.display import terminal
 
     rows = pa.Table.from_pandas(comparison.changes, preserve_index=False)
+    if output.form == TABLE and not output.columns:  # empty columns would only take room
+        rows = rows.select([n for n in rows.column_names if rows[n].null_count < len(rows)])
     if output.form == TABLE and output.file is None:
         terminal.write(_heading(comparison, source.captures))
         if not len(rows):

@@ -189,6 +189,13 @@ def test_the_command_writes_the_rows(capsys: pytest.CaptureFixture[str]) -> None
     assert lines[4].split()[:3] == ["shop", "Produce", "throttled_ms_per_s"]
 
 
+def test_a_table_has_no_empty_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = (str(CAPTURES / f"kafka-3-java-{each}.pcap.zst") for each in ("2-4", "3-5"))
+    assert main(["compare", old, new]) == 0
+    header = capsys.readouterr().out.splitlines()[3]
+    assert header.split() == ["client_id", "measure", "change", "detail"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
