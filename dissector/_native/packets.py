@@ -8,6 +8,8 @@ try:
     import cython
 except ImportError:
     from dissector._native import uncompiled as cython
+if cython.compiled:
+    from cython.cimports.dissector._native.memory import prefetch
 
 Int = cython.typedef(cython.longlong)
 Word = cython.typedef(cython.ulonglong)
@@ -40,6 +42,17 @@ class _Numbers:
     """Numbers in bytes. One check of bounds serves all bytes of a number."""
 
     data: Bytes
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def touch(self, position: Int) -> cython.int:
+        """Ask for the memory of a byte that is read later."""
+        if cython.compiled and 0 <= position < self.data.shape[0]:
+            prefetch(cython.address(self.data[position]))
+        return 0
 
     @cython.final
     @cython.cfunc
@@ -125,7 +138,9 @@ class _Chain(_Numbers):
             count += 1
             if size > most:
                 break
-            at += max(size + header, least)
+            size = max(size + header, least)
+            at += size
+            self.touch(at + 8 * size)  # a guess: many records have the size of the one before
         return count
 
 
@@ -332,6 +347,8 @@ class _Packets(_Numbers):
         """`read_headers`."""
         index: Int
         for index in range(rows.shape[0]):
+            if index + 12 < rows.shape[0]:
+                self.touch(self.at[rows[index + 12]])
             self.read(rows[index], layers)
         return 0
 
