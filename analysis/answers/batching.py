@@ -34,7 +34,12 @@ if TYPE_CHECKING:
     question="Do producers batch and compress well, and which acks do they request?",
     place=13,
     tables=("decompressed_batches", "exchanges", "connections"),
-    options=(Option("by", "Group by this column: any of batches, or broker, client, software"),),
+    options=(
+        Option(
+            "by",
+            "Group by this column: any of batches, broker, client, software, minute, 10s",
+        ),
+    ),
     rows="produced batches",
     columns=(
         Column("batches", "int64", "produced batches"),

@@ -44,7 +44,12 @@ if TYPE_CHECKING:
     question="Which errors were returned, to which client, for which topic, since when?",
     place=3,
     tables=("errors", "exchanges", "connections"),
-    options=(Option("by", "Group by this column: any of errors, or broker, client, software"),),
+    options=(
+        Option(
+            "by",
+            "Group by this column: any of errors, broker, client, software, minute, 10s",
+        ),
+    ),
     rows="errors",
     columns=(
         Column("error_code", "int16", "error code; the first one if a group has several"),

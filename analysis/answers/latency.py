@@ -47,7 +47,10 @@ SLOWEST_COLUMNS: Final = (
     place=1,
     tables=("exchanges", "batches", "connections"),
     options=(
-        Option("by", "Group by this column: any of exchanges, or broker, client, software, topic"),
+        Option(
+            "by",
+            "Group by this column: any of exchanges, broker, client, software, topic, minute, 10s",
+        ),
         Option("slowest", "List the N slowest requests (excluding waits) instead of grouping"),
     ),
     rows="latencies",

@@ -29,7 +29,10 @@ TOLERANCE_MS: Final = 1
     place=2,
     tables=("exchanges", "connections"),
     options=(
-        Option("by", "Group by this column: any of exchanges, or broker, client, software, topic"),
+        Option(
+            "by",
+            "Group by this column: any of exchanges, broker, client, software, topic, minute, 10s",
+        ),
     ),
     rows="throttled responses",
     columns=(

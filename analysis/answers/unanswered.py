@@ -36,7 +36,8 @@ TIMEOUT_MS: Final = 1000
     options=(
         Option(
             "by",
-            "Group by this column: reason, any of exchanges, or broker, client, software, topic",
+            "Group by this column: reason, any of exchanges, broker, client, software, topic, "
+            "minute, 10s",
         ),
     ),
     rows="unanswered requests",

@@ -1,11 +1,12 @@
 """Builders of SQL text for answers.
 
-Exchanges can be grouped by any of their columns, and by four derived columns:
+Exchanges can be grouped by any of their columns, and by derived columns:
 
     broker     address and port of the broker: "10.0.0.9:9092"
     client     address of the client
     software   name and version of the client's software, from ApiVersions (KIP-511)
     topic      each topic of the exchange; an exchange counts once for each of its topics
+    minute     start of the minute of the request; so for any length of time: 10s, 5m, hour
 
 A query is put together from constants, each the SQL of a subquery in parentheses, and from the
 expressions of this module.
@@ -52,10 +53,11 @@ def checked_names(by: By, columns: Iterable[str]) -> tuple[str, ...]:
     from dissector.errors import DissectorError, did_you_mean
 
     names, known = column_names(by), list(columns)
+    has_time = _time_column(known) is not None
     if not names:
         raise DissectorError("no column to group by; pass at least one")
     for name in names:
-        if name not in known:
+        if name not in known and not (has_time and is_interval(name)):
             raise DissectorError(
                 f"no column {name} to group by; choose from: {', '.join(known)}"
                 f"{did_you_mean(name, known)}"
@@ -97,14 +99,15 @@ def quantiles(column: str, prefix: str = "", of: Sequence[float] = QUANTILES) ->
 def grouped(rows: str, by: By, order: str = "", **columns: str) -> str:
     """A query for groups of rows: the columns of `by`, then the others, each with its aggregate.
 
-    `order`: the order of the groups; ties are in order of `by`.
+    `order`: the order of the groups, after the time if `by` has one; ties are in order of `by`.
     """
     key = quoted(by)
     names = column_names(by)
+    intervals = [quoted(name)[0] for name in names if is_interval(name)]
     aggregates = [
         f"{aggregate} as {name}" for name, aggregate in columns.items() if name not in names
     ]
-    ordered = f"order by {', '.join([order, *key])}" if order else ""
+    ordered = f"order by {', '.join([*intervals, order, *key])}" if order else ""
     return f"select {', '.join([*key, *aggregates])} from {rows} group by all {ordered}"
 
 
@@ -143,10 +146,34 @@ def with_columns(rows: str, columns: Iterable[str], by: By) -> str:
     given = list(columns)
     derived = [n for n, (source, _) in _DERIVED.items() if source in given and n not in given]
     by = checked_names(by, (*given, *derived))
-    added = "".join(f", {_DERIVED[name][1]} as {name}" for name in by if name not in given)
+    added = "".join(
+        f", {_derived(name, given)} as {quoted(name)[0]}" for name in by if name not in given
+    )
     texts = "replace (array_to_string(topics, ', ') as topics)" if "topics" in by else ""
     software = f"left join {SOFTWARE} using (connection_id)" if "software" in by else ""
     return f"(select * {texts}{added} from {rows} as given {software})"
+
+
+def is_interval(name: str) -> bool:
+    """Whether a column to group by is a length of time: ``minute``, ``10s``."""
+    from analysis.times import length_ns
+
+    return bool(length_ns(name))
+
+
+def _time_column(columns: Sequence[str]) -> str | None:
+    """The column that an interval divides."""
+    return next((name for name in ("request_time", "time") if name in columns), None)
+
+
+def _derived(name: str, columns: Sequence[str]) -> str:
+    """SQL for a derived column."""
+    if name in _DERIVED:
+        return _DERIVED[name][1]
+    from analysis.times import length_ns
+
+    length = length_ns(name)
+    return f"make_timestamp_ns(epoch_ns({_time_column(columns)}) // {length} * {length})"
 
 
 def endpoint(side: str) -> str:
