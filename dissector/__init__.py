@@ -11,7 +11,7 @@ streams     blocks of packets to frames, with tls for encrypted streams
 exchanges   frames to requests joined with their responses
 protocol    message bodies to fields; records: record batches to records
 tables      all of these to rows
-pipeline    the driver of all stages; parallel: the driver with several processes
+pipeline    the driver of all stages; runs: the driver with several processes
 capture     the public facade
 """
 

@@ -30,7 +30,7 @@ from dissector.pipeline import (
     collected,
     known_tables,
 )
-from dissector.streams.streaming import DEFAULT_MEMORY
+from dissector.streams.streaming import DEFAULT_MEMORY, STREAM_SHARE
 from dissector.tables.finalizer import NamedBatch
 from dissector.tables.log_segments import is_segment, is_segment_companion
 
@@ -78,8 +78,8 @@ def open_capture(
     `show_secrets`: do not redact secrets in the tables; see `dissector.secrets`.
     `keylog`: a file of TLS secrets (NSS key log format), which may still grow. Secrets in a pcapng
     file are used without it.
-    `jobs`: number of processes for input of 256 MB or more; one process reads smaller input. They
-    are forked when the first rows are requested. Rows and their order do not depend on it.
+    `jobs`: number of processes for plain files of 256 MB or more; one process reads other input.
+    They are forked when the first rows are requested. Rows do not depend on it, their order may.
     `memory`: memory budget in bytes for input blocks and pending data. When it is used up, the
     oldest pending data is dropped and reported in `problems`.
     `progress`: called with the bytes read so far, and with the total, or None if it is unknown.
@@ -97,18 +97,23 @@ def open_capture(
     )  # fmt: skip
 
 
-def _open_pipeline(paths: Sequence[str], *, jobs: int, memory: int, **options: Any) -> Pipeline:
+def _open_pipeline(
+    paths: Sequence[str], *, jobs: int, memory: int, hold: bool,
+    keylog: str | os.PathLike[str] | None, **options: Any,
+) -> Pipeline:  # fmt: skip
     """Open files for one pass."""
     captures, logs = captures_and_segments(paths)
     block_bytes = min(BLOCK_BYTES, memory // MEMORY_SHARE)
     source = open_packets(captures, block_bytes=block_bytes) if captures or not logs else None
-    if jobs > 1:
-        from dissector import parallel
+    plan = None
+    if jobs > 1 and hold and keylog is None:
+        from dissector import runs
 
-        jobs = jobs if parallel.helps(source) else 1
+        limits = memory // STREAM_SHARE, memory // MEMORY_SHARE
+        plan = runs.plan(source, jobs, limits)
     return Pipeline(
-        prefetch.ReadAhead(source) if jobs == 1 and prefetch.helps(source) else source, logs,
-        jobs=jobs, memory=memory, **options,
+        prefetch.ReadAhead(source) if plan is None and prefetch.helps(source) else source, logs,
+        plan=plan, memory=memory, hold=hold, keylog=keylog, **options,
     )  # fmt: skip
 
 

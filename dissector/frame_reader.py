@@ -11,7 +11,7 @@ import os
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +30,6 @@ from dissector.tls.keylog_source import KeyLogSource
 
 Broker: TypeAlias = tuple[int, int, int]
 """Address of a broker: high and low as in `PacketBlock`, and port."""
-
-BROKER_FEEDBACK_DELAY: Final = 3
-"""Number of batches after which the brokers in responses are used to recognise streams. Several
-processes read this many batches ahead. One process waits as long, so that the rows are the same."""
 
 
 @dataclass(slots=True)
@@ -79,19 +75,13 @@ class FrameReader:
             named=named,
             refusal=refusal,
         )
-        self._delayed_brokers: deque[Iterable[Broker]] = deque()
-        self._now = 0
+        self.now = 0
+        """ns since 1970: the latest time that was read."""
 
     @property
     def captures(self) -> list[str]:
         """Names of the files, by index of the packets' file."""
         return self.source.names if self.source else []
-
-    def learn_brokers_later(self, brokers: Iterable[Broker]) -> None:
-        """Learn the brokers in the responses of a batch, after `BROKER_FEEDBACK_DELAY` batches."""
-        self._delayed_brokers.append(brokers)
-        if len(self._delayed_brokers) >= BROKER_FEEDBACK_DELAY:
-            self.learn_brokers(self._delayed_brokers.popleft())
 
     def learn_brokers(self, brokers: Iterable[Broker]) -> None:
         """Learn the addresses of brokers, for the next batch and later ones."""
@@ -108,27 +98,32 @@ class FrameReader:
             return
         try:
             while (block := self.source.read(self.streams.reserve)) is not None:
-                batch = self._batch(block)
+                batch = self.feed(block)
                 del block  # so that the memory of its bytes is free for the next one
                 yield batch
             if goes_on:
                 return
-            frames = self.streams.finish()
-            problems = self._keylog_source.problems()
-            yield FrameBatch(self._with_decrypted(frames), self._now, self._ended(), True, problems)
+            yield self.finish()
         finally:
             self.source.close()
 
-    def _batch(self, block: PacketBlock) -> FrameBatch:
-        self._now = max(self._now, block.latest or self._now)
+    def finish(self) -> FrameBatch:
+        """The last batch: what becomes complete at the end of the capture."""
+        frames = self.streams.finish()
+        problems = self._keylog_source.problems()
+        return FrameBatch(self._with_decrypted(frames), self.now, self._ended(), True, problems)
+
+    def feed(self, block: PacketBlock) -> FrameBatch:
+        """The batch of a block of packets."""
+        self.now = max(self.now, block.latest or self.now)
         for text in self._keylog_source.read_new():
             self._keys.add(text)
         frames = self.streams.feed(block)
         table = self.streams.connections
-        ended = self._ended() & (table.last_time[: table.count] < self._now - RESPONSE_WAIT)
+        ended = self._ended() & (table.last_time[: table.count] < self.now - RESPONSE_WAIT)
         ended[self.streams.held] = False  # the rest of a message may still arrive
         return FrameBatch(
-            self._with_decrypted(frames), self._now, ended, False, block.problems,
+            self._with_decrypted(frames), self.now, ended, False, block.problems,
             block.packets_seen, block.bytes_read,
         )  # fmt: skip
 

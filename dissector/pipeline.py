@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -34,6 +35,7 @@ from dissector.tables.schema import TABLES
 
 if TYPE_CHECKING:
     from dissector.exchanges.exchange import Exchange
+    from dissector.runs import Plan
 
 DEFAULT_PORTS = (9092,)
 MEMORY_SHARE = 8
@@ -74,7 +76,7 @@ class Pipeline:
         request_wait: int = REQUEST_WAIT,
         forget_after: int | None = None,
         keylog: str | os.PathLike[str] | None = None,
-        jobs: int = 1,
+        plan: Plan | None = None,
         memory: int = DEFAULT_MEMORY,
         progress: Progress | None = None,
     ) -> None:
@@ -83,15 +85,14 @@ class Pipeline:
         `request_wait`: ns after which a request is unanswered; see `exchanges.correlator`.
         `forget_after`: ns after which an ended connection is forgotten and its row returned; see
         `Streams.expired`. None: at the end, so that memory grows with the number of connections.
-        `jobs`: processes to use if `source` has files and no connection is forgotten.
+        `plan`: the runs of `source`, which several processes read. Then no connection is forgotten.
         """
-        self._jobs = jobs
+        self._plan = plan
+        self._ports, self._keylog = ports, keylog
         self._segments = segments
         self._total = _total(source, segments)
-        self._reader = FrameReader(
-            source, ports=DEFAULT_PORTS if ports is None else ports, named=ports or (),
-            keylog=keylog, memory=memory,
-        )  # fmt: skip
+        self._memory = memory
+        self._reader = self._new_reader(source)
         self._reader.learn_brokers(brokers)
         streams = self._reader.streams
         self._connections = Connections(streams.connections, streams.tls)
@@ -100,7 +101,6 @@ class Pipeline:
         self.names.learn_from_comments(getattr(source, "comments", ()))
         self._finalizer = Finalizer(self.names, hold=hold, show_secrets=show_secrets)
         self._request_wait = request_wait
-        self._memory = memory
         self._forget_after = forget_after
         self._trips = RoundTrips()
         self._builder: TableBuilder | None = None
@@ -206,6 +206,7 @@ class Pipeline:
         for begin in range(0, max(len(rows), 1), CONNECTION_ROWS):
             batch_rows = rows[begin : begin + CONNECTION_ROWS]
             streams.restore(batch_rows)
+            streams.identify_sides(batch_rows)
             yield self._connections.rows(self._trips, batch_rows)
             streams.park()
 
@@ -221,26 +222,53 @@ class Pipeline:
         if self._has_ended:
             raise DissectorError("this input was already read and can be read only once")
         self._has_ended = not goes_on
-        builder = self._builder = self._builder or TableBuilder(
-            wanted, self.names, self._connections, self._reader.captures,
-            request_wait=self._request_wait, keep_frames=keep_frames,
-            with_sequences=with_sequences, memory=self._memory // MEMORY_SHARE,
-        )  # fmt: skip
-        if self._jobs > 1 and not keep_frames:  # frames are not sent between processes
-            from dissector import parallel
+        builder = self._builder = self._builder or self._new_builder(
+            wanted,
+            self.names,
+            self._connections,
+            keep_frames=keep_frames,
+            with_sequences=with_sequences,
+        )
+        if self._plan is not None and not (keep_frames or with_sequences):
+            from dissector import runs
 
-            if memory := parallel.shared(self._reader, self._jobs):
-                yield from parallel.rows(self._reader, builder, memory, self._count)
-                self._trips = self._reader.streams.round_trips or self._trips
-                return
+            make = partial(self._new_stages, wanted)
+            yield from runs.rows(self._plan, make, self._reader, builder, self._count)
+            return
         for frames in self._reader.batches(goes_on=goes_on):
             self._count(frames.packets, frames.bytes_read)
             yield from builder.rows(frames)
-            self._reader.learn_brokers_later(builder.brokers)
+            self._reader.learn_brokers(builder.brokers)
             if self._forget_after is None:
                 self._reader.streams.park()
             else:
                 yield from self._forgotten(builder, wanted, frames.now, self._forget_after)
+
+    def _new_reader(self, source: PacketSource | None) -> FrameReader:
+        ports = self._ports
+        return FrameReader(
+            source, ports=DEFAULT_PORTS if ports is None else ports, named=ports or (),
+            keylog=self._keylog, memory=self._memory,
+        )  # fmt: skip
+
+    def _new_builder(
+        self, wanted: Collection[str], names: TopicNames, connections: Connections, *,
+        keep_frames: bool = False, with_sequences: bool = False,
+    ) -> TableBuilder:  # fmt: skip
+        return TableBuilder(
+            wanted, names, connections, self._reader.captures, request_wait=self._request_wait,
+            keep_frames=keep_frames, with_sequences=with_sequences,
+            memory=self._memory // MEMORY_SHARE,
+        )  # fmt: skip
+
+    def _new_stages(self, wanted: Collection[str]) -> tuple[FrameReader, TableBuilder]:
+        """New stages with the options of this pipeline, for a part of the packets."""
+        reader = self._new_reader(None)
+        streams = reader.streams
+        if "connections" in wanted:
+            streams.round_trips = RoundTrips()
+        connections = Connections(streams.connections, streams.tls)
+        return reader, self._new_builder(wanted, TopicNames(), connections)
 
     def _forgotten(
         self, builder: TableBuilder, wanted: Collection[str], now: int, wait: int
@@ -259,7 +287,8 @@ class Pipeline:
 
     def _numbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with connection numbers, which differ from rows if a row was used again."""
-        if self._forget_after is None or "connection_id" not in batch.schema.names:
+        is_number = self._forget_after is None and self._plan is None
+        if is_number or "connection_id" not in batch.schema.names:
             return batch
         index = batch.schema.get_field_index("connection_id")
         numbers = pa.array(self._connections.numbers).take(batch.column(index))

@@ -13,7 +13,7 @@ after its response if reassembly waited for a lost packet.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import pyarrow as pa
@@ -33,12 +33,14 @@ from dissector.exchanges.message_headers import (
 )
 from dissector.exchanges.request_table import request_table
 from dissector.exchanges.sasl import SaslTokens
+from dissector.exchanges.states import ExchangeStates, RequestIds, with_column
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.protocol import registry
 from dissector.protocol.notation import Direction
 from dissector.streams.byteview import ByteView
 from dissector.streams.frames import FrameBlock
+from dissector.streams.rows import places
 
 REQUEST_WAIT = 900 * 10**9
 """ns of capture time. JoinGroup may wait for max.poll.interval.ms, whose default is 300 s."""
@@ -199,9 +201,91 @@ class Correlator:
 
     def forget(self, connections: Int64) -> None:
         """Drop the state of these connections, none of which is in `pending_connections`."""
+        self._grow(int(connections.max(initial=-1)) + 1)
         self._connections.forget(connections)
         self._matcher.forget(connections)
         self._tokens.forget(connections)
+
+    def take(self, connections: Int64) -> ExchangeStates:
+        """A copy of the state of these connections; `put` adds it to another object."""
+        self._grow(int(connections.max(initial=-1)) + 1)
+        requests = self._pending
+        if requests is not None:
+            index, place = places(_ints(requests, "connection"), connections)
+            requests = with_column(requests.take(pa.array(index)), "connection", place)
+        index, place = places(self._pending_responses.connection, connections)
+        return ExchangeStates(
+            {each.name: getattr(self._connections, each.name)[connections]
+             for each in fields(self._connections)},
+            self._matcher.take(connections),
+            self._tokens.take(connections),
+            requests,
+            replace(self._pending_responses[index], connection=place),
+            [self._pending_frames[each] for each in index.tolist()],
+        )  # fmt: skip
+
+    def put(self, rows: Int64, states: ExchangeStates) -> RequestIds:
+        """Set the state of connections. `rows`: the row of each one; -1: leave it out.
+
+        Returns the new running numbers of the pending requests.
+        """
+        self._grow(int(rows.max(initial=-1)) + 1)
+        kept = rows >= 0
+        for name, values in states.counts.items():
+            getattr(self._connections, name)[rows[kept]] = values[kept]
+        self._matcher.put(rows[kept], (states.matching[0][kept], states.matching[1][kept]))
+        self._tokens.put(rows, states.tokens)
+        index = np.flatnonzero(rows[states.responses.connection] >= 0)
+        moved = states.responses[index]
+        moved = replace(moved, connection=rows[moved.connection])
+        self._pending_responses = self._pending_responses + moved
+        self._pending_frames = [
+            *self._pending_frames, *(states.frames[each] for each in index.tolist())
+        ]  # fmt: skip
+        return self._put_requests(rows, states.requests)
+
+    def _put_requests(self, rows: Int64, requests: pa.Table | None) -> RequestIds:
+        if requests is None:
+            return RequestIds(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        requests = requests.filter(pa.array(rows[_ints(requests, "connection")] >= 0))
+        connection, key = rows[_ints(requests, "connection")], _ints(requests, "key")
+        old, ids = _ints(requests, "id"), self._count + np.arange(len(requests))
+        self._count += len(requests)
+        moved = matching.moved_keys(key, connection)
+        for name, values in (("connection", connection), ("key", moved), ("id", ids)):
+            requests = with_column(requests, name, values)
+        both = requests if self._pending is None else pa.concat_tables([self._pending, requests])
+        self._pending = both.combine_chunks()
+        return RequestIds(old, ids)
+
+    def discard(self, connections: Int64) -> Int64:
+        """Drop the pending requests and responses of connections, whose state will be put.
+
+        Returns the running numbers of these requests.
+        """
+        waits = np.flatnonzero(~np.isin(self._pending_responses.connection, connections))
+        self._pending_responses = self._pending_responses[waits]
+        self._pending_frames = [self._pending_frames[each] for each in waits.tolist()]
+        if self._pending is None:
+            return np.zeros(0, np.int64)
+        is_dropped = np.isin(_ints(self._pending, "connection"), connections)
+        dropped = _ints(self._pending, "id")[is_dropped]
+        self._pending = self._pending.filter(pa.array(~is_dropped))
+        return dropped
+
+    def drop_responses(self) -> None:
+        """Drop all pending responses."""
+        self._pending_responses, self._pending_frames = EMPTY, []
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of pending requests and responses."""
+        requests = 0 if self._pending is None else self._pending.nbytes
+        return requests + sum(map(len, self._pending_frames))
+
+    def _grow(self, count: int) -> None:
+        self._connections.grow(count)
+        self._matcher.grow(count)
 
     @property
     def in_flight(self) -> int:
@@ -217,8 +301,7 @@ class Correlator:
         no packet of it came for `RESPONSE_WAIT`. `last`: no block follows, so that nothing stays
         pending.
         """
-        self._connections.grow(len(ended))
-        self._matcher.grow(len(ended))
+        self._grow(len(ended))
         spaces = spaces_of(frames)
         requests = self._requests(frames, spaces)
         responses = read_headers(frames, spaces, np.flatnonzero(~frames.is_request))

@@ -50,6 +50,14 @@ def keys(connection: NDArray[np.integer], correlation: NDArray[np.integer]) -> I
     return (connection.astype(np.int64) << 32) | low
 
 
+def moved_keys(key: Int64, connection: Int64) -> Int64:
+    """The keys of requests for other rows of their connections. Those of SASL tokens are negative:
+    see `sasl`."""
+    low = np.where(key < 0, -1 - key, key) & 0xFFFFFFFF
+    moved = connection << 32 | low
+    return np.where(key < 0, -1 - moved, moved)
+
+
 @dataclass(frozen=True, slots=True)
 class _Messages:
     """n messages of one direction, those of a connection in stream order; arrays of shape (n,)."""
@@ -117,6 +125,14 @@ class Matcher:
         if missing > 0:
             self._anchors = np.pad(self._anchors, ((0, missing), (0, 0)))
             self._next = np.pad(self._next, ((0, missing), (0, 0)))
+
+    def take(self, connections: Int64) -> tuple[Int64, Int64]:
+        """The state of these connections."""
+        return self._anchors[connections], self._next[connections]
+
+    def put(self, connections: Int64, taken: tuple[Int64, Int64]) -> None:
+        """Set the state of these connections to what `take` returned."""
+        self._anchors[connections], self._next[connections] = taken
 
     def forget(self, connections: Int64) -> None:
         self._anchors[connections] = self._next[connections] = 0

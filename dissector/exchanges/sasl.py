@@ -8,12 +8,14 @@ are paired by their order. Few connections have tokens, and few each: Python tak
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Int64
+from dissector.streams.rows import chosen
 
 SASL_HANDSHAKE = 17
 
@@ -22,7 +24,7 @@ SASL_TOKEN = "SaslToken"
 
 
 @dataclass(slots=True)
-class _Tokens:
+class Tokens:
     active: bool = True
     """The client's next frame is a token, unless it is a Kafka request."""
     sent: int = 0
@@ -33,12 +35,21 @@ class SaslTokens:
     """Finds the tokens among the frames of all connections, and assigns their keys."""
 
     def __init__(self) -> None:
-        self._by_connection: dict[int, _Tokens] = {}
+        self._by_connection: dict[int, Tokens] = {}
 
     def forget(self, connections: Int64) -> None:
         """Drop the state of these connections."""
         for each in connections.tolist():
             self._by_connection.pop(each, None)
+
+    def take(self, connections: Int64) -> dict[int, Tokens]:
+        """The state of these connections, by index."""
+        return chosen(self._by_connection, connections)
+
+    def put(self, rows: Int64, taken: Mapping[int, Tokens]) -> None:
+        """Add what `take` returned. `rows`: the row of each connection, -1: leave it out."""
+        self._by_connection |= {int(rows[index]): tokens for index, tokens in taken.items()}
+        self._by_connection.pop(-1, None)
 
     def requests(
         self, connection: Int64, api_key: Int64, version: Int64, known: NDArray[np.bool_]
@@ -54,7 +65,7 @@ class SaslTokens:
             row = int(connection[index])
             tokens = self._by_connection.get(row)
             if opens[index]:
-                self._by_connection[row] = _Tokens()
+                self._by_connection[row] = Tokens()
             elif tokens is not None and tokens.active:
                 tokens.active = not known[index]
                 if tokens.active:

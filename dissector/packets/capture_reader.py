@@ -196,6 +196,20 @@ class PacketRecords:
     problems: list[Problem]
 
 
+@dataclass(frozen=True, slots=True)
+class ReadState:
+    """Where a reader stopped, so that another one can go on."""
+
+    form: CaptureFormat
+    offset: int
+    """Offset in the file behind the last packet."""
+    packets: int
+    """Number of packets before it."""
+    lost_at: int | None
+    """Offset of damage that began before `offset`."""
+    damages: int
+
+
 class CaptureReader:
     """Reads one capture, block by block. `head`: bytes that were already read from its start."""
 
@@ -231,6 +245,24 @@ class CaptureReader:
         """The comments on the whole file that were read so far."""
         return self._format.comments
 
+    @property
+    def state(self) -> ReadState:
+        """Where the next read begins."""
+        return ReadState(self._format, self._offset, self._packets, self._lost_at, self._damages)
+
+    @property
+    def is_between_packets(self) -> bool:
+        """Whether all bytes so far were packets."""
+        return not self._carry and self._lost_at is None
+
+    @classmethod
+    def go_on(cls, name: str, source: ByteSource, state: ReadState) -> CaptureReader:
+        """A reader of the packets behind `state`. `source`: the bytes from its offset on."""
+        reader = cls(name, source, state.form, offset=state.offset)
+        reader._packets, reader._lost_at = state.packets, state.lost_at
+        reader._damages = state.damages
+        return reader
+
     def close(self) -> None:
         """Close the file."""
         self._input.close()
@@ -243,7 +275,8 @@ class CaptureReader:
         """
         while not self._ended:
             records = self._read_once(reserve, room, memory or self._memory)
-            if len(records.number) or records.problems or self._ended:
+            is_exhausted = not records.bytes_read  # a range that ends within a packet
+            if len(records.number) or records.problems or self._ended or is_exhausted:
                 self._consumed += records.bytes_read
                 return records
         return None

@@ -45,7 +45,9 @@ class RangeSource:
 
     is_stream = False
 
-    def __init__(self, path: str, begin: int, end: int) -> None:
+    def __init__(self, path: str, begin: int, end: int, *, is_last: bool = True) -> None:
+        """`is_last`: the range ends with its file, so that no packet can go on behind it."""
+        self._is_last = is_last
         self._file = open_file(path)
         self._file.seek(begin)
         self.size = end - begin
@@ -62,7 +64,8 @@ class RangeSource:
         except OSError as error:
             self.damage = f"reading failed: {error.strerror or error}"
         self.consumed += got
-        return got, got < len(view) or self.consumed == self.size
+        ended = got < len(view) or (self._is_last and self.consumed == self.size)
+        return got, ended or self.damage is not None
 
     def close(self) -> None:
         """Close the file."""
@@ -101,6 +104,25 @@ def open_part(part: FilePart, secrets: list[bytes]) -> CaptureReader:
     form, first = _primed(part.path) if part.begin else _fresh(_head(part.path), secrets)
     begin = part.begin or first
     return CaptureReader(part.path, RangeSource(part.path, begin, end), form, offset=begin)
+
+
+def primed(path: str) -> CaptureFormat:
+    """The format of a file, after it has read the records at the file's head."""
+    return _primed(path)[0]
+
+
+def start_of(path: str, secrets: list[bytes]) -> tuple[CaptureFormat, int]:
+    """The format of a file, and the position of its first record."""
+    return _fresh(_head(path), secrets)
+
+
+def last_time(path: str) -> int | None:
+    """The latest time of the packets at the end of a file, ns; None if there is no packet."""
+    size = size_of(path)
+    at = None if size is None else boundary(path, max(size - WINDOW, Pcap.HEADER_BYTES))
+    reader = None if at is None else open_part(FilePart(path, at, size), [])
+    records = reader.read(0, WINDOW) if reader else None
+    return int(records.columns.time.max()) if records and len(records.number) else None
 
 
 def _head(path: str) -> bytes:

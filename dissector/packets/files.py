@@ -132,6 +132,16 @@ class FileSource:
     def _cannot_read(self, path: str, error: CaptureError) -> None:
         self._problems.append(Problem("packets", "unreadable_file", str(error), capture=path))
 
+    @property
+    def sequence(self) -> list[tuple[int, int]] | None:
+        """Index, and time of the first packet, of each file, in order of time.
+
+        None if a file was read already, cannot be read again, or has a problem.
+        """
+        if self._lanes or self._problems or self.total_bytes is None:
+            return None
+        return [(index, start) for start, index in self._closed]
+
     def close(self) -> None:
         """Close all files."""
         for lane in self._lanes:

@@ -97,6 +97,16 @@ class Fragments:
         self._bytes = 0
         self._lost: list[_Datagram] = []
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether later packets may complete a datagram."""
+        return bool(self._waiting)
+
+    def renumber(self, packets: int) -> None:
+        """Add to the packet numbers of all fragments, which were counted from a later packet."""
+        for datagram in self._waiting.values():
+            datagram.number += packets
+
     def join(self, packets: Packets, records: PacketRecords, capture: Int32, names: Names) -> bool:
         """Take all fragments among `packets`. Returns whether packets were completed.
 

@@ -55,7 +55,7 @@ class ReadAhead:
         if block is None:
             return None
         self._next = self._thread.submit(self._read)
-        return _with_room(block, reserve)
+        return with_room(block, reserve)
 
     def _read(self) -> tuple[PacketBlock | None, list[bytes]]:
         return self._source.read(FRONT), self._source.secrets.copy()
@@ -67,7 +67,7 @@ class ReadAhead:
         self._source.close()
 
 
-def _with_room(block: PacketBlock, reserve: int) -> PacketBlock:
+def with_room(block: PacketBlock, reserve: int) -> PacketBlock:
     """The block with `reserve` free bytes at its front."""
     data: Bytes
     if reserve <= block.reserve:

@@ -18,6 +18,7 @@ import numpy as np
 from dissector.errors import DecodeError, UnknownVersion
 from dissector.packets.block import Int32, Int64
 from dissector.streams.frame_chain import FrameChains
+from dissector.streams.rows import places, streams_of
 from dissector.streams.table import ConnectionTable
 
 BodyEnd: TypeAlias = Callable[[bytes, int, tuple[int, int] | None], int]
@@ -83,6 +84,19 @@ class RequestLog:
         for number, keys in enumerate(self._keys):
             kept = ~np.isin(keys >> 33, rows)
             self._keys[number], self._kinds[number] = keys[kept], self._kinds[number][kept]
+
+    def take(self, rows: Int64) -> tuple[Int64, Int64, Int32]:
+        """Stream, correlation id and kind of the requests of these connections. Streams are
+        numbered like `rows`."""
+        keys = np.concatenate([np.zeros(0, np.int64), *self._keys])
+        index, place = places(keys >> 33, rows)
+        keys, kinds = keys[index], np.concatenate([np.zeros(0, np.int32), *self._kinds])[index]
+        return 2 * place + (keys >> 32 & 1), keys & 0xFFFFFFFF, kinds
+
+    def put(self, rows: Int64, taken: tuple[Int64, Int64, Int32]) -> None:
+        """Add what `take` returned. `rows`: the row of each connection, -1: leave it out."""
+        stream, correlation, kind = (column[rows[taken[0] >> 1] >= 0] for column in taken)
+        self.add(streams_of(rows, stream), correlation, kind.astype(np.int64))
 
 
 def _key(stream: Int64, correlation: Int64) -> Int64:

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from dissector.packets.block import Bytes, Int64
+from dissector.streams.rows import places, streams_of
 from dissector.streams.segments import BLOCK, NO_SEGMENTS, Segments, last_of_each
 from dissector.streams.table import Bools
 
@@ -32,7 +33,7 @@ class CarryBuffer:
 
     def load(self, data: Bytes, segments: Segments) -> None:
         """Copy the bytes of these carried segments into the block's data."""
-        _copy(self._store, segments.held, data, segments.source, segments.length)
+        copy_ranges(self._store, segments.held, data, segments.source, segments.length)
 
     def oldest(self, excess: int) -> tuple[Int64, Int64, Int64]:
         """The streams with the oldest carried bytes, as many as carry `excess` bytes: stream, first
@@ -47,6 +48,35 @@ class CarryBuffer:
         evicted = order[np.cumsum(size[order]) - size[order] < excess]
         return carried.stream[first[evicted]], carried.at[first[evicted]], size[evicted]
 
+    def take(self, rows: Int64) -> tuple[Segments, Bytes]:
+        """The carried segments of these connections, numbered like `rows`, and their bytes."""
+        index, place = places(self.segments.stream >> 1, rows)
+        chosen = self.segments[index]
+        data = np.empty(int(chosen.length.sum()), np.uint8)
+        begin = np.cumsum(chosen.length) - chosen.length
+        copy_ranges(self._store, chosen.held, data, begin, chosen.length)
+        return replace(chosen, stream=2 * place + (chosen.stream & 1), held=begin), data
+
+    def put(self, rows: Int64, taken: tuple[Segments, Bytes]) -> None:
+        """Add what `take` returned. `rows`: the row of each connection, -1: leave it out."""
+        segments, data = taken
+        segments = segments[rows[segments.stream >> 1] >= 0]
+        segments = replace(segments, stream=streams_of(rows, segments.stream))
+        kept, begin = self.segments, len(self._store)
+        self._store = np.concatenate([self._store, data])
+        self._end = len(self._store)
+        both = kept + replace(segments, held=segments.held + begin)
+        self._keep(both[np.lexsort((both.at, both.stream))])
+
+    def discard(self, rows: Int64) -> None:
+        """Drop the segments of these connections."""
+        self._keep(self.segments[~np.isin(self.segments.stream >> 1, rows)])
+
+    def _keep(self, segments: Segments) -> None:
+        """Carry these segments, whose bytes are in the store."""
+        self.segments = replace(segments, source=np.cumsum(segments.length) - segments.length)
+        self.bytes = int(segments.length.sum())
+
     def store(self, data: Bytes, segments: Segments, joins: Bools) -> None:
         """Carry these segments, and no others.
 
@@ -60,13 +90,13 @@ class CarryBuffer:
             store = np.empty(max(2 * total, _SMALLEST), np.uint8)
             place = np.cumsum(length) - length
             old = ~fresh
-            _copy(self._store, segments.held[old], store, place[old], length[old])
-            _copy(data, segments.source[fresh], store, place[fresh], length[fresh])
+            copy_ranges(self._store, segments.held[old], store, place[old], length[old])
+            copy_ranges(data, segments.source[fresh], store, place[fresh], length[fresh])
             self._store, self._end = store, total
         else:
             place = segments.held.copy()
             place[fresh] = self._end + np.cumsum(length[fresh]) - length[fresh]
-            _copy(data, segments.source[fresh], self._store, place[fresh], length[fresh])
+            copy_ranges(data, segments.source[fresh], self._store, place[fresh], length[fresh])
             self._end += added
         if not total:
             self._store, self._end = np.empty(0, np.uint8), 0
@@ -92,7 +122,7 @@ def _joined(segments: Segments, joins: Bools) -> Segments:
     )
 
 
-def _copy(source: Bytes, at: Int64, target: Bytes, to: Int64, length: Int64) -> None:
+def copy_ranges(source: Bytes, at: Int64, target: Bytes, to: Int64, length: Int64) -> None:
     """Copy ranges: one step per range, at the speed of memory."""
     read, write = source.data, target.data
     for begin, to_begin, size in zip(at.tolist(), to.tolist(), length.tolist(), strict=True):

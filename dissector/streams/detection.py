@@ -11,7 +11,7 @@ In connections that are known to be Kafka, `resync` finds the messages.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from dissector.streams.frame_chain import FrameChains
 from dissector.streams.header_evidence import NO, UNCLEAR, YES, HeaderScorer
 from dissector.streams.limits import SEEK_BYTES
 from dissector.streams.request_evidence import DECISION, Evidence, RequestScorer
+from dissector.streams.rows import chosen
 from dissector.streams.state import HEAD_LOST, States
 from dissector.streams.table import (
     HEAD,
@@ -61,6 +62,8 @@ class ProtocolDetector:
         self._states = states
         self._scorer = scorer
         self._requests = RequestScorer(table, streams, scorer, evidence)
+        self.is_guessing = False
+        """Whether the first valid header decides. Set it if all decisions will be verified."""
         self._rejected: dict[int, set[int]] = {}
         """Positions of rejected candidates, by stream."""
 
@@ -68,6 +71,17 @@ class ProtocolDetector:
         """Drop the state of these connections; their rows will be reused."""
         for stream in np.concatenate([2 * rows, 2 * rows + 1]).tolist():
             self._rejected.pop(stream, None)
+
+    def take(self, rows: Int64) -> dict[int, set[int]]:
+        """Rejected candidates of these connections, by stream, numbered like `rows`."""
+        streams = (2 * rows[:, None] + np.arange(2)).ravel()
+        return chosen(self._rejected, streams)
+
+    def put(self, rows: Int64, rejected: Mapping[int, set[int]]) -> None:
+        """Add what `take` returned. `rows`: the row of each connection, -1: leave it out."""
+        for stream, positions in rejected.items():
+            if (row := int(rows[stream >> 1])) >= 0:
+                self._rejected[2 * row + (stream & 1)] = positions
 
     # Connections
 
@@ -117,6 +131,7 @@ class ProtocolDetector:
         protocol[damaged] = UNDECIDED
         self._states.advance(stream[damaged], HEAD_LOST)
         self._states.advance(stream[damaged] ^ 1, HEAD_LOST)
+        self._streams.was_undecided[row[protocol != KAFKA]] = True
         decided = protocol != UNDECIDED
         self._states.decide(row[decided], protocol[decided])
 
@@ -129,7 +144,7 @@ class ProtocolDetector:
 
         `trusted`: receivers that need no evidence.
         """
-        brokers, servers = self._scorer.brokers, self._servers(stream[doubtful] >> 1)
+        brokers, servers = self._scorer.brokers, self.servers(stream[doubtful] >> 1)
         for each, server in zip(doubtful.tolist(), servers, strict=True):
             if server in trusted:
                 continue
@@ -140,7 +155,7 @@ class ProtocolDetector:
             else:
                 verdict[each] = NO if bits < 0 or given_up[each] else UNCLEAR
 
-    def _servers(self, rows: Int64) -> list[tuple[int, int, int]]:
+    def servers(self, rows: Int64) -> list[tuple[int, int, int]]:
         """Address (high, low) and port of the servers of these connections."""
         table, end = self._table, 1 - self._table.client[rows]
         ends = (table.high[rows, end], table.low[rows, end], table.port[rows, end])
@@ -165,6 +180,37 @@ class ProtocolDetector:
         self.move_on(chains, index, stream, np.flatnonzero((at < 0) & ~later), pending)
         return at
 
+    def guess(self, chains: FrameChains, index: Int64, stream: Int64) -> Int64:
+        """Address of the first valid header at the start of a segment in each of these streams, or
+        -1. The first request decides its connection.
+
+        `stream`: the stream of each chain at `index`.
+        """
+        row = stream >> 1
+        client = self._table.client[row]
+        may_be_client = (client < 0) | (client == stream & 1)
+        at, owner = self._starts(chains, index, stream, ALL_PLACES)
+        verdict = self._scorer.verdicts(
+            chains, at, index[owner], stream[owner], may_be_client[owner]
+        )
+        place = _first(len(index), owner[verdict == YES], at[verdict == YES])
+        decides = (place >= 0) & may_be_client & (self._streams.protocol[row] == UNDECIDED)
+        self._table.client[row[decides]] = stream[decides] & 1
+        self._states.decide(row[decides], KAFKA)
+        return place
+
+    def _starts(
+        self, chains: FrameChains, index: Int64, stream: Int64, places: int
+    ) -> tuple[Int64, Int64]:
+        """The starts of segments to try, at most `places` in each stream: addresses, and the
+        position in `index` of each."""
+        boundary = chains.address_of(index, self._streams.flat("boundary")[stream])
+        first = np.searchsorted(chains.address, boundary)
+        first = np.maximum(first, chains.first[index])
+        count = np.clip(chains.first[index + 1] - first, 0, places)
+        at = chains.address[ranges(first, count)[0]]
+        return at, np.repeat(np.arange(len(index)), count)
+
     def _is_decided_broker(self, stream: Int64) -> Bools:
         """Whether brokers send these streams, in connections that are Kafka by now. Then the
         correlation ids of requests identify the responses."""
@@ -183,17 +229,13 @@ class ProtocolDetector:
         table, row = self._table, stream >> 1
         client = table.client[row]
         may_be_client = (client < 0) | (client == stream & 1)
-        boundary = chains.address_of(index, self._streams.flat("boundary")[stream])
-        first = np.searchsorted(chains.address, boundary)
-        first = np.maximum(first, chains.first[index])
-        count = np.clip(chains.first[index + 1] - first, 0, places)
-        at = chains.address[ranges(first, count)[0]]
-        owner = np.repeat(np.arange(len(index)), count)
+        at, owner = self._starts(chains, index, stream, places)
         verdict = self._scorer.verdicts(
             chains, at, index[owner], stream[owner], may_be_client[owner]
         )
         good, unclear = verdict == YES, verdict == UNCLEAR
         undecided = self._streams.protocol[row] == UNDECIDED
+        self._streams.was_undecided[row[undecided]] = True
         if undecided.any():
             is_one_way = table.packets[row, 1 - (stream & 1)] == 0
             may_decide = ~undecided | may_be_client
@@ -264,7 +306,7 @@ class ProtocolDetector:
         self._states.decide(row[accepted], KAFKA)
         unknown = accepted[table.client[row[accepted]] < 0]
         table.client[row[unknown]] = stream[unknown] & 1
-        self._scorer.brokers.update(self._servers(row[accepted]))
+        self._scorer.brokers.update(self.servers(row[accepted]))
         head = chains.space.number(at, "i4")
         tls = row[owner[looks_like_tls(head) & undecided[owner]]]
         self._states.decide(tls[self._streams.protocol[tls] == UNDECIDED], TLS)

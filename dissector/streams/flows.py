@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
 from dissector import _native
-from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt32, UInt64
+from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt16, UInt32, UInt64
 from dissector.streams import sequence
 from dissector.streams.limits import (
     GRACE,
@@ -43,6 +44,9 @@ from dissector.streams.table import (
     ConnectionTable,
     StreamTable,
 )
+
+Endpoints: TypeAlias = tuple[UInt64, UInt64, UInt16]
+"""High and low part of addresses, and ports; each of shape (n,)."""
 
 _MODULO = 1 << 32
 
@@ -128,6 +132,44 @@ class FlowTracker:
         """Drop these connections; a later packet of one of them begins another connection."""
         self._current.forget(rows)
 
+    def keys(self, rows: Int64) -> UInt64:
+        """The key of the pair of each of these connections."""
+        table = self._table
+        source, target = (
+            (table.high[rows, end], table.low[rows, end], table.port[rows, end]) for end in (0, 1)
+        )
+        key, code, _, _ = self._numbered_pairs(source, target)
+        return key[code]
+
+    def find(self, keys: UInt64) -> Int64:
+        """The current connection of each pair; -1 for an unknown pair."""
+        return self._current.find(keys)
+
+    def pair_keys(self, block: PacketBlock) -> tuple[UInt64, Int64, Int64]:
+        """The key of each pair in a block, the pair of each packet, and the first packet of each
+        pair."""
+        key, code, _, first = self._numbered_pairs(*_ends(block))
+        return key, code, first
+
+    def _numbered_pairs(
+        self, source: Endpoints, target: Endpoints
+    ) -> tuple[UInt64, Int64, Int64, Int64]:
+        """Number pairs of endpoints in order of appearance.
+
+        Returns the key of each pair; the pair of each of n sources, and whether it is the larger
+        endpoint (0 or 1); and the first source of each pair.
+        """
+        code, end, first = np.empty((3, len(source[0])), np.int64)
+        key = np.empty(len(source[0]), np.uint64)
+        count = _native.number_pairs(*source, *target, self._current.key, code, end, first, key)
+        return key[:count], code, end, first[:count]
+
+    def put(self, keys: UInt64, rows: Int64) -> None:
+        """Assign the next packets of these pairs to these connections."""
+        is_known = self._current.find(keys) >= 0
+        self._current.replace(keys[is_known], rows[is_known])
+        self._current.add(keys[~is_known], rows[~is_known])
+
     def assign(self, block: PacketBlock, also: Int64) -> Assignment:
         """Assign the packets of a block to streams. `also`: additional rows that get slots."""
         if not len(block):
@@ -150,13 +192,7 @@ class FlowTracker:
 
     def _pairs(self, block: PacketBlock) -> _Pairs:
         """Number the pairs in order of appearance; find or add their connections."""
-        code, end, first = np.empty((3, len(block)), np.int64)
-        key = np.empty(len(block), np.uint64)
-        count = _native.number_pairs(
-            block.src_high, block.src_low, block.src_port,
-            block.dst_high, block.dst_low, block.dst_port, self._current.key, code, end, first, key,
-        )  # fmt: skip
-        first, key = first[:count], key[:count]
+        key, code, end, first = self._numbered_pairs(*_ends(block))
         row = self._current.find(key)
         self._restore(row[row >= 0])
         pairs = _Pairs(key, code, end, row, first)
@@ -461,6 +497,14 @@ class FlowTracker:
         ack, trip = ack[trip >= 0], trip[trip >= 0]
         measured, first_ack = np.unique(row[ack], return_index=True)
         table.handshake[rows[measured]] = trip[first_ack]
+
+
+def _ends(block: PacketBlock) -> tuple[Endpoints, Endpoints]:
+    """Source and target of each packet."""
+    return (
+        (block.src_high, block.src_low, block.src_port),
+        (block.dst_high, block.dst_low, block.dst_port),
+    )
 
 
 def _first_indices(slot: Int64) -> Int64:

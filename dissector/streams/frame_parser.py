@@ -173,6 +173,9 @@ class FrameParser:
         streams, chains, stream = self._streams, self._chains, self._stream[index]
         undecided = streams.protocol[stream >> 1] == UNDECIDED
         place = np.full(len(index), -1)
+        if self._detector.is_guessing:
+            self._resume(index, stream, self._detector.guess(chains, index, stream))
+            return
         if undecided.any():
             waits = self._peer_waits[index[undecided]]
             place[undecided] = self._detector.seek(
@@ -187,7 +190,12 @@ class FrameParser:
         place[searched] = np.where(entry >= 0, entry, place[searched])
         missed = np.flatnonzero(searched & (place < 0))
         self._detector.move_on(chains, index, stream, missed, begin)
+        self._resume(index, stream, place)
+
+    def _resume(self, index: Int64, stream: Int64, place: Int64) -> None:
+        """Go on with the messages at these addresses, -1 for none."""
         index, stream, place = index[place >= 0], stream[place >= 0], place[place >= 0]
+        streams, chains = self._streams, self._chains
         position = chains.position_of(index, place)
         self._states.advance(stream, FOUND)
         streams.flat("boundary")[stream] = position

@@ -6,7 +6,7 @@ it gives no rows. A connection without payload has nothing to decode, and gets n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -15,6 +15,7 @@ from dissector.packets.block import Bytes, Int64
 from dissector.problems import Problem
 from dissector.streams.header_evidence import SMALLEST_REQUEST
 from dissector.streams.limits import FRAME_LIMIT
+from dissector.streams.rows import chosen
 from dissector.streams.segments import Segments
 from dissector.streams.table import KAFKA, NEVER, TLS, Bools, ConnectionTable
 
@@ -66,6 +67,15 @@ class NamedPorts:
         """Drop the state of these connections."""
         for row in rows.tolist():
             self._first.pop(row, None)
+
+    def take(self, rows: Int64) -> dict[int, bytes]:
+        """The first bytes of the clients of these connections, by index in `rows`."""
+        return chosen(self._first, rows)
+
+    def put(self, rows: Int64, taken: Mapping[int, bytes]) -> None:
+        """Add what `take` returned. `rows`: the row of each connection, -1: leave it out."""
+        self._first |= {int(rows[index]): first for index, first in taken.items()}
+        self._first.pop(-1, None)
 
     def _is_named(self, rows: Int64) -> Bools:
         """Whether one end of each connection has a named port."""

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt32
 from dissector.streams import sequence
 from dissector.streams.flows import Assignment
+from dissector.streams.rows import places, streams_of
 from dissector.streams.table import NEVER, TripTable
 
 PER_OCTAVE = 35
@@ -56,6 +57,35 @@ class RoundTrips:
         kept = ~np.isin(self._keys // _BINS >> 1, rows)
         self._keys, self._counts = self._keys[kept], self._counts[kept]
         self.table.forget(rows)
+
+    def take(self, rows: Int64) -> tuple[dict[str, NDArray[Any]], Int64, Int64, Int64]:
+        """The state of these connections, and their samples: stream, bin and count. Streams are
+        numbered like `rows`."""
+        self._merge()
+        index, place = places(self._keys // _BINS >> 1, rows)
+        keys = self._keys[index]
+        stream = 2 * place + (keys // _BINS & 1)
+        return self.table.take(rows), stream, keys % _BINS, self._counts[index]
+
+    def put(self, rows: Int64, taken: tuple[dict[str, NDArray[Any]], Int64, Int64, Int64]) -> None:
+        """Overwrite the state of these connections with what `take` returned, and add the samples.
+
+        `rows`: the row of each connection, -1: leave it out.
+        """
+        columns, *samples = taken
+        kept = rows >= 0
+        self.table.put(rows[kept], {name: values[kept] for name, values in columns.items()})
+        stream, bin_, count = (column[rows[samples[0] >> 1] >= 0] for column in samples)
+        self._merge()
+        keys = np.concatenate([self._keys, streams_of(rows, stream) * _BINS + bin_])
+        counts = np.concatenate([self._counts, count])
+        self._keys, place = np.unique(keys, return_inverse=True)
+        self._counts = np.bincount(place, counts, len(self._keys)).astype(np.int64)
+
+    def clear_samples(self) -> None:
+        """Forget the samples of all connections, and the zero windows."""
+        self._keys, self._counts, self._new = np.zeros(0, np.int64), np.zeros(0, np.int64), []
+        self.table.zero_windows[:] = 0
 
     def zero_windows(self, rows: Int64) -> Int64:
         """Packets with a receive window of 0, by the end that sends them; shape (n, 2)."""

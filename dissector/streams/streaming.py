@@ -34,6 +34,7 @@ from dissector.streams.parking import Parking
 from dissector.streams.reassembly import Ordered, Reassembler
 from dissector.streams.request_evidence import DECISION, Evidence
 from dissector.streams.roundtrips import RoundTrips
+from dissector.streams.rows import StreamStates
 from dissector.streams.segments import BLOCK, Segments
 from dissector.streams.state import CLOSED, States
 from dissector.streams.table import (
@@ -46,6 +47,7 @@ from dissector.streams.table import (
     UNDECIDED,
     Bools,
     ConnectionTable,
+    Rows,
     StreamTable,
 )
 from dissector.streams.tls_streams import TlsStreams
@@ -60,7 +62,7 @@ IDLE = 60
 PacketObserver: TypeAlias = Callable[[PacketBlock, Assignment, ConnectionTable], None]
 """Called with each block, the streams of its packets, and the connections."""
 
-_SHARE = 4
+STREAM_SHARE = 4
 """The reciprocal share of memory for carried bytes: they may be in the store, which has twice their
 size, and in front of the next block at the same time."""
 
@@ -108,7 +110,7 @@ class Streams:
         )
         self._tls_streams = TlsStreams(
             self.connections, ports, newest, evidence, body_end, self._scorer.brokers,
-            keys or KeyLog(), memory // _SHARE // 2,
+            keys or KeyLog(), memory // STREAM_SHARE // 2,
         )  # fmt: skip
         self._named_ports = NamedPorts(self.connections, named, refusal)
         self.decrypted: list[FrameBlock] = []
@@ -117,18 +119,13 @@ class Streams:
         """Set to have them measured."""
         self.observe: PacketObserver | None = None
         """Set to be called with each block."""
-        self._budget = memory // _SHARE
+        self._budget = memory // STREAM_SHARE
         self._now = 0
 
     @property
     def tls(self) -> Mapping[int, TlsFacts]:
         """Facts of the TLS handshakes, by connection."""
         return self._tls_streams.facts
-
-    def learn(self, tls: Mapping[int, TlsFacts], round_trips: RoundTrips | None) -> None:
-        """Take over facts and round trips that another process determined."""
-        self._tls_streams.facts.update(tls)
-        self.round_trips = round_trips
 
     @property
     def reserve(self) -> int:
@@ -165,6 +162,9 @@ class Streams:
     def forget(self, rows: Int64) -> None:
         """Drop the state of these connections; their rows will be reused."""
         self.connections.forget(rows)
+        self._forget(rows)
+
+    def _forget(self, rows: Int64) -> None:
         self._streams.forget(rows)
         self._flows.forget(rows)
         self._tls_streams.forget(rows)
@@ -173,6 +173,90 @@ class Streams:
         self._bodies.log.forget(rows)
         if self.round_trips is not None:
             self.round_trips.forget(rows)
+
+    @property
+    def states(self) -> StreamTable:
+        """The state of all streams of packets."""
+        return self._streams
+
+    def end(self, rows: Int64, deadline: Int64) -> None:
+        """Record that later connections use the pairs of these ones. They wait for missing bytes
+        until `deadline`, ns."""
+        self.connections.replaced[rows] = True
+        column = self._streams.close_deadline
+        column[rows] = np.minimum(column[rows], deadline[:, None])
+
+    @property
+    def flows(self) -> FlowTracker:
+        """The connection of each pair of endpoints."""
+        return self._flows
+
+    def guess(self, is_guessing: bool) -> None:
+        """Let the first valid headers decide, for states that will be verified; or not."""
+        self._detector.is_guessing = is_guessing
+
+    @property
+    def brokers(self) -> set[tuple[int, int, int]]:
+        """The known addresses of brokers: high and low as in `PacketBlock`, and port."""
+        return self._scorer.brokers
+
+    def identify_sides(self, rows: Int64) -> None:
+        """Find the clients of these connections by the brokers that are known now."""
+        self._detector.identify_sides(rows)
+
+    def servers(self, rows: Int64) -> list[tuple[int, int, int]]:
+        """The address of the server of each of these connections, as in `brokers`."""
+        return self._detector.servers(rows)
+
+    def forget_brokers(self) -> None:
+        """Forget all addresses of brokers."""
+        self.brokers.clear()
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that are carried to the next block."""
+        return self._framer.carry.bytes + self._tls_streams.size
+
+    def take(self, rows: Int64) -> StreamStates:
+        """A copy of the state of these connections; `put` adds it to another object."""
+        return StreamStates(
+            self.connections.take(rows),
+            self._streams.take(rows),
+            self._framer.carry.take(rows),
+            self._detector.take(rows),
+            self._bodies.log.take(rows),
+            self._tls_streams.take(rows),
+            self._named_ports.take(rows),
+            None if self.round_trips is None else self.round_trips.take(rows),
+        )
+
+    def put(self, rows: Int64, states: StreamStates) -> None:
+        """Set the state of connections. `rows`: the row of each one; -1: leave it out.
+
+        The pairs of their endpoints are not changed: see `FlowTracker.put`.
+        """
+        kept = rows >= 0
+        for table, columns in (
+            (self.connections, states.connections), (self._streams, states.streams),
+        ):  # fmt: skip
+            table.put(rows[kept], {name: values[kept] for name, values in columns.items()})
+        self._framer.carry.put(rows, states.carried)
+        self._detector.put(rows, states.rejected)
+        self._bodies.log.put(rows, states.requests)
+        self._tls_streams.put(rows, states.tls)
+        self._named_ports.put(rows, states.first_bytes)
+        if self.round_trips is not None and states.round_trips is not None:
+            self.round_trips.put(rows, states.round_trips)
+
+    def remove(self, rows: Int64) -> None:
+        """Drop these connections, as if no packet of them had been seen."""
+        self.discard(rows)
+        Rows.forget(self.connections, rows)  # their rows are not used again
+        self._forget(rows)
+
+    def discard(self, rows: Int64) -> None:
+        """Drop carried bytes of these connections, whose state will be put."""
+        self._framer.carry.discard(rows)
 
     def park(self) -> None:
         """Pack the rows of connections without data that had no packet in the last block."""

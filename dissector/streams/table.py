@@ -11,6 +11,7 @@ stream from block to block.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -85,6 +86,24 @@ class Rows:
         for each in fields(self):
             if each.metadata:
                 getattr(self, each.name)[rows] = each.metadata["fill"]
+
+    def take(self, rows: Int64) -> dict[str, NDArray[Any]]:
+        """A copy of these rows, column by column."""
+        taken = {}
+        known = rows < self.count
+        for each in fields(self):
+            if each.metadata:
+                column = getattr(self, each.name)
+                taken[each.name] = np.full((len(rows), *column.shape[1:]), each.metadata["fill"])
+                taken[each.name] = taken[each.name].astype(column.dtype)
+                taken[each.name][known] = column[rows[known]]
+        return taken
+
+    def put(self, rows: Int64, columns: Mapping[str, NDArray[Any]]) -> None:
+        """Overwrite these rows; they are added if necessary."""
+        self.add(max(int(rows.max(initial=-1)) + 1 - self.count, 0))
+        for name, values in columns.items():
+            getattr(self, name)[rows] = values
 
     def reorder(self, rows: Int64) -> None:
         """Reorder the last rows of the table; `rows`: their new order."""
@@ -210,6 +229,8 @@ class StreamTable(_ByEnd):
     protocol: Int8 = _column(np.int8, 0)
     """Protocol of the connection, as far as these streams show."""
     # From the first packet.
+    was_undecided: Bools = _column(np.bool_, 0)
+    """The first bytes of the client did not decide the protocol, or decided against Kafka."""
     has_anchor: Bools = _column(np.bool_, 2)
     anchor: UInt32 = _column(np.uint32, 2)
     """Sequence or acknowledgement number of the first packet."""

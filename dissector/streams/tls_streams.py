@@ -25,6 +25,7 @@ from dissector.streams.framing import Framer
 from dissector.streams.header_evidence import HeaderScorer
 from dissector.streams.limits import GRACE
 from dissector.streams.request_evidence import Evidence
+from dissector.streams.rows import TlsState, chosen
 from dissector.streams.segments import BLOCK, Segments
 from dissector.streams.state import RESTARTED, States
 from dissector.streams.table import (
@@ -89,6 +90,29 @@ class TlsStreams:
         self._streams.forget(rows)
         self._detector.forget(rows)
         self._bodies.log.forget(rows)
+
+    def take(self, rows: Int64) -> dict[int, TlsState]:
+        """Of these connections, by index in `rows`: the facts of the handshake, the session if it
+        is not over, whether the protocol is undecided, and whether a problem was reported."""
+        return {
+            index: (facts, self._sessions.get(row), row in self._undecided, row in self.reported)
+            for index, facts in chosen(self.facts, rows).items()
+            for row in (int(rows[index]),)
+        }
+
+    def put(self, rows: Int64, taken: Mapping[int, TlsState]) -> None:
+        """Add what `take` returned. `rows`: the row of each connection, -1: leave it out."""
+        for index, (facts, session, is_undecided, is_reported) in taken.items():
+            if (row := int(rows[index])) < 0:
+                continue
+            self.facts[row] = facts
+            if session is not None:
+                session.use(self._keys)
+                self._sessions[row] = session
+            if is_undecided:
+                self._undecided.add(row)
+            if is_reported:
+                self.reported.add(row)
 
     def take_closed(self) -> list[int]:
         """The connections whose decryption ended since the last call."""

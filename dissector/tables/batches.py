@@ -22,7 +22,7 @@ from dissector.tables.arrow import (
     milliseconds,
     to_batch,
 )
-from dissector.tables.pending import completed_ids, response_request_ids
+from dissector.tables.pending import PendingRows, completed_ids, response_request_ids
 from dissector.tables.record_batches import (
     CarriedBatches,
     assigned_offsets,
@@ -39,19 +39,19 @@ class BatchRows:
     def __init__(self, names: TopicNames, *, decompress: bool = False) -> None:
         self._names = names
         self._decompress = decompress
-        self._pending: pa.Table | None = None
+        self.pending = PendingRows()
 
     def rows(self, block: CorrelatedBlock, columns: Sequence[CarriedBatches]) -> pa.RecordBatch:
         """The rows that are complete with this block. `columns`: its record batches."""
         tables = [self._columns(block, each) for each in columns if len(each.batches)]
-        if self._pending is not None:
-            tables.insert(0, self._pending)
+        if self.pending.rows is not None:
+            tables.insert(0, self.pending.rows)
         if not tables:
             return empty_batch(BATCHES)
         table = pa.concat_tables(tables).combine_chunks()
         completed = pc.is_in(table["request"], pa.array(completed_ids(block)))
         is_pending = pc.and_(table["produced"], pc.invert(completed))
-        self._pending = table.filter(is_pending)
+        self.pending.rows = table.filter(is_pending)
         done = table.filter(pc.invert(is_pending)).sort_by(IN_ORDER).combine_chunks()
         rows = {name: done[name] for name in done.column_names}
         rows["error_code"] = pc.coalesce(done["error_code"], _partition_errors(block, done))

@@ -9,8 +9,8 @@ their rank, and then of the connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from dissector.exchanges.correlator import (
     CorrelatedBlock,
     Correlator,
 )
+from dissector.exchanges.states import ExchangeStates
 from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import Broker, FrameBatch
 from dissector.packets.block import Int64
@@ -30,8 +31,12 @@ from dissector.tables.problems import decode_problems, problem_rows
 
 if TYPE_CHECKING:
     from dissector.tables.batches import BatchRows
+    from dissector.tables.memberships import MembershipRows
+    from dissector.tables.partitions import PartitionRows
+    from dissector.tables.pending import PendingRows
     from dissector.tables.record_batches import Rank
     from dissector.tables.records import RecordRows
+    from dissector.tables.transactions import TransactionRows
 
 TABLE_ORDER = (
     "exchanges", "errors", "topics", "partitions", "memberships", "transactions", "batches",
@@ -74,19 +79,19 @@ class TableBuilder:
             names, tables=wanted, request_wait=request_wait, keep_frames=keep_frames,
             memory=memory,
         )  # fmt: skip
-        self._pending_tables: dict[str, Callable[[CorrelatedBlock], pa.RecordBatch]] = {}
+        self._pending_tables: dict[str, PartitionRows | MembershipRows | TransactionRows] = {}
         if "partitions" in wanted:
             from dissector.tables.partitions import PartitionRows
 
-            self._pending_tables["partitions"] = PartitionRows(names).rows
+            self._pending_tables["partitions"] = PartitionRows(names)
         if "memberships" in wanted:
             from dissector.tables.memberships import MembershipRows
 
-            self._pending_tables["memberships"] = MembershipRows().rows
+            self._pending_tables["memberships"] = MembershipRows()
         if "transactions" in wanted:
             from dissector.tables.transactions import TransactionRows
 
-            self._pending_tables["transactions"] = TransactionRows().rows
+            self._pending_tables["transactions"] = TransactionRows()
         self._batches: dict[str, BatchRows] = {}
         self._records: RecordRows | None = None
         if self._wanted & RECORD_TABLES:
@@ -110,6 +115,59 @@ class TableBuilder:
         """Drop the state of these connections, none of which is in `pending_connections`."""
         self._correlator.forget(connections)
         self.connections.forget(connections)
+
+    def remove(self, connections: Int64) -> None:
+        """Drop these connections, as if no message of them had been seen."""
+        self.discard(connections)
+        self.forget(connections)
+
+    def drop_responses(self) -> None:
+        """Drop all responses that wait for their requests."""
+        self._correlator.drop_responses()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of all that waits for responses or requests."""
+        size = self._correlator.waiting_bytes
+        if self._records is not None:
+            size += sum(part.rows.nbytes for part in self._records.rows)
+        return size
+
+    def take(self, rows: Int64) -> ExchangeStates:
+        """A copy of the state of these connections; `put` adds it to another builder."""
+        return self._correlator.take(rows)
+
+    @property
+    def _waiting(self) -> dict[str, PendingRows | RecordRows]:
+        """Rows that wait for responses, by table."""
+        waiting: dict[str, PendingRows | RecordRows] = {
+            name: table.pending for name, table in self._pending_tables.items()
+        }
+        waiting |= {name: batches.pending for name, batches in self._batches.items()}
+        return waiting if self._records is None else waiting | {"records": self._records}
+
+    def take_rows(self) -> dict[str, Any]:
+        """The rows that wait for responses, by table."""
+        return {name: each.rows for name, each in self._waiting.items()}
+
+    def put(
+        self, rows: Int64, states: ExchangeStates, waiting: Mapping[str, Any], row_of: Int64
+    ) -> None:
+        """Set the state of connections. `rows`: the row of each one; -1: leave it out.
+
+        `waiting`: what `take_rows` returned. `row_of`: the row of each connection by its row there.
+        """
+        ids = self._correlator.put(rows, states)
+        for name, each in self._waiting.items():
+            if waiting[name] is not None and len(ids.before):
+                each.put(waiting[name], ids, row_of)
+
+    def discard(self, connections: Int64) -> None:
+        """Drop all that waits in these connections, whose state will be put."""
+        ids = self._correlator.discard(connections)
+        if len(ids):
+            for each in self._waiting.values():
+                each.discard(ids)
 
     @property
     def in_flight(self) -> int:
@@ -159,8 +217,8 @@ class TableBuilder:
             yield TableRows("errors", errors.errors(block, names, self.connections))
         if "topics" in wanted:
             yield TableRows("topics", topics.topic_states(block))
-        for name, build in self._pending_tables.items():
-            yield TableRows(name, build(block))
+        for name, table in self._pending_tables.items():
+            yield TableRows(name, table.rows(block))
         message_problems: list[Problem] = []
         if wanted & RECORD_TABLES:
             yield from self._record_tables(block, message_problems)
@@ -181,7 +239,7 @@ class TableBuilder:
             if name in self._wanted:
                 yield TableRows(name, batches.rows(block, columns))
         if self._records is not None and "records" in self._wanted:
-            for rows, rank in self._records.rows(block, columns, problems):
+            for rows, rank in self._records.completed(block, columns, problems):
                 yield TableRows("records", rows, rank)
 
 

@@ -19,6 +19,7 @@ from dissector.exchanges.correlator import CorrelatedBlock
 from dissector.exchanges.decoded_fields import distinct_pairs
 from dissector.packets.block import Int64, UInt64
 from dissector.streams.roundtrips import RoundTrips
+from dissector.streams.rows import chosen
 from dissector.streams.table import NEVER, OTHER, TLS, ConnectionTable
 from dissector.tables.arrow import take_words, to_batch
 from dissector.tables.schema import CONNECTIONS
@@ -34,13 +35,13 @@ CLOSED = pa.array([None, "fin", "rst"])
 
 
 class MessageStats(NamedTuple):
-    """What messages show about connections."""
+    """What messages show about n connections, numbered from 0."""
 
     requests: Int64
-    """Number of requests, by row of the connection."""
+    """Number of requests."""
     responses: Int64
     client_info: Mapping[str, Mapping[int, str]]
-    """Software and SASL mechanism of clients, by role and row."""
+    """Software and SASL mechanism of clients, by role and number."""
 
 
 class Connections:
@@ -75,17 +76,28 @@ class Connections:
                 )
         return self._brokers(block)
 
-    @property
-    def stats(self) -> MessageStats:
-        """The information from messages."""
-        return MessageStats(self._requests, self._responses, self._client_info)
+    def take(self, rows: Int64) -> MessageStats:
+        """The information about these connections; `put` adds it to another object."""
+        info = {role: chosen(texts, rows) for role, texts in self._client_info.items()}
+        return MessageStats(
+            _counts_of(self._requests, rows), _counts_of(self._responses, rows), info
+        )
 
-    def add(self, stats: MessageStats) -> None:
-        """Add the information of another process, about other connections."""
-        self._requests = _sum(self._requests, stats.requests)
-        self._responses = _sum(self._responses, stats.responses)
-        for role, info in stats.client_info.items():
-            self._client_info[role] |= info
+    def put(self, rows: Int64, stats: MessageStats) -> None:
+        """Add information about connections. `rows`: the row of each one; -1: leave it out."""
+        kept = rows >= 0
+        for name, counts in (("_requests", stats.requests), ("_responses", stats.responses)):
+            added = np.zeros(int(rows.max(initial=-1)) + 1, np.int64)
+            added[rows[kept]] = counts[kept]
+            setattr(self, name, _sum(getattr(self, name), added))
+        for role, texts in stats.client_info.items():
+            moved = {int(rows[index]): text for index, text in texts.items()}
+            moved.pop(-1, None)
+            self._client_info[role] |= moved
+
+    def clear_counts(self) -> None:
+        """Set the numbers of requests and responses to 0."""
+        self._requests[:] = self._responses[:] = 0
 
     @property
     def mechanisms(self) -> Mapping[int, str]:

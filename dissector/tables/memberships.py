@@ -41,11 +41,11 @@ class MembershipRows:
     """Rows of `memberships`."""
 
     def __init__(self) -> None:
-        self._pending = PendingRows()
+        self.pending = PendingRows()
 
     def rows(self, block: CorrelatedBlock) -> pa.RecordBatch:
         """The exchanges with group coordinators that ended in this block."""
-        requests = self._pending.completed(block, _request_columns(block))
+        requests = self.pending.completed(block, _request_columns(block))
         exchange = exchange_columns(block, int_column(requests, "request"))
         row, response = exchange["row"], exchange["response"]
         header = block.requests.take(pa.array(row))

@@ -69,14 +69,14 @@ class PartitionRows:
 
     def __init__(self, names: TopicNames) -> None:
         self._names = names
-        self._pending = PendingRows()
+        self.pending = PendingRows()
 
     def rows(self, block: CorrelatedBlock) -> pa.RecordBatch:
         """The partitions of the exchanges that ended in this block."""
         new = block.first_new + np.arange(len(block.request.headers))
         requests = self._half(block.request, block, new)
         responses = self._half(block.response, block, block.answered)
-        halves = pa.concat_tables([self._pending.completed(block, requests), responses])
+        halves = pa.concat_tables([self.pending.completed(block, requests), responses])
         if not len(halves):
             return empty_batch(PARTITIONS)
         topic = self._names.replace_ids(as_array(halves["topic"]))

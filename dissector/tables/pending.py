@@ -8,32 +8,69 @@ until the exchange ends. Rows refer to their exchange by `request`, the running 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.states import RequestIds
 from dissector.packets.block import Int64
-from dissector.tables.arrow import int_column, without_dictionary
+from dissector.tables.arrow import as_array, int_column, without_dictionary
 from dissector.tables.errors import sorted_codes
 from dissector.tables.shared_columns import api_of
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 
 class PendingRows:
     """The rows of one table whose exchange has not ended. They have a column `request`."""
 
     def __init__(self) -> None:
-        self._rows: pa.Table | None = None
+        self.rows: pa.Table | None = None
 
     def completed(self, block: CorrelatedBlock, rows: pa.Table) -> pa.Table:
         """Add the rows of the requests of this block; return those whose exchange has ended."""
-        if self._rows is not None and len(self._rows):
-            rows = pa.concat_tables([self._rows, rows])
+        if self.rows is not None and len(self.rows):
+            rows = pa.concat_tables([self.rows, rows])
         has_ended = pc.is_in(rows["request"], pa.array(completed_ids(block)))
-        self._rows = rows.filter(pc.invert(has_ended))
+        self.rows = rows.filter(pc.invert(has_ended))
         return rows.filter(has_ended).combine_chunks()
+
+    def put(self, rows: pa.Table, ids: RequestIds, connections: Int64) -> None:
+        """Add `rows` of another object, of requests that were moved; see `moved_rows`."""
+        rows = moved_rows(rows, ids, connections)
+        self.rows = rows if self.rows is None else pa.concat_tables([self.rows, rows])
+
+    def discard(self, ids: Int64) -> None:
+        """Drop the rows of these requests."""
+        if self.rows is not None:
+            self.rows = without_requests(self.rows, ids)
+
+
+def moved_rows(rows: pa.Table, ids: RequestIds, connections: Int64) -> pa.Table:
+    """The rows of the requests that were moved, with their new running numbers.
+
+    `connections`: the new row of each connection, for tables with a column `connection_id`.
+    """
+    request, is_moved = ids.moved(int_column(rows, "request"))
+    index = rows.schema.get_field_index("request")
+    rows = rows.set_column(index, rows.field(index), pa.chunked_array([pa.array(request)]))
+    rows = rows.filter(pa.array(is_moved))
+    return with_connections(rows, connections) if "connection_id" in rows.column_names else rows
+
+
+def with_connections(rows: Rows, connections: Int64) -> Rows:
+    """The rows with other numbers in `connection_id`. `connections`: by present number."""
+    index = rows.schema.get_field_index("connection_id")
+    column = pa.array(connections).take(as_array(rows["connection_id"]))
+    return rows.set_column(index, rows.field(index), column)
+
+
+def without_requests(rows: pa.Table, ids: Int64) -> pa.Table:
+    """The rows without those of these requests."""
+    return rows.filter(pc.invert(pc.is_in(rows["request"], pa.array(ids))))
 
 
 def completed_ids(block: CorrelatedBlock) -> Int64:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.states import RequestIds
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.problems import Problem
@@ -23,7 +24,7 @@ from dissector.records.batch_headers import Batches
 from dissector.records.record_columns import Records
 from dissector.records.record_reader import read_records
 from dissector.tables.arrow import int_column, milliseconds, to_batch
-from dissector.tables.pending import completed_ids
+from dissector.tables.pending import completed_ids, with_connections
 from dissector.tables.record_batches import (
     CarriedBatches,
     Rank,
@@ -70,9 +71,9 @@ class RecordRows:
         self._names = names
         self._memory = memory
         self._blocks = 0
-        self._pending: list[_RecordPart] = []
+        self.rows: list[_RecordPart] = []
 
-    def rows(
+    def completed(
         self, block: CorrelatedBlock, columns: Sequence[CarriedBatches], problems: list[Problem]
     ) -> Iterator[tuple[pa.RecordBatch, Rank]]:
         """The rows that are complete with this block, some thousands at a time, and their rank.
@@ -81,7 +82,7 @@ class RecordRows:
         """
         self._blocks += 1
         completed = completed_ids(block)
-        pending, self._pending = self._pending, []
+        pending, self.rows = self.rows, []
         evicted = self._evicted(pending)
         if evicted:
             problems.append(_eviction_problem(evicted, block))
@@ -91,6 +92,27 @@ class RecordRows:
         for carried in columns:
             for part in _read_parts(block, carried, self._names, problems):
                 yield from self._complete(block, part, completed)
+
+    def put(self, parts: list[_RecordPart], ids: RequestIds, connections: Int64) -> None:
+        """Add pending rows of another object; see `pending.moved_rows`."""
+        for part in parts:
+            request, is_moved = ids.moved(int_column(part.batches, "request"))
+            moved = part.filter(is_moved[part.batch])
+            if len(moved.rows):
+                index = part.batches.schema.get_field_index("request")
+                batches = part.batches.set_column(index, "request", pa.array(request))
+                rows = with_connections(moved.rows, connections)
+                self.rows.append(replace(moved, batches=batches, rows=rows))
+
+    def discard(self, ids: Int64) -> None:
+        """Drop the rows of these requests."""
+        kept = []
+        for part in self.rows:
+            is_dropped = np.isin(int_column(part.batches, "request"), ids)
+            left = part.filter(~is_dropped[part.batch])
+            if len(left.rows):
+                kept.append(left)
+        self.rows = kept
 
     def skip(self) -> None:
         """Count a block without messages, so that ranks are the same in all processes."""
@@ -110,7 +132,7 @@ class RecordRows:
             rank = part.rank
             if rank[0] != _PENDING_RANK:
                 rank = (_PENDING_RANK, self._blocks, *rank)
-            self._pending.append(replace(part.filter(~is_complete), rank=rank))
+            self.rows.append(replace(part.filter(~is_complete), rank=rank))
 
     def _evicted(self, pending: Sequence[_RecordPart]) -> Sequence[_RecordPart]:
         """The oldest of these, which exceed the memory limit."""

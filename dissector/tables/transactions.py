@@ -45,11 +45,11 @@ class TransactionRows:
     """Rows of `transactions`."""
 
     def __init__(self) -> None:
-        self._pending = PendingRows()
+        self.pending = PendingRows()
 
     def rows(self, block: CorrelatedBlock) -> pa.RecordBatch:
         """The transactions in the exchanges that ended in this block."""
-        requests = self._pending.completed(block, _request_columns(block))
+        requests = self.pending.completed(block, _request_columns(block))
         exchange = exchange_columns(block, int_column(requests, "request"))
         response = exchange["response"]
         producers = _response_columns(block).take(pa.array(response, mask=response < 0))

@@ -124,6 +124,10 @@ class TlsSession:
         self._schedule: Schedule | None = None
         self._reads_early: bool | None = None  # whether the server does; None if unknown
 
+    def use(self, keys: KeyLog) -> None:
+        """Take secrets from `keys` from now on."""
+        self._keys = keys
+
     def feed(self, end: int, at: int, data: bytes, arrival: Arrival) -> None:
         """Add bytes of an end at position `at`; positions ascend."""
         side = self._sides[end]

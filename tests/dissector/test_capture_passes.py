@@ -118,7 +118,7 @@ def test_a_closed_capture_cannot_be_read(each: str) -> None:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_closing_ends_what_is_being_read(monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
-    monkeypatch.setattr("dissector.parallel.LEAST_BYTES", 0)
+    monkeypatch.setattr("dissector.runs.LEAST_BYTES", 0)
     capture = open_capture(CAPTURE, jobs=jobs)
     rows = capture.stream()
     next(rows)

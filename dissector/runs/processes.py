@@ -9,16 +9,26 @@ all of its processes: only the parent handles it.
 
 from __future__ import annotations
 
+import mmap
 import multiprocessing
 import os
+import pickle
 import signal
+import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from multiprocessing import reduction
 from multiprocessing.connection import Connection, wait
-from typing import Any, Final
+from typing import IO, Any, Final, TypeVar
+
+import pyarrow as pa
 
 from dissector.errors import DissectorError
+
+Known = TypeVar("Known")
+Result = TypeVar("Result")
 
 END_TIMEOUT: Final = 5.0
 """Seconds after which a process that has not ended is killed."""
@@ -54,6 +64,38 @@ class Workers:
         failed.close()
         self._members.append((process, failures))
 
+    def map(
+        self, work: Callable[[int, Known], tuple[Result, IO[bytes]]], count: int, jobs: int,
+        ahead: int, known: Callable[[], Known],
+    ) -> Iterator[tuple[Result, pa.Buffer]]:  # fmt: skip
+        """``work(number, known())`` of the numbers below `count`, in order, by `jobs` processes.
+
+        `work` also returns a file; its content is not copied. `known` is called in this process. At
+        most `ahead` results are computed before their turn.
+        """
+        tasks = [self._fork.Pipe() for _ in range(jobs)]
+        for _, channel in tasks:
+            self.start(partial(_work_off, work, channel), "dissects packets")
+        channels = [channel for channel, _ in tasks]
+        idle, results = list(channels), dict[int, tuple[Result, pa.Buffer]]()
+        given = 0
+        for number in range(count):
+            while number not in results:
+                while idle and given < min(count, number + ahead):
+                    idle.pop().send((given, known()))
+                    given += 1
+                for ready in self._ready(channels):
+                    done, result = pickle.loads(ready.recv_bytes())
+                    results[done] = result, _mapped(reduction.recv_handle(ready))
+                    idle.append(ready)
+            yield results.pop(number)
+
+    def _ready(self, channels: Sequence[Connection]) -> list[Connection]:
+        """The channels with a message; raises DissectorError if a worker failed."""
+        while not (ready := [channel for channel in channels if channel.poll()]):
+            wait([*channels, *self._sentinels()])
+        return ready
+
     def receive(self, channel: Connection) -> bytes:
         """The next message; raises DissectorError if a worker failed."""
         while not channel.poll():
@@ -81,6 +123,25 @@ class Workers:
             process.close()
             failures.close()
         self._members.clear()
+
+
+def _work_off(work: Callable[[int, Known], tuple[object, IO[bytes]]], channel: Connection) -> None:
+    """Compute results until the process is ended."""
+    while True:
+        number, known = channel.recv()
+        result, file = work(number, known)
+        file.flush()
+        channel.send_bytes(pickle.dumps((number, result), protocol=5))
+        reduction.send_handle(channel, file.fileno(), os.getppid())
+        file.close()
+
+
+def _mapped(handle: int) -> pa.Buffer:
+    """The content of a file."""
+    with os.fdopen(handle, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        content = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+        return pa.py_buffer(content)
 
 
 def _failure(name: str, code: int, failures: Connection) -> DissectorError:
@@ -123,4 +184,6 @@ def _errors_sent_to(failed: Connection) -> Iterator[None]:
         failed.send(DissectorError("out of memory"))
     except (EOFError, BrokenPipeError):
         pass  # another process ended, which the parent sees
+    except OSError as error:  # no space for rows
+        failed.send(DissectorError(f"{tempfile.gettempdir()}: {error.strerror or error}"))
     os._exit(1)

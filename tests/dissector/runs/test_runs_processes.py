@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -13,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from dissector import Capture, open_capture, runs
 from dissector.errors import CaptureError, DissectorError
-from dissector.packets import FileSource, open_packets
-from dissector.parallel import workers
-from dissector.pipeline import Pipeline
+from dissector.packets import open_packets
+from dissector.runs import planning, processes
 from tests.dissector.streams import rewriting
 
 RECORDING = rewriting.CAPTURES / "librdkafka-mock-produce.pcap"
@@ -24,8 +25,25 @@ SOON = 20.0
 """Seconds that a busy machine may take for what takes no time."""
 
 
-def capture(jobs: int = 3) -> Pipeline:
-    return Pipeline(open_packets([RECORDING], block_bytes=10_000), [], jobs=jobs)
+SMALL = f"""
+from dissector import runs
+from dissector.runs import planning
+runs.LEAST_BYTES = 0
+planning.LEAST_RUN = planning.MOST_RUN = {RECORDING.stat().st_size // 8}
+"""
+"""Lets several processes read a small file."""
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = RECORDING.stat().st_size // 8
+    monkeypatch.setattr(runs, "LEAST_BYTES", 0)
+    monkeypatch.setattr(planning, "LEAST_RUN", size)
+    monkeypatch.setattr(planning, "MOST_RUN", size)
+
+
+def capture(jobs: int = 3) -> Capture:
+    return open_capture(RECORDING, jobs=jobs)
 
 
 def running() -> list[multiprocessing.process.BaseProcess]:
@@ -47,15 +65,15 @@ def test_nothing_is_left_at_the_end() -> None:
 def test_nothing_is_left_of_what_nobody_wants_any_more() -> None:
     rows = capture().stream(["exchanges"])
     next(rows)
-    assert len(running()) == 4
+    assert len(running()) == 3
     rows.close()
     assert not running()
 
 
-@pytest.mark.parametrize("member", range(4))
+@pytest.mark.parametrize("member", range(3))
 def test_a_process_that_is_killed_ends_all(member: int) -> None:
     rows = capture().stream(["exchanges", "records"])
-    next(rows)
+    next(rows)  # others wait for their turn
     pid = sorted(each.pid or 0 for each in running())[member]
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(DissectorError, match="by signal 9"):
@@ -66,12 +84,8 @@ def test_a_process_that_is_killed_ends_all(member: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_that_is_interrupted_leaves_nothing(number: int) -> None:
     """Like Ctrl-C, which all processes of a terminal get, while no caller reads rows."""
-    script = f"""
-from functools import partial
+    script = f"""{SMALL}
 from analysis.cli import main
-from dissector import capture, parallel
-parallel.LEAST_BYTES = 0
-capture.open_packets = partial(capture.open_packets, block_bytes=20_000)
 raise SystemExit(main(["export", {str(RECORDING)!r}, "--jobs", "3"]))
 """
     with subprocess.Popen(
@@ -108,7 +122,7 @@ def stop() -> None:
     ],
 )
 def test_a_process_that_ends_before_its_time(work: Callable[[], None], message: str) -> None:
-    with workers.Workers() as made:
+    with processes.Workers() as made:
         channel, _ = multiprocessing.Pipe(duplex=False)
         made.start(work, "reads")
         with pytest.raises(DissectorError, match=message):
@@ -124,7 +138,7 @@ def test_an_error_of_a_process_is_raised() -> None:
         raise MemoryError
 
     for work, message in ((fails, "the key log is gone"), (starves, "out of memory")):
-        with workers.Workers() as made:
+        with processes.Workers() as made:
             channel, _ = multiprocessing.Pipe(duplex=False)
             made.start(work, "reads")
             with pytest.raises(DissectorError, match=message):
@@ -132,8 +146,8 @@ def test_an_error_of_a_process_is_raised() -> None:
 
 
 def test_a_process_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "END_TIMEOUT", 0.1)
-    made = workers.Workers()
+    monkeypatch.setattr(processes, "END_TIMEOUT", 0.1)
+    made = processes.Workers()
     made.start(stop, "sleeps")
     pid = running()[0].pid or 0
     until(lambda: state_of(pid) == "T")
@@ -150,12 +164,10 @@ def state_of(pid: int) -> str:
 
 
 def test_children_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
-    script = f"""
+    script = f"""{SMALL}
 import sys, multiprocessing
-from dissector.pipeline import Pipeline
-from dissector.packets import open_packets
-capture = Pipeline(open_packets([{str(RECORDING)!r}], block_bytes=10_000), [], jobs=3)
-rows = capture.stream(["exchanges"])
+from dissector import open_capture
+rows = open_capture({str(RECORDING)!r}, jobs=3).stream(["exchanges"])
 next(rows)
 print(*(each.pid for each in multiprocessing.active_children()), flush=True)
 sys.stdin.read()
@@ -165,34 +177,51 @@ sys.stdin.read()
     ) as parent:
         assert parent.stdout
         children = [int(pid) for pid in parent.stdout.readline().split()]
-        assert len(children) == 4
+        assert len(children) == 3
         parent.kill()
         until(lambda: not any(state_of(child) not in ("", "Z") for child in children))
 
 
-def test_small_files_and_pipes_are_read_by_one_process(tmp_path: Path) -> None:
-    from dissector import open_capture, parallel
-
+def test_small_files_and_pipes_are_read_by_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
     rows = open_capture(RECORDING, jobs=4).stream(["exchanges"])
     next(rows)
     assert not running()
-    large = tmp_path / "large"
-    with large.open("wb") as file:
-        file.truncate(parallel.LEAST_BYTES)
+    limits = 1, 1
     source = open_packets([RECORDING])
-    assert not parallel.helps(source)
-    source.total_bytes = parallel.LEAST_BYTES
-    assert parallel.helps(source)
-    source.total_bytes = 35_000_000  # measured: two processes take half as long again
-    assert not parallel.helps(source)
+    assert runs.plan(source, 4, limits) is None
+    source.total_bytes = runs.LEAST_BYTES
+    monkeypatch.setattr(planning, "LEAST_RUN", 10_000)
+    monkeypatch.setattr(planning, "MOST_RUN", 10_000)
+    assert runs.plan(source, 1, limits) is None
+    plan = runs.plan(source, 2, limits)
+    assert plan is not None
+    assert plan.jobs == 2
+    source.total_bytes = 35_000_000
+    assert runs.plan(source, 2, limits) is None
     source.total_bytes = None  # a pipe's
-    assert not parallel.helps(source)
-    assert isinstance(source, FileSource)
+    assert runs.plan(source, 2, limits) is None
+
+
+def test_a_full_disk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    with pytest.raises(DissectorError, match="No space left on device"):
+        capture().tables(["exchanges"])
+    assert not running()
+
+
+def test_options_that_need_one_process(tmp_path: Path) -> None:
+    rows = open_capture(RECORDING, jobs=3, hold=False).stream(["exchanges"])
+    next(rows)
+    assert not running()
 
 
 def test_a_daemon_forks_no_processes() -> None:
-    with workers.Workers() as made:
+    with processes.Workers() as made:
         channel, sender = multiprocessing.Pipe(duplex=False)
-        made.start(lambda: sender.send_bytes(str(workers.can_fork()).encode()), "asks")
+        made.start(lambda: sender.send_bytes(str(processes.can_fork()).encode()), "asks")
         assert made.receive(channel) == b"False"
-    assert workers.can_fork()
+    assert processes.can_fork()

@@ -1,0 +1,65 @@
+"""The state of connections in a `Correlator`, when it moves to another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dissector.exchanges.message_headers import MessageHeaders
+from dissector.exchanges.sasl import Tokens
+from dissector.packets.block import Int64
+from dissector.streams.rows import chosen, places
+
+
+class RequestIds(NamedTuple):
+    """Running numbers of pending requests that were moved; shape (n,), ascending."""
+
+    before: Int64
+    after: Int64
+
+    def moved(self, ids: Int64) -> tuple[Int64, NDArray[np.bool_]]:
+        """The new number of each request, and whether it was moved."""
+        if not len(self.before):
+            return ids, np.zeros(len(ids), np.bool_)
+        at = np.minimum(np.searchsorted(self.before, ids), len(self.before) - 1)
+        return self.after[at], self.before[at] == ids
+
+
+@dataclass(slots=True)
+class ExchangeStates:
+    """The state of n connections, numbered from 0, in a `Correlator`."""
+
+    counts: dict[str, Int64]
+    matching: tuple[Int64, Int64]
+    tokens: dict[int, Tokens]
+    requests: pa.Table | None
+    """Pending requests; `connection` is the number from 0."""
+    responses: MessageHeaders
+    frames: list[bytes]
+    """Pending responses, and their bytes."""
+
+    def select(self, index: Int64) -> ExchangeStates:
+        """The state of the connections at `index`."""
+        requests = self.requests
+        if requests is not None:
+            chosen_requests, place = places(requests["connection"].to_numpy(), index)
+            requests = requests.take(pa.array(chosen_requests))
+            requests = with_column(requests, "connection", place)
+        waits, place = places(self.responses.connection, index)
+        return ExchangeStates(
+            {name: column[index] for name, column in self.counts.items()},
+            (self.matching[0][index], self.matching[1][index]),
+            chosen(self.tokens, index),
+            requests,
+            replace(self.responses[waits], connection=place),
+            [self.frames[each] for each in waits.tolist()],
+        )
+
+
+def with_column(table: pa.Table, name: str, values: Int64) -> pa.Table:
+    """The table with other values in a column."""
+    return table.set_column(table.schema.get_field_index(name), name, pa.array(values))

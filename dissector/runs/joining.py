@@ -1,0 +1,338 @@
+"""The work of the parent: it joins the runs, in order, to the rows of one process.
+
+The parent has the exact state of all connections at the border. A connection that goes on into the
+run (`states.continues`) takes its state from there. The packets of the others are dissected by the
+parent, from the exact state: those that the process of the run kept, and those of connections that
+do not go on, which are read again. If nothing is certain, the parent reads the whole run.
+
+Rows of a block are in order of time and connection, whoever made them. A connection has the number
+of its first packet among those of the capture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dissector.frame_reader import Broker, FrameReader
+from dissector.packets.block import Int64, PacketBlock, UInt64
+from dissector.packets.fragments import Fragments
+from dissector.packets.prefetch import with_room
+from dissector.runs.merging import ints, merged
+from dissector.runs.plan import Position, Run, opened
+from dissector.runs.states import States, continues, join, shift_packets, take
+from dissector.runs.worker import RunResult, StoredRows, chosen, compact, together
+from dissector.streams.limits import GRACE, PATIENCE
+from dissector.streams.table import NEVER, Bools
+from dissector.tables.builder import TableBuilder, TableRows
+
+FEED_PACKETS, FEED_BYTES = 50_000, 1 << 24
+"""Packets, and bytes of them, that the parent dissects at a time: a block has fixed costs."""
+DROPPED: Final = -2
+"""In place of a row: the row of the run is dropped."""
+PACKET_COLUMNS: Final = ("request_packet", "response_packet", "packet")
+
+
+@dataclass(slots=True)
+class Counts:
+    """Runs, and connections at their borders, for tests and reports."""
+
+    runs: int = 0
+    whole: int = 0
+    """Runs that the parent read as a whole."""
+    reread: int = 0
+    """Runs that the parent read again for some connections."""
+    continued: int = 0
+    """Connections that went on into a run."""
+    repeated: int = 0
+    """Connections that were dissected again."""
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What the parent takes over from a run; arrays by connection of its end."""
+
+    row: Int64
+    """Row of each connection in the tables of the parent; -1: its rows are dropped."""
+    left: States
+    """State of the connections that go on, at the border."""
+    index: Int64
+    """Their index."""
+    again: UInt64
+    """Keys of the pairs to dissect again."""
+    replaced: Int64
+    """Rows of the connections that end since their pairs are used again."""
+    deadline: Int64
+    """ns; until when they wait for missing bytes."""
+    row_of: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Row in the parent by `connection_id` in the run; `DROPPED`; NEVER behind the last one."""
+
+
+class Joiner:
+    """The stages of the parent, with the exact state of all connections."""
+
+    def __init__(
+        self, reader: FrameReader, builder: TableBuilder, block_bytes: int, limits: tuple[int, int],
+        progress: Callable[[int, int], None],
+    ) -> None:  # fmt: skip
+        """`limits`: bytes of streams, and of messages, that may wait in one process."""
+        self._reader = reader
+        self._builder = builder
+        self._streams = reader.streams
+        self._table = reader.streams.connections
+        self._block_bytes = block_bytes
+        self._limits = limits
+        self._progress = progress
+        self._position = Position(None, Fragments())
+        self._packets_earlier = 0
+        self._is_certain = True
+        self._secrets: list[bytes] = getattr(reader.source, "secrets", [])
+        self.counts = Counts()
+
+    # A whole run
+
+    def read(self, run: Run) -> Iterator[TableRows]:
+        """Dissect a run in this process."""
+        source = opened(
+            self._reader.captures, run, self._block_bytes, self._position, self._secrets
+        )
+        try:
+            while (block := source.read(self._streams.reserve)) is not None:
+                batch = self._reader.feed(block)
+                self._progress(block.packets_seen, block.bytes_read)
+                del block
+                yield from self._builder.rows(batch)
+                self._reader.learn_brokers(self._builder.brokers)
+        finally:
+            source.close()
+        self._packets_earlier = source.packets
+        self._is_certain = source.is_between_packets
+        self._position = source.position
+
+    def finish(self) -> Iterator[TableRows]:
+        """The rows of what becomes complete at the end."""
+        yield from self._builder.rows(self._reader.finish())
+
+    # A run that was dissected by another process
+
+    def join(self, run: Run, result: RunResult, stored: pa.Buffer) -> Iterator[TableRows]:
+        """The rows of a run, which `stored` contains, and the state behind it."""
+        self.counts.runs += 1
+        self._builder.names.names.update(result.names.names)
+        self._builder.names.unresolved.update(result.names.unresolved)
+        if not self._may_join(result):
+            self.counts.whole += 1
+            yield from self.read(run)
+            return
+        before = self._position.packets
+        for states in (result.border, result.end):
+            shift_packets(states, before, self._packets_earlier)
+        verdict = self._compare(result)
+        own = self._dissect_again(run, result, verdict)
+        self._take_over(result, verdict)
+        for block, rows in zip(result.blocks, own, strict=True):
+            self._progress(block.packets, block.bytes_read)
+            moved = [self._moved(stored, each, verdict, before) for each in block.rows]
+            yield from merged([*moved, *rows], self._table.number)
+        self._position = _behind(result.position, before)
+        self._packets_earlier = before + sum(block.packets for block in result.blocks)
+        self._is_certain = result.is_between_packets
+
+    def _may_join(self, result: RunResult) -> bool:
+        """Whether the run is exact apart from single connections."""
+        waits = self._streams.buffered + result.most_buffered <= self._limits[0]
+        waits &= self._builder.waiting_bytes + result.most_waiting <= self._limits[1]
+        in_order = not result.blocks or self._reader.now <= result.blocks[0].now
+        knows_secrets = not self._secrets  # the other processes do not have them
+        return self._is_certain and result.is_exact and waits and in_order and knows_secrets
+
+    def _compare(self, result: RunResult) -> Verdict:
+        """Find the connections that go on, those that begin, and those to dissect again."""
+        flows, count = self._streams.flows, len(result.is_doubtful)
+        row = np.full(len(result.rows), NEVER)
+        present = flows.find(result.keys)
+        goes_on = (present[:count] >= 0) & ~result.is_doubtful
+        index = np.flatnonzero(goes_on)
+        left = take(self._reader, self._builder, present[index])
+        border = result.border.select(index)
+        same = continues(left, border, result.reserved[index])
+        again = [result.keys[:count][~goes_on], result.keys[index[~same]]]
+        replaced, is_clear = self._replaced(result, present, count)
+        begins = np.ones(len(row), np.bool_)
+        begins[:count] = False
+        begins[count:] &= is_clear
+        begins &= ~self._depends_on_brokers(result)
+        again.append(result.keys[count:][~begins[count:]])
+        again_keys = np.unique(np.concatenate(again))
+        is_again = np.isin(result.keys, again_keys)
+        begins &= ~is_again
+        index = index[same]
+        kept = ~is_again[index]
+        index = index[kept]
+        left = take(self._reader, self._builder, present[index])
+        row[index] = present[index]
+        row[begins] = self._table.count + np.arange(np.count_nonzero(begins))
+        first = np.flatnonzero(begins)
+        first = first[replaced[first] >= 0]
+        self.counts.continued += len(index)
+        self.counts.repeated += len(again_keys)
+        time = result.end.table["first_time"][first] + GRACE
+        return Verdict(row, left, index, again_keys, replaced[first], time)
+
+    def _replaced(self, result: RunResult, present: Int64, count: int) -> tuple[Int64, Bools]:
+        """The connections whose pairs are used again by new connections, -1 for none; and whether
+        each new connection certainly began behind them."""
+        replaced = present.copy()
+        replaced[:count] = NEVER
+        old = present[count:]
+        is_clear = old < 0
+        reused = np.flatnonzero(~is_clear)
+        rows, new = old[reused], count + reused
+        table, end = self._table, result.end.table
+        silent = end["first_time"][new] - table.last_time[rows] > PATIENCE
+        isn = table.isn[rows], end["isn"][new]
+        silent &= ((isn[0] != NEVER) & (isn[0] != isn[1])).any(axis=1)
+        silent &= ~np.isin(rows, self._streams.held)
+        silent &= ~np.isin(rows, self._builder.pending_connections)
+        is_clear[reused] = silent
+        return replaced, is_clear
+
+    def _depends_on_brokers(self, result: RunResult) -> Bools:
+        """Whether other known addresses of brokers may change what each connection is taken for."""
+        known = self._streams.brokers
+        missing = _has_end(result.end.table, known - result.brokers)
+        wrong = _has_end(result.end.table, result.brokers - known)
+        return wrong | (missing & result.end.streams.streams["was_undecided"])
+
+    def _dissect_again(
+        self, run: Run, result: RunResult, verdict: Verdict
+    ) -> list[list[TableRows]]:
+        """The rows, by block, of the connections that the run does not have."""
+        rows = verdict.row[verdict.index]
+        self._streams.discard(rows)
+        self._builder.discard(rows)
+        self.first_new = self._table.count
+        own: list[list[TableRows]] = []
+        waiting: list[PacketBlock] = []
+        for block, packets in zip(result.blocks, self._packets(run, result, verdict), strict=True):
+            waiting.append(packets)
+            size = sum(len(each.data) for each in waiting)
+            is_full = size > FEED_BYTES or sum(map(len, waiting)) > FEED_PACKETS
+            own.append([])
+            if is_full or block is result.blocks[-1]:
+                if self._is_due(waiting):
+                    own[-1] = self._fed(together(waiting))
+                waiting.clear()
+            self._reader.now = max(self._reader.now, block.now)
+            self._reader.learn_brokers(block.brokers)
+        return own
+
+    def _is_due(self, blocks: list[PacketBlock]) -> bool:
+        """Whether there is something to dissect, or something that waits."""
+        waits = len(self._builder.pending_connections) or len(self._streams.held)
+        return bool(any(map(len, blocks)) or waits)
+
+    def _fed(self, packets: PacketBlock) -> list[TableRows]:
+        batch = self._reader.feed(with_room(packets, self._streams.reserve))
+        rows = [each for each in self._builder.rows(batch) if len(each.batch)]
+        self._reader.learn_brokers(self._builder.brokers)
+        return rows
+
+    def _packets(self, run: Run, result: RunResult, verdict: Verdict) -> Iterator[PacketBlock]:
+        """The packets to dissect, by block."""
+        kept = [block.kept for block in result.blocks]
+        if not len(verdict.again) and all(packets is not None for packets in kept):
+            before = self._position.packets
+            for packets in kept:
+                assert packets is not None
+                yield replace(packets, number=packets.number + before)
+            return
+        self.counts.reread += 1
+        keys = np.concatenate([verdict.again, result.unknown])
+        source = opened(self._reader.captures, run, self._block_bytes, self._position)
+        try:
+            for _ in result.blocks:
+                packets = source.read(0)
+                assert packets is not None
+                latest = packets.latest
+                if len(packets):
+                    key, code, _ = self._streams.flows.pair_keys(packets)
+                    packets = chosen(packets, np.isin(key, keys)[code])
+                yield replace(compact(packets), until=latest)
+        finally:
+            source.close()
+
+    def _take_over(self, result: RunResult, verdict: Verdict) -> None:
+        """Set the state of the connections that go on, and add those that begin."""
+        border = result.border.select(verdict.index)
+        join(verdict.left, border, result.end, verdict.index)
+        begins = verdict.row >= 0
+        begins[verdict.index] = False
+        new = np.flatnonzero(begins)
+        table = self._table
+        verdict.row[new] = table.count + np.arange(len(new))
+        verdict.row_of = np.full(int(result.rows.max(initial=-1)) + 2, DROPPED)
+        verdict.row_of[result.rows] = np.where(verdict.row < 0, DROPPED, verdict.row)
+        verdict.row_of[-1] = NEVER
+        if len(verdict.replaced):
+            self._streams.end(verdict.replaced, verdict.deadline)
+        self._streams.put(verdict.row, result.end.streams)
+        self._builder.put(verdict.row, result.end.exchanges, result.waiting, verdict.row_of)
+        self._builder.connections.put(verdict.row, result.end.stats)
+        current = new[result.is_current[new]]
+        self._streams.flows.put(result.keys[current], verdict.row[current])
+        begun = np.arange(self.first_new, table.count)
+        order = np.argsort(table.packet[begun], kind="stable")
+        table.number[begun[order]] = begun
+        table.known = table.count
+
+    def _moved(
+        self, stored: pa.Buffer, rows: StoredRows, verdict: Verdict, before: int
+    ) -> TableRows:
+        """A batch of the run, with the connections of the parent and absolute packet numbers."""
+        content = stored.slice(rows.begin, rows.size)
+        batch = pa.ipc.open_stream(content).read_next_batch()
+        for name in PACKET_COLUMNS:
+            if (index := batch.schema.get_field_index(name)) >= 0:
+                shifted = self._shifted(batch.column(index), before)
+                batch = batch.set_column(index, batch.schema.field(index), shifted)
+        if (index := batch.schema.get_field_index("connection_id")) < 0:
+            return TableRows(rows.table, batch, rows.rank)
+        column = batch.column(index)
+        moved = verdict.row_of[ints(column)]
+        is_dropped = moved == DROPPED
+        connection = pa.array(moved, column.type, mask=moved == NEVER)
+        batch = batch.set_column(index, batch.schema.field(index), connection)
+        if is_dropped.any():
+            batch = batch.filter(pa.array(~is_dropped))
+        return TableRows(rows.table, batch, rows.rank)
+
+    def _shifted(self, packets: pa.Array, before: int) -> pa.Array:
+        """Absolute packet numbers; see `states.shift_packets`."""
+        if before == self._packets_earlier:
+            return pc.add(packets, before) if before else packets
+        shift = pc.if_else(pc.greater(packets, 0), before, self._packets_earlier)
+        return pc.add(packets, shift)
+
+
+def _has_end(table: dict[str, Any], addresses: set[Broker]) -> Bools:
+    """Whether an end of each connection has one of these addresses and ports."""
+    has_end = np.zeros(len(table["port"]), np.bool_)
+    for high, low, port in addresses:
+        same = (table["port"] == port) & (table["low"] == np.uint64(low))
+        has_end |= (same & (table["high"] == np.uint64(high))).any(axis=1)
+    return has_end
+
+
+def _behind(position: Position, packets: int) -> Position:
+    """A position of a source that counted from 0, behind this number of packets."""
+    position.fragments.renumber(packets)
+    if position.reader is None:
+        return position
+    reader = replace(position.reader, packets=position.reader.packets + packets)
+    return Position(reader, position.fragments)

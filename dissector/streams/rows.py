@@ -1,0 +1,83 @@
+"""Rows of connections that move from one table to another.
+
+The state of several connections is taken from one process and put into another one, where they have
+other rows. In between, connections are numbered by their index in the array of rows that was taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dissector.packets.block import Bytes, Int32, Int64
+from dissector.streams.segments import Segments
+from dissector.tls import TlsFacts, TlsSession
+
+Value = TypeVar("Value")
+Columns: TypeAlias = dict[str, NDArray[Any]]
+"""Columns of a table by name."""
+TlsState: TypeAlias = tuple[TlsFacts, TlsSession | None, bool, bool]
+"""See `TlsStreams.take`."""
+
+
+def places(values: Int64, rows: Int64) -> tuple[Int64, Int64]:
+    """Indices of the values that are in `rows`, and the index in `rows` of each of them."""
+    if not len(rows):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    order = np.argsort(rows)
+    at = np.minimum(np.searchsorted(rows, values, sorter=order), len(rows) - 1)
+    index = np.flatnonzero(rows[order[at]] == values)
+    return index, order[at[index]]
+
+
+def streams_of(rows: Int64, streams: Int64) -> Int64:
+    """The streams of connections that have these rows. `streams`: numbered by index in `rows`."""
+    moved: Int64 = 2 * rows[streams >> 1] + (streams & 1)
+    return moved
+
+
+def chosen(values: Mapping[int, Value], rows: Int64) -> dict[int, Value]:
+    """The values of these rows, by index in `rows`."""
+    keys = list(values)
+    index, place = places(np.array(keys, np.int64), rows)
+    return {to: values[keys[at]] for at, to in zip(index.tolist(), place.tolist(), strict=True)}
+
+
+@dataclass(slots=True)
+class StreamStates:
+    """The state of n connections, numbered from 0: what `take` of each stage returned."""
+
+    connections: Columns
+    streams: Columns
+    carried: tuple[Segments, Bytes]
+    rejected: dict[int, set[int]]
+    requests: tuple[Int64, Int64, Int32]
+    tls: dict[int, TlsState]
+    first_bytes: dict[int, bytes]
+    round_trips: tuple[Columns, Int64, Int64, Int64] | None
+
+    def select(self, index: Int64) -> StreamStates:
+        """The state of the connections at `index`, without their samples of round trips."""
+        segments, data = self.carried
+        chosen_segments, place = places(segments.stream >> 1, index)
+        segments = segments[chosen_segments]
+        segments = replace(segments, stream=2 * place + (segments.stream & 1))
+        streams = (2 * index[:, None] + np.arange(2)).ravel()
+        requests, of_request = places(self.requests[0], streams)
+        empty = np.zeros(0, np.int64)
+        return StreamStates(
+            {name: column[index] for name, column in self.connections.items()},
+            {name: column[index] for name, column in self.streams.items()},
+            (segments, data),
+            chosen(self.rejected, streams),
+            (of_request, self.requests[1][requests], self.requests[2][requests]),
+            chosen(self.tls, index),
+            chosen(self.first_bytes, index),
+            self.round_trips
+            and ({name: column[index] for name, column in self.round_trips[0].items()},
+                 empty, empty, empty),
+        )  # fmt: skip

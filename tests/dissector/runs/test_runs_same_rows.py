@@ -1,0 +1,163 @@
+"""Runs give the rows of one process, wherever a capture is cut."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from dissector.packets import open_packets
+from dissector.runs import planning
+from dissector.runs.processes import Workers
+from tests.dissector.runs.cutting import cut, differences, in_this_process, joined, plain, tables
+from tests.dissector.streams import rewriting
+from tests.dissector.streams.rewriting import Packet
+
+RECORDINGS = sorted(rewriting.CAPTURES.glob("*.pcap*"))
+CHATTER = rewriting.CAPTURES / "chatter-mock.pcap.zst"
+BULK = rewriting.CAPTURES / "bulk-tansu.pcap.zst"
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No processes."""
+    monkeypatch.setattr(Workers, "map", in_this_process)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
+def test_each_recording(path: Path, tmp_path: Path) -> None:
+    generator = random.Random(path.name)
+    capture = plain(path, tmp_path)
+    expected = tables([capture])
+    for count in (2, 7):
+        parts = cut([capture], count, generator)
+        warm_up = generator.choice([0, capture.stat().st_size // count, 1 << 30])
+        actual, _ = joined([capture], parts, warm_up=warm_up)
+        assert not differences(expected, actual), (count, warm_up)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("path", [CHATTER, BULK], ids=lambda path: path.name)
+def test_fifty_runs(path: Path, tmp_path: Path) -> None:
+    capture = plain(path, tmp_path)
+    parts = cut([capture], 50, random.Random(1))
+    actual, counts = joined([capture], parts, warm_up=200_000)
+    assert not differences(tables([capture]), actual)
+    assert counts.continued > counts.repeated
+
+
+def lost(packets: list[Packet], generator: random.Random) -> list[Packet]:
+    return [each for each in packets if generator.random() > 0.01]
+
+
+def repeated(packets: list[Packet], generator: random.Random) -> list[Packet]:
+    return [each for each in packets for _ in range(1 + (generator.random() < 0.02))]
+
+
+def reordered(packets: list[Packet], generator: random.Random) -> list[Packet]:
+    order = sorted(range(len(packets)), key=lambda index: index + 3 * generator.random())
+    return [packets[index] for index in order]
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("change", [lost, repeated, reordered])
+@pytest.mark.parametrize("name", ["kafka-4-kafkajs.pcap.zst", "kafka-4-admin.pcap.zst"])
+def test_a_lossy_capture(change: object, name: str, tmp_path: Path) -> None:
+    generator = random.Random(name)
+    assert callable(change)
+    packets = change(rewriting.read(name), generator)
+    path = rewriting.write(tmp_path / "one.pcap", packets)
+    actual, _ = joined([path], cut([path], 5, generator), warm_up=50_000)
+    assert not differences(tables([path]), actual)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_damaged_file(seed: int, tmp_path: Path) -> None:
+    """The chain of packets breaks in several runs, and at their borders.
+
+    Damaged times end all waits at the end of a block. So the blocks must be the same ones.
+    """
+    generator = random.Random(seed)
+    path = plain(rewriting.CAPTURES / "kafka-4-admin.pcap.zst", tmp_path)
+    content = bytearray(path.read_bytes())
+    for _ in range(30):
+        content[generator.randrange(24, len(content))] ^= 1 << generator.randrange(8)
+    path.write_bytes(content)
+    parts = cut([path], 9, generator)
+    expected, counts = joined([path], parts, warm_up=50_000, limits=(-1, -1))
+    assert counts.whole == counts.runs
+    actual, counts = joined([path], parts, warm_up=50_000)
+    assert counts.whole < counts.runs
+    assert not differences(expected, actual)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_border_that_is_no_packet(tmp_path: Path) -> None:
+    """The parent reads the run behind a wrong border, from the end of the last packet."""
+    path = plain(CHATTER, tmp_path)
+    parts = cut([path], 2, random.Random(3))
+    border = parts[0].end + 7
+    wrong = [
+        type(parts[0])(0, str(path), 0, border, True, False, False),
+        type(parts[0])(0, str(path), border, parts[1].end, False, True, True),
+    ]
+    actual, counts = joined([path], wrong, warm_up=100_000)
+    assert counts.whole == 1
+    assert not differences(tables([path]), actual)
+
+
+@pytest.mark.usefixtures("alone")
+def test_files_one_after_the_other(tmp_path: Path) -> None:
+    packets = rewriting.read("kafka-4-kafkajs.pcap.zst")
+    third = len(packets) // 3
+    paths = [
+        rewriting.write(tmp_path / f"{part}.pcap", packets[part * third : (part + 1) * third])
+        for part in range(3)
+    ]
+    actual, _ = joined(paths, cut(paths, 3, random.Random(4)), warm_up=20_000)
+    assert not differences(tables(paths), actual)
+
+
+@pytest.mark.usefixtures("alone")
+def test_memory_that_is_used_up(tmp_path: Path) -> None:
+    """What waits in two processes together may exceed the limit: one process reads the run."""
+    path = plain(CHATTER, tmp_path)
+    parts = cut([path], 4, random.Random(5))
+    actual, counts = joined([path], parts, warm_up=100_000, limits=(-1, -1))
+    assert counts.whole == counts.runs
+    assert not differences(tables([path]), actual)
+
+
+@pytest.mark.parametrize("jobs", [2, 5])
+def test_processes(jobs: int, tmp_path: Path) -> None:
+    path = plain(CHATTER, tmp_path)
+    names = ["exchanges", "connections", "problems"]
+    parts = cut([path], 8, random.Random(6))
+    actual, counts = joined([path], parts, warm_up=100_000, jobs=jobs, names=names)
+    assert counts.continued
+    assert not differences(tables([path], names), actual)
+
+
+def test_the_plan_covers_all_bytes(tmp_path: Path) -> None:
+    path = plain(CHATTER, tmp_path)
+    size = path.stat().st_size
+    parts = planning.plan(open_packets([path]), size // 5)
+    assert parts
+    assert len(parts) == 5
+    assert [each.begin for each in parts] == [0, *(each.end for each in parts[:-1])]
+    assert parts[-1].end == size
+    assert [each.is_first for each in parts] == [True, False, False, False, False]
+    assert [each.is_last for each in parts] == [False, False, False, False, True]
+
+
+def test_files_without_a_plan(tmp_path: Path) -> None:
+    packets = rewriting.read("kafka-4-kafkajs.pcap.zst")
+    both = [rewriting.write(tmp_path / f"{part}.pcap", packets[part::2]) for part in range(2)]
+    assert planning.plan(open_packets(both), 1 << 20) is None  # they overlap in time
+    assert planning.plan(open_packets([CHATTER]), 1 << 20) is None  # compressed
+    secrets = rewriting.CAPTURES / "kafka-4-tls-secrets.pcapng.zst"
+    with_secrets = plain(secrets, tmp_path)
+    assert planning.plan(open_packets([with_secrets]), 1 << 20) is None
