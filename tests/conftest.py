@@ -28,6 +28,7 @@ LONG: Final = (
     "tests/docs/",
     "tests/captures/",
     "tests/analysis/live/",
+    "tests/dissector/runs/",
     "tests/dissector/streams/",
     "tests/dissector/test_",
 )

@@ -38,6 +38,7 @@ def test_each_recording(path: Path, tmp_path: Path) -> None:
         assert not differences(expected, actual), (count, warm_up)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("path", [CHATTER, BULK], ids=lambda path: path.name)
 def test_fifty_runs(path: Path, tmp_path: Path) -> None:
