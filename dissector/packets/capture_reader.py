@@ -228,6 +228,7 @@ class CaptureReader:
         self._damages = 0
         self._lost_at: int | None = None  # offset in the file at which the chain broke
         self._ended = False
+        self._is_exhausted = False  # the input is a range that ends within a packet
         self._memory = Memory()
 
     @property
@@ -275,8 +276,8 @@ class CaptureReader:
         """
         while not self._ended:
             records = self._read_once(reserve, room, memory or self._memory)
-            is_exhausted = not records.bytes_read  # a range that ends within a packet
-            if len(records.number) or records.problems or self._ended or is_exhausted:
+            is_over = self._ended or self._is_exhausted
+            if len(records.number) or records.problems or is_over:
                 self._consumed += records.bytes_read
                 return records
         return None
@@ -287,6 +288,7 @@ class CaptureReader:
         data[reserve:fresh] = np.frombuffer(self._carry, np.uint8)
         got, final = self._input.fill(data.data[fresh : fresh + room])
         end = fresh + got
+        self._is_exhausted = not got
         if got < room // 2:  # a short piece must not keep a large array alive
             large, data = data, np.empty(end + PAD, np.uint8)
             data[reserve:end] = large[reserve:end]
