@@ -91,7 +91,9 @@ def connect(folder: str) -> duckdb.DuckDBPyConnection:
             "autoinstall_known_extensions": False,
         }
     )
-    connection.execute("set enable_progress_bar = false")
+    # A notebook without ipywidgets has no bar, and refuses the setting.
+    with suppress(duckdb.InvalidInputException):
+        connection.execute("set enable_progress_bar = false")
     return connection
 
 
