@@ -106,7 +106,9 @@ def name_of(answer: Answer) -> str:
 @cache
 def answer_schema(answer: Answer) -> pa.Schema:
     """The schema of an answer with its default options."""
-    types = {field.name: field.type for table in TABLES.values() for field in table.schema}
+    fields = [field for table in TABLES.values() for field in table.schema]
+    # Rows that are grouped by a list have its names as one text.
+    types = {field.name: field.type for field in fields if not pa.types.is_list(field.type)}
     declared = {column.name: column.type for column in answer.columns}
     by = (option.default for option in answer.options if option.name == "by")
     columns = {
