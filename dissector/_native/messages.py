@@ -556,6 +556,7 @@ def walk_bodies(
     room: IntsOut, count: IntsOut,
 ) -> int:  # fmt: skip
     bodies: _Bodies = _Bodies()
+    bodies.value = 0  # as in C, where attributes begin as 0
     surplus: Int = limit
     fraction: Int = part
     begin: Int = first
