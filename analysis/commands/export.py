@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from analysis.commands.choice import Choice
 from analysis.commands.common import (
     FORMAT_NAMES,
+    FORMAT_OF_SUFFIX,
     OTLP,
     TABLE_NAMES,
     Input,
@@ -67,10 +68,7 @@ def command(source: Input, tables: tuple[str, ...], endpoint: str | None, output
     if len(names) == 1:
         write_table(source, names[0], output)
         return
-    form = click.get_current_context().get_parameter_source("form")
-    if form is ParameterSource.DEFAULT:
-        output = replace(output, form="parquet")
-    write_tables(source, names, output)
+    write_tables(source, names, _in_a_folder(output))
 
 
 def _export_spans(source: Input, endpoint: str | None, output: Output) -> None:
@@ -125,6 +123,15 @@ def write_tables(source: Input, names: Sequence[str], output: Output) -> None:
                 tables.add(name, batch)
         for file in files.values():
             file.replace(file.with_suffix(""))
+
+
+def _in_a_folder(output: Output) -> Output:
+    """Parquet, unless an option or the suffix of the file names another format."""
+    form = click.get_current_context().get_parameter_source("form")
+    has_suffix = output.file is not None and output.file.suffix.lower() in FORMAT_OF_SUFFIX
+    if form is ParameterSource.DEFAULT and not has_suffix:
+        return replace(output, form="parquet")
+    return output
 
 
 def _folder(names: Sequence[str], output: Output) -> Path:

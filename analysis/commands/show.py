@@ -99,7 +99,7 @@ def command(
             and (only is None or CHOICES[only](exchange))
         )
 
-    with source.opened(reports_filter=False) as capture:
+    with source.opened() as capture:
         chosen = list(islice(filter(is_chosen, capture.exchanges()), limit))
     timelines = _timelines(source, chosen) if with_timeline and chosen else None
     with source.options(show_progress=False):

@@ -25,7 +25,7 @@ def test_every_answer_is_a_command(name: str, capsys: pytest.CaptureFixture[str]
     output = " ".join(capsys.readouterr().out.split())
     assert ANSWERS[name].question in output
     for option in ANSWERS[name].options:
-        assert f"--{option.name}" in output
+        assert f"--{option.name.replace('_', '-')}" in output
 
 
 def test_a_former_name_works_and_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
