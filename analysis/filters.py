@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from analysis.sql.expressions import literal
 from analysis.times import SECOND, time_ns
-from dissector.errors import DissectorError, did_you_mean
+from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,8 +60,7 @@ class Filter:
     """Time of the first packet, ns; only needed if `is_relative`."""
 
     def __post_init__(self) -> None:
-        for name in self.api:
-            _api_name(name)
+        _ = self._apis
         for text in self._times:
             time_ns(text, self.start)
         if self.where:
@@ -101,7 +100,7 @@ class Filter:
         conditions = (
             " or ".join(map(_is_client, self.client)),
             " or ".join(map(_has_topic, self.topic)),
-            " or ".join(f"api = {literal(_api_name(each))}" for each in self.api),
+            " or ".join(f"api = {literal(each)}" for each in self._apis),
             " or ".join(map(_is_broker, self.broker)),
             f"{_TIME} >= {self._timestamp(self.since)}" if self.since else "",
             f"{_TIME} < {self._timestamp(self.until)}" if self.until else "",
@@ -118,6 +117,14 @@ class Filter:
         from analysis.filtered import apply
 
         return apply(self, tables)
+
+    @property
+    def _apis(self) -> list[str]:
+        if not self.api:
+            return []
+        from dissector.protocol.registry import find_api
+
+        return [find_api(text) for text in self.api]
 
     @property
     def _times(self) -> list[str]:
@@ -164,16 +171,3 @@ def _matches(column: str, text: str) -> str:
     if _WILDCARD.search(text):
         return f"{column} glob {literal(text.replace('[', '[[]'))}"
     return f"{column} = {literal(text)}"
-
-
-def _api_name(text: str) -> str:
-    """The name of an API by its name in any case, or by its number. Raises DissectorError."""
-    from dissector.protocol import registry
-
-    names = registry.apis()
-    if text.isdecimal() and int(text) in names:
-        return names[int(text)]
-    for name in names.values():
-        if name.lower() == text.lower():
-            return name
-    raise DissectorError(f"no API is called {text}{did_you_mean(text, names.values())}")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.errors import CaptureError, DissectorError, did_you_mean
+from dissector.errors import CaptureError
 from dissector.packets import open_packets, prefetch
 from dissector.packets.byte_input import is_stream
 from dissector.packets.files import BLOCK_BYTES
@@ -281,10 +281,8 @@ def _as_list(names: Names | None) -> list[str] | None:
 
 
 def _api_names(names: Names | None) -> list[str] | None:
-    from dissector.protocol.registry import apis
+    if names is None:
+        return None
+    from dissector.protocol.registry import find_api
 
-    known = apis().values()
-    for name in _as_list(names) or ():
-        if name not in known:
-            raise DissectorError(f"no API is called {name}{did_you_mean(name, known)}")
-    return _as_list(names)
+    return [find_api(name) for name in _as_list(names) or ()]

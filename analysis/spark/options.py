@@ -23,16 +23,15 @@ import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from analysis.spark.splits import AFTER_ALL, BEFORE_ALL, SPLIT_BYTES
+from analysis.times import time_ns
 from dissector.errors import DissectorError, did_you_mean
 from dissector.protocol import registry
 from dissector.streams.streaming import DEFAULT_MEMORY
 from dissector.tables import TABLES
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 WATERMARK: Final = 900
 """Seconds, as in one process: longer than the default timeouts of brokers."""
 
@@ -89,7 +88,7 @@ def request(
         keylog=None if keylog is None else os.fspath(keylog),
         since=_time(since) if since else BEFORE_ALL,
         until=_time(until) if until else AFTER_ALL,
-        apis=frozenset(map(_api, apis)),
+        apis=frozenset(map(registry.find_api, apis)),
         show_secrets=show_secrets,
         memory=memory,
     )
@@ -111,7 +110,7 @@ def parse(options: Mapping[str, str]) -> Request:
         keylog=remaining.pop("keylog", None),
         since=_time(remaining.pop("since")) if "since" in remaining else BEFORE_ALL,
         until=_time(remaining.pop("until")) if "until" in remaining else AFTER_ALL,
-        apis=frozenset(map(_api, _words(remaining, "apis"))),
+        apis=frozenset(map(registry.find_api, _words(remaining, "apis"))),
         values=_flag(remaining, "values", "true"),
         show_secrets=_flag(remaining, "show_secrets", "false"),
         shards=_number("shards", remaining.pop("shards", "0")),
@@ -151,19 +150,8 @@ def _flag(options: dict[str, str], name: str, default: str) -> bool:
     return word == "true"
 
 
-def _api(word: str) -> str:
-    """The name of an API, by name or key."""
-    name = registry.api_name(int(word)) if word.isdecimal() else word
-    if name is None or name not in registry.apis().values():
-        raise DissectorError(f"unknown API {word}")
-    return name
-
-
 def _time(text: str) -> int:
-    """ISO 8601 as ns since 1970."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise DissectorError(f"{text} is not a time in ISO 8601") from error
-    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH
-    return ((since.days * 86400 + since.seconds) * 10**6 + since.microseconds) * 1000
+    """A time in ns since 1970. Raises DissectorError if it needs the start of a capture."""
+    if (time := time_ns(text, None)) is None:
+        raise DissectorError(f"{text!r} is relative to the start of a capture; use ISO 8601")
+    return time

@@ -120,7 +120,6 @@ class _Space:
     @cython.exceptval(-0x7FFF_FFFF_FFFF_FF00)
     @cython.boundscheck(False)
     def number(self, at: Int, width: Int, is_signed: cython.bint) -> Int:
-        """The big-endian number in `width` bytes; one check of bounds serves all of them."""
         """The big-endian number in 1, 2, 4 or 8 bytes; one check of bounds serves all of them."""
         value: Word = 0
         byte: Word

@@ -15,7 +15,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from types import MappingProxyType
 
-from dissector.errors import DefinitionError, UnknownVersion
+from dissector.errors import DefinitionError, DissectorError, UnknownVersion, did_you_mean
 from dissector.protocol.notation import (
     Api,
     Direction,
@@ -66,6 +66,19 @@ def apis() -> Mapping[int, str]:
 def api_name(api_key: int) -> str | None:
     """The name of an API; None for an unknown key."""
     return apis().get(api_key)
+
+
+def find_api(text: str) -> str:
+    """The name of an API by its name, in any case, or by its key.
+
+    Raises DissectorError for an API that does not exist.
+    """
+    if text.isdecimal() and (name := api_name(int(text))):
+        return name
+    names = {name.lower(): name for name in apis().values()}
+    if text.lower() in names:
+        return names[text.lower()]
+    raise DissectorError(f"no API is called {text}{did_you_mean(text, names.values())}")
 
 
 @cache
