@@ -32,7 +32,7 @@ from dissector.tables.finalizer import NamedBatch
 if TYPE_CHECKING:
     from dissector.exchanges.exchange import Exchange
 
-INDEPENDENT: Final = frozenset({"topics", "problems"})
+INDEPENDENT: Final = frozenset({"topics", "brokers", "problems"})
 """Tables that do not follow from exchanges."""
 
 _FIRST_BYTES: Final = 1 << 16

@@ -43,6 +43,7 @@ ROLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "partition": "<partition",
         },
         "topics": {"topic": "<topic", "topic_id": "<topic_id"},
+        "brokers": {"broker_id": "<broker_id", "rack": "<broker_rack"},
         "partitions": {
             "partition": "offsets_of", "topic": "topic topic_id", "leader_epoch": "offset_epoch",
             "asked_timestamp": "offset_timestamp", "bytes": "records", "record_count": "records",
@@ -62,8 +63,8 @@ role to requests, ``<`` to responses."""
 
 MAKES_ROWS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "errors": "error_code", "topics": "isr", "partitions": "offsets_of", "batches": "records",
-        "records": "records",
+        "errors": "error_code", "topics": "isr", "brokers": "broker_id",
+        "partitions": "offsets_of", "batches": "records", "records": "records",
     }
 )  # fmt: skip
 """By table: the role whose fields make its rows."""

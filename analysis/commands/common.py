@@ -40,6 +40,7 @@ TABLE_NAMES: Final = (
     "memberships",
     "transactions",
     "decompressed_batches",
+    "brokers",
 )
 FORMAT_NAMES: Final = ("jsonl", "csv", "parquet", "arrow")
 TABLE: Final = "table"

@@ -77,6 +77,7 @@ RESPONSE_ROLES = frozenset(
 TABLE_ROLES = {
     **dict.fromkeys(("batches", "decompressed_batches", "records"), frozenset({"offset"})),
     "errors": frozenset({"error_message"}),
+    "brokers": frozenset({"broker_id", "broker_rack"}),
     "topics": frozenset({"leader", "leader_epoch", "replicas", "isr"}),
     "partitions": frozenset(
         {"offsets_of", "offset", "offset_epoch", "offset_timestamp", "replica_id", "group_id",

@@ -78,6 +78,7 @@ ROLES: Final[Mapping[str, str]] = MappingProxyType(
         "broker_id": "id of the broker whose endpoint is next to it",
         "host": "host of a broker's endpoint",
         "port": "port of a broker's endpoint",
+        "broker_rack": "rack of the broker whose endpoint is next to it (KIP-36)",
         # of configurations
         "config_name": "name of a configuration",
         "config_value": "value of a configuration, which may be secret",

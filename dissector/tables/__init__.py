@@ -3,7 +3,7 @@
 schema            the columns of all tables, with types and meanings
 arrow             helpers for Arrow arrays
 shared_columns    columns that several tables have
-exchanges, errors, topics, connections, problems
+exchanges, errors, topics, brokers, connections, problems
                   rows of these tables
 pending           rows that are kept until their exchange ends
 partitions, memberships, transactions
@@ -20,6 +20,7 @@ The names of this package are those of `schema`.
 
 from dissector.tables.schema import (
     BATCHES,
+    BROKERS,
     CONNECTIONS,
     DECOMPRESSED_BATCHES,
     ERRORS,
@@ -38,6 +39,7 @@ from dissector.tables.schema import (
 
 __all__ = [
     "BATCHES",
+    "BROKERS",
     "CONNECTIONS",
     "DECOMPRESSED_BATCHES",
     "ERRORS",

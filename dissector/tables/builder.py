@@ -25,7 +25,7 @@ from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import Broker, FrameBatch
 from dissector.packets.block import Int64
 from dissector.problems import Problem
-from dissector.tables import errors, exchanges, topics
+from dissector.tables import brokers, errors, exchanges, topics
 from dissector.tables.connections import Connections
 from dissector.tables.problems import decode_problems, problem_rows
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from dissector.tables.transactions import TransactionRows
 
 TABLE_ORDER = (
-    "exchanges", "errors", "topics", "partitions", "memberships", "transactions", "batches",
-    "decompressed_batches", "records", "problems",
+    "exchanges", "errors", "topics", "brokers", "partitions", "memberships", "transactions",
+    "batches", "decompressed_batches", "records", "problems",
 )  # fmt: skip
 """The tables that blocks have rows of, in the order in which they are built."""
 
@@ -217,6 +217,8 @@ class TableBuilder:
             yield TableRows("errors", errors.errors(block, names, self.connections))
         if "topics" in wanted:
             yield TableRows("topics", topics.topic_states(block))
+        if "brokers" in wanted:
+            yield TableRows("brokers", brokers.brokers(block))
         for name, table in self._pending_tables.items():
             yield TableRows(name, table.rows(block))
         message_problems: list[Problem] = []

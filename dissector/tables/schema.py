@@ -470,6 +470,23 @@ TRANSACTIONS = Table(
     opt_in=True,
 )  # fmt: skip
 
+BROKERS = Table(
+    "brokers",
+    "a broker or controller with its endpoint in a response: Metadata, DescribeCluster, "
+    "FindCoordinator, and others that name the current leader (KIP-951)",
+    (
+        _CONNECTION,
+        _CORRELATION,
+        TableColumn("time", TIME, "time of the response's first byte"),
+        _API,
+        TableColumn("broker_id", pa.int32(), "id of the broker"),
+        TableColumn("host", TEXT, "host that the broker advertises: a name or an address"),
+        TableColumn("port", pa.int32(), "port that the broker advertises"),
+        TableColumn("rack", TEXT, "rack of the broker (KIP-36); null if it is not in the response"),
+    ),
+    opt_in=True,
+)
+
 PROBLEMS = Table(
     "problems",
     "a part of the input that was not read or not decoded",
@@ -505,7 +522,7 @@ TABLES = MappingProxyType(
         table.name: table
         for table in (
             EXCHANGES, ERRORS, BATCHES, RECORDS, CONNECTIONS, TOPICS, PROBLEMS, PARTITIONS,
-            MEMBERSHIPS, TRANSACTIONS, DECOMPRESSED_BATCHES,
+            MEMBERSHIPS, TRANSACTIONS, DECOMPRESSED_BATCHES, BROKERS,
         )
     }
 )  # fmt: skip

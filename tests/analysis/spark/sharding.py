@@ -22,6 +22,7 @@ CAPTURES = Path(__file__).parents[3] / "captures"
 RECORDINGS = sorted(path for path in CAPTURES.iterdir() if {".pcap", ".pcapng"} & {*path.suffixes})
 PRUNED_TABLES = (
     "exchanges", "errors", "connections", "topics", "partitions", "memberships", "transactions",
+    "brokers",
 )  # fmt: skip
 """Tables for which record payload is pruned."""
 TABLES = (*PRUNED_TABLES, "batches", "decompressed_batches", "records")

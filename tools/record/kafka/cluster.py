@@ -59,6 +59,8 @@ class Node:
     """As in process.roles; empty for a broker that registers with ZooKeeper."""
     settings: Mapping[str, str] = field(default_factory=dict)
     disks: int = 1
+    host: str = ""
+    """Address of its listeners; default: that of the cluster."""
 
     @property
     def name(self) -> str:
@@ -101,7 +103,9 @@ class Cluster:
         self.version = version
         self.classpath = classpath
         self.nodes = {node.id: node for node in nodes}
-        self.bootstrap = ",".join(f"{host}:{node.port}" for node in nodes if node.is_broker)
+        self.bootstrap = ",".join(
+            f"{node.host or host}:{node.port}" for node in nodes if node.is_broker
+        )
         self._settings = dict(settings or {})
         self._format_with = format_with
         self._protocol = protocol
@@ -229,14 +233,15 @@ class Cluster:
         if len(controllers) == 1:
             return ["--standalone"]
         listed = (
-            f"{other.id}@{self._host}:{other.controller_port}:{other.directory}"
+            f"{other.id}@{other.host or self._host}:{other.controller_port}:{other.directory}"
             for other in controllers
         )
         return ["--initial-controllers", ",".join(listed)]
 
     def _addresses(self, node: Node) -> dict[str, str]:
-        clients = f"CLIENTS://{self._host}:{node.port}"
-        controllers = f"CONTROLLERS://{self._host}:{node.controller_port}"
+        host = node.host or self._host
+        clients = f"CLIENTS://{host}:{node.port}"
+        controllers = f"CONTROLLERS://{host}:{node.controller_port}"
         protocols = f"CLIENTS:{self._protocol},CONTROLLERS:PLAINTEXT"
         if not node.roles:
             return {
@@ -258,7 +263,7 @@ class Cluster:
             "inter.broker.listener.name": "CLIENTS",
             "controller.listener.names": "CONTROLLERS",
             "controller.quorum.bootstrap.servers": ",".join(
-                f"{self._host}:{other.controller_port}" for other in voters
+                f"{other.host or self._host}:{other.controller_port}" for other in voters
             ),
         }
 

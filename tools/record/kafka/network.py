@@ -54,10 +54,7 @@ class Wire:
 
     def __enter__(self) -> Self:
         self._files = (tun("near"), tun("far"))
-        # This process only keeps the namespace of the other host alive.
-        self._host = self._recording.start("host", ["unshare", "--net", "sleep", "600"])
-        while namespace(self._host.pid) == namespace(os.getpid()):
-            time.sleep(0.01)
+        self._host = host(self._recording, "host")
         ip("link", "set", "far", "netns", f"{self._host.pid}")
         self._address([], "near", NEAR, FAR)
         self._address(self.there, "far", FAR, NEAR)
@@ -71,7 +68,7 @@ class Wire:
     @property
     def there(self) -> list[str]:
         """Prefix of commands that run on the other host."""
-        return ["nsenter", f"--net=/proc/{self._host.pid}/ns/net"]
+        return inside(self._host)
 
     def _address(self, where: list[str], device: str, own: str, other: str) -> None:
         ip("address", "add", own, "peer", other, "dev", device, where=where)
@@ -121,6 +118,39 @@ class Wire:
         end(self._host)
         for file in self._files:
             os.close(file)
+
+
+class Subnet:
+    """A subnet of its own, with a host for clients; this host has its first address.
+
+    Packets between subnets pass this host, where the interface `any` has all of them once.
+    """
+
+    def __init__(self, recording: Recording, name: str, prefix: str) -> None:
+        """`prefix`: of its addresses, such as ``10.1.0.``; `name`: of the interface here."""
+        self.near, far = f"{prefix}1", f"{prefix}9"
+        process = host(recording, name)
+        self.there = inside(process)
+        """Prefix of commands that run on the host of clients."""
+        peer = ["peer", "name", "inside", "netns", f"{process.pid}"]
+        ip("link", "add", name, "type", "veth", *peer)
+        for where, device, address in (([], name, self.near), (self.there, "inside", far)):
+            ip("address", "add", f"{address}/24", "dev", device, where=where)
+            ip("link", "set", device, "up", where=where)
+        ip("route", "add", "default", "via", self.near, where=self.there)
+
+
+def host(recording: Recording, name: str) -> subprocess.Popen[bytes]:
+    """A process that only keeps the network namespace of another host alive."""
+    process = recording.start(name, ["unshare", "--net", "sleep", "600"])
+    while namespace(process.pid) == namespace(os.getpid()):
+        time.sleep(0.01)
+    return process
+
+
+def inside(process: subprocess.Popen[bytes]) -> list[str]:
+    """Prefix of commands that run in the network namespace of a process."""
+    return ["nsenter", f"--net=/proc/{process.pid}/ns/net"]
 
 
 def tun(name: str) -> int:
