@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from contextlib import chdir, redirect_stdout
+from functools import cache
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Final
@@ -43,11 +44,17 @@ def fresh(text: str) -> str:
 def _run(match: re.Match[str]) -> str:
     line = match["line"]
     command, _, limit = line.partition(" | head -")
+    lines = _output(command)[: int(limit) if limit else None]
+    block = [f"$ kafka-dissector {line}", *lines]
+    return "".join((match["indent"] + text).rstrip() + "\n" for text in block)
+
+
+@cache
+def _output(command: str) -> list[str]:
+    """The lines that a command prints. Several pages show the same one."""
     output = TextIOWrapper(BytesIO(), "utf-8")  # jsonl and csv go to the bytes below the text
     with redirect_stdout(output), chdir(ROOT):
         status = run(shlex.split(command))
-    assert status == 0, f"status {status}: {line}"
+    assert status == 0, f"status {status}: {command}"
     output.seek(0)
-    lines = output.read().splitlines()[: int(limit) if limit else None]
-    block = [f"$ kafka-dissector {line}", *lines]
-    return "".join((match["indent"] + text).rstrip() + "\n" for text in block)
+    return output.read().splitlines()

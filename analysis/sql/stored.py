@@ -132,6 +132,7 @@ class TableFiles:
         self._pending[name].append(batch)
         if sum(map(len, self._pending[name])) >= GROUP_ROWS:
             self._write_group(name)
+            gc.collect()  # frees reference cycles of reading
 
     def _write_group(self, name: str) -> None:
         """Write the pending rows, if any, as a row group."""
@@ -139,7 +140,6 @@ class TableFiles:
             table = pa.Table.from_batches(self._pending[name])
             self._writers[name].write_table(table.cast(self._writers[name].schema))
             self._pending[name].clear()
-            gc.collect()  # frees reference cycles of reading
 
     def _abandon(self) -> None:
         for writer in self._writers.values():
