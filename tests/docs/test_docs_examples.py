@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import duckdb
 import pytest
 
 import kafka_dissector as kd
@@ -17,6 +18,7 @@ from tools.shown_output import DOCS, ROOT
 
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 RECORDING = ROOT / "captures" / "kafka-4-group-eager.pcap.zst"
+SQL = re.compile(r"^```sql\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NEEDS_SPARK = ("spark", "kd.decode_")
 """Code with these names needs what an example cannot bring along."""
@@ -58,3 +60,27 @@ def test_python_code_runs(
     monkeypatch.chdir(tmp_path)
     tables = kd.load("kafka.pcap")
     exec(compile(code, page, "exec"), {"kd": kd, "tables": tables})
+
+
+def queries() -> Iterator[tuple[str, str]]:
+    """Pages, and their SQL over a folder of tables."""
+    for path in PAGES:
+        for query in SQL.findall(path.read_text()):
+            if ".parquet'" in query:
+                yield path.stem, query
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables of a recording, in a folder for each, as `sniff` writes them."""
+    folder = tmp_path_factory.mktemp("tables")
+    tables = kd.load(str(RECORDING))
+    for name, rows in tables.items():
+        (folder / name).mkdir()
+        rows.to_parquet(folder / name / "1.parquet")
+    return folder
+
+
+@pytest.mark.parametrize(("page", "query"), list(queries()))
+def test_sql_runs(page: str, query: str, folder: Path) -> None:
+    duckdb.sql(re.sub(r"'/var/lib/[\w-]+/", f"'{folder}/", query)).to_arrow_table()
