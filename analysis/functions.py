@@ -22,6 +22,7 @@ from analysis.answers.throttle import throttle
 from analysis.answers.topology import topology
 from analysis.answers.unanswered import unanswered
 from analysis.answers.versions import versions
+from analysis.answers.zones import zones
 
 __all__ = [
     "audit",
@@ -46,4 +47,5 @@ __all__ = [
     "topology",
     "unanswered",
     "versions",
+    "zones",
 ]

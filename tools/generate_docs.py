@@ -249,6 +249,8 @@ def _column(column: TableColumn) -> tuple[str, ...]:
 
 
 def _value(option: Option) -> str:
+    if option.read:
+        return "FILE"
     return {tuple: "COLUMN,...", int: "N"}.get(type(option.default), "NAME")
 
 

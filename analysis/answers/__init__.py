@@ -48,6 +48,9 @@ class Option:
     """An imperative sentence without a full stop."""
     choices: tuple[str, ...] = ()
     """The allowed values; empty: any of the type of the default."""
+    read: Callable[[Any], Any] | None = None
+    """For an option whose value is the name of a file: it returns the content, also if given the
+    content. Spark sends the content to its tasks."""
     default: Value = ()
     """The default in the signature of the function; a tuple: the option may be repeated."""
 
@@ -142,6 +145,9 @@ def answer(
         def answered(tables: Tables, **options: Any) -> pd.DataFrame:
             from analysis.sql.query import connected, shaped
 
+            for option in declared.options:
+                if option.read and option.name in options:
+                    options[option.name] = option.read(options[option.name])
             given = defaults | options
             _check_choices(declared, given)
             if isinstance(tables, Mapping) and _are_on_spark(tables):

@@ -55,6 +55,11 @@ def _option(option: Option) -> Any:
             name, option.name, type=Choice(option.choices), default=default,
             show_default=True, help=f"{option.meaning}.",
         )  # fmt: skip
+    if option.read:
+        return click.option(
+            name, option.name, type=click.Path(exists=True, dir_okay=False),
+            metavar="FILE", help=f"{option.meaning}.",
+        )  # fmt: skip
     return click.option(
         name, option.name, type=click.IntRange(0), metavar="N", default=default,
         show_default=True, help=f"{option.meaning}.",

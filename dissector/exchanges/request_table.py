@@ -11,8 +11,8 @@ The columns (n rows; null if the request does not contain the value):
     in_flight: int64, known once the request has its response
     known, decoded, is_token: bool, see `DecodedMessages`
     client_id, group_id, member_id, transactional_id, client_rack: strings, in a dictionary
-    acks, max_wait_ms, min_bytes, max_bytes, isolation_level, partition_count, record_count,
-    record_bytes: int64
+    acks, max_wait_ms, min_bytes, max_bytes, isolation_level, replica_id, partition_count,
+    record_count, record_bytes: int64
     topics: list<string>
 """
 
@@ -61,7 +61,9 @@ def request_table(
     }
     for role in ("group_id", "member_id", "transactional_id", "client_rack"):
         columns[role] = fields.texts(role)
-    for role in ("acks", "max_wait_ms", "min_bytes", "max_bytes", "isolation_level"):
+    for role in (
+        "acks", "max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "replica_id",
+    ):  # fmt: skip
         value, known = fields.numbers(role)
         columns[role] = pa.array(value, mask=~known)
     columns |= partitions(fields, names)

@@ -47,7 +47,6 @@ NUMBERS = {
     "last_stable_offset": "last_stable_offset",
     "log_start_offset": "log_start_offset",
     "leader_epoch": "offset_epoch",
-    "replica_id": "replica_id",
     "told_leader": "told_leader",
     "told_leader_epoch": "told_leader_epoch",
     "done_count": "done_count",
@@ -82,7 +81,7 @@ class PartitionRows:
         topic = self._names.replace_ids(as_array(halves["topic"]))
         halves = halves.set_column(halves.schema.get_field_index("topic"), "topic", topic)
         halves = halves.append_column("at", pa.array(np.arange(len(halves))))
-        values = [*NUMBERS, *SIGNED, *RECORD_COLUMNS]
+        values = ["replica_id", *NUMBERS, *SIGNED, *RECORD_COLUMNS]
         table = (
             halves.group_by(KEY, use_threads=False)
             .aggregate([*((name, "max") for name in values), ("at", "min")])
@@ -101,9 +100,11 @@ class PartitionRows:
     def _half(self, messages: DecodedMessages, block: CorrelatedBlock, row: Int64) -> pa.Table:
         """The half rows of one direction. `row`: row of the request of each message."""
         ids = request_ids(block) if messages is block.request else response_request_ids(block)
-        groups = without_dictionary(block.requests["group_id"].take(pa.array(row))).combine_chunks()
+        asked = block.requests.select(["group_id", "replica_id"]).take(pa.array(row))
+        groups = without_dictionary(asked["group_id"]).combine_chunks()
+        replicas = asked["replica_id"].combine_chunks()
         parts = [
-            self._columns(messages.messages.direction, group, column, ids, groups)
+            self._columns(messages.messages.direction, group, column, ids, groups, replicas)
             for group, column in messages.fields.columns("offsets_of")
         ]
         return pa.concat_tables([_NO_ROWS, *parts])
@@ -115,7 +116,9 @@ class PartitionRows:
         column: FieldColumn,
         ids: Int64,
         groups: pa.Array,
+        replicas: pa.Array,
     ) -> pa.Table:
+        """Half rows. `ids`, `groups`, `replicas`: of the request of each message."""
         assert column.values is not None
         index = np.arange(len(column.row), dtype=np.int64)
         message = group.message(column)
@@ -129,10 +132,11 @@ class PartitionRows:
             "topic": pc.coalesce(topic, name),
             "topic_id": map_codes(topic_id, uuid_text, pa.string()),
             "partition": column.values.astype(np.int64),
+            # A response in a fetch session (KIP-227) may name partitions that the request omits.
+            "replica_id": _not_negative(replicas.take(pa.array(message))),
         }
         for key, role in NUMBERS.items():
-            number = group.sibling_numbers(column, role, index)
-            columns[key] = pc.if_else(pc.less(number, 0), None, number)
+            columns[key] = _not_negative(group.sibling_numbers(column, role, index))
         for key, role in SIGNED.items():
             columns[key] = group.sibling_numbers(column, role, index)
         columns |= _records(group, column)
@@ -144,9 +148,14 @@ class PartitionRows:
 _NO_ROWS = pa.table(
     {
         name: pa.nulls(0, pa.string() if name in ("group_id", "topic", "topic_id") else pa.int64())
-        for name in (*KEY, *NUMBERS, *SIGNED, *RECORD_COLUMNS)
+        for name in (*KEY, "replica_id", *NUMBERS, *SIGNED, *RECORD_COLUMNS)
     }
 )
+
+
+def _not_negative(number: pa.Array) -> pa.Array:
+    """The numbers, null for negative ones."""
+    return pc.if_else(pc.less(number, 0), None, number)
 
 
 def _records(group: LayoutGroup, column: FieldColumn) -> dict[str, pa.Array]:

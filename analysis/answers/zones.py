@@ -1,0 +1,224 @@
+"""Zones: which traffic leaves its zone, and which consumers could read from a closer replica.
+
+Clouds charge for traffic between zones, and it is slower. A consumer reads from the leader of a
+partition, which is often in another zone. With client.rack it reads from an in-sync replica in its
+zone, if the brokers have a replica selector (KIP-392).
+
+    $ kafka-dissector zones captures/kafka-4-racks.pcap.zst
+    $ kafka-dissector zones captures/kafka-4-racks.pcap.zst --show consumers
+
+**How to read it.** In the first table, a row is a pair of zones. `sent_bytes` went from clients to
+brokers, `received_bytes` came back. In the second table, `far_bytes` were fetched from another
+zone. `avoidable_bytes` are those of them that an in-sync replica in the zone of the consumer had,
+too. `finding` is the cause:
+
+- no client.rack: the consumer does not name its rack;
+- unknown rack: no broker has this client.rack;
+- not selected: the leader does not name the closer replica, because it has no replica selector;
+- no replica: no in-sync replica is in the zone of the consumer.
+
+**What to do.** For no client.rack, set it to the zone of the consumer. For unknown rack, use a
+value of broker.rack. For not selected, set replica.selector.class of the brokers to
+org.apache.kafka.common.replica.RackAwareReplicaSelector. For no replica, assign a replica to the
+zone. Producers have to write to the leader: `--by client_zone,broker_zone,api` shows their share.
+
+**How it is computed.** `--zones FILE` has lines with a network and a zone: ``10.1.0.0/16 zone-a``.
+Otherwise a zone is a rack: of a broker, in Metadata, or of a client, in its Fetch. A client without
+a rack has that of the clients or of the broker at its address. Replicas are those of the last
+Metadata before the Fetch. The bytes are those of Kafka's messages. A connection with TLS that is
+not decrypted counts with all its bytes.
+
+**When it is wrong.** Metadata must be in the capture, which clients request when they start.
+Addresses behind a proxy or a translation of addresses are those of the proxy. Racks and ids of
+brokers of different clusters in one capture are mixed up. A selector of one's own may choose other
+replicas on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from analysis.answers import Option, Variant, answer, select
+from analysis.columns import Column, columns_of
+from analysis.sql.expressions import By, by_frequency, grouped, table_columns, with_columns
+from analysis.sql.zones import BROKER_RACKS, broker_zones, connection_zones
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.sql.query import Tables
+
+CONSUMER_COLUMNS: Final = (
+    *columns_of("partitions", "client_id"),
+    Column("client", "string", "address of the client"),
+    *columns_of("partitions", "topic"),
+    Column("finding", "string", "no client.rack, unknown rack, not selected, no replica, or null"),
+    Column("client_zone", "string", "zone of the client; null if unknown"),
+    *columns_of("exchanges", "client_rack"),
+    Column("broker_zones", "string", "zones of the brokers, the one with most Fetches first"),
+    Column("bytes", "int64", "size of the fetched records", "bytes"),
+    Column("far_bytes", "int64", "size of those from another zone; null if unknown", "bytes"),
+    Column(
+        "avoidable_bytes", "int64", "size of those that a replica in the zone had, too", "bytes"
+    ),
+    Column("redirected", "int64", "responses that name a closer replica"),
+    Column("first_time", "time", "time of the first Fetch"),
+    Column("last_time", "time", "time of the last Fetch"),
+)
+
+
+def networks(given: str | Path | Mapping[str, str] | None) -> Mapping[str, str]:
+    """The zones of networks: in the file with this name, or as given.
+
+    Raises DissectorError if the file cannot be read.
+    """
+    if not given:
+        return {}
+    if isinstance(given, Mapping):
+        return given
+    from analysis.networks import read_networks
+
+    return read_networks(Path(given))
+
+
+@answer(
+    question="Which traffic leaves its zone, and which consumers could read from a closer replica?",
+    place=23,
+    tables=("exchanges", "partitions", "connections", "topics", "brokers"),
+    options=(
+        Option(
+            "by",
+            "Group by this column: any of exchanges, or client_zone, broker_zone, broker, client, "
+            "software, topic",
+        ),
+        Option("show", "Show pairs of zones, or consumers", choices=("pairs", "consumers")),
+        Option(
+            "zones", "Read zones from FILE, with a network and a zone on each line", read=networks
+        ),
+    ),
+    rows="requests and responses",
+    columns=(
+        Column("requests", "int64", "requests"),
+        Column("sent_bytes", "int64", "size of the requests", "bytes"),
+        Column("received_bytes", "int64", "size of the responses", "bytes"),
+        Column("bytes", "int64", "size of both", "bytes"),
+        Column("percent", "double", "share of all bytes", "%"),
+        Column("record_bytes", "int64", "size of the records in them", "bytes"),
+        Column("connections", "int64", "connections"),
+        Column("first_time", "time", "time of the first request"),
+        Column("last_time", "time", "time of the last request"),
+    ),
+    variants=(Variant("show", "consumers", CONSUMER_COLUMNS),),
+    essential="client_id topic finding bytes percent client_zone client_rack broker_zones",
+    useful="avoidable_bytes far_bytes sent_bytes received_bytes record_bytes client redirected",
+)
+def zones(
+    tables: Tables,
+    *,
+    by: By = ("client_zone", "broker_zone"),
+    show: str = "pairs",
+    zones: str | Path | Mapping[str, str] = "",
+) -> pd.DataFrame:
+    """Traffic by zones, most bytes first; or consumers, most avoidable bytes first."""
+    named = _named_addresses(tables, networks(zones))
+    if show == "consumers":
+        return select(tables, _consumers(named))
+    columns = (*table_columns("exchanges"), "client_zone", "broker_zone")
+    return select(
+        tables,
+        grouped(
+            with_columns(_traffic(named), columns, by),
+            by,
+            "sum(bytes) desc, min(nth)",
+            requests="count(api_key)",
+            sent_bytes="coalesce(sum(request_bytes), 0)",
+            received_bytes="coalesce(sum(response_bytes), 0)",
+            bytes="sum(bytes)",
+            percent="100 * sum(bytes) / nullif(sum(sum(bytes)) over (), 0)",
+            record_bytes="coalesce(sum(record_bytes), 0)",
+            connections="count(distinct connection_id)",
+            first_time="min(request_time)",
+            last_time="max(request_time)",
+        ),
+    )
+
+
+def _named_addresses(tables: Tables, zones: Mapping[str, str]) -> Mapping[str, str]:
+    """The zones of the addresses in the tables."""
+    if not zones:
+        return {}
+    from analysis.networks import named_addresses
+
+    addresses = select(
+        tables,
+        """select client_ip as address from connections union select broker_ip from connections
+        union select trim(host, '[]') from brokers""",
+    )["address"]
+    return named_addresses(addresses, zones)
+
+
+def _traffic(zones: Mapping[str, str]) -> str:
+    """SQL: exchanges, and connections that are not decrypted, with their zones and bytes."""
+    return f"""(
+      with traffic as (
+        select *, coalesce(request_bytes, 0) + coalesce(response_bytes, 0) as bytes from exchanges
+        union all by name
+        select connection_id, client_ip, client_port, broker_ip, broker_port, nth,
+          first_time as request_time, client_bytes as request_bytes, broker_bytes as response_bytes,
+          client_bytes + broker_bytes as bytes
+        from connections where protocol = 'tls')
+      select traffic.*, client_zone, broker_zone
+      from traffic left join {connection_zones(zones)} using (connection_id))"""
+
+
+def _consumers(zones: Mapping[str, str]) -> str:
+    """SQL: a row for each client and topic."""
+    return f"""
+      with known as materialized (from {broker_zones(zones)}),
+      states as (
+        select topic, partition, isr, case when row_number() over (
+          partition by topic, partition order by time, nth) = 1 then 0 else epoch_ns(time) end
+          as since
+        from topics),
+      zones_of_states as (
+        select topic, partition, since, list(distinct zone) as replica_zones
+        from (select topic, partition, since, unnest(isr) as broker_id from states)
+          join known using (broker_id) group by all),
+      fetches as (
+        select partitions.*, client_ip as client, located.client_rack, client_zone, broker_zone,
+          epoch_ns(time) as at
+        from partitions join connections using (connection_id)
+          join {connection_zones(zones)} as located using (connection_id)
+        where api = 'Fetch' and replica_id is null and error_code = 0
+          and topic is not null and topic != '__cluster_metadata'),
+      judged as (
+        select fetches.*, case when broker_zone != client_zone then bytes
+          when broker_zone = client_zone then 0 end as far_bytes,
+          case when broker_zone != client_zone and list_contains(replica_zones, client_zone)
+            then bytes else 0 end as avoidable_bytes
+        from fetches asof left join zones_of_states as states
+          on fetches.topic = states.topic and fetches.partition = states.partition
+            and fetches.at >= states.since),
+      clients as (
+        select client_id, client, topic, client_zone, client_rack,
+          {by_frequency("broker_zone")} as broker_zones,
+          coalesce(sum(bytes), 0) as bytes, sum(far_bytes) as far_bytes,
+          sum(avoidable_bytes) as avoidable_bytes,
+          count(preferred_replica) as redirected, min(time) as first_time, max(time) as last_time,
+          min(nth) as nth
+        from judged group by all),
+      racks as (
+        select list(rack) as racks, any_value(zones) as zones
+        from (select count(distinct zone) as zones from known) left join {BROKER_RACKS} on true),
+      judgements as (
+        select clients.*, case
+            when far_bytes = 0 then null
+            when client_rack is null and (avoidable_bytes > 0 or far_bytes is null and zones > 1)
+              then 'no client.rack'
+            when not list_contains(racks, client_rack) then 'unknown rack'
+            when avoidable_bytes > 0 then 'not selected'
+            when far_bytes > 0 then 'no replica' end as finding
+        from clients, racks)
+      from judgements order by avoidable_bytes desc, finding is null, far_bytes desc, nth"""
