@@ -50,6 +50,8 @@ class ExportedTables:
         self.paths = tuple(os.fspath(path) for path in paths)
         self.packets: int | None = None
         """Unknown: the tables do not contain the number of packets of any kind."""
+        self.host_names: Sequence[tuple[str, str]] = ()
+        """None: tables contain no names of addresses."""
         self._files: dict[str, list[Path]] = {}
         for path in self.paths:
             for match in matches(path):
@@ -58,6 +60,10 @@ class ExportedTables:
                         self._files.setdefault(name, [])
                 for file in sorted(_files(match)):
                     self._files.setdefault(_table_of(file), []).append(file)
+
+    def has_table(self, name: str) -> bool:
+        """Whether a table was exported."""
+        return name in self._files
 
     def stream(self, tables: str | Collection[str] | None = None) -> Iterator[NamedBatch]:
         """The rows of tables, in order of files; None: all that were exported.

@@ -19,9 +19,10 @@ import pyarrow.parquet as pq
 
 from analysis.exported import ExportedTables
 from analysis.filters import Filter, Rows
+from analysis.names import Names
 from analysis.sql.conditions import Condition
 from analysis.sql.stored import TableFiles, connect
-from dissector.capture import Capture, Names, captures_and_segments
+from dissector.capture import Capture, captures_and_segments
 from dissector.errors import DissectorError
 from dissector.packets import open_packets
 from dissector.packets.byte_input import is_stream
@@ -53,7 +54,7 @@ class Selection:
 
     def __init__(self, chosen: Filter) -> None:
         self._sql = chosen.sql
-        self._condition = Condition(self._sql)
+        self._condition = Condition(self._sql, chosen.names)
         self.selected = 0
         """Exchanges that were selected."""
         self.total = 0
@@ -101,6 +102,8 @@ class FilteredCapture:
             else:
                 start = first_time(capture.paths)
             chosen = chosen if start is None else chosen.starting(start)
+        if chosen.has_broker_ids:
+            _learn_brokers(capture, chosen.names)
         self._capture = capture
         self.selection = Selection(chosen)
 
@@ -114,7 +117,16 @@ class FilteredCapture:
         """As `Capture.packets`."""
         return self._capture.packets
 
-    def stream(self, tables: Names | None = None) -> Iterator[NamedBatch]:
+    @property
+    def host_names(self) -> Sequence[tuple[str, str]]:
+        """As `Capture.host_names`."""
+        return self._capture.host_names
+
+    def has_table(self, name: str) -> bool:
+        """As `ExportedTables.has_table`."""
+        return self._capture.has_table(name)
+
+    def stream(self, tables: str | Collection[str] | None = None) -> Iterator[NamedBatch]:
         """As `Capture.stream`."""
         wanted = known_tables(tables)
         needed = [name for name in TABLES if name in {*wanted, EXCHANGES.name}]
@@ -123,6 +135,18 @@ class FilteredCapture:
     def exchanges(self) -> Iterator[Exchange]:
         """As `Capture.exchanges`."""
         return self._capture.exchanges(select=self.selection.exchanges)
+
+
+def _learn_brokers(capture: Capture | ExportedTables, names: Names) -> None:
+    """Learn the addresses of brokers by id, in a pass of its own.
+
+    Raises DissectorError if the capture can be read only once, or brokers were not exported.
+    """
+    if isinstance(capture, Capture) and any(map(is_stream, capture.paths)):
+        raise DissectorError("--broker ID needs a second pass; use the address of the broker")
+    columns = ("broker_id", "host", "port")
+    for _, batch in capture.stream(["brokers"]):
+        names.learn_brokers(zip(*(batch[name].to_pylist() for name in columns), strict=True))
 
 
 def first_time(paths: Sequence[str]) -> int | None:

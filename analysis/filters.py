@@ -5,28 +5,29 @@ conditions. An exchange is selected if it meets all conditions; if a short form 
 one of them is enough:
 
     where   a condition: "api = 'Produce' AND latency_ms > 100"
-    client  client id, or address of the client
+    client  client id, address of the client, or a name of the address
     topic   a topic of the exchange
     api     name or number of the API
-    broker  address of the broker, with or without its port
+    broker  address of the broker, with or without its port; a name of the address; or broker id
     since   time of the request; see `analysis.times`. Without a request: of the response
     until   likewise; exchanges at this time or later are not selected
 
-In `client` and `topic`, ``*`` stands for any text, and ``?`` for any character.
+In `client`, `topic` and names, ``*`` stands for any text, and ``?`` for any character.
 
 The other tables follow from the selected exchanges: a row that belongs to an exchange stays if the
-exchange is selected, and a connection if one of its exchanges is. `topics` and `problems` describe
-the cluster and the capture, and stay as they are.
+exchange is selected, and a connection if one of its exchanges is. `topics`, `brokers` and
+`problems` describe the cluster and the capture, and stay as they are.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from analysis.names import Names
 from analysis.sql.expressions import literal
 from analysis.times import SECOND, time_ns
 from dissector.errors import DissectorError
@@ -58,11 +59,15 @@ class Filter:
     until: str = ""
     start: int | None = None
     """Time of the first packet, ns; only needed if `is_relative`."""
+    zone: tzinfo = UTC
+    """Zone of `since` and `until` without an offset."""
+    names: Names = field(default_factory=Names, compare=False)
+    """Names of clients and brokers, besides their addresses."""
 
     def __post_init__(self) -> None:
         _ = self._apis
         for text in self._times:
-            time_ns(text, self.start)
+            time_ns(text, self.start, self.zone)
         if self.where:
             from analysis.sql.conditions import Condition
 
@@ -75,7 +80,12 @@ class Filter:
     @property
     def is_relative(self) -> bool:
         """Whether a time depends on the start of the capture, which is not known yet."""
-        return any(time_ns(text, self.start) is None for text in self._times)
+        return any(time_ns(text, self.start, self.zone) is None for text in self._times)
+
+    @property
+    def has_broker_ids(self) -> bool:
+        """Whether a broker is given by its id, which only responses contain."""
+        return any(text.isdecimal() for text in self.broker)
 
     def starting(self, start: int) -> Filter:
         """The filter for a capture whose first packet has this time, in ns."""
@@ -98,16 +108,21 @@ class Filter:
         Raises DissectorError if a time is relative and the start is not known.
         """
         conditions = (
-            " or ".join(map(_is_client, self.client)),
-            " or ".join(map(_has_topic, self.topic)),
+            " or ".join([*map(_is_client, self.client), *self._named("client")]),
+            " or ".join(_contains("topics", each) for each in self.topic),
             " or ".join(f"api = {literal(each)}" for each in self._apis),
-            " or ".join(map(_is_broker, self.broker)),
+            " or ".join([*map(_is_broker, self.broker), *self._named("broker")]),
             f"{_TIME} >= {self._timestamp(self.since)}" if self.since else "",
             f"{_TIME} < {self._timestamp(self.until)}" if self.until else "",
             # A comment ends with its line.
             *(f"{each}\n" if "--" in each else each for each in self.where),
         )
         return " and ".join(_in_parentheses([each for each in conditions if each])) or "true"
+
+    def _named(self, side: str) -> Iterable[str]:
+        """SQL: whether a name of the client or broker is given."""
+        given: Sequence[str] = getattr(self, side) if self.names else ()
+        return (_contains(f"{side}_names", text) for text in given)
 
     def apply(self, tables: Mapping[str, Rows]) -> dict[str, Rows]:
         """The selected rows of tables, of which one is `exchanges`.
@@ -132,7 +147,7 @@ class Filter:
 
     def _timestamp(self, text: str) -> str:
         """SQL for a time."""
-        if (time := time_ns(text, self.start)) is None:
+        if (time := time_ns(text, self.start, self.zone)) is None:
             raise DissectorError(
                 f"{text}: the time of the first packet is not known here; use ISO 8601"
             )
@@ -157,10 +172,11 @@ def _is_broker(text: str) -> str:
     return f"broker = {literal(text)} or broker_ip = {literal(text)}"
 
 
-def _has_topic(text: str) -> str:
+def _contains(column: str, text: str) -> str:
+    """SQL: whether a column of lists contains a text, which may have wildcards."""
     if _WILDCARD.search(text):
-        return f"len(list_filter(topics, lambda topic: {_matches('topic', text)})) > 0"
-    return f"list_contains(topics, {literal(text)})"
+        return f"len(list_filter({column}, lambda each: {_matches('each', text)})) > 0"
+    return f"list_contains({column}, {literal(text)})"
 
 
 _WILDCARD: Final = re.compile(r"[*?]")

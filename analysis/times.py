@@ -2,9 +2,9 @@
 
 A time is one of:
 
-    2026-11-21T04:17:40.5Z   ISO 8601, to the nanosecond; UTC unless it has an offset
+    2026-11-21T04:17:40.5Z   ISO 8601, to the nanosecond; in the given zone unless it has an offset
     2026-11-21               the start of a day
-    04:17:40.5               a time of day (UTC), near the start of the capture
+    04:17:40.5               a time of day in the given zone, near the start of the capture
     90, 90s, 1.5m, 2h        a length of time after the start of the capture
 
 A length of time is a number with a unit (ms, s, m, h, d), or the name of a unit: ``minute``.
@@ -13,7 +13,7 @@ A length of time is a number with a unit (ms, s, m, h, d), or the name of a unit
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from types import MappingProxyType
 from typing import Final
 
@@ -50,40 +50,49 @@ def is_relative(text: str) -> bool:
     return time_ns(text, None) is None
 
 
-def time_ns(text: str, start: int | None) -> int | None:
+def time_ns(text: str, start: int | None, zone: tzinfo = UTC) -> int | None:
     """A time in ns since 1970; None if it is relative and `start` is None.
 
-    `start`: time of the first packet. Raises DissectorError if the text is not a time.
+    `start`: time of the first packet. `zone`: that of a time without an offset. Raises
+    DissectorError if the text is not a time.
     """
     if match := _ISO.fullmatch(text):
-        return _iso(text, match[1] + (match[3] or ""), match[2])
+        return _iso(text, match[1] + (match[3] or ""), match[2], zone)
     if match := _CLOCK.fullmatch(text):
-        return _near(text, match, start)
+        return _near(text, match, start, zone)
     offset = length_ns(text if text[-1:].isalpha() else f"{text}s")
     if offset is None:
         raise DissectorError(f"{text!r} is not a time; use {TIMES}")
     return None if start is None else start + offset
 
 
-def _iso(text: str, without_fraction: str, fraction: str | None) -> int:
+def _iso(text: str, without_fraction: str, fraction: str | None, zone: tzinfo) -> int:
     try:
         moment = datetime.fromisoformat(without_fraction)
     except ValueError as error:
         raise DissectorError(f"{text!r} is not a time in ISO 8601: {error}") from error
-    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
-    return (since.days * 86_400 + since.seconds) * SECOND + _fraction(fraction)
+    return _ns(moment if moment.tzinfo else moment.replace(tzinfo=zone)) + _fraction(fraction)
 
 
-def _near(text: str, match: re.Match[str], start: int | None) -> int | None:
+def _near(text: str, match: re.Match[str], start: int | None, zone: tzinfo) -> int | None:
     """A time of day on the day of the start; on the next day if that is 12 h before it."""
     hour, minute, second = (int(each or 0) for each in match.group(1, 2, 3))
     if hour > 23 or minute > 59 or second > 59:
         raise DissectorError(f"{text!r} is not a time of day")
     if start is None:
         return None
-    clock = (hour * 3600 + minute * 60 + second) * SECOND + _fraction(match[4])
-    time = start - start % DAY + clock
-    return time + DAY if time < start - DAY // 2 else time
+    day = datetime.fromtimestamp(start // SECOND, zone).date()
+    clock = time(hour, minute, second, tzinfo=zone)
+    moment = _ns(datetime.combine(day, clock)) + _fraction(match[4])
+    if moment < start - DAY // 2:
+        moment = _ns(datetime.combine(day + timedelta(1), clock)) + _fraction(match[4])
+    return moment
+
+
+def _ns(moment: datetime) -> int:
+    """ns since 1970 of a moment in whole seconds."""
+    since = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * SECOND
 
 
 def _fraction(digits: str | None) -> int:

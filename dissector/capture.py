@@ -31,6 +31,7 @@ from dissector.pipeline import (
     known_tables,
 )
 from dissector.streams.streaming import DEFAULT_MEMORY, STREAM_SHARE
+from dissector.tables import TABLES
 from dissector.tables.finalizer import NamedBatch
 from dissector.tables.log_segments import is_segment, is_segment_companion
 
@@ -149,6 +150,9 @@ class Capture:
         self._seen: dict[str, None] = {}
         """Names of the requested tables, in order."""
         self._counts = Counts()
+        self.host_names: Sequence[tuple[str, str]] = ()
+        """Addresses with their names, from name resolution blocks of pcapng, once a pass has ended.
+        An address may have several names."""
         self._is_closed = False
 
     def tables(self, tables: Names | None = None) -> dict[str, pa.Table]:
@@ -167,6 +171,10 @@ class Capture:
         """
         wanted = known_tables(tables)
         return self._read(wanted, lambda pipeline: _not_empty(pipeline.stream(wanted)))
+
+    def has_table(self, name: str) -> bool:
+        """Whether there is a table of this name."""
+        return name in TABLES
 
     def exchanges(
         self,
@@ -245,6 +253,7 @@ class Capture:
             yield from rows
             self._check_open()
         finally:
+            self.host_names = pipeline.host_names
             self._passes.remove(rows)
 
     def _pipeline(self) -> Pipeline:

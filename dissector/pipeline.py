@@ -163,6 +163,11 @@ class Pipeline:
             yield rows.batch
 
     @property
+    def host_names(self) -> list[tuple[str, str]]:
+        """Addresses with their names, from name resolution blocks of pcapng that were read."""
+        return getattr(self._reader.source, "host_names", [])
+
+    @property
     def encrypted_connections(self) -> Collection[int]:
         """The connection_id of each TLS connection so far."""
         return self._reader.streams.tls.keys()

@@ -71,6 +71,7 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     allow_pandas()
     import pyarrow as pa
 
+    from analysis.names import BROKER_COLUMNS
     from analysis.sql.query import no_tables
     from dissector.errors import DissectorError
 
@@ -81,7 +82,10 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     except DissectorError as error:
         raise click.UsageError(str(error)) from error
     check_columns(columns, output)
-    with source.stored(names, show_progress=not to_terminal(output)) as sql:
+    shows_brokers = output.form == TABLE and not BROKER_COLUMNS.isdisjoint(columns)
+    with source.stored(
+        names, show_progress=not to_terminal(output), shows_brokers=shows_brokers
+    ) as sql:
         rows = pa.Table.from_pandas(function(sql), preserve_index=False)
         if not len(rows):
             empty = "exchanges" in names and not sql.sql("from exchanges limit 1").fetchall()

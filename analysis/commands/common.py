@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
+from analysis.commands import presentation
 from analysis.commands.choice import Choice
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ FORMAT_OF_SUFFIX: Final = {
 }  # fmt: skip
 """The format of an output file by its suffix."""
 
+BROKERS: Final = "brokers"
+_BROKERS: Final = f"select distinct broker_id, host, port from {BROKERS} order by all"
+
 DEFAULT_MEMORY: Final = 512
 """MB; as in `dissector`."""
 SHOW_SECRETS: Final = "Show credentials and configuration values."
@@ -71,6 +75,9 @@ class Input:
     """MB."""
     filter: Filter | None = None
     """None: no conditions; see `analysis.commands.filter_options`."""
+    names_file: Path | None = None
+    zone: str = presentation.UTC
+    """As in `analysis.commands.presentation`."""
 
     @contextmanager
     def opened(
@@ -84,24 +91,33 @@ class Input:
         `jobs`: a process with threads, such as DuckDB's, must not be forked.
         """
         with self.options(show_progress=show_progress, show_secrets=show_secrets) as options:
+            from analysis.display.presentation import names as presented_names
             from analysis.inputs import filter_report, open_input
 
             opened = open_input(self.captures, self.filter, jobs=self.jobs or 1, **options)
             yield opened
+            presented_names().learn_hosts(opened.host_names)
             if reports_filter and (report := filter_report(opened, self.filter)):
                 click.echo(report, err=True)
 
     @contextmanager
     def stored(
-        self, tables: Collection[str], *, show_progress: bool = True
+        self, tables: Collection[str], *, show_progress: bool = True, shows_brokers: bool = False
     ) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Tables on disk, for answers: see `analysis.sql.stored`. Errors: as in `opened`."""
+        """Tables on disk, for answers: see `analysis.sql.stored`. Errors: as in `opened`.
+
+        `shows_brokers`: brokers are shown to people, so learn their ids and hosts.
+        """
+        from analysis.display.presentation import names
         from analysis.sql.stored import stored
 
         with self.opened(show_progress=show_progress) as capture:
-            rows = capture.stream(tables)
-            del capture  # frees its buffers when it has been read
-            with stored(rows, tables) as connection:
+            learns = shows_brokers and capture.has_table(BROKERS)
+            tables = tuple(dict.fromkeys([*tables, *([BROKERS] if learns else [])]))
+            with stored(capture.stream(tables), tables) as connection:
+                names().learn_hosts(capture.host_names)
+                if learns:
+                    names().learn_brokers(connection.sql(_BROKERS).fetchall())
                 yield connection
 
     @contextmanager
@@ -130,6 +146,8 @@ class Input:
         named = [word for port in self.ports for word in ("--port", str(port))]
         named += ["--keylog", shlex.quote(str(self.keylog))] if self.keylog else []
         named += ["--memory", str(self.memory)] if self.memory != DEFAULT_MEMORY else []
+        named += ["--names", shlex.quote(str(self.names_file))] if self.names_file else []
+        named += ["--tz", self.zone] if self.zone != presentation.UTC else []
         named += map(shlex.quote, self.filter.options) if self.filter else []
         return " ".join(["kafka-dissector", verb, names, *named, *filter(None, [options])])
 
@@ -147,18 +165,24 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
-def on_capture(command: F, *, alone: bool = False, metavar: str = "CAPTURE...") -> F:
+def on_capture(
+    command: F, *, alone: bool = False, metavar: str = "CAPTURE...", presents: bool = True
+) -> F:
     """Add the arguments of commands that read captures; the command gets an `Input` as `source`.
 
-    `alone`: it reads in one process, and has no `--jobs`.
+    `alone`: it reads in one process, and has no `--jobs`. `presents`: it has the options of
+    `analysis.commands.presentation`.
     """
 
     @wraps(command)
     def run(
         captures: tuple[str, ...], ports: tuple[int, ...], keylog: Path | None, memory: int,
-        jobs: int | None = None, **given: Any,
+        jobs: int | None = None, names_file: Path | None = None, zone: str = presentation.UTC,
+        **given: Any,
     ) -> Any:  # fmt: skip
-        return command(source=Input(captures, ports, keylog, jobs, memory), **given)
+        source = Input(captures, ports, keylog, jobs, memory, names_file=names_file, zone=zone)
+        with presentation.presenting(names_file, zone):
+            return command(source=source, **given)
 
     for decorate in (
         click.option(
@@ -172,6 +196,7 @@ def on_capture(command: F, *, alone: bool = False, metavar: str = "CAPTURE...") 
             help="Decrypt TLS with the secrets in FILE (NSS key log format, SSLKEYLOGFILE).",
         ),
         *(() if alone else (_JOBS,)),
+        *(reversed(presentation.OPTIONS) if presents else ()),
         click.option(
             "--memory", type=click.IntRange(16), default=DEFAULT_MEMORY, show_default=True,
             metavar="MB", help="Memory budget for input blocks and incomplete messages. When it is "

@@ -113,8 +113,12 @@ def command(
 def _profile(source: Input, output: Output, by: tuple[str, ...]) -> Profile:
     from analysis.comparison.profile import profile
     from analysis.comparison.run import COMPARED_TABLES
+    from analysis.names import BROKER_COLUMNS
 
-    with source.stored(COMPARED_TABLES, show_progress=not to_terminal(output)) as tables:
+    shows_brokers = output.form == TABLE and not BROKER_COLUMNS.isdisjoint(by)
+    with source.stored(
+        COMPARED_TABLES, show_progress=not to_terminal(output), shows_brokers=shows_brokers
+    ) as tables:
         return profile(tables, by)
 
 
@@ -137,11 +141,13 @@ def _write(comparison: Comparison, source: Input, output: Output, by: tuple[str,
 def _heading(comparison: Comparison, names: tuple[str, ...]) -> Iterator[Text]:
     from rich.text import Text
 
-    from analysis.display.terminal import counted, duration_text, printable, time_text
+    from analysis.display.terminal import counted, duration_text, printable, time_text, zone_name
 
     sides = (comparison.before, comparison.after)
     for label, name, side in zip(("before", "after"), names, sides, strict=True):
-        start = "" if side.first_time is None else f", {time_text(side.first_time, 3)} UTC"
+        start = (
+            "" if side.first_time is None else f", {time_text(side.first_time, 3)} {zone_name()}"
+        )
         yield Text(
             f"{label:<6}  {printable(name)}{start}, {duration_text(round(side.seconds * 1e9))}, "
             f"{counted(side.requests, 'request')}"

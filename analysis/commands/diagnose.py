@@ -80,7 +80,9 @@ def command(
     allow_pandas()
     from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnosed, is_as_bad
 
-    with source.stored(DIAGNOSIS_TABLES, show_progress=not sys.stdout.isatty()) as tables:
+    with source.stored(
+        DIAGNOSIS_TABLES, show_progress=not sys.stdout.isatty(), shows_brokers=form == "text"
+    ) as tables:
         diagnosis = diagnosed(tables, thresholds)
     if form == "text":
         from analysis.display.diagnosis_screen import screen

@@ -67,11 +67,14 @@ def with_filter(command: F) -> F:
     ) -> Any:  # fmt: skip
         chosen = None
         if where or client or topic or api or broker or since or until:
+            from analysis.display.presentation import names, zone
             from analysis.filters import Filter
             from dissector.errors import DissectorError
 
             try:
-                chosen = Filter(where, client, topic, api, broker, since, until)
+                chosen = Filter(
+                    where, client, topic, api, broker, since, until, names=names(), zone=zone()
+                )
             except DissectorError as error:
                 raise click.UsageError(str(error)) from error
         return command(chosen=chosen, **given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from datetime import UTC
 from pathlib import Path
 
 import click
@@ -32,6 +33,8 @@ def command(source: Input, file: Path, overwrite: bool) -> None:
     """
     check(Output("html", file, overwrite), source)
     allow_pandas()
+    from analysis.display.presentation import names, presented
+
     with source.options(), needed("report"):
         from analysis.export import output
         from analysis.report.page import page
@@ -42,8 +45,9 @@ def command(source: Input, file: Path, overwrite: bool) -> None:
         source,
         captures=tuple(Path(name).name or name for name in source.captures),
         keylog=source.keylog and Path(source.keylog.name),
+        names_file=source.names_file and Path(source.names_file.name),
     )
-    with source.stored(TABLES) as sql:
+    with source.stored(TABLES, shows_brokers=True) as sql, presented(UTC, names()):
         chosen = shlex.join(source.filter.options) if source.filter else ""
         pieces = page(shown.name, sql, shown.again, chosen)
         with output(file, overwrite=overwrite) as sink:

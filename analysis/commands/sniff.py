@@ -13,6 +13,7 @@ import click
 
 from analysis.commands.choice import Choice
 from analysis.commands.filter_options import with_filter
+from analysis.commands.presentation import on_presentation
 
 if TYPE_CHECKING:
     from analysis.filters import Filter
@@ -88,6 +89,7 @@ SPAN: Final = Quantity("time", "smhd")
     help="Show a line for each exchange, rows as JSON, rates and latencies on the full screen, or "
     "only the summary at the end.",
 )
+@on_presentation
 @with_filter
 @click.option(
     "-o",
@@ -274,7 +276,7 @@ def _selector(chosen: Filter | None, origin: Origin) -> RowFilter:
     if chosen.is_relative:
         start = first_time([origin.pipe]) if origin.pipe and origin.is_file else None
         chosen = chosen.starting(time.time_ns() if start is None else start)
-    return Condition(chosen.sql)
+    return Condition(chosen.sql, chosen.names)
 
 
 def _writers(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import click
 
@@ -18,7 +19,7 @@ from analysis.startup import allow_pandas
 
 
 @click.command("spark")
-@on_capture
+@partial(on_capture, presents=False)
 @click.option(
     "--table",
     "tables",

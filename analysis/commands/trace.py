@@ -51,7 +51,9 @@ def command(
     except DissectorError as error:
         raise click.UsageError(str(error)) from error
     check_columns([*map(str, empty)], output)
-    with source.stored(TABLES, show_progress=not to_terminal(output)) as sql:
+    with source.stored(
+        TABLES, show_progress=not to_terminal(output), shows_brokers=output.form == TABLE
+    ) as sql:
         events = trace(sql, **options, offset=offset, limit=limit)
     if not len(events):
         click.echo(NOTHING, err=True)

@@ -15,7 +15,15 @@ from analysis.diagnosis.rule import CRITICAL, NOTE, WARNING
 from analysis.diagnosis.run import Diagnosis, counts
 from analysis.diagnosis.words import ms
 from analysis.display.listing import OPTIONAL, Column, Listing
-from analysis.display.terminal import counted, duration_text, excerpt, printable, span_text
+from analysis.display.presentation import names
+from analysis.display.terminal import (
+    counted,
+    duration_text,
+    excerpt,
+    printable,
+    span_text,
+    zone_name,
+)
 
 STYLES: Final = {CRITICAL: "bold red", WARNING: "bold yellow", NOTE: "bold cyan"}
 MOST_CLIENTS: Final = 10
@@ -44,7 +52,7 @@ def _span(diagnosis: Diagnosis) -> Iterator[Text]:
     first, last = diagnosis.first_time, diagnosis.last_time
     if first is not None and last is not None:
         yield Text(
-            f"{span_text(first, last)} UTC, {duration_text(last - first)}, "
+            f"{span_text(first, last)} {zone_name()}, {duration_text(last - first)}, "
             f"{counted(diagnosis.requests, 'request')}"
         )
 
@@ -63,7 +71,7 @@ def _block(finding: Row, command: Command) -> Iterator[RenderableType]:
     severity = finding["severity"]
     yield Text.assemble(
         "\n", (severity, STYLES[severity]), (f"[{finding['rule']}]: ", "dim"),
-        (excerpt(finding["sentence"]), "bold"),
+        (excerpt(names().in_text(finding["sentence"])), "bold"),
     )  # fmt: skip
     where = finding["side"]
     setting = f" {finding['setting']}" if finding["setting"] else ""
@@ -71,7 +79,7 @@ def _block(finding: Row, command: Command) -> Iterator[RenderableType]:
     lines.add_column(style="dim", no_wrap=True, width=LABELS)
     lines.add_column(overflow="fold")
     for label, text, style in (
-        ("evidence", finding["evidence"], ""),
+        ("evidence", names().in_text(finding["evidence"]), ""),
         ("cause", sentence(finding["cause"]), ""),
         ("change", f"{where}{setting}: {finding['change']}", ""),
         ("see", finding["reference"], ""),

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from analysis.display.terminal import counted, printable, time_text
+from analysis.display.presentation import names
+from analysis.display.terminal import counted, printable, time_text, zone_name
 from dissector.embedded import ERROR, NOWHERE, TEXT
 from dissector.embedded.records import Decode
 from dissector.exchanges.exchange import Exchange
@@ -69,10 +70,10 @@ def _head(exchange: Exchange) -> Iterator[Text]:
     yield Text(", ".join(texts))
     yield Text(f"Wireshark: {display_filter(exchange)}")
     if exchange.topics:
-        names = ", ".join(map(printable, exchange.topics[:TOPICS]))
+        topics = ", ".join(map(printable, exchange.topics[:TOPICS]))
         count = len(exchange.topics)
         beyond = f", and {count - TOPICS:,} more" if count > TOPICS else ""
-        yield Text(f"{counted(count, 'topic')}: {names}{beyond}")
+        yield Text(f"{counted(count, 'topic')}: {topics}{beyond}")
     if exchange.throttle_time_ms:
         yield Text(f"throttled for {exchange.throttle_time_ms:,} ms", "red")
     if exchange.error_count:
@@ -128,7 +129,7 @@ def _message(
     cut = "" if len(frame) + 4 >= size else f", {len(frame) + 4:,} of them in the capture"
     yield Text.assemble(
         (f"\n{name}", "bold"),
-        f": packet {packet}, {time_text(time)} UTC, {counted(size, 'byte')}{cut}",
+        f": packet {packet}, {time_text(time)} {zone_name()}, {counted(size, 'byte')}{cut}",
     )
     explanation = exchange.unfold(direction, decode=decode) or Explanation()
     yield from _fields(explanation, secrets, exchange.topic_names)
@@ -236,4 +237,4 @@ def _api(exchange: Exchange) -> str:
 
 
 def _end(ip: str, port: int) -> str:
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+    return printable(names().shown(f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"))

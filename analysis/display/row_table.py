@@ -1,4 +1,4 @@
-"""Rows for people: rounded numbers, and columns that fit the width.
+"""Rows for people: rounded numbers, names of addresses, and columns that fit the width.
 
 Numbers have no separators, so that ids and packet numbers can be copied. If all times are of one
 day, the day is printed below the table. The vertical form has a line for each value, unrounded.
@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 from rich.console import RenderableType
 from rich.text import Text
 
+from analysis.display import presentation
 from analysis.display.listing import ALWAYS, OPTIONAL, Column, Listing
-from analysis.display.terminal import printable, time_text
+from analysis.display.terminal import printable, time_text, zone_name
+from analysis.names import COLUMNS as ADDRESSES
 
 DAY: Final = 10
 """Characters of a day in `time_text`."""
@@ -51,10 +53,10 @@ def screen(
         )
         for index, field in enumerate(rows.schema)
     ]
-    texts = [_cells(column, from_day) for column in rows.columns]
+    texts = [_cells(n, c, from_day) for n, c in zip(rows.column_names, rows.columns, strict=True)]
     yield Listing(columns, zip(*texts, strict=True), hint=HINT, is_wide=is_wide)
     if from_day:
-        yield Text(f"times of {days.pop()}, UTC", "dim")
+        yield Text(f"times of {days.pop()}, {zone_name()}", "dim")
 
 
 def vertical(rows: pa.Table) -> Iterator[RenderableType]:
@@ -62,7 +64,10 @@ def vertical(rows: pa.Table) -> Iterator[RenderableType]:
     if not len(rows):
         yield Text("No rows.", "dim")
         return
-    columns = [_cells(column, digits=9) for column in rows.columns]
+    columns = [
+        _cells(name, column, digits=9)
+        for name, column in zip(rows.column_names, rows.columns, strict=True)
+    ]
     width = max(map(len, rows.column_names))
     for index, row in enumerate(zip(*columns, strict=True)):
         yield Text(f"{'' if not index else chr(10)}row {index + 1} of {len(rows)}", "dim")
@@ -70,7 +75,7 @@ def vertical(rows: pa.Table) -> Iterator[RenderableType]:
             yield Text.assemble((f"  {printable(name):<{width}}  ", "dim"), value)
 
 
-def _cells(column: pa.ChunkedArray, from_day: int = 0, digits: int = 3) -> list[Text]:
+def _cells(name: str, column: pa.ChunkedArray, from_day: int = 0, digits: int = 3) -> list[Text]:
     text: Callable[[Any], str] = str
     if pa.types.is_timestamp(column.type):
         column = _ns(column)
@@ -79,6 +84,8 @@ def _cells(column: pa.ChunkedArray, from_day: int = 0, digits: int = 3) -> list[
         text = "{:.3f}".format
     elif pa.types.is_list(column.type):
         text = lambda values: ", ".join(map(str, values))  # noqa: E731
+    elif name in ADDRESSES and _is_text(column.type):
+        text = presentation.names().shown
     elif pa.types.is_boolean(column.type):
         text = {True: "yes", False: "no"}.__getitem__
     missing = Text("-", "dim")
@@ -96,6 +103,10 @@ def _days(rows: pa.Table) -> set[str]:
 def _ns(times: pa.ChunkedArray) -> pa.ChunkedArray:
     """Times of any unit in ns since 1970."""
     return times.cast(pa.timestamp("ns")).cast(pa.int64())
+
+
+def _is_text(type: pa.DataType) -> bool:
+    return any(test(type) for test in (pa.types.is_string, pa.types.is_large_string))
 
 
 def _is_number(type: pa.DataType) -> bool:

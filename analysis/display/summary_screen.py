@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from analysis.display.listing import OPTIONAL, Column, Listing
+from analysis.display.presentation import names
 from analysis.display.terminal import (
     counted,
     duration_text,
@@ -18,6 +19,7 @@ from analysis.display.terminal import (
     size_text,
     span_text,
     time_text,
+    zone_name,
 )
 from analysis.summary import WAITING_APIS, Summary, Totals
 
@@ -71,7 +73,7 @@ def _section(title: str, parts: Iterable[RenderableType]) -> Iterator[Renderable
 def _span(summary: Summary, totals: Totals, packets: int | None) -> Iterator[RenderableType]:
     if totals.first_time is not None and totals.last_time is not None:
         yield Text(
-            f"{span_text(totals.first_time, totals.last_time)} UTC, "
+            f"{span_text(totals.first_time, totals.last_time)} {zone_name()}, "
             f"{duration_text(totals.last_time - totals.first_time)}"
         )
     connections = counted(sum(totals.protocols.values()), "connection")
@@ -272,7 +274,7 @@ def _clients(summary: Summary) -> Iterator[RenderableType]:
         lambda client: (
             _text(client.client_id),
             _text(client.software),
-            _text(_first_three(list(client.addresses))),
+            _text(_first_three([*map(names().shown, client.addresses)])),
             _number(client.connections),
             _number(client.requests),
             _bad(client.errors),

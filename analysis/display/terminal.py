@@ -17,8 +17,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from analysis.display import presentation
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -50,10 +52,15 @@ def excerpt(text: str) -> str:
 
 
 def time_text(ns: int, digits: int = 9) -> str:
-    """A time, in ns since 1970, as ``2026-11-21 03:10:11.123456789``, in UTC."""
+    """A time, in ns since 1970, as ``2026-11-21 03:10:11.123456789``, in `zone_name`."""
     second, fraction = divmod(ns, 10**9)
-    whole = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    whole = datetime.fromtimestamp(second, presentation.zone()).strftime("%Y-%m-%d %H:%M:%S")
     return f"{whole}.{fraction:09d}"[: 20 + digits]
+
+
+def zone_name() -> str:
+    """The name of the time zone of printed times: ``UTC``, ``Europe/Berlin``."""
+    return str(presentation.zone())
 
 
 def duration_text(ns: int) -> str:

@@ -24,7 +24,9 @@ from analysis.diagnosis.case import plain
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import Diagnosis, diagnosed
 from analysis.display.diagnosis_screen import sentence
+from analysis.display.presentation import names
 from analysis.display.terminal import counted, duration_text, printable, size_text, span_text
+from analysis.names import COLUMNS as ADDRESSES
 from analysis.report import chart_data
 from analysis.report.sections import Section, sections
 from analysis.report.vega import vega as vega_script
@@ -135,8 +137,8 @@ def _findings(diagnosis: Diagnosis, command_line: Callable[[str], str]) -> list[
     return [
         {
             "severity": row["severity"],
-            "sentence": printable(row["sentence"]),
-            "evidence": printable(row["evidence"]),
+            "sentence": printable(names().in_text(row["sentence"])),
+            "evidence": printable(names().in_text(row["evidence"])),
             "cause": printable(sentence(row["cause"])),
             "setting": printable(" ".join(filter(None, [row["side"], row["setting"]]))),
             "change": printable(row["change"]),
@@ -198,7 +200,10 @@ def _table(section: Section, rows: pd.DataFrame) -> dict[str, Any]:
     for name, column in first.items():
         kind = _kind(column)
         columns.append({"name": name, "meaning": meanings.get(str(name), ""), "kind": kind})
-        values.append(_values(column, kind))
+        shown = _values(column, kind)
+        if name in ADDRESSES:
+            shown = [None if value is None else names().shown(value) for value in shown]
+        values.append(shown)
     return {
         "columns": columns,
         "rows": list(zip(*values, strict=True)),

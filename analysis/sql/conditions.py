@@ -1,7 +1,8 @@
 """Conditions in SQL on rows of `exchanges`: ``api = 'Produce' AND latency_ms > 100``.
 
 DuckDB evaluates them, so they may use all of its functions. Times are in UTC, as in the tables.
-Besides the columns of `exchanges` there are ``client`` and ``broker``. A condition cannot contain a
+Besides the columns of `exchanges` there are ``client`` and ``broker``, and the lists
+``client_names`` and ``broker_names`` (see `analysis.names`). A condition cannot contain a
 subquery: its result would depend on which rows are read together.
 """
 
@@ -14,12 +15,16 @@ from typing import Any, Final
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from analysis.names import Names
 from analysis.sql.expressions import BROKER, CLIENT, endpoint
 from dissector.errors import DissectorError, did_you_mean
 from dissector.tables import EXCHANGES
 
-COLUMNS: Final = (*EXCHANGES.schema.names, CLIENT.name, BROKER.name)
+_NAMES: Final = ("client_names", "broker_names")
+_LISTS: Final = pa.list_(pa.string())
+COLUMNS: Final = (*EXCHANGES.schema.names, CLIENT.name, BROKER.name, *_NAMES)
 
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     # A condition needs neither files nor extensions, and the rows are few.
@@ -38,7 +43,9 @@ class Condition:
     Raises DissectorError if the condition is invalid.
     """
 
-    def __init__(self, condition: str) -> None:
+    def __init__(self, condition: str, names: Names | None = None) -> None:
+        """`names`: for the lists of names, which are empty without them."""
+        self._names = names or Names()
         self._connection = duckdb.connect(config=_CONFIG)
         # A comment in the condition ends with its line.
         self._query = f"select nth from {_ROWS} as exchanges where ({condition}\n) order by nth"
@@ -49,11 +56,25 @@ class Condition:
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Raises DissectorError if the condition fails for a value, such as in a cast."""
         try:
-            self._connection.register("batch", _numbered(rows))
+            self._connection.register("batch", self._with_names(_numbered(rows)))
             matches: Any = self._connection.execute(self._query).fetchnumpy()
         except duckdb.Error as error:
             raise self._error(str(error)) from error
         return rows.take(pa.array(np.asarray(matches["nth"], np.int64)))
+
+    def _with_names(self, rows: pa.Table) -> pa.Table:
+        """The rows with the lists of names of both ends; an end occurs in many rows."""
+        if not self._names:
+            nothing = pa.nulls(len(rows), _LISTS)
+            return rows.append_column(_NAMES[0], nothing).append_column(_NAMES[1], nothing)
+        broker_port = pc.cast(rows["broker_port"], pa.string())
+        broker = pc.binary_join_element_wise("[", rows["broker_ip"], "]:", broker_port, "")
+        for name, ends in zip(_NAMES, (rows["client_ip"], broker), strict=True):
+            encoded = ends.combine_chunks().dictionary_encode()
+            names = [self._names.all_names(each) for each in encoded.dictionary.to_pylist()]
+            lists = pa.array(names, _LISTS).take(encoded.indices)
+            rows = rows.append_column(name, lists)
+        return rows
 
     def _check(self) -> None:
         """Raises DissectorError unless the text is one expression without a subquery."""

@@ -171,6 +171,10 @@ class CaptureFormat(Protocol):
     def comments(self) -> Sequence[str]:
         """The comments on the whole file that were read so far."""
 
+    @property
+    def host_names(self) -> Sequence[tuple[str, str]]:
+        """Addresses with their names that were read so far; an address may have several."""
+
     def scan(self, data: Bytes, begin: int, end: int) -> ScanResult:
         """Follow the chain from `begin` through data[begin:end]."""
 
@@ -245,6 +249,11 @@ class CaptureReader:
     def comments(self) -> Sequence[str]:
         """The comments on the whole file that were read so far."""
         return self._format.comments
+
+    @property
+    def host_names(self) -> Sequence[tuple[str, str]]:
+        """The names of addresses that were read so far: see `CaptureFormat`."""
+        return self._format.host_names
 
     @property
     def state(self) -> ReadState:

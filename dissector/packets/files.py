@@ -96,6 +96,7 @@ class FileSource:
         self._problems: list[Problem] = []  # not yet passed on
         self._lanes: list[_Lane] = []
         self._interfaces: dict[int, Sequence[Interface]] = {}
+        self._host_names: dict[int, Sequence[tuple[str, str]]] = {}
         self._fragments = Fragments()
         self._closed: list[tuple[int, int]] = []  # files to come: time of first packet, index
         for path in paths:
@@ -127,6 +128,7 @@ class FileSource:
 
     def _add_lane(self, index: int, reader: CaptureReader) -> None:
         self._interfaces[index] = reader.interfaces
+        self._host_names[index] = reader.host_names
         self._lanes.append(_Lane(index, reader))
 
     def _cannot_read(self, path: str, error: CaptureError) -> None:
@@ -174,6 +176,11 @@ class FileSource:
     def interfaces(self, file: int) -> Sequence[Interface]:
         """The interfaces that a file has described so far."""
         return self._interfaces.get(file, ())
+
+    @property
+    def host_names(self) -> list[tuple[str, str]]:
+        """Addresses with their names, from all files that were read so far."""
+        return [pair for names in self._host_names.values() for pair in names]
 
     def _next(self, reserve: int) -> tuple[PacketRecords, Int32] | None:
         while self._lanes or self._closed:

@@ -67,6 +67,7 @@ class Pcap:
         resolution = 9 if self._unit == 1 else 6
         check = ((FCS_LENGTH, bytes([link >> 28])),) if link & 0x04000000 else ()
         self.comments = ()
+        self.host_names = ()
         self.interfaces = (Interface(self._link, snaplen, resolution, check),)
         u4 = self._order + "u4"
         self._record = np.dtype(

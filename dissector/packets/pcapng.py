@@ -7,6 +7,7 @@
     packet (obsolete)   the same, with an interface of 16 bits and a drop count of 16
     simple packet       length, packet                              of interface 0, without a time
     secrets             kind, size, text
+    name resolution     kind, size, address and names; ends with kind 0
 
 Blocks of other types are skipped. The section has the byte order; the interface has the unit and
 origin of times. The size at the end of a block must equal the size at its beginning: this
@@ -15,6 +16,7 @@ distinguishes blocks from damage. A simple packet has the time of the packet bef
 
 from __future__ import annotations
 
+import ipaddress
 import struct
 from collections.abc import Iterator
 
@@ -35,8 +37,10 @@ from dissector.packets.record_scan import Steps, follow
 from dissector.problems import Problem, packets_are
 
 SECTION = 0x0A0D0D0A
-INTERFACE, OBSOLETE, SIMPLE, ENHANCED, SECRETS = 1, 2, 3, 6, 10
+INTERFACE, OBSOLETE, SIMPLE, NAMES, ENHANCED, SECRETS = 1, 2, 3, 4, 6, 10
 TLS_KEY_LOG = 0x544C534B
+ADDRESS_BYTES = {1: 4, 2: 16}
+"""Size of the address in a record of names, by its kind: IPv4, IPv6."""
 
 BLOCK_LIMIT = 1 << 24
 """Bytes of one block; Wireshark's limit too."""
@@ -48,6 +52,8 @@ OPTIONS_LIMIT = 1 << 14
 """Bytes of an interface block whose options are kept."""
 COMMENT_LIMIT = 1 << 14
 """Comments on a file to keep."""
+NAMES_LIMIT = 1 << 16
+"""Names of addresses to keep from one file."""
 SECRETS_LIMIT = 1 << 26
 """Maximum number of bytes of TLS secrets to keep from one file."""
 LATEST = 4_611_686_018 * 10**9
@@ -75,6 +81,7 @@ class Pcapng:
         self._time = 0  # of the last packet
         self.interfaces: list[Interface] = []
         self.comments: list[str] = []
+        self.host_names: list[tuple[str, str]] = []
         self._begin_section("<")
 
     @property
@@ -180,12 +187,14 @@ class Pcapng:
     def _read(
         self, data: Bytes, at: Int64, kind: NDArray[np.uint32], size: Int64
     ) -> tuple[PacketColumns, list[Problem]]:
-        """The packets in the blocks as columns. Interfaces and secrets are stored."""
+        """The packets in the blocks as columns. Interfaces, secrets and names are stored."""
         describes = (kind == INTERFACE) & (size >= 20)
         for block in np.flatnonzero(describes):
             self._add_interface(data[at[block] : at[block] + size[block]].tobytes())
         for block in np.flatnonzero((kind == SECRETS) & (size >= 20)):
             self._add_secrets(data[at[block] : at[block] + size[block]].tobytes())
+        for block in np.flatnonzero(kind == NAMES):
+            self._add_names(data[at[block] : at[block] + size[block]].tobytes())
 
         detailed = (kind == ENHANCED) | (kind == OBSOLETE)
         simple = (kind == SIMPLE) & (size >= 16)
@@ -301,6 +310,16 @@ class Pcapng:
         if is_new and len(text) <= self._secrets_left:
             self._secrets_left -= len(text)
             self._secrets.append(text)
+
+    def _add_names(self, block: bytes) -> None:
+        # The records have the shape of options: code, size, value; code 0 ends them.
+        for kind, value in read_options(block[8:-4], self._order):
+            size = ADDRESS_BYTES.get(kind, len(value))
+            names = value[size:].split(b"\0")
+            if len(self.host_names) + len(names) <= NAMES_LIMIT and len(value) > size:
+                address = str(ipaddress.ip_address(value[:size]))
+                decoded = (name.decode(errors="replace") for name in names if name)
+                self.host_names += ((address, name) for name in decoded)
 
     def _nanoseconds(self, ticks: UInt64, interface: Int64) -> Int64:
         """ns since 1970, from ticks with the unit and origin of each packet's interface."""

@@ -57,6 +57,11 @@ class ReadAhead:
         self._next = self._thread.submit(self._read)
         return with_room(block, reserve)
 
+    @property
+    def host_names(self) -> list[tuple[str, str]]:
+        """Of the files that were read so far: see `FileSource`."""
+        return self._source.host_names
+
     def _read(self) -> tuple[PacketBlock | None, list[bytes]]:
         return self._source.read(FRONT), self._source.secrets.copy()
 

@@ -49,6 +49,10 @@ class MadeCapture:
     def __init__(self, tables: dict[str, list[dict[str, Any]]], packets: int) -> None:
         self._rows = tables
         self.packets = packets
+        self.host_names: list[tuple[str, str]] = []
+
+    def has_table(self, name: str) -> bool:
+        return name in TABLES
 
     def stream(self, tables: Collection[str] | None = None) -> Iterator[tuple[str, pa.RecordBatch]]:
         for name in tables or TABLES:

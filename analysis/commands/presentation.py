@@ -1,0 +1,83 @@
+"""The options of how times and addresses are shown; see `analysis.display.presentation`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import click
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from analysis.names import Names
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+UTC: Final = "UTC"
+
+OPTIONS: Final = (
+    click.option(
+        "--names", "names_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Show the names in FILE beside addresses, and accept them in --client and --broker. "
+        "FILE has lines or CSV of address or network and name, JSON, or the JSON of kubectl get "
+        "pods.",
+    ),
+    click.option(
+        "--tz", "zone", default=UTC, show_default=True, metavar="ZONE",
+        help="Print times in this time zone, such as Europe/Berlin, and read --since and --until "
+        "in it. Exported times stay in UTC.",
+    ),
+)  # fmt: skip
+"""`presenting` takes their values."""
+
+
+@contextmanager
+def presenting(names_file: Path | None, zone: str) -> Iterator[None]:
+    """Use the options in the context. Raises click.UsageError for a wrong value."""
+    from analysis.display.presentation import presented
+
+    with presented(_zone(zone), _names(names_file)):
+        yield
+
+
+def on_presentation(command: F) -> F:
+    """Add the options, and use them while the command runs."""
+
+    @wraps(command)
+    def run(names_file: Path | None, zone: str, **given: Any) -> Any:
+        with presenting(names_file, zone):
+            return command(**given)
+
+    for option in reversed(OPTIONS):
+        run = option(run)
+    return cast(F, run)
+
+
+def _zone(name: str) -> tzinfo:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+
+    from analysis.commands.choice import with_suggestion
+
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        message = f"--tz {name!r} is not a time zone; use a name such as Europe/Berlin"
+        raise click.UsageError(
+            with_suggestion(message, name, sorted(available_timezones()))
+        ) from None
+
+
+def _names(file: Path | None) -> Names:
+    from analysis.name_files import read_names
+    from analysis.names import Names
+    from dissector.errors import DissectorError
+
+    try:
+        return Names(read_names(file) if file else ())
+    except DissectorError as error:
+        raise click.UsageError(f"--names {error}") from error
