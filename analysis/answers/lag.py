@@ -102,7 +102,7 @@ _SUCCESSFUL: Final = """(
   from partitions where error_code = 0 and response_time is not null and topic is not null)"""
 """SQL: partitions in responses without an error."""
 
-_ENDS: Final = f"""(
+ENDS: Final = f"""(
   select topic, partition, response_time as time, max(known_end) over (
     partition by topic, partition order by response_time) as end_offset
   from (
@@ -141,7 +141,7 @@ _SHARED: Final = f"""(
   union all by name
   select described.* replace (
       greatest(end_offset - "offset" - told_lag, 0) as done_count)
-  from described asof left join {_ENDS} as ends
+  from described asof left join {ENDS} as ends
     on described.topic = ends.topic and described.partition = ends.partition
       and response_time >= ends.time)"""
 """SQL: each response or request with the state of a share group.
@@ -194,7 +194,7 @@ STATES: Final = f"""(
   behind as (
     select known.*, end_offset, {_lag()} as lag,
       {_behind("position")} as position_lag
-    from known asof left join {_ENDS} as ends
+    from known asof left join {ENDS} as ends
       on known.topic = ends.topic and known.partition = ends.partition and known.time >= ends.time)
   select *, max(lag) over so_far as max_lag from behind window so_far as {_SO_FAR})"""
 """SQL: the state of each group, topic and partition after each event."""
@@ -205,7 +205,7 @@ LAST: Final = f"""
       partition by {_READER} order by time desc, source desc, nth desc) = 1),
   final as (
     select topic, partition, max(time) as final_time, max(end_offset) as final_offset
-    from {_ENDS} group by all)
+    from {ENDS} group by all)
   select last.* replace (
       greatest(last.time, final_time) as time, final_offset as end_offset,
       {_lag("final_offset")} as lag,

@@ -91,6 +91,40 @@ def test_a_group_with_epochs() -> None:
     assert spans["member_count"].tolist() == [1, 2, 1]
 
 
+def test_the_cost_is_what_the_members_log() -> None:
+    """From the last record that a member received until the next owner had its assignment."""
+    costs = analysis.groups(
+        capture("kafka-4-followed", ("memberships", "partitions", "exchanges")), show="cost"
+    )
+    log = pd.DataFrame(
+        row for row in read(CAPTURES / "kafka-4-followed.truth.jsonl.zst")
+        if row["source"] == "client"
+    )  # fmt: skip
+    members = {"workers": ["a", "b", "c"], "modern": ["d", "e"]}
+    for trigger, group, tolerance in (("timed out", "workers", 600), ("left", "modern", 250)):
+        chosen = costs[(costs["trigger"] == trigger) & (costs["group_id"] == group)]
+        (cost,) = chosen.to_dict("records")
+        mine = log[log["client_id"].isin(members[group])]
+        since = cost["start_time"].value
+        resumed = mine.query(f"event == 'assigned' and time > {since}")["time"].min()
+        received = mine.query(f"event == 'received' and time < {resumed}")
+        last = received.groupby("partition")["time"].max()
+        last = last if trigger == "timed out" else last[[2]]  # the partition that moved
+        assert cost["partitions"] == len(last)
+        assert cost["unread_ms"] == pytest.approx((resumed - last.min()) / MS, abs=tolerance)
+        produced = log.query(f"event == 'produced' and time < {resumed}")
+        missed = (produced["time"] > produced["partition"].map(last)).sum()
+        # The last Fetch of a member that pauses or dies brings records that it does not log.
+        assert cost["lag_growth"] == pytest.approx(missed, abs=5)
+
+
+def test_members_that_join_a_cooperative_group_interrupt_nothing() -> None:
+    name, needed = "kafka-4-group-cooperative", ("memberships", "partitions", "exchanges")
+    costs = analysis.groups(capture(name, needed), show="cost")
+    assert len(costs) > 3
+    assert set(costs["partitions"]) == {0}
+
+
 @pytest.mark.parametrize("kind", ["eager", "consumer"])
 def test_members_that_come_one_by_one_and_one_that_is_killed(kind: str) -> None:
     """As the scenario does: m1, m2, m3 come, m2 is killed, m1 leaves."""
