@@ -1,6 +1,7 @@
 #!/bin/sh
 # Make the environment: a virtual environment with this project and its development packages, as
-# pinned in requirements.lock. On Debian, as root, install Python where it is missing.
+# pinned in requirements.lock. On Debian, as root, install Python and a C compiler where they are
+# missing.
 #
 #     setup.sh PYTHON VENV            the packages of the dependency group `dev`
 #     setup.sh PYTHON VENV oldest     the same, with the oldest packages that pyproject.toml allows
@@ -40,13 +41,17 @@ usable() { "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3,
 if ! usable "$python"; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3 python3-venv
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3 python3-venv >/dev/null
     python=python3
   fi
   usable "$python" || {
     echo "Python 3.11 or newer, with its venv module, is needed (Debian: python3-venv)." >&2
     exit 1
   }
+fi
+if ! command -v cc >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  { apt-get update -qq && apt-get install -y -qq gcc libc6-dev python3-dev >/dev/null; } ||
+    echo "No C compiler could be installed: the loops run as Python." >&2
 fi
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
 install cython pip setuptools # a pip that knows dependency groups; what builds the project
