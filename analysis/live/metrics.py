@@ -3,9 +3,7 @@
 Counters only increase; Prometheus computes rates and quantiles. Names follow its conventions: base
 units (seconds, bytes), and the suffix ``_total`` for counters.
 
-Label values come from the network, where a client id can be anything, and each combination of
-labels costs memory here and in Prometheus. So a metric has at most `max_series` combinations.
-Further ones are counted with ``other`` for all labels except the first, which the protocol bounds.
+A metric has at most `max_series` combinations of labels; see `analysis.live.series`.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -27,19 +25,16 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from analysis.live.series import PREFIX, Key, Series, label_values
+from analysis.live.topic_metrics import TopicMetrics
 from analysis.summary import Tally
 from dissector.errors import DissectorError
 
-PREFIX: Final = "kafka_dissector_"
-OTHER: Final = "other"
-UNKNOWN: Final = "unknown"
 SECONDS: Final = (
     *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0),
 )
 """Upper bounds of the latency buckets."""
-
-Key = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +47,10 @@ class Gauges:
     dropped: Callable[[], dict[str, int]]
 
 
-class Series:
-    """The label combinations of one metric, each with a vector of sums."""
-
-    def __init__(self, limit: int, width: int = 1) -> None:
-        self._limit = limit
-        self._width = width
-        self.values: dict[Key, Any] = {}
-
-    def add(self, key: Key, values: Any) -> None:
-        if key not in self.values and len(self.values) >= self._limit:
-            key = (key[0], *[OTHER] * (len(key) - 1))
-        if key not in self.values:
-            self.values[key] = np.zeros(self._width)
-        self.values[key] += values
-
-
 class Metrics(Collector):
     """Counts the rows of a session. `collect` may be called from any thread."""
 
-    tables = frozenset({"exchanges", "errors", "memberships", "problems"})
+    tables = frozenset({"exchanges", "errors", "memberships", "partitions", "problems"})
 
     def __init__(self, gauges: Gauges, max_series: int) -> None:
         self._gauges = gauges
@@ -82,6 +61,7 @@ class Metrics(Collector):
         self._latencies = Series(max_series, width=len(SECONDS) + 2)  # buckets, and the sum
         self._rebalances = Series(max_series)
         self._problems = Series(max_series)
+        self._topics = TopicMetrics(max_series)
         self._generations: dict[str, int] = {}
         self._most_groups = max_series
 
@@ -107,11 +87,11 @@ class Metrics(Collector):
         tally.add(requests.select(["api", "client_id", "broker", *names]))
         for row in tally.rows():
             values = [row["count"], *(row[name] or 0 for name in names[:3])]
-            self._requests.add(_key(row["api"], row["client_id"], row["broker"]), values)
+            self._requests.add(label_values(row["api"], row["client_id"], row["broker"]), values)
         tally = Tally(("api", "status", "broker"), count="sum")
         tally.add(rows.select(["api", "status", "broker", "count"]))
         for row in tally.rows():
-            self._statuses.add(_key(row["api"], row["status"], row["broker"]), row["count"])
+            self._statuses.add(label_values(row["api"], row["status"], row["broker"]), row["count"])
         complete = rows.filter(rows["latency_ms"].is_valid())
         if len(complete):
             self._read_latencies(complete)
@@ -133,7 +113,9 @@ class Metrics(Collector):
         for pair_index, count, total in zip(
             pairs.tolist(), counts.reshape(-1, buckets), sums, strict=True
         ):
-            key = _key(apis[pair_index // width], broker.dictionary[pair_index % width].as_py())
+            key = label_values(
+                apis[pair_index // width], broker.dictionary[pair_index % width].as_py()
+            )
             self._latencies.add(key, np.append(count, total))
 
     def _read_errors(self, rows: pa.Table) -> None:
@@ -144,6 +126,9 @@ class Metrics(Collector):
         for key, count in _counts(rows, "stage", "kind"):
             self._problems.add(key, count)
 
+    def _read_partitions(self, rows: pa.Table) -> None:
+        self._topics.read(rows)
+
     def _read_memberships(self, rows: pa.Table) -> None:
         """A group has rebalanced when a response contains a higher generation."""
         rows = rows.filter(pc.and_(rows["generation"].is_valid(), rows["group_id"].is_valid()))
@@ -152,7 +137,7 @@ class Metrics(Collector):
             group, generation = row["group_id"], row["generation_max"]
             known = self._generations.get(group)
             if known is not None and generation > known:
-                self._rebalances.add(_key(row["group_type"], group), generation - known)
+                self._rebalances.add(label_values(row["group_type"], group), generation - known)
             if known is not None or len(self._generations) < self._most_groups:
                 self._generations[group] = max(generation, known or 0)
 
@@ -192,6 +177,7 @@ class Metrics(Collector):
             counts = np.cumsum(values[:-1]).tolist()
             latency.add_metric(key, list(zip(bounds, counts, strict=True)), float(values[-1]))
         yield latency
+        yield from self._topics.families()
         gauges = self._gauges
         yield GaugeMetricFamily(
             f"{PREFIX}requests_in_flight", "Requests without a response so far.", gauges.in_flight()
@@ -222,6 +208,7 @@ _READERS: Final = {
     "exchanges": Metrics._read_exchanges,
     "errors": Metrics._read_errors,
     "memberships": Metrics._read_memberships,
+    "partitions": Metrics._read_partitions,
     "problems": Metrics._read_problems,
 }
 
@@ -254,11 +241,7 @@ def _counts(rows: pa.Table, *names: str) -> Iterator[tuple[Key, int]]:
     tally = Tally(names, count="sum")
     tally.add(rows.select(names).append_column("count", pa.array(np.ones(len(rows), np.int64))))
     for row in tally.rows():
-        yield _key(*(row[name] for name in names)), row["count"]
-
-
-def _key(*words: str | None) -> Key:
-    return tuple(UNKNOWN if word is None else word for word in words)
+        yield label_values(*(row[name] for name in names)), row["count"]
 
 
 def _joined(ip: pa.ChunkedArray, port: pa.ChunkedArray) -> pa.ChunkedArray:

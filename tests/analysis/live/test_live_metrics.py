@@ -13,11 +13,16 @@ import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from analysis.live.metrics import OTHER, PREFIX, Gauges, Metrics, serve
+from analysis.live.metrics import Gauges, Metrics, serve
+from analysis.live.series import OTHER, PREFIX
+from dissector.capture import open_capture
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
+from tools.record.kafka.truth import read
 
-DASHBOARD = Path(__file__).parents[3] / "docs" / "grafana.json"
+ROOT = Path(__file__).parents[3]
+DASHBOARD = ROOT / "docs" / "grafana.json"
+RULES = ROOT / "deploy" / "prometheus" / "kafka-dissector.rules.yml"
 GAUGES = Gauges(lambda: 3, lambda: 2, lambda: 70, lambda: {"eth0": 5})
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
@@ -134,11 +139,48 @@ def test_an_address_in_use_is_reported() -> None:
             serve(Metrics(GAUGES, 10), "127.0.0.1", port)
 
 
-def test_the_dashboard_uses_metrics_of_the_page() -> None:
+def test_the_lag_is_what_an_administrator_sees() -> None:
+    metrics, path = Metrics(GAUGES, 100), ROOT / "captures" / "kafka-4-followed.pcap.zst"
+    for name, batch in open_capture(path).stream(["partitions"]):
+        metrics.read(name, batch)
+    samples = scraped(metrics)
+    facts = read(path.with_name("kafka-4-followed.truth.jsonl.zst"))
+    lags = [fact for fact in facts if fact.get("event") == "lag"]
+    for group in ("workers", "modern"):
+        expected = sum(f["end"] - f["committed"] for f in lags if f["group_id"] == group)
+        assert value(samples, "group_lag_records", group_id=group, topic="work") == expected
+    produced = sum(fact.get("event") == "produced" for fact in facts)
+    records = {labels: n for (name, labels), n in samples.items() if name == "topic_records_total"}
+    assert sum(n for labels, n in records.items() if ("action", "produces") in labels) == produced
+
+
+def test_topics_and_lags_are_bounded() -> None:
+    metrics = Metrics(GAUGES, 2)
+    given = {"partition": 0, "offset": 4, "high_watermark": 9, "error_code": 0, "bytes": 10}
+    for number in range(30):
+        for api in ("Fetch", "OffsetCommit"):
+            row = given | {"api": api, "topic": f"t{number}", "group_id": "g", "client_id": "c"}
+            metrics.read("partitions", rows("partitions", row))
+    samples = scraped(metrics)
+    lags = {labels: lag for (name, labels), lag in samples.items() if name == "group_lag_records"}
+    assert sorted(lags.values()) == [5, 5, 18 * 5]
+    overflow = {"action": "consumes", "topic": OTHER, "client_id": OTHER}
+    assert value(samples, "topic_bytes_total", **overflow) == 28 * 10
+
+
+def names_in(text: str) -> set[str]:
+    """The metrics that PromQL names."""
+    names = re.findall(rf"{PREFIX}\w+", text)
+    return {re.sub("_(total|bucket|sum|count)$", "", name) for name in names}
+
+
+def test_dashboard_and_alerts_use_metrics_of_the_page() -> None:
     families = {family.name for family in text_string_to_metric_families(page(Metrics(GAUGES, 10)))}
     dashboard = json.loads(DASHBOARD.read_text())
-    targets = [each for panel in dashboard["panels"] for each in panel.get("targets", [])]
-    assert targets
-    for expression in (target["expr"] for target in targets):
-        for name in re.findall(rf"{PREFIX}\w+", expression):
-            assert re.sub("_(total|bucket|sum|count)$", "", name) in families, expression
+    variables = {f"${each['name']}" for each in dashboard["templating"]["list"]}
+    assert {"$cluster", "$client", "$topic"} <= variables
+    targets = [each["expr"] for panel in dashboard["panels"] for each in panel["targets"]]
+    assert set(re.findall(r"\$[a-z]+", " ".join(targets))) <= variables
+    for text in (*targets, RULES.read_text()):
+        assert names_in(text) <= families
+    assert names_in(" ".join(targets)) == families
