@@ -18,10 +18,13 @@ import pyspark
 
 ROOT = Path(__file__).parent.parent
 HOME = Path(pyspark.__file__).parent
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 ENVIRONMENT = os.environ | {
     "SPARK_HOME": str(HOME),
     "SPARK_LOCAL_IP": "127.0.0.1",
     "SPARK_DAEMON_MEMORY": "256m",
+    "SPARK_DAEMON_JAVA_OPTS": _SHORT_LIVED,
+    "SPARK_LAUNCHER_OPTS": _SHORT_LIVED,
     "PYSPARK_PYTHON": sys.executable,
     "PYTHONPATH": str(ROOT),
 }
@@ -39,11 +42,11 @@ class Cluster:
 
 @contextmanager
 def cluster(
-    folder: Path, workers: int = 2, memory: str = "1g", before: Sequence[str] = ()
+    folder: Path, memory: str = "1g", before: Sequence[Sequence[str]] = ((), ())
 ) -> Iterator[Cluster]:
     """Start a master and workers with one core each; stop them at the end. Logs go to `folder`.
 
-    `before`: a command that starts each worker, such as `unshare`.
+    `before`: for each worker, the command that starts it, such as `unshare`; may be empty.
     """
     port = _free_port()
     master = f"spark://127.0.0.1:{port}"
@@ -53,14 +56,14 @@ def cluster(
         stack.enter_context(_process(log, "master.Master", *address, str(port)))
         _wait(folder / "master.log", "I have been elected leader")
         running = []
-        for index in range(workers):
+        for index, command in enumerate(before):
             log = stack.enter_context((folder / f"worker{index}.log").open("wb"))
             arguments = [*address, "0", "--cores", "1", "--memory", memory]
             arguments += ["--work-dir", str(folder / f"work{index}"), master]
             running.append(
-                stack.enter_context(_process(log, "worker.Worker", *arguments, before=before))
+                stack.enter_context(_process(log, "worker.Worker", *arguments, before=command))
             )
-        for index in range(workers):
+        for index in range(len(before)):
             _wait(folder / f"worker{index}.log", "Successfully registered with master")
         yield Cluster(master, running)
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
 
 from analysis.answers import ANSWERS, Answer
 from analysis.exported import in_schema
@@ -59,16 +60,19 @@ def answer(declared: Answer, tables: Mapping[str, DataFrame], **options: Any) ->
     for name in names:
         if name not in tables:
             raise missing_table(name, names)
-    # The columns depend on the options alone.
-    empty = _rows(declared.function(no_tables(names), **options))
-    schema = from_arrow_schema(_with_nanoseconds(empty).schema)
-    packed = [tables[name].mapInArrow(partial(_pack, name), _PACKED) for name in names]
-    columns = to_arrow_schema(schema, timezone="UTC")
-    answered = partial(_answered, declared.name, options, columns)
-    return reduce(DataFrame.unionAll, packed).repartition(1).mapInArrow(answered, schema)
+    schema = columns(declared, options)
+    packed = [tables[name].mapInArrow(partial(pack, name), _PACKED) for name in names]
+    work = partial(answered, declared.name, options, to_arrow_schema(schema, timezone="UTC"))
+    return reduce(DataFrame.unionAll, packed).repartition(1).mapInArrow(work, schema)
 
 
-def _pack(name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def columns(declared: Answer, options: Mapping[str, Any]) -> StructType:
+    """The columns of an answer, which depend on the options alone. Raises DissectorError."""
+    empty = declared.function(no_tables(declared.tables_for(options)), **options)
+    return from_arrow_schema(_with_nanoseconds(_rows(empty)).schema)
+
+
+def pack(name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of a table as values of bytes, so that all tables have the same columns."""
     for batch in batches:
         sink = pa.BufferOutputStream()
@@ -79,7 +83,7 @@ def _pack(name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 
 def _unpacked(parts: Iterable[pa.RecordBatch]) -> Iterator[NamedBatch]:
-    """The rows of `_pack`, in the schema of their tables."""
+    """The rows of `pack`, in the schema of their tables."""
     for part in parts:
         names, contents = (part[column].to_pylist() for column in ("name", "rows"))
         for name, content in zip(names, contents, strict=True):
@@ -87,7 +91,7 @@ def _unpacked(parts: Iterable[pa.RecordBatch]) -> Iterator[NamedBatch]:
                 yield name, in_schema(batch, TABLES[name].schema)
 
 
-def _answered(
+def answered(
     name: str, options: Mapping[str, Any], schema: pa.Schema, parts: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """In a task: the rows of an answer."""

@@ -1,29 +1,61 @@
-"""A driver that dissects captures, prints a line, waits for input, and writes the tables.
+"""A driver on a cluster: it dissects captures, prints a line, waits for input, writes the tables.
 
-python -m tests.analysis.spark.cluster_driver MASTER OUTPUT CAPTURE...
+python -m tests.analysis.spark.cluster_driver MASTER OUTPUT UNSHARED CAPTURE...
+
+UNSHARED: a folder that executors do not share. Two attempts to write there come first, and their
+errors are printed. Empty: no attempts.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
-from analysis.spark import plan
+from pyspark.errors import PySparkException
+
+import analysis.spark
+from analysis.spark import job, plan
+from analysis.spark.causes import cause
 from analysis.spark.options import Request
+from analysis.spark.output import Output
 from analysis.spark.session import session
 from analysis.spark.writing import Folder
+from dissector.errors import DissectorError
 from tests.analysis.spark.sharding import TEST_TABLES
 
 
 def main() -> None:
     """Run the driver."""
-    master, output, *paths = sys.argv[1:]
+    master, output, unshared, *paths = sys.argv[1:]
     spark = session(master, {"spark.executor.memory": "600m", "spark.driver.memory": "600m"})
+
+    def write() -> None:
+        with Output(f"{unshared}/tables", TEST_TABLES).opened() as tables:
+            job.check(spark, tables)
+
+    def query() -> None:
+        analysis.spark.register(spark)
+        spark.read.format("kafka_capture").option("result_dir", unshared).load(paths).count()
+
+    if unshared:
+        report(write)
+        report(query)
     with plan.dissect_captures(spark, Request(paths, TEST_TABLES, shards=4)) as dissection:
         print("dissected", flush=True)
         sys.stdin.readline()
         for name in TEST_TABLES:
             dissection.write(name, Folder(f"{output}/{name}").begin())
     spark.stop()
+
+
+def report(attempt: Callable[[], None]) -> None:
+    """Print the error of an attempt in a line."""
+    try:
+        attempt()
+    except (DissectorError, PySparkException) as error:
+        print(cause(error), flush=True)
+    else:
+        print("no error", flush=True)
 
 
 if __name__ == "__main__":

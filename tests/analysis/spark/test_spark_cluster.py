@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -28,17 +29,30 @@ from tests.analysis.spark.sharding import (
 DRIVER = "tests.analysis.spark.cluster_driver"
 
 
+def may_mount() -> bool:
+    if shutil.which("unshare") is None:
+        return False
+    words = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /mnt"]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
 @contextmanager
-def driver_running(running: Cluster, output: Path, paths: Sequence[str]) -> Iterator[None]:
-    """Run the body when the driver has dissected all captures but written nothing."""
+def driver_running(
+    running: Cluster, output: Path, paths: Sequence[str], unshared: Path | str = ""
+) -> Iterator[list[str]]:
+    """Run the body when the driver has dissected all captures but written nothing.
+
+    Yields what it has printed before.
+    """
     driver = subprocess.Popen(
-        [sys.executable, "-m", DRIVER, running.master, output, *paths],
+        [sys.executable, "-m", DRIVER, running.master, output, unshared, *paths],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT,
     )  # fmt: skip
     assert driver.stdout is not None
     try:
-        assert driver.stdout.readline() == "dissected\n"
-        yield
+        printed = [*iter(driver.stdout.readline, "dissected\n")]
+        assert driver.poll() is None
+        yield printed
         driver.communicate("go on\n", timeout=300)
     finally:
         driver.kill()
@@ -52,10 +66,27 @@ def compare(folder: Path, paths: Sequence[str]) -> None:
         assert_same_rows(folder / "tables" / name, folder / "expected" / name)
 
 
-def test_a_worker_killed_during_a_job_loses_no_rows(java: None, tmp_path: Path) -> None:
-    paths = split_capture(CAPTURES / "kafka-4-quorum.pcap.zst", tmp_path, 6, shuffled=True)
-    with cluster(tmp_path) as running, driver_running(running, tmp_path / "tables", paths):
-        kill(running.workers[0])  # with its packets and rows
+def test_a_folder_that_is_not_shared_and_a_killed_worker(java: None, tmp_path: Path) -> None:
+    """One worker has its own file system at the path of a folder, and is killed during the job.
+
+    Tables in this folder are refused, as output and as results of the data source. Elsewhere, no
+    row is lost with the worker.
+    """
+    paths = split_capture(CAPTURES / "kafka-4-quorum.pcap.zst", tmp_path, 3, shuffled=True)
+    unshared = tmp_path / "unshared"
+    unshared.mkdir()
+    script = f'mount -t tmpfs none "{unshared}" && exec "$@"'
+    mounted = ["unshare", "--mount", "sh", "-c", script, "sh"]
+    is_possible = may_mount()  # as root
+    with (
+        cluster(tmp_path, before=[(), mounted if is_possible else ()]) as running,
+        driver_running(running, tmp_path / "tables", paths, unshared) as printed,
+    ):
+        kill(running.workers[1])  # with its packets and rows
+    for line in printed if is_possible else ():
+        assert "is not the driver's folder: the driver and all executors need one" in line
+    assert len(printed) == 2
+    assert [*unshared.iterdir()] == []
     compare(tmp_path, paths)
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
 import venv
 from pathlib import Path
 
@@ -13,76 +10,34 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the dependency group spark is not installed")
 
+import pyspark
 from pyspark.sql import SparkSession
 
 import analysis.spark
 from analysis.cli import main
 from analysis.spark import session as sessions
-from bench.cluster import ENVIRONMENT, cluster
 from tests.analysis.spark.sharding import CAPTURES
 
-ROOT = Path(__file__).parents[3]
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
-COMMAND = [Path(sys.executable).with_name("kafka-dissector")]
-COUNT = """
-import sys
-import analysis.spark
-from analysis.spark.session import session
-spark = session(sys.argv[1])
-analysis.spark.register(spark)
-source = spark.read.format("kafka_capture").option("result_dir", sys.argv[3])
-print("count", source.load(sys.argv[2]).count())
-"""
 
 
-def may_mount() -> bool:
-    if shutil.which("unshare") is None:
-        return False
-    words = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /mnt"]
-    return subprocess.run(words, capture_output=True, check=False).returncode == 0
-
-
-@pytest.mark.skipif(not may_mount(), reason="needs the privilege to mount: run as root")
-def test_output_on_disks_that_the_driver_does_not_see_is_an_error(
-    java: None, tmp_path: Path
-) -> None:
-    """Each worker has its own file system at the path of the output and result folders."""
-    shared, logs = tmp_path / "shared", tmp_path / "logs"
-    for folder in (shared, logs):
-        folder.mkdir()
-    script = f'mount -t tmpfs none "{shared}" && exec "$@"'
-    before = ["unshare", "--mount", "sh", "-c", script, "sh"]
-    with cluster(logs, workers=1, memory="2g", before=before) as running:
-        words = ["spark", str(QUOTAS), "-o", str(shared / "tables"), "--master", running.master]
-        job = subprocess.run(
-            [*COMMAND, *words], env=ENVIRONMENT, capture_output=True, text=True, check=False
-        )
-        assert job.returncode == 1, job.stdout
-        assert "is not the driver's folder: the driver and all executors need one" in job.stderr
-        assert " rows in " not in job.stdout
-        assert [*shared.iterdir()] == []
-        query = subprocess.run(
-            [sys.executable, "-c", COUNT, running.master, str(QUOTAS), str(shared)],
-            env=ENVIRONMENT, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert query.returncode == 1
-        assert "count" not in query.stdout
-        assert "is not the driver's folder" in query.stderr
-
-
-def test_missing_packages_of_executors_are_named(java: None, tmp_path: Path) -> None:
+def test_missing_packages_of_executors_are_named(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     venv.create(tmp_path / "bare")
-    python = tmp_path / "bare" / "bin" / "python"
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    result = subprocess.run(
-        [*COMMAND, "spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "1"],
-        env=environment | {"PYSPARK_PYTHON": str(python)}, cwd=tmp_path, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
-    assert result.returncode == 1
-    message = result.stderr.splitlines()[-1]
+    bare, python = tmp_path / "bare" / "bin" / "python", tmp_path / "python"
+    home = Path(pyspark.__file__).parent / "python"
+    packages = os.pathsep.join(map(str, [home, *home.glob("lib/*.zip")]))  # those of Spark itself
+    command = f"cd '{tmp_path}' && PYTHONPATH='{packages}' exec '{bare}' \"$@\""
+    python.write_text(f"#!/bin/sh\n{command}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(SparkSession, "stop", lambda session: None)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
+    assert main(["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "1"]) == 1
+    message = capsys.readouterr().err.splitlines()[-1]
     assert message.startswith("Error: the Python of executor ")
-    assert f"{python}, lacks numpy, pyarrow, pandas, zstandard, fsspec, dissector" in message
+    assert f"{bare}, lacks numpy, pyarrow, pandas, zstandard, fsspec, dissector" in message
     assert message.endswith('see "Executors" in docs/spark.md')
     assert not (tmp_path / "tables").exists()
 
