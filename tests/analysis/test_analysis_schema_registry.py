@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "1.avsc").write_text(SCHEMA)
     (tmp_path / "2.json").write_text(json.dumps({"schema": SCHEMA}))
     (tmp_path / "3.json").write_text(json.dumps({"schema": "{}", "schemaType": "JSON"}))
-    (tmp_path / "4.json").write_text(json.dumps({"schema": "", "schemaType": "PROTOBUF"}))
+    (tmp_path / "4.json").write_text(json.dumps({"schema": "", "schemaType": "OTHER"}))
     (tmp_path / "5.json").write_text(json.dumps({"schema": SCHEMA, "references": [{"name": "x"}]}))
     return tmp_path
 
