@@ -1,4 +1,5 @@
-"""How tests are dealt to several processes (`pytest -n`), and which are quick (`pytest --quick`).
+"""How tests are dealt to several processes (`pytest -n`), which are quick (`pytest --quick`), and which
+parameters are a sample (all of them with `SLOW=1`).
 
 A file is a group, and one process runs it: what its tests share, such as a capture's tables, is
 made once. The tests of Spark are one group, because they share a session; so are those that share a
@@ -11,6 +12,7 @@ there.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -57,6 +59,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: place(item.nodeid))
+    if not os.environ.get("SLOW"):
+        items[:] = sampled(items)
     if config.getoption("quick"):
         first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
         items[:] = [
@@ -64,6 +68,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items
             if first[item.nodeid.partition("[")[0]] is item and not item.get_closest_marker("slow")
         ]
+
+
+def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The items without those that the marker `sampled` leaves out: neighbours are alike."""
+    kept = []
+    counts: Counter[str] = Counter()
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        marker = item.get_closest_marker("sampled")
+        if marker is None or counts[function] % marker.args[0] == 0:
+            kept.append(item)
+        counts[function] += 1
+    return kept
 
 
 def group(test: str) -> str:

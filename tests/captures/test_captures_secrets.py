@@ -2,7 +2,7 @@
 
 Every password in the recordings was made for them, and stands in the recorder's sources. What was
 made of these on the way (nonces, salts, proofs, tokens, keys) is looked for on the wire, with
-regular expressions where it is text. Then every output of every recording is searched for all of
+regular expressions where it is text. Then every output of the recordings is searched for all of
 them: as they are, escaped, in base64 at any alignment, in hex.
 """
 
@@ -142,6 +142,7 @@ def test_there_are_secrets_to_look_for() -> None:
     assert leaks(b"alice-secret".hex(" ").encode())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CAPTURES)
 def test_tables_and_summary(name: str) -> None:
     capture = open_capture(CAPTURES[name])
@@ -157,6 +158,7 @@ def test_tables_and_summary(name: str) -> None:
     assert leaks(console.export_text().encode()) == set()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CAPTURES)
 def test_show(name: str) -> None:
     most = None if name in WITH_SECRETS else 50

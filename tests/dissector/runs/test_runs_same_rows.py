@@ -25,6 +25,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workers, "map", in_this_process)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
 def test_each_recording(path: Path, tmp_path: Path) -> None:
