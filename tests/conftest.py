@@ -1,5 +1,5 @@
-"""How tests are dealt to several processes (`pytest -n`), which are quick (`pytest --quick`), and which
-parameters are a sample (all of them with `SLOW=1`).
+"""How tests are dealt to several processes (`pytest -n`), which are quick (`pytest --quick`), and
+which parameters are a sample (all of them with `SLOW=1`).
 
 A file is a group, and one process runs it: what its tests share, such as a capture's tables, is
 made once. The tests of Spark are one group, because they share a session; so are those that share a
