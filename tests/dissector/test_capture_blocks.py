@@ -57,6 +57,7 @@ def rows(table: pa.Table) -> Counter[str]:
     return Counter(map(repr, table.to_pylist()))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "block_bytes"), cases())
 def test_blocks_of_any_size_give_the_same_rows(name: str, block_bytes: int) -> None:
     actual = tables(name, block_bytes)

@@ -40,8 +40,9 @@ def test_each_recording(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("path", [CHATTER, BULK], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [BULK, CHATTER], ids=lambda path: path.name)
 def test_fifty_runs(path: Path, tmp_path: Path) -> None:
     capture = plain(path, tmp_path)
     parts = cut([capture], 50, random.Random(1))
@@ -75,6 +76,7 @@ def test_a_lossy_capture(change: object, name: str, tmp_path: Path) -> None:
     assert not differences(tables([path]), actual)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_damaged_file(seed: int, tmp_path: Path) -> None:
