@@ -6,8 +6,10 @@ be compared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
+from zlib import crc32
 
 import altair as alt
 import pandas as pd
@@ -45,13 +47,31 @@ def window() -> tuple[alt.Parameter, alt.Parameter]:
 
 
 def with_time_range(chart: dict[str, Any], edges: tuple[float, float]) -> dict[str, Any]:
-    """A Vega-Lite chart whose axis `time`, if it has one, extends from edge to edge."""
+    """A Vega-Lite chart whose axis `time`, if it has one, extends from edge to edge.
+
+    The page changes the edges: then the chart has only the rows between them, and no mark beyond.
+    """
     ends = dict(zip(("from", "to"), edges, strict=True))
+    params = chart.get("params", [])
+    if not any(param["name"] in ends for param in params):
+        return chart
+    parts = [chart, *chart.get("layer", [])]
+    for part in parts:
+        if "mark" in part:
+            part["mark"] = part["mark"] | {"clip": True}
+    fields = {
+        channel: encoding["field"]
+        for part in parts
+        for channel, encoding in part.get("encoding", {}).items()
+        if channel in ("x", "x2")
+    }
+    end = fields.get("x2", fields["x"])
+    rows = f"datum['{end}'] >= from && datum['{fields['x']}'] <= to"
     params = [
         param | {"value": ends[param["name"]]} if param["name"] in ends else param
-        for param in chart.get("params", [])
+        for param in params
     ]
-    return chart | ({"params": params} if params else {})
+    return chart | {"params": params, "transform": [{"filter": rows}]}
 
 
 def names(name: str) -> alt.Y:
@@ -64,11 +84,42 @@ def height(rows: Rows, name: str, row: int = ROW) -> int:
     return row * len({values[name] for values in rows})
 
 
+COLOURS: Final = 8
+"""Colours of names; a further one is for `OTHER`."""
+_FIXED: Final[Mapping[str, int]] = {
+    "produces": 0, "consumes": 1, "replicates": 2, "network": 0, "broker": 1,
+    "Produce": 0, "Fetch": 1, "Metadata": 2, "OffsetCommit": 3, "Heartbeat": 4, "ApiVersions": 5,
+    "JoinGroup": 6, "FindCoordinator": 7,
+}  # fmt: skip
+"""Colours of frequent names, which are often in the same chart."""
+
+
 def colour(name: str, rows: Rows) -> alt.Color:
-    names = sorted({row[name] or "-" for row in rows} - {OTHER})
-    ends = [OTHER] if any(row[name] == OTHER for row in rows) else []
-    colour = alt.Color(f"{name}:N", sort=[*names, *ends])
-    return colour.title(None).legend(orient="top", labelLimit=260)
+    """The colour of a mark by name, with a legend; the same for a name in every report."""
+    texts = {row[name] for row in rows}
+    names = sorted(texts - {OTHER, None})
+    ends = [each for each in (None, OTHER) if each in texts]
+    numbers = [*colour_numbers(names).values(), *(COLOURS for _ in ends)]
+    scale = alt.Scale(domain=[*names, *ends], range=[f"var(--c{number})" for number in numbers])
+    return alt.Color(f"{name}:N", scale=scale).title(None).legend(orient="top", labelLimit=260)
+
+
+def colour_numbers(names: Sequence[str]) -> dict[str, int]:
+    """The colour of each name. If two names have the same, the later one gets the next free one."""
+    numbers: dict[str, int] = {}
+    # Fixed colours come first, so that a name that is not fixed does not take one.
+    for name in sorted(names, key=lambda name: (name not in _FIXED, name)):
+        first = _FIXED.get(name, crc32(name.encode()) % COLOURS)
+        choices = [(first + step) % COLOURS for step in range(COLOURS)]
+        free = [number for number in choices if number not in numbers.values()]
+        numbers[name] = (free or choices)[0]
+    return {name: numbers[name] for name in names}
+
+
+def shade(field: str, title: str, scale: Mapping[str, Any] = MappingProxyType({})) -> alt.Opacity:
+    """A number as a shade of one colour: small values are near the page, light or dark."""
+    shades = alt.Scale(range=[0.15, 1], **scale)
+    return alt.Opacity(field, title=title, scale=shades)
 
 
 def legend(name: str) -> alt.Parameter:
@@ -96,9 +147,14 @@ def _tooltip(name: str, is_text: bool) -> alt.Tooltip:
 
 def logarithmic(rows: Rows, *columns: str) -> alt.Scale:
     """A scale for all values; values of 0 and below are at its lower end."""
+    return alt.Scale(**logarithmic_domain(rows, *columns))
+
+
+def logarithmic_domain(rows: Rows, *columns: str) -> dict[str, Any]:
+    """The parameters of `logarithmic`."""
     values = [row[column] for row in rows for column in columns if row[column] and row[column] > 0]
     ends = [min(values, default=0.1) / 1.2, max(values, default=10) * 1.2]
-    return alt.Scale(type="log", domain=ends, clamp=True)
+    return {"type": "log", "domain": ends, "clamp": True}
 
 
 def to_rows(frame: pd.DataFrame) -> Rows:

@@ -19,7 +19,9 @@ from analysis.report.chart_elements import (
     height,
     legend,
     logarithmic,
+    logarithmic_domain,
     names,
+    shade,
     time,
     tooltips,
     window,
@@ -82,7 +84,7 @@ def latency_distribution(rows: Rows) -> Chart | None:
             .axis(tickCount=6, grid=False),
             x2="to_ms:Q",
             y=names("api"),
-            color=alt.Color("share:Q").title("share").legend(format="%", orient="top"),
+            opacity=shade("share:Q", title="share").legend(format="%", orient="top"),
             tooltip=tooltips(rows, "api", "from_ms", "to_ms", "responses", "share"),
         )
         .properties(description=f"Distribution of latency of {apis} APIs, on a logarithmic scale")
@@ -93,14 +95,14 @@ def clients_and_brokers(rows: Rows) -> Chart | None:
     """Latency and errors by client and broker."""
     if not rows:
         return None
-    scale = logarithmic(rows, "p99_ms")
+    scale = logarithmic_domain(rows, "p99_ms")
     return (
         alt.Chart(alt.InlineData(rows), height=height(rows, "client"), width="container")
         .mark_rect()
         .encode(
             x=alt.X("broker:N").title("broker").axis(labelAngle=0, labelLimit=160),
             y=names("client"),
-            color=alt.Color("p99_ms:Q", title="p99, ms", scale=scale).legend(orient="top"),
+            opacity=shade("p99_ms:Q", title="p99, ms", scale=scale).legend(orient="top"),
             tooltip=tooltips(rows, "client", "broker", "responses", "p50_ms", "p99_ms", "errors"),
         )
         .properties(description="p99 of the latency for each client (rows) at each broker")
@@ -121,7 +123,7 @@ def batch_sizes(rows: Rows) -> Chart | None:
             .scale(type="log", base=2, domain=ends)
             .axis(format="~s", tickCount=8, title="bytes per batch"),
             x2="to_bytes:Q",
-            y=alt.Y("batches:Q"),
+            y=alt.Y("batches:Q").axis(tickMinStep=1),
             color=colour("codec", rows),
             tooltip=tooltips(rows, "codec", "from_bytes", "to_bytes", "batches", "records"),
         )
@@ -140,7 +142,7 @@ def lag(rows: Rows) -> Chart | None:
         .mark_line(interpolate="step-after", point=alt.OverlayMarkDef(size=16))
         .encode(
             x=time(),
-            y=alt.Y("lag:Q").title("records behind").scale(domain=[0, largest]),
+            y=alt.Y("lag:Q").title("records behind").scale(domain=[0, largest]).axis(tickMinStep=1),
             color=colour("reader", rows),
             opacity=alt.when(pick).then(alt.value(1)).otherwise(alt.value(0.08)),
             tooltip=tooltips(rows, "time", "reader", "lag"),
@@ -163,7 +165,7 @@ def _stacked(
         .encode(
             x=time(binned=True),
             x2="until:Q",
-            y=alt.Y(f"{value}:Q").title(unit),
+            y=alt.Y(f"{value}:Q").title(unit).axis(tickMinStep=1),
             color=colour(name, rows),
             opacity=alt.when(pick).then(alt.value(1)).otherwise(alt.value(0.08)),
             tooltip=tooltips(rows, "time", name, value, *extra),

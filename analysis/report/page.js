@@ -1,7 +1,7 @@
 "use strict";
 // Text from the capture becomes textContent or data for Vega, never markup.
 
-const { charts, tables, config } = JSON.parse(document.getElementById("data").textContent);
+const { charts, tables, config, span } = JSON.parse(document.getElementById("data").textContent);
 const PAGE_ROWS = 50;
 const root = document.documentElement;
 
@@ -23,18 +23,56 @@ setTheme(prefersDark.matches);
 prefersDark.addEventListener("change", (event) => setTheme(event.matches));
 themeButton.addEventListener("click", () => setTheme(root.dataset.theme !== "dark"));
 
+// The time range of the page, in ms since 1970. Charts and tables register to follow it.
+const followers = [];
+let range = span;
+function onRange(follow) {
+  followers.push(follow);
+  if (range && range !== span) follow(...range);
+}
+function isTimed(spec) {
+  return spec.params?.some((param) => param.name === "from") ?? false;
+}
+const rangeForm = document.getElementById("range");
+function setRange() {
+  const [from, to] = ["from", "to"].map((name) => span[0] + ((span[1] - span[0]) * document.getElementById(name).value) / 1000);
+  const isWhole = from === span[0] && to === span[1];
+  range = isWhole ? span : [from, to];
+  const iso = range.map((ms) => new Date(Math.round(ms)).toISOString());
+  const isOneDay = iso[0].slice(0, 10) === iso[1].slice(0, 10);
+  rangeForm.querySelector("output").textContent = iso.map((text) => text.slice(isOneDay ? 11 : 0, 23).replace("T", " ")).join(" to ");
+  rangeForm.querySelector("button").hidden = rangeForm.querySelector("p").hidden = isWhole;
+  const command = rangeForm.querySelector("code");
+  command.textContent = `${command.dataset.command} --since ${iso[0]} --until ${iso[1]}`;
+  root.classList.toggle("part", !isWhole);
+  for (const follow of followers) follow(...range);
+}
+if (rangeForm) {
+  const [from, to] = rangeForm.querySelectorAll("input");
+  from.addEventListener("input", () => { from.value = Math.min(from.value, to.value - 1); setRange(); });
+  to.addEventListener("input", () => { to.value = Math.max(to.value, Number(from.value) + 1); setRange(); });
+  rangeForm.addEventListener("reset", () => setTimeout(setRange)); // after the inputs have their values
+  rangeForm.addEventListener("submit", (event) => event.preventDefault());
+  setRange();
+}
+
 // A chart is drawn when it scrolls near the screen, so unseen charts take no time.
 const started = new WeakSet();
 async function draw(place) {
   if (started.has(place)) return;
   started.add(place);
   const spec = charts[place.dataset.chart];
-  await vegaEmbed(place, spec, {
+  const { view } = await vegaEmbed(place, spec, {
     actions: false,
     ast: true, // expressions are interpreted: the page forbids eval
-    config: { ...config, legend: { ...config.legend, columns: Math.ceil(place.clientWidth / 180) } },
+    config: { ...config, legend: { ...config.legend, columns: legendColumns(spec, place.clientWidth) } },
     renderer: "svg",
   });
+  if (isTimed(spec)) {
+    // Without rows in the range, Vega warns about axes without values.
+    onRange((from, to) => view.logLevel(1).signal("from", from).signal("to", to).runAsync());
+    place.closest("figure").classList.add("timed");
+  }
   place.style.minHeight = "";
   place.after(dataOf(spec));
   place.dataset.drawn = "yes";
@@ -50,6 +88,13 @@ const near = new IntersectionObserver(
 );
 for (const place of document.querySelectorAll("[data-chart]")) near.observe(place);
 addEventListener("beforeprint", () => document.querySelectorAll("[data-chart]:not([data-drawn])").forEach(draw));
+
+// As many columns as the longest name has room for, at most 260 pixels of it.
+function legendColumns(spec, width) {
+  const names = [spec, ...(spec.layer ?? [])].flatMap((part) => part.encoding?.color?.scale?.domain ?? []);
+  const longest = Math.max(12, ...names.map((name) => String(name).length));
+  return Math.max(1, Math.floor(width / (Math.min(longest * 7, 260) + 26)));
+}
 
 // The data of a chart as a table, for screen readers.
 function dataOf(spec) {
@@ -104,6 +149,15 @@ function tableOf(title, { columns, rows, total }) {
     return head;
   });
 
+  const timed = columns.flatMap(({ kind }, index) => (kind === "time" ? [index] : []));
+  let inRange = () => true;
+  onRange((from, to) => {
+    inRange = (row) => {
+      const times = timed.map((index) => rows[row][index]).filter((time) => time !== null).map((us) => us / 1000);
+      return !times.length || (Math.min(...times) <= to && Math.max(...times) >= from);
+    };
+    show();
+  });
   function isNumber({ kind }) { return kind === "number" || kind === "integer"; }
   function sort(index, head) {
     const up = head.getAttribute("aria-sort") ? head.getAttribute("aria-sort") === "descending" : !isNumber(columns[index]);
@@ -119,7 +173,7 @@ function tableOf(title, { columns, rows, total }) {
   }
   function show() {
     const pattern = filter.value.toLowerCase();
-    const matching = pattern ? order.filter((row) => texts[row].some((text) => text.toLowerCase().includes(pattern))) : order;
+    const matching = order.filter((row) => inRange(row) && (!pattern || texts[row].some((text) => text.toLowerCase().includes(pattern))));
     const lines = matching.slice(0, shown).map((row) =>
       element("tr", {}, ...texts[row].map((text, index) =>
         element("td", { textContent: text, title: text.length > 40 ? text : "", className: isNumber(columns[index]) ? "number" : "" }))));
@@ -136,7 +190,8 @@ function tableOf(title, { columns, rows, total }) {
   scroll.setAttribute("role", "region");
   scroll.setAttribute("aria-label", title);
   const tools = element("div", { className: "tools" }, element("label", {}, "Filter ", filter), info);
-  tools.hidden = rows.length < 2;
+  if (!timed.length) tools.append(element("span", { className: "whole", textContent: "whole capture" }));
+  tools.hidden = rows.length < 2 && timed.length;
   show();
   return element("div", {}, tools, scroll, moreButton);
 }

@@ -51,7 +51,6 @@ CONFIG: Final[Mapping[str, Any]] = {
     "mark": {"color": "var(--c0)"},
     "range": {
         "category": [f"var(--c{number})" for number in range(9)],
-        "heatmap": {"scheme": "viridis"},
     },
 }  # fmt: skip
 """Settings of Vega. Its colours are those of the style sheet, for light and dark themes."""
@@ -110,6 +109,7 @@ def page(
         "charts": charts,
         "tables": tables,
         "config": CONFIG,
+        "span": None if span is None else span.edges,
     }
     script, vega = _text("page.js"), vega_script()
     pieces = _template().generate(
@@ -124,6 +124,7 @@ def page(
         shown_findings=FINDINGS,
         rules=diagnosis.rules,
         sections=items,
+        range_command=None if span is None else command_line("report"),
         data=jinja2.utils.htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False),
         style=Markup(_text("page.css")),
         vega=Markup(vega),

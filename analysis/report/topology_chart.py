@@ -15,7 +15,7 @@ import altair as alt
 import pandas as pd
 
 from analysis.report.chart_data import Rows
-from analysis.report.chart_elements import ROW, Chart, to_rows, tooltips
+from analysis.report.chart_elements import ROW, Chart, colour, to_rows, tooltips
 
 CURVE: Final = 16
 """Line segments per curve."""
@@ -50,7 +50,7 @@ def topology_chart(topology: pd.DataFrame) -> Chart | None:
             strokeWidth=alt.StrokeWidth("bytes:Q")
             .scale(type="sqrt", domainMin=0, range=[1.5, 14])
             .legend(None),
-            color=alt.Color("action:N").title(None).legend(orient="top"),
+            color=colour("action", links),
             opacity=alt.when(hover).then(alt.value(0.9)).otherwise(alt.value(0.45)),
             tooltip=link_tooltips,
         )

@@ -13,6 +13,7 @@ from analysis.answers import ANSWERS
 from tests.analysis.report.browser import Browser, chromium, report_of
 
 GROUPS = "kafka-4-group-eager"
+CAPTURES = Path(__file__).parents[3] / "captures"
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def test_a_table_filters(groups: Browser) -> None:
     assert status == f"{len(matching)} of {len(before)} rows"
 
 
-def test_charts_over_time_share_one_axis_without_sliders(groups: Browser) -> None:
+def test_charts_over_time_share_one_axis(groups: Browser) -> None:
     ends = groups.run(
         "return Object.values(charts).filter((spec) => spec.params?.some((e) => e.name === 'from'))"
         ".map((spec) => spec.params.filter((e) => ['from', 'to'].includes(e.name))"
@@ -75,7 +76,41 @@ def test_charts_over_time_share_one_axis_without_sliders(groups: Browser) -> Non
     )
     assert len(ends) >= 3
     assert len({tuple(each) for each in ends}) == 1
-    assert groups.run("return document.querySelectorAll('input[type=range]').length") == 0
+
+
+def test_the_time_range_selects_rows_and_marks(groups: Browser) -> None:
+    errors = dissector.open_capture(next(CAPTURES.glob(f"{GROUPS}.pcap*"))).tables(["errors"])
+    times = [time.value / 1e6 for time in errors["errors"]["time"].to_pandas()]
+    first, last = groups.run("return span")
+    assert first <= min(times) < max(times) <= last
+    middle = first + (last - first) * 0.45
+    shown = "return [...document.querySelectorAll('#errors tbody tr')].length"
+    marks = "return document.querySelectorAll('#errors .role-mark.marks path[aria-label]').length"
+    whole = "return getComputedStyle(document.querySelector('#%s .whole')).display"
+    groups.run(
+        "const field = document.querySelector('#errors input[type=search]'); field.value = '';"
+        "field.dispatchEvent(new Event('input'))"
+    )
+    before, bars = groups.run(shown), groups.run(marks)
+    groups.run(
+        "const to = document.getElementById('to'); to.value = 450;"
+        "to.dispatchEvent(new Event('input'))"
+    )
+    table = groups.run("return tables.errors")
+    names = [column["name"] for column in table["columns"]]
+    starts = [row[names.index("first_time")] / 1000 for row in table["rows"]]
+    assert groups.run(shown) == len([time for time in starts if time <= middle])
+    groups.until(f"{marks} < {bars}")
+    assert 0 < groups.run(shown) < before
+    assert groups.run(whole % "findings") == "inline"
+    assert groups.run(whole % "errors figure") == "none"
+    until = groups.run("return new Date(Math.round(range[1])).toISOString()")
+    assert groups.run("return document.querySelector('#range code').textContent").endswith(until)
+    groups.run("document.querySelector('#range button').click()")
+    groups.until(f"{marks} === {bars}")
+    assert groups.run(shown) == before
+    assert groups.run(whole % "findings") == "none"
+    assert groups.console() == []
 
 
 def test_the_data_of_a_chart_is_a_table(groups: Browser) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import analysis
 import dissector
 from analysis.report import chart_data
+from analysis.report.chart_elements import COLOURS, colour_numbers
 from analysis.sql.views import CaptureTables, views
 
 CAPTURES = Path(__file__).parents[3] / "captures"
@@ -112,3 +113,16 @@ def test_a_capture_without_exchanges_has_no_span(made: Make) -> None:
     connection = views(CaptureTables(dissector.open_capture("x.pcap")))
     assert chart_data.span(connection) is None
     assert set(chart_data.totals(connection).values()) <= {0, None}
+
+
+@given(st.lists(st.text(max_size=5), unique=True, max_size=12))
+def test_a_name_has_its_colour_in_every_report(names: list[str]) -> None:
+    fixed = ["Fetch", "Produce"]
+    numbers = colour_numbers([*fixed, *names])
+    assert [numbers[name] for name in fixed] == [1, 0]
+    assert set(numbers.values()) <= set(range(COLOURS))
+    assert len(set(numbers.values())) == min(len(set(fixed + names)), COLOURS)
+    for name in names:  # on its own, and with names that come later
+        alone = colour_numbers([name])[name]
+        others = [number for each, number in numbers.items() if each != name]
+        assert numbers[name] == alone or alone in others
