@@ -1,4 +1,4 @@
-"""Files with names of addresses, for `--names`.
+"""Files with names of addresses, for `--names` and `zones --zones`.
 
     lines       address or network, then names, as in /etc/hosts: ``10.0.0.9 kafka-1 kafka-1.local``
     CSV         address or network, name; a header with ``name`` and ``address`` may precede
@@ -68,8 +68,8 @@ def _of_lines(lines: Iterable[str], path: Path) -> Iterator[tuple[Network, str]]
             names = cells[named : named + 1]
         if not any(names):
             raise DissectorError(f"{where}: {line.strip()!r} has no name; use {_FORMATS}")
-        network = _network(address, where)
-        yield from ((network, name) for name in names)
+        named_network = network(address, where)
+        yield from ((named_network, name) for name in names)
 
 
 def _of_json(content: Any, path: Path) -> Iterator[tuple[Network, str]]:
@@ -78,13 +78,13 @@ def _of_json(content: Any, path: Path) -> Iterator[tuple[Network, str]]:
     elif isinstance(content, dict):
         for address, names in content.items():
             for name in names if isinstance(names, list) else [names]:
-                yield _network(address, str(path)), _text(name, path)
+                yield network(address, str(path)), _text(name, path)
     else:
         for row in content:
             keys = [key for key in ADDRESS_COLUMNS if isinstance(row, dict) and key in row]
             if not keys or "name" not in row:
                 raise DissectorError(f"{path}: {row!r} is not an object with address and name")
-            yield _network(row[keys[0]], str(path)), _text(row["name"], path)
+            yield network(row[keys[0]], str(path)), _text(row["name"], path)
 
 
 def _of_kubernetes(items: Iterable[Mapping[str, Any]], path: Path) -> Iterator[tuple[Network, str]]:
@@ -95,7 +95,7 @@ def _of_kubernetes(items: Iterable[Mapping[str, Any]], path: Path) -> Iterator[t
         space = meta.get("namespace")
         name = f"{space}/{meta['name']}" if space and len(namespaces) > 1 else meta["name"]
         for address in dict.fromkeys(_addresses(item)):
-            yield _network(address, f"{path}, {item['kind']} {name}"), name
+            yield network(address, f"{path}, {item['kind']} {name}"), name
 
 
 def _addresses(item: Mapping[str, Any]) -> Iterator[str]:
@@ -113,7 +113,8 @@ def _addresses(item: Mapping[str, Any]) -> Iterator[str]:
         yield from (each["ip"] for each in ingress if "ip" in each)
 
 
-def _network(address: object, where: str) -> Network:
+def network(address: object, where: str) -> Network:
+    """A network. Raises DissectorError, which names `where` the text stands."""
     try:
         # An address within a network stands for the network: 10.0.0.7/8.
         return ipaddress.ip_network(str(address), strict=False)

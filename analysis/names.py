@@ -68,6 +68,10 @@ class Names:
         words = [*self._of(address)[:1], endpoint, *facts]
         return f"{words[0]} ({', '.join(words[1:])})" if words[1:] else endpoint
 
+    def name(self, address: str) -> str | None:
+        """The first name of an address; None without one, and for other texts."""
+        return next(iter(self._of(address)), None)
+
     def in_text(self, text: str) -> str:
         """The text with every address as in `shown`."""
         return _ADDRESS_IN_TEXT.sub(lambda match: self.shown(match[0]), text) if self else text

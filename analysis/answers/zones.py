@@ -22,7 +22,8 @@ value of broker.rack. For not selected, set replica.selector.class of the broker
 org.apache.kafka.common.replica.RackAwareReplicaSelector. For no replica, assign a replica to the
 zone. Producers have to write to the leader: `--by client_zone,broker_zone,api` shows their share.
 
-**How it is computed.** `--zones FILE` has lines with a network and a zone: ``10.1.0.0/16 zone-a``.
+**How it is computed.** `--zones FILE` has lines with a network and a zone: ``10.1.0.0/16 zone-a``,
+or any other format of `--names`.
 Otherwise a zone is a rack: of a broker, in Metadata, or of a client, in its Fetch. A client without
 a rack has that of the clients or of the broker at its address. Replicas are those of the last
 Metadata before the Fetch. The bytes are those of Kafka's messages. A connection with TLS that is
@@ -38,12 +39,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from analysis.answers import Option, Variant, answer, select
 from analysis.columns import Column, columns_of
+from analysis.names import Names
 from analysis.sql.expressions import By, by_frequency, grouped, table_columns, with_columns
 from analysis.sql.zones import BROKER_RACKS, broker_zones, connection_zones
+from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,18 +72,25 @@ CONSUMER_COLUMNS: Final = (
 )
 
 
-def networks(given: str | Path | Mapping[str, str] | None) -> Mapping[str, str]:
+Zones: TypeAlias = "str | Path | Mapping[str, str] | Names"
+"""A file, zones of networks, or the same as an object."""
+
+
+def zone_names(given: Zones | None) -> Names:
     """The zones of networks: in the file with this name, or as given.
 
     Raises DissectorError if the file cannot be read.
     """
-    if not given:
-        return {}
-    if isinstance(given, Mapping):
-        return given
-    from analysis.networks import read_networks
+    from analysis.name_files import network, read_names
 
-    return read_networks(Path(given))
+    if isinstance(given, Names):
+        return given
+    if isinstance(given, Mapping):
+        return Names((network(text, "zones"), zone) for text, zone in given.items())
+    try:
+        return Names(read_names(Path(given)) if given else ())
+    except OSError as error:
+        raise DissectorError(f"cannot read {given}: {error.strerror}") from error
 
 
 @answer(
@@ -95,7 +105,7 @@ def networks(given: str | Path | Mapping[str, str] | None) -> Mapping[str, str]:
         ),
         Option("show", "Show pairs of zones, or consumers", choices=("pairs", "consumers")),
         Option(
-            "zones", "Read zones from FILE, with a network and a zone on each line", read=networks
+            "zones", "Read zones from FILE, with a network and a zone on each line", read=zone_names
         ),
     ),
     rows="requests and responses",
@@ -119,10 +129,10 @@ def zones(
     *,
     by: By = ("client_zone", "broker_zone"),
     show: str = "pairs",
-    zones: str | Path | Mapping[str, str] = "",
+    zones: Zones = "",
 ) -> pd.DataFrame:
     """Traffic by zones, most bytes first; or consumers, most avoidable bytes first."""
-    named = _named_addresses(tables, networks(zones))
+    named = _zones_of_addresses(tables, zone_names(zones))
     if show == "consumers":
         return select(tables, _consumers(named))
     columns = (*table_columns("exchanges"), "client_zone", "broker_zone")
@@ -145,18 +155,17 @@ def zones(
     )
 
 
-def _named_addresses(tables: Tables, zones: Mapping[str, str]) -> Mapping[str, str]:
-    """The zones of the addresses in the tables."""
-    if not zones:
+def _zones_of_addresses(tables: Tables, names: Names) -> Mapping[str, str]:
+    """The zones of the addresses in the tables, where known."""
+    if not names:
         return {}
-    from analysis.networks import named_addresses
-
     addresses = select(
         tables,
         """select client_ip as address from connections union select broker_ip from connections
         union select trim(host, '[]') from brokers""",
     )["address"]
-    return named_addresses(addresses, zones)
+    zones = {address: names.name(address) for address in addresses.dropna()}
+    return {address: zone for address, zone in zones.items() if zone}
 
 
 def _traffic(zones: Mapping[str, str]) -> str:

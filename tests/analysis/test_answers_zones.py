@@ -100,7 +100,7 @@ def test_files_of_zones(tmp_path: Path) -> None:
     path.write_text("# zones\n10.0.0.0/8, else\n10.1.0.0/24 near\n10.2.0.0/24,far\n")
     assert rows(zones=path).equals(rows(zones=ZONES))
     path.write_text("10.1.0.0/24 near\nfar\n")
-    with pytest.raises(DissectorError, match="line 2: 'far' is not a network and a name"):
+    with pytest.raises(DissectorError, match="line 2: 'far' has no name"):
         rows(zones=path)
     with pytest.raises(DissectorError, match="cannot read"):
         rows(zones=tmp_path / "nothing")
