@@ -11,6 +11,7 @@ there.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
@@ -68,6 +69,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items
             if first[item.nodeid.partition("[")[0]] is item and not item.get_closest_marker("slow")
         ]
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # commands collect garbage, which would look at the thousands of tests each time
 
 
 def sampled(items: list[pytest.Item]) -> list[pytest.Item]:

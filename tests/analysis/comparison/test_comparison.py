@@ -42,6 +42,7 @@ def quota() -> pd.DataFrame:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ends", [(8, 17, 26), (10, 18, 26), (12, 19, 26), (14, 20, 26)])
 def test_two_halves_of_a_steady_load_are_equal(ends: tuple[int, int, int]) -> None:
     first, middle, last = ends
