@@ -60,6 +60,6 @@ if [ "$extra" = oldest ]; then
   pins=$venv/oldest.txt
 fi
 install --group dev
-PYTHONWARNINGS=ignore install --no-build-isolation -e '.[live,report,schemas,sql,tls]'
+PYTHONWARNINGS=ignore install --no-build-isolation -e '.[browse,live,report,schemas,sql,tls]'
 # As the installation of a package does; Python itself does not where it is told to write no bytecode.
 "$venv/bin/python" -m compileall -q dissector analysis kafka_dissector

@@ -33,6 +33,7 @@ COMMANDS: Final = (
     "compare",
     "export",
     "show",
+    "browse",
     "cut",
     "trace",
     "records",

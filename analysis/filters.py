@@ -22,6 +22,8 @@ exchange is selected, and a connection if one of its exchanges is. `topics`, `br
 from __future__ import annotations
 
 import re
+import shlex
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
@@ -40,6 +42,8 @@ Rows: TypeAlias = "pd.DataFrame | pa.Table"
 
 SHORT_FORMS: Final = ("client", "topic", "api", "broker", "since", "until")
 
+_OPTION: Final = re.compile(r"(?<!\S)--\w")
+"""The first option in the text of a filter. Two hyphens and a space begin a comment in SQL."""
 _TIME: Final = "coalesce(request_time, response_time)"
 
 
@@ -100,6 +104,42 @@ class Filter:
             for value in filter(None, [given] if isinstance(given, str) else given):
                 options += [f"--{name}", value]
         return options
+
+    @property
+    def text(self) -> str:
+        """The text from which `parse` makes this filter."""
+        if len(self.where) != 1 or _OPTION.search(self.where[0]):
+            return shlex.join(self.options)
+        return " ".join(filter(None, [*self.where, shlex.join(replace(self, where=()).options)]))
+
+    @classmethod
+    def parse(cls, text: str, *, names: Names | None = None, zone: tzinfo = UTC) -> Filter:
+        """The filter of a text: a condition, then options as on the command line, both optional.
+
+        For example ``latency_ms > 100 --client app --topic orders``. Raises DissectorError.
+        """
+        start = _OPTION.search(text)
+        end = start.start() if start else len(text)
+        given: dict[str, list[str]] = {name: [] for name in ("where", *SHORT_FORMS)}
+        given["where"] += filter(None, [text[:end].strip()])
+        try:
+            words = deque(shlex.split(text[end:]))
+        except ValueError as error:
+            raise DissectorError(f"{text[end:]}: {str(error).lower()}") from error
+        while words:
+            option, has_value, value = words.popleft().partition("=")
+            name = option.removeprefix("--")
+            if name not in given or not option.startswith("--"):
+                allowed = ", ".join(f"--{each}" for each in given)
+                raise DissectorError(f"{option} is not an option of a filter: use {allowed}")
+            if not has_value and not words:
+                raise DissectorError(f"{option} needs a value")
+            given[name].append(value if has_value else words.popleft())
+        since, until = ((given.pop(name) or [""])[-1] for name in ("since", "until"))
+        return cls(
+            given["where"], given["client"], given["topic"], given["api"], given["broker"], since,
+            until, zone=zone, names=names or Names(),
+        )  # fmt: skip
 
     @property
     def sql(self) -> str:

@@ -11,7 +11,7 @@ from dissector.errors import CaptureError
 from dissector.packets import open_packets
 from dissector.packets.byte_input import is_stream
 from dissector.packets.files import BLOCK_BYTES
-from dissector.pipeline import MEMORY_SHARE, Pipeline
+from dissector.pipeline import MEMORY_SHARE, Pipeline, Progress
 from dissector.streams.streaming import DEFAULT_MEMORY
 
 
@@ -29,8 +29,9 @@ def check_files(paths: Paths) -> list[str]:
 def open_pass(
     files: list[str], *, ports: Collection[int] | None = None,
     keylog: str | os.PathLike[str] | None = None, memory: int = DEFAULT_MEMORY,
+    progress: Progress | None = None,
 ) -> Pipeline:  # fmt: skip
     """A pipeline for one pass; the options are those of `open_capture`."""
     block_bytes = min(BLOCK_BYTES, memory // MEMORY_SHARE)
     source = open_packets(files, block_bytes=block_bytes)
-    return Pipeline(source, ports=ports, keylog=keylog, memory=memory)
+    return Pipeline(source, ports=ports, keylog=keylog, memory=memory, progress=progress)

@@ -54,7 +54,7 @@ class Event:
 
 
 @dataclass(slots=True)
-class _Side:
+class Side:
     """What one end has sent so far."""
 
     name: str
@@ -85,6 +85,41 @@ class _Side:
         distance = (number - (self.begin or 0)) & 0xFFFFFFFF
         return distance - 2 * _HALF if distance >= _HALF else distance
 
+    def content(self, low: int, high: int) -> list[str]:
+        """The messages in the bytes from position `low` to `high`."""
+        begin, end = max(low, 0), min(high, self.size)
+        if self.begin is None or begin >= end:
+            return [f"{self.other_content}, {high - low:,} bytes"]
+        return [f"{self.name}, {part_text(begin, end, self.size)}"]
+
+    def acknowledged(self, packet: Packet) -> str:
+        """The part of the message that a packet of the other end acknowledges."""
+        count = min(acknowledges(packet, self), self.size)
+        if count <= 0:
+            return "earlier bytes"
+        return f"the {self.name}" if count == self.size else f"{count:,} bytes of the {self.name}"
+
+    def follows(self, low: int, packet: Packet, other: Side) -> list[str]:
+        """What a segment behind the message reports about the message of the other end."""
+        if self.begin is None or low < self.size or acknowledges(packet, other) < other.size:
+            return []
+        return [f"acknowledges the {other.name}"]
+
+    def loss(self, low: int, high: int) -> str:
+        """What a segment from position `low` to `high` shows of loss; empty: nothing."""
+        if self.sent is None:
+            return ""
+        if high <= self.sent:
+            is_new = any(begin < high and low < end for begin, end in self.holes)
+            return "late: sent again or reordered" if is_new else "retransmitted"
+        return f"{low - self.sent:,} bytes before it are missing" if low > self.sent else ""
+
+
+def part_text(begin: int, end: int, size: int) -> str:
+    """A range of the bytes of a message."""
+    whole = begin == 0 and end == size
+    return f"all {size:,} bytes" if whole else f"bytes {begin + 1:,} to {end:,}"
+
 
 @dataclass(slots=True)
 class Timelines:
@@ -110,7 +145,7 @@ class Timelines:
             first, last = span(exchange)
             near = (block.time >= first - MARGIN) & (block.time <= last + MARGIN)
             for index in np.flatnonzero(near & (row == exchange.connection_id)).tolist():
-                packets.append(self._packet(block, index, exchange))
+                packets.append(packet_of(block, index, exchange, self.captures))
 
     def events(self, encrypted: Collection[int]) -> list[list[Event]]:
         """The timeline of each exchange. `encrypted`: the connection_id of TLS connections."""
@@ -119,17 +154,20 @@ class Timelines:
             for exchange, packets in zip(self.exchanges, self.packets, strict=True)
         ]
 
-    def _packet(self, block: PacketBlock, index: int, exchange: Exchange) -> Packet:
-        source = (block.src_high[index], block.src_low[index], block.src_port[index])
-        flags = int(block.flags[index])
-        return Packet(
-            int(block.time[index]), self.captures[int(block.capture[index])],
-            int(block.number[index]),
-            tuple(map(int, source)) == address(exchange.client_ip, exchange.client_port),
-            int(block.seq[index]) + (flags & SYN != 0),
-            int(block.ack[index]) if flags & ACK else None,
-            int(block.length[index]), flags, int(block.window[index]),
-        )  # fmt: skip
+
+def packet_of(
+    block: PacketBlock, index: int, exchange: Exchange, captures: Sequence[str]
+) -> Packet:
+    """A packet of a block. `exchange`: one of its connection; `captures`: names of the files."""
+    source = (block.src_high[index], block.src_low[index], block.src_port[index])
+    flags = int(block.flags[index])
+    return Packet(
+        int(block.time[index]), captures[int(block.capture[index])], int(block.number[index]),
+        tuple(map(int, source)) == address(exchange.client_ip, exchange.client_port),
+        int(block.seq[index]) + (flags & SYN != 0),
+        int(block.ack[index]) if flags & ACK else None,
+        int(block.length[index]), flags, int(block.window[index]),
+    )  # fmt: skip
 
 
 def timelines(paths: Paths, exchanges: Sequence[Exchange], **options: Any) -> list[list[Event]]:
@@ -156,8 +194,8 @@ def _events(exchange: Exchange, packets: Sequence[Packet], is_encrypted: bool) -
     begins = (exchange.request_sequence, exchange.response_sequence)
     begins = (None, None) if is_encrypted else begins
     content = "TLS" if is_encrypted else "other message"
-    client = _Side("request", content, begins[0], exchange.request_bytes or 0)
-    broker = _Side("response", content, begins[1], exchange.response_bytes or 0)
+    client = Side("request", content, begins[0], exchange.request_bytes or 0)
+    broker = Side("response", content, begins[1], exchange.response_bytes or 0)
     first, last = span(exchange)
     previous: dict[bool, Packet] = {}
     has_ended = False
@@ -166,55 +204,38 @@ def _events(exchange: Exchange, packets: Sequence[Packet], is_encrypted: bool) -
         low = own.position(packet.seq)
         is_part = own.begin is not None and low < own.size and low + packet.length > 0
         is_part = is_part and packet.length > 0
-        acknowledges = packet.is_from_client and _acknowledges(packet, broker) >= broker.size > 0
-        if is_part or first <= packet.time <= last or (acknowledges and not has_ended):
-            text, is_problem = _meaning(
-                packet, own, other, low, previous.get(packet.is_from_client)
-            )
+        has_response = packet.is_from_client and acknowledges(packet, broker) >= broker.size > 0
+        if is_part or first <= packet.time <= last or (has_response and not has_ended):
+            text, is_problem = meaning(packet, own, other, low, previous.get(packet.is_from_client))
             yield Event(packet, text, is_problem)
-            has_ended |= acknowledges and packet.time > last
+            has_ended |= has_response and packet.time > last
         previous[packet.is_from_client] = packet
         own.add(low, low + packet.length)
 
 
-def _acknowledges(packet: Packet, side: _Side) -> int:
+def acknowledges(packet: Packet, side: Side) -> int:
     """Bytes of a message that a packet acknowledges; 0 or less for none of them."""
     return 0 if packet.ack is None or side.begin is None else side.position(packet.ack)
 
 
-def _meaning(
-    packet: Packet, own: _Side, other: _Side, low: int, previous: Packet | None
+def meaning(
+    packet: Packet, own: Side, other: Side, low: int, previous: Packet | None
 ) -> tuple[str, bool]:
+    """The text of a packet that begins at position `low`, and whether it shows a problem.
+
+    `previous`: the packet before it of the same end.
+    """
     parts = [name for flag, name in _FLAGS.items() if packet.flags & flag]
     is_problem = bool(packet.flags & RST)
     if packet.length:
         high = low + packet.length
-        begin, end = max(low, 0), min(high, own.size)
-        if own.begin is not None and begin < end:
-            whole = begin == 0 and end == own.size
-            part = f"all {own.size:,} bytes" if whole else f"bytes {begin + 1:,} to {end:,}"
-            parts.append(f"{own.name}, {part}")
-        else:
-            parts.append(f"{own.other_content}, {packet.length:,} bytes")
-        if own.sent is not None and high <= own.sent:
-            is_new = any(begin < high and low < end for begin, end in own.holes)
-            parts.append("late: sent again or reordered" if is_new else "retransmitted")
+        parts += own.content(low, high)
+        if lost := own.loss(low, high):
+            parts.append(lost)
             is_problem = True
-        elif own.sent is not None and low > own.sent:
-            parts.append(f"{low - own.sent:,} bytes before it are missing")
-            is_problem = True
-        if own.begin is not None and low >= own.size and _acknowledges(packet, other) >= other.size:
-            parts.append(f"acknowledges the {other.name}")
+        parts += own.follows(low, packet, other)
     elif not parts:
-        count = min(_acknowledges(packet, other), other.size)
-        text = "acknowledges earlier bytes"
-        if count > 0:
-            what = (
-                f"the {other.name}"
-                if count == other.size
-                else f"{count:,} bytes of the {other.name}"
-            )
-            text = f"acknowledges {what}"
+        text = f"acknowledges {other.acknowledged(packet)}"
         same = previous is not None and not previous.length and previous.ack == packet.ack
         if same and previous is not None and previous.window == packet.window:
             text = "duplicate acknowledgement"

@@ -7,7 +7,7 @@ returns the same rows.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -153,6 +153,8 @@ class Capture:
         self.host_names: Sequence[tuple[str, str]] = ()
         """Addresses with their names, from name resolution blocks of pcapng, once a pass has ended.
         An address may have several names."""
+        self._mechanisms: Mapping[int, str] = {}
+        self._topic_names: Mapping[str, str] = {}
         self._is_closed = False
 
     def tables(self, tables: Names | None = None) -> dict[str, pa.Table]:
@@ -163,14 +165,21 @@ class Capture:
         wanted = known_tables(tables)
         return collected(self.stream(wanted), wanted)
 
-    def stream(self, tables: Names | None = None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def stream(
+        self, tables: Names | None = None, *, with_messages: bool = False
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Rows of the tables as they are read, in bounded memory: name of the table, and a batch.
 
         None: all tables that are not opt-in. The rows of a table are roughly in order of time.
-        Raises DissectorError for a table that does not exist.
+        `with_messages`: rows of `exchanges` also have the bytes of their messages, in which secrets
+        are not redacted: the columns of an `Exchange`. Then one process reads. Raises
+        DissectorError for a table that does not exist.
         """
         wanted = known_tables(tables)
-        return self._read(wanted, lambda pipeline: _not_empty(pipeline.stream(wanted)))
+        return self._read(
+            wanted,
+            lambda pipeline: _not_empty(pipeline.stream(wanted, with_messages=with_messages)),
+        )
 
     def has_table(self, name: str) -> bool:
         """Whether there is a table of this name."""
@@ -197,6 +206,12 @@ class Capture:
             return select(rows)
 
         return self._read(["exchanges"], lambda pipeline: pipeline.exchanges(named))
+
+    def as_exchanges(self, rows: pa.RecordBatch) -> Iterator[Exchange]:
+        """The exchanges in rows of `exchanges` that the latest pass returned with messages."""
+        from dissector.exchanges.exchange import as_exchanges
+
+        return as_exchanges(rows, self._mechanisms, self._topic_names)
 
     def close(self) -> None:
         """Close all files. A started pass ends with CaptureError, and no pass can start."""
@@ -246,6 +261,7 @@ class Capture:
         """The rows of one pass, which starts when the first row is requested."""
         pipeline = self._pipeline()
         self._counts = pipeline.counts
+        self._mechanisms, self._topic_names = pipeline.mechanisms, pipeline.names.names
         self._seen |= dict.fromkeys(tables)
         rows = rows_of(pipeline)
         self._passes.append(rows)

@@ -10,7 +10,15 @@ takes as long as reading a hundred thousand messages.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -124,13 +132,16 @@ class Pipeline:
         wanted = known_tables(tables)
         return collected(self.stream(wanted), wanted)
 
-    def stream(self, tables: Collection[str] | None = None) -> Generator[NamedBatch]:
+    def stream(
+        self, tables: Collection[str] | None = None, *, with_messages: bool = False
+    ) -> Generator[NamedBatch]:
         """The rows of all wanted tables: of each block of frames, of connections, of log segments.
 
         Batches may be empty. If `problems` is wanted, a batch of it ends each block.
+        `with_messages`: rows of `exchanges` also have the columns `tables.exchanges.MESSAGES`.
         """
         wanted = known_tables(tables)
-        for table, batch in self._all_rows(wanted):
+        for table, batch in self._all_rows(wanted, with_messages):
             for complete in self._finalizer.add(table, batch):
                 if complete[0] in wanted:
                     yield complete
@@ -138,9 +149,9 @@ class Pipeline:
             if complete[0] in wanted:
                 yield complete
 
-    def _all_rows(self, wanted: Collection[str]) -> Iterator[NamedBatch]:
+    def _all_rows(self, wanted: Collection[str], with_messages: bool) -> Iterator[NamedBatch]:
         """The rows of the packets, then of the log segments."""
-        yield from self.raw_rows(wanted)
+        yield from self.raw_rows(wanted, with_messages=with_messages)
         for path in self._segments:
             yield from segment_rows(path, wanted, self._read)
 
@@ -152,7 +163,7 @@ class Pipeline:
 
         for rows in self._packet_rows(["exchanges"], keep_frames=True, with_sequences=True):
             batch = select(with_topic_names(rows.batch, self.names))
-            yield from as_exchanges(batch, self._connections.mechanisms, self.names.names)
+            yield from as_exchanges(batch, self.mechanisms, self.names.names)
 
     def located_exchanges(self) -> Generator[pa.RecordBatch]:
         """The rows of `exchanges` with the columns `tables.exchanges.SEQUENCES`.
@@ -166,6 +177,11 @@ class Pipeline:
     def host_names(self) -> list[tuple[str, str]]:
         """Addresses with their names, from name resolution blocks of pcapng that were read."""
         return getattr(self._reader.source, "host_names", [])
+
+    @property
+    def mechanisms(self) -> Mapping[int, str]:
+        """The SASL mechanism of connections by connection_id, learned so far."""
+        return self._connections.mechanisms
 
     @property
     def encrypted_connections(self) -> Collection[int]:
@@ -189,7 +205,9 @@ class Pipeline:
         self._reader.streams.restore(rows)
         return table.number[rows], table.capture[rows].astype(np.int64), table.packet[rows]
 
-    def raw_rows(self, wanted: Collection[str], *, goes_on: bool = False) -> Iterator[NamedBatch]:
+    def raw_rows(
+        self, wanted: Collection[str], *, goes_on: bool = False, with_messages: bool = False
+    ) -> Iterator[NamedBatch]:
         """The rows of the packets before they are finalized, for a caller that joins several parts.
 
         `topics` has all reported states: see `topics.topic_states`. `goes_on`: the source will have
@@ -198,7 +216,9 @@ class Pipeline:
         """
         if "connections" in wanted:
             self._reader.streams.round_trips = self._trips
-        for table, batch, _ in self._packet_rows(wanted, goes_on=goes_on):
+        for table, batch, _ in self._packet_rows(
+            wanted, goes_on=goes_on, keep_frames=with_messages, with_sequences=with_messages
+        ):
             yield table, self._numbered(batch)
         if "connections" in wanted and not goes_on:
             for batch in self._connection_rows():

@@ -1,38 +1,85 @@
 """Make the pictures of documents from recordings: `python -m tools.pictures`.
 
 report.png   the top of the report of a recording, in Chromium
+browse.png   the full screen of `browse`, driven by textual's pilot, drawn by Chromium
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from subprocess import run
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from analysis.browse.app import Browser
+from analysis.browse.capture_source import CaptureSource
 from analysis.cli import main as kafka_dissector
+from analysis.commands.common import Input
+from analysis.filters import Filter
 from tools.shown_output import DOCS, ROOT
 
 PICTURES: Final = DOCS / "pictures"
 RECORDING: Final = ROOT / "captures" / "kafka-4-quotas.pcap.zst"
 WIDTH: Final = 1280
 HEIGHT: Final = 900
+SCREEN: Final = 118, 32
+"""Columns and lines of the full screen."""
+FILTER: Final = "latency_ms > 100 --client producer"
+KEYS: Final = ("down", "down", "enter", *["down"] * 14)
+"""From the first row of the list to a field with bytes."""
 
 
 def report(to: Path) -> None:
     """A picture of the report; raises FileNotFoundError without Chromium."""
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        raise FileNotFoundError("chromium")
     with TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
         status = kafka_dissector(["report", str(RECORDING), "-o", str(page)])
         assert status == 0
+        _draw(page, to, WIDTH, HEIGHT)
+
+
+def browse(to: Path) -> None:
+    """A picture of the full screen; raises as `report`."""
+    svg = asyncio.run(_screen())
+    match = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    assert match
+    with TemporaryDirectory() as folder:
+        page = Path(folder) / "browse.html"
+        page.write_text(f"<body style='margin: 0'>{svg}</body>")
+        _draw(page, to, *(round(float(size)) for size in match.groups()))
+
+
+async def _screen() -> str:
+    """The full screen as SVG."""
+    source = Input(("kafka.pcap",), (), None, None, 512)
+    options = {"keylog": None, "memory": 512 << 20, "show_secrets": False}
+    app = Browser(
+        CaptureSource([str(RECORDING)], options), "kafka.pcap",
+        lambda text, chosen: replace(source, filter=chosen).again(text),
+        chosen=Filter.parse(FILTER),
+    )  # fmt: skip
+    async with app.run_test(size=SCREEN) as pilot:
+        await pilot.pause(3)
+        for key in KEYS:
+            await pilot.press(key)
+            await pilot.pause(0.2)
+        return app.export_screenshot(title="kafka-dissector browse kafka.pcap")
+
+
+def _draw(page: Path, to: Path, width: int, height: int) -> None:
+    """Draw an HTML page with Chromium."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        raise FileNotFoundError("chromium")
+    with TemporaryDirectory() as folder:
         run(
             [
                 browser, "--headless", "--no-sandbox", "--hide-scrollbars", "--disable-gpu",
-                f"--user-data-dir={folder}/profile", f"--window-size={WIDTH},{HEIGHT}",
+                f"--user-data-dir={folder}/profile", f"--window-size={width},{height}",
                 "--virtual-time-budget=5000", f"--screenshot={to}", page.as_uri(),
             ],
             check=True, timeout=120, capture_output=True,
@@ -42,6 +89,7 @@ def report(to: Path) -> None:
 def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     report(PICTURES / "report.png")
+    browse(PICTURES / "browse.png")
 
 
 if __name__ == "__main__":

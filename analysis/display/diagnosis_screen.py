@@ -42,9 +42,9 @@ def screen(diagnosis: Diagnosis, name: str, command: Command) -> Iterator[Render
         yield Text("\nNo Kafka request was found, so there is nothing to diagnose.", "bold")
     findings = plain(diagnosis.findings)
     if findings or diagnosis.requests:
-        yield _verdict(findings, diagnosis.rules)
+        yield verdict(findings, diagnosis.rules)
     for finding in findings:
-        yield from _block(finding, command)
+        yield from block(finding, command)
     yield from _time(diagnosis)
 
 
@@ -57,7 +57,8 @@ def _span(diagnosis: Diagnosis) -> Iterator[Text]:
         )
 
 
-def _verdict(findings: Sequence[Row], rules: int) -> Text:
+def verdict(findings: Sequence[Row], rules: int) -> Text:
+    """The number of findings by severity."""
     if not findings:
         return Text(f"\nNo findings: none of the {rules} rules applies.", "green")
     parts: list[tuple[str, str]] = []
@@ -67,7 +68,8 @@ def _verdict(findings: Sequence[Row], rules: int) -> Text:
     return Text.assemble(*parts)
 
 
-def _block(finding: Row, command: Command) -> Iterator[RenderableType]:
+def block(finding: Row, command: Command) -> Iterator[RenderableType]:
+    """A finding: its sentence, evidence, cause, and what to change."""
     severity = finding["severity"]
     yield Text.assemble(
         "\n", (severity, STYLES[severity]), (f"[{finding['rule']}]: ", "dim"),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
@@ -44,11 +45,29 @@ DUMP_BYTES: Final = 4096
 """Most bytes of a dump."""
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a tree."""
+
+    text: Text
+    direction: Direction | None = None
+    """The message that the line belongs to; None for the lines above both messages."""
+    event: Explained | None = None
+    """The field; None for a heading, and for bytes that were not decoded."""
+
+
 def tree(
     exchange: Exchange, *, secrets: bool = False, decode: Decode | None = None
 ) -> Iterator[Text]:
+    """The texts of `tree_lines`."""
+    return (line.text for line in tree_lines(exchange, secrets=secrets, decode=decode))
+
+
+def tree_lines(
+    exchange: Exchange, *, secrets: bool = False, decode: Decode | None = None
+) -> Iterator[Line]:
     """The lines of one exchange. `secrets`: show them. `decode`: see `Exchange.unfold`."""
-    yield from _head(exchange)
+    yield from map(Line, _head(exchange))
     for direction in Direction:
         yield from _message(exchange, direction, secrets, decode)
 
@@ -114,7 +133,7 @@ def timeline(exchange: Exchange, events: Sequence[Event]) -> Iterator[Text]:
 
 def _message(
     exchange: Exchange, direction: Direction, secrets: bool, decode: Decode | None
-) -> Iterator[Text]:
+) -> Iterator[Line]:
     """The request or the response: a heading, then a line for each field."""
     if direction == Direction.REQUEST:
         name, frame, size = "Request", exchange.request_frame, exchange.request_bytes
@@ -124,15 +143,25 @@ def _message(
         packet, time = exchange.response_packet, exchange.response_time
     if frame is None or size is None or time is None:
         reason = "none is sent" if exchange.status == "no_reply_expected" else "not in the capture"
-        yield Text.assemble((f"\n{name}", "bold"), f": {reason}")
+        yield Line(Text.assemble((f"\n{name}", "bold"), f": {reason}"), direction)
         return
     cut = "" if len(frame) + 4 >= size else f", {len(frame) + 4:,} of them in the capture"
-    yield Text.assemble(
+    heading = Text.assemble(
         (f"\n{name}", "bold"),
         f": packet {packet}, {time_text(time)} {zone_name()}, {counted(size, 'byte')}{cut}",
     )
+    yield Line(heading, direction)
     explanation = exchange.unfold(direction, decode=decode) or Explanation()
-    yield from _fields(explanation, secrets, exchange.topic_names)
+    for text, event in _fields(explanation, secrets, exchange.topic_names):
+        yield Line(text, direction, event)
+    for text in _undecoded(explanation, exchange, direction, frame, secrets):
+        yield Line(text, direction)
+
+
+def _undecoded(
+    explanation: Explanation, exchange: Exchange, direction: Direction, frame: bytes, secrets: bool
+) -> Iterator[Text]:
+    """The bytes after the last field."""
     unread, end = frame[explanation.end :], explanation.end
     if explanation.surplus:
         surplus = counted(explanation.surplus, "surplus byte")
@@ -144,28 +173,33 @@ def _message(
         yield from _dump(unread, end)
 
 
-def _fields(explanation: Explanation, secrets: bool, topics: Mapping[str, str]) -> Iterator[Text]:
+def _fields(
+    explanation: Explanation, secrets: bool, topics: Mapping[str, str]
+) -> Iterator[tuple[Text, Explained | None]]:
+    """A line for each field, and for the error that ends the message."""
     events = [event for event in explanation.events if event.type != "tags" or event.value]
     concealed = frozenset() if secrets else hidden(events)
     width = max((2 * event.depth + len(_name(event)) for event in events), default=0)
     for event in events:
         if event.type == ERROR:
-            yield _line(event.offset, f"{'  ' * event.depth}! {printable(event.value)}", "bold red")
+            text = f"{'  ' * event.depth}! {printable(event.value)}"
+            yield _line(event.offset, text, "bold red"), event
             continue
         value = REDACTED if event.path in concealed else _value(event)
         if "topic_id" in event.roles and event.value in topics:
             value = f"{value} {printable(topics[event.value])}"
         label = f"{'  ' * event.depth}{_name(event)}"
-        yield Text.assemble(
+        line = Text.assemble(
             (_offset(event.offset), "dim"),
             f"{label:<{width}}  " if value else label,
             (value, _style(event, event.path in concealed)),
             no_wrap=True,
         )
+        yield line, event
     if explanation.error is not None:
         error = explanation.error
         where = f"{printable(error.path)}: " if error.path else ""
-        yield _line(error.offset, f"! {where}{printable(error.detail)}", "bold red")
+        yield _line(error.offset, f"! {where}{printable(error.detail)}", "bold red"), None
 
 
 def _offset(offset: int) -> str:

@@ -7,7 +7,7 @@ day, the day is printed below the table. The vertical form has a line for each v
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,8 @@ from analysis.display import presentation
 from analysis.display.listing import ALWAYS, OPTIONAL, Column, Listing
 from analysis.display.terminal import printable, time_text, zone_name
 from analysis.names import COLUMNS as ADDRESSES
+
+Values: TypeAlias = "pa.Array | pa.ChunkedArray"
 
 DAY: Final = 10
 """Characters of a day in `time_text`."""
@@ -47,13 +49,13 @@ def screen(
     columns = [
         Column(
             field.name,
-            number=_is_number(field.type),
+            number=is_number(field.type),
             is_whole=pa.types.is_timestamp(field.type),
             rank=ranks.get(field.name, last) if index else ALWAYS,
         )
         for index, field in enumerate(rows.schema)
     ]
-    texts = [_cells(n, c, from_day) for n, c in zip(rows.column_names, rows.columns, strict=True)]
+    texts = [cells(n, c, from_day) for n, c in zip(rows.column_names, rows.columns, strict=True)]
     yield Listing(columns, zip(*texts, strict=True), hint=HINT, is_wide=is_wide)
     if from_day:
         yield Text(f"times of {days.pop()}, {zone_name()}", "dim")
@@ -65,7 +67,7 @@ def vertical(rows: pa.Table) -> Iterator[RenderableType]:
         yield Text("No rows.", "dim")
         return
     columns = [
-        _cells(name, column, digits=9)
+        cells(name, column, digits=9)
         for name, column in zip(rows.column_names, rows.columns, strict=True)
     ]
     width = max(map(len, rows.column_names))
@@ -75,7 +77,8 @@ def vertical(rows: pa.Table) -> Iterator[RenderableType]:
             yield Text.assemble((f"  {printable(name):<{width}}  ", "dim"), value)
 
 
-def _cells(name: str, column: pa.ChunkedArray, from_day: int = 0, digits: int = 3) -> list[Text]:
+def cells(name: str, column: Values, from_day: int = 0, digits: int = 3) -> list[Text]:
+    """The text of each value of a column. `from_day`: characters of times to leave out."""
     text: Callable[[Any], str] = str
     if pa.types.is_timestamp(column.type):
         column = _ns(column)
@@ -100,7 +103,7 @@ def _days(rows: pa.Table) -> set[str]:
     return {time_text(end)[:DAY] for end in ends if end is not None}
 
 
-def _ns(times: pa.ChunkedArray) -> pa.ChunkedArray:
+def _ns(times: Values) -> Values:
     """Times of any unit in ns since 1970."""
     return times.cast(pa.timestamp("ns")).cast(pa.int64())
 
@@ -109,6 +112,7 @@ def _is_text(type: pa.DataType) -> bool:
     return any(test(type) for test in (pa.types.is_string, pa.types.is_large_string))
 
 
-def _is_number(type: pa.DataType) -> bool:
+def is_number(type: pa.DataType) -> bool:
+    """Whether values are aligned to the right."""
     tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     return any(test(type) for test in tests)

@@ -16,6 +16,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from analysis.names import Names
 from analysis.sql.expressions import BROKER, CLIENT, endpoint
@@ -54,13 +55,20 @@ class Condition:
         self(pa.RecordBatch.from_pylist([], EXCHANGES.schema))
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Raises DissectorError if the condition fails for a value, such as in a cast."""
+        """The rows that meet the condition. Raises as `matches`."""
+        return rows.take(pa.array(self.matches(rows)))
+
+    def matches(self, rows: pa.RecordBatch) -> NDArray[np.int64]:
+        """The numbers of the rows that meet the condition, ascending.
+
+        Raises DissectorError if the condition fails for a value, such as in a cast.
+        """
         try:
             self._connection.register("batch", self._with_names(_numbered(rows)))
             matches: Any = self._connection.execute(self._query).fetchnumpy()
         except duckdb.Error as error:
             raise self._error(str(error)) from error
-        return rows.take(pa.array(np.asarray(matches["nth"], np.int64)))
+        return np.asarray(matches["nth"], np.int64)
 
     def _with_names(self, rows: pa.Table) -> pa.Table:
         """The rows with the lists of names of both ends; an end occurs in many rows."""

@@ -134,10 +134,6 @@ class CorrelatedBlock:
         ended = len(self.completed) + len(self.unmatched_responses)
         return ended == 0 and self.first_new == len(self.requests)
 
-    def unmatched_frame(self, index: int) -> bytes:
-        """The bytes of an unmatched response."""
-        return self.response.frame_of(self.unmatched_responses, index)
-
 
 @dataclass(slots=True)
 class _PerConnection:
@@ -387,8 +383,7 @@ class Correlator:
         table = table.append_column("id", pa.array(self._count + np.arange(len(headers))))
         self._count += len(headers)
         if self._keep_frames:
-            request_frames = [requests.frame(index) for index in range(len(headers))]
-            table = table.append_column("frame", pa.array(request_frames, pa.large_binary()))
+            table = table.append_column("frame", requests.frames_of(headers))
         pending = self._pending if self._pending is not None else table.slice(0, 0)
         self._first_new = len(pending)
         self._table = pa.concat_tables([pending, table]).combine_chunks()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dissector.exchanges.decoded_fields import DecodedFields, Messages
@@ -38,9 +39,20 @@ class DecodedMessages:
 
     def frame(self, index: int) -> bytes:
         """The captured bytes of a message, header included."""
-        return self.frame_of(self.headers, index)
+        start, end = int(self.headers.start[index]), int(self.headers.end[index])
+        return self.messages.spaces[int(self.headers.space[index])].bytes(start, end - start)
 
-    def frame_of(self, headers: MessageHeaders, index: int) -> bytes:
-        """The captured bytes of a message with any headers of the same block."""
-        start, end = int(headers.start[index]), int(headers.end[index])
-        return self.messages.spaces[int(headers.space[index])].bytes(start, end - start)
+    def frames_of(self, headers: MessageHeaders) -> pa.LargeBinaryArray:
+        """The captured bytes of all messages with headers of the same block."""
+        in_order: list[Int64] = []
+        arrays = [pa.array([], pa.large_binary())]
+        for number, space in enumerate(self.messages.spaces):
+            index = np.flatnonzero(headers.space == number)
+            start = headers.start[index]
+            data, offsets = space.take(start, headers.end[index] - start)
+            buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+            arrays.append(pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(index), buffers))
+            in_order.append(index)
+        position = np.empty(len(headers), np.int64)
+        position[np.concatenate([*in_order, np.zeros(0, np.int64)])] = np.arange(len(headers))
+        return pa.concat_arrays(arrays).take(pa.array(position))

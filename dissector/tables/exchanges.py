@@ -38,6 +38,8 @@ ANSWERED, NO_REPLY_EXPECTED, UNANSWERED, REQUEST_MISSING, UNDECODED = range(5)
 SEQUENCES = ("request_sequence", "response_sequence")
 """Additional columns: the TCP sequence number of the first byte of each message. In a decrypted
 stream it counts decrypted bytes."""
+MESSAGES = (*SEQUENCES, "request_frame", "response_frame")
+"""Additional columns: these, and the captured bytes of each message without its 4-byte size."""
 _SEQUENCE_MASK = 0xFFFFFFFF
 
 
@@ -106,13 +108,8 @@ def exchanges(
             rows = rows.append_column(name, column)
     if "frame" not in block.requests.column_names:
         return rows
-    response_frames = [block.response.frame(index) for index in range(len(block.answered))]
-    response_frames += [
-        block.unmatched_frame(index) for index in range(len(block.unmatched_responses))
-    ]
-    frames = pa.array(response_frames, pa.large_binary()).take(
-        pa.array(response_row, mask=response_row < 0)
-    )
+    headers = block.response.headers + block.unmatched_responses
+    frames = block.response.frames_of(headers).take(pa.array(response_row, mask=response_row < 0))
     rows = rows.append_column("request_frame", as_array(request["frame"]))
     return rows.append_column("response_frame", frames)
 

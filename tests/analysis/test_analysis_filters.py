@@ -174,3 +174,29 @@ def test_names_are_not_patterns_unless_they_have_wildcards() -> None:
     assert len(Filter(client=["it's"]).apply(rows)["exchanges"]) == 0
     by_address = len(Filter(client=["127.0.0.1"]).apply(rows)["exchanges"])
     assert by_address == len(rows["exchanges"])
+
+
+@pytest.mark.parametrize("chosen", [*FILTERS, Filter()])
+def test_the_text_of_a_filter_makes_the_same_filter(chosen: Filter) -> None:
+    assert Filter.parse(chosen.text).options == chosen.options
+
+
+def test_the_text_of_a_filter_is_a_condition_and_options() -> None:
+    chosen = Filter.parse("latency_ms > 1 -- slow\nor true --client 'a b' --api=Fetch --until 9")
+    assert chosen.where == ["latency_ms > 1 -- slow\nor true"]
+    assert (chosen.client, chosen.api, chosen.until) == (["a b"], ["Fetch"], "9")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("--clients a", "--clients is not an option of a filter: use --where, --client"),
+        ("--client", "--client needs a value"),
+        ("--client 'a", "no closing quotation"),
+        ("--client a b", "b is not an option"),
+        ("latencyms > 1", "exchanges has no column latencyms"),
+    ],
+)
+def test_a_wrong_text_of_a_filter_is_explained(text: str, message: str) -> None:
+    with pytest.raises(DissectorError, match=message):
+        Filter.parse(text)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis.cli import main
+from analysis.conversation import conversation
 from analysis.timeline import Event, timelines
 from dissector.capture import open_capture
 from dissector.exchanges.exchange import Exchange
@@ -97,9 +98,17 @@ def test_late_segments_are_those_of_tshark(name: str) -> None:
         assert {stream[number] for number in numbers} == {exchange.connection_id}
         assert {exchange.request_packet, exchange.response_packet} - {None} <= numbers
         timed |= {event.packet.number for event in events if event.packet.length}
-        late = ("retransmitted", "late: ")
-        flagged |= {e.packet.number for e in events if any(word in e.text for word in late)}
+        flagged |= late_packets(events)
     assert flagged == marked & timed
+    for connection in {each.connection_id for each in exchanges}:
+        own = [each for each in exchanges if each.connection_id == connection]
+        events = conversation(CAPTURES / name, own)
+        assert late_packets(events) == marked & {event.packet.number for event in events}
+
+
+def late_packets(events: list[Event]) -> set[int]:
+    late = ("retransmitted", "late: ")
+    return {each.packet.number for each in events if any(word in each.text for word in late)}
 
 
 @TOOLS

@@ -25,6 +25,7 @@ import pytest
 from numpy.typing import NDArray
 from rich.console import Console
 
+from analysis.browse.message_pane import MessageContent
 from analysis.cli import main
 from analysis.display.exchange_tree import tree
 from analysis.display.summary_screen import screen
@@ -164,6 +165,16 @@ def test_show(name: str) -> None:
     most = None if name in WITH_SECRETS else 50
     shown = islice(open_capture(CAPTURES[name]).exchanges(), most)
     assert leaks(printed(shown, secrets=False)) == set()
+
+
+@pytest.mark.parametrize("name", WITH_SECRETS)
+def test_browse(name: str) -> None:
+    """The bytes of fields; most exchanges have the same ones."""
+    for exchange in {(each.api, each.status): each for each in exchanges(name)}.values():
+        content = MessageContent.of(exchange, secrets=False)
+        for index in range(len(content.lines)):
+            lines = (line.plain for line in content.details(index, 4096))
+            assert leaks("\n".join(lines).encode()) == set()
 
 
 # they are there where they are asked for

@@ -1,0 +1,202 @@
+"""A capture for the screen: its exchanges in a mapped file, and what further passes compute.
+
+The first pass writes the exchanges with the bytes of their messages to a file that is mapped into
+memory, so that each row is at hand. It needs as much room in the folder for temporary files as the
+messages have bytes. Answers, findings and conversations are passes of their own, when they are
+requested.
+
+The methods block, so the screen calls them in threads.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from analysis.answers import ANSWERS
+from analysis.browse.rows import Numbers, Rows, exchange_columns
+from analysis.conversation import conversation
+from analysis.diagnosis.catalog import limits
+from analysis.diagnosis.run import DIAGNOSIS_TABLES, Diagnosis, diagnosed
+from analysis.display import presentation
+from analysis.display.terminal import size_text
+from analysis.exported import ExportedTables
+from analysis.filtered import first_time
+from analysis.filters import Filter
+from analysis.inputs import open_input
+from analysis.passes import check_files
+from analysis.sql.stored import stored
+from analysis.timeline import Event
+from dissector.capture import Capture
+from dissector.errors import DissectorError
+from dissector.exchanges.exchange import Exchange
+
+TABLES: Final = tuple(
+    dict.fromkeys([*DIAGNOSIS_TABLES, *(t for answer in ANSWERS.values() for t in answer.tables)])
+)
+"""Tables that answers and findings need."""
+
+
+BROKERS: Final = "brokers"
+NEAR: Final = 250
+"""Most exchanges before and after the chosen one in its conversation."""
+NEAR_BYTES: Final = 1 << 29
+"""Most bytes of these exchanges before it, and after it."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Reading:
+    """The progress of a pass; `show` is a `Progress` of the pipeline."""
+
+    read: int = 0
+    total: int | None = None
+    is_cancelled: bool = False
+
+    def show(self, read: int, total: int | None) -> None:
+        """Raises DissectorError after `cancel`."""
+        self.read, self.total = read, total
+        if self.is_cancelled:
+            raise DissectorError("cancelled")
+
+    def __str__(self) -> str:
+        """The share of the input that was read; empty if it is unknown."""
+        return f" {self.read / self.total:.0%} of {size_text(self.total)}" if self.total else ""
+
+    def cancel(self) -> None:
+        """End the passes that are running."""
+        self.is_cancelled = True
+
+
+class CaptureSource:
+    """Captures, or exported tables, which contain no messages."""
+
+    def __init__(self, paths: Sequence[str], options: dict[str, Any]) -> None:
+        """`options`: of `open_capture`. Raises CaptureError if the input cannot be opened, or can
+        be read only once."""
+        check_files(paths)
+        self.reading = Reading()
+        self.start: int | None = None
+        """Time of the first packet, ns; None: unknown."""
+        self._paths = paths
+        self._options = options | {"progress": self.reading.show}
+        self._capture = open_input(paths, **self._options)
+        self._results: dict[str, Any] = {}
+        self._filter: tuple[str, ...] | None = None
+        """The filter of the stored tables and the results."""
+        self._stored: duckdb.DuckDBPyConnection | None = None
+        self._stack = ExitStack()
+        self._lock = Lock()
+
+    def close(self) -> None:
+        """Remove the stored tables."""
+        with self._lock:
+            self._stack.close()
+
+    def rows(self) -> Rows:
+        """Read the exchanges. Raises DissectorError, and OSError if the disk is full."""
+        names = presentation.names()
+        with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
+            file = str(Path(folder) / "exchanges")
+            writer: Any = None
+            for name, batch in self._first_pass():
+                if name == BROKERS:
+                    columns = ("broker_id", "host", "port")
+                    values = (batch[column].to_pylist() for column in columns)
+                    names.learn_brokers(zip(*values, strict=True))
+                    continue
+                if writer is None:
+                    writer = pa.ipc.new_file(file, batch.schema)
+                writer.write_batch(batch)
+            names.learn_hosts(self._capture.host_names)
+            if writer is None:
+                return Rows([], exchange_columns())
+            writer.close()
+            # A mapping outlives the name of its file, so no clean-up is needed later.
+            mapped = pa.ipc.open_file(pa.memory_map(file))
+            count = mapped.num_record_batches
+            return Rows([mapped.get_batch(index) for index in range(count)], exchange_columns())
+
+    def _first_pass(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The rows of exchanges, with messages if there are any, and of brokers."""
+        if isinstance(self._capture, Capture):
+            self.start = first_time(self._capture.paths)
+            return self._capture.stream(["exchanges", BROKERS], with_messages=True)
+        if isinstance(self._capture, ExportedTables):
+            self.start = self._capture.first_time
+        has_brokers = self._capture.has_table(BROKERS)
+        return self._capture.stream(["exchanges", *([BROKERS] if has_brokers else [])])
+
+    def exchange(self, row: pa.RecordBatch) -> Exchange | None:
+        """The exchange of a row; None without the bytes of its messages."""
+        if not isinstance(self._capture, Capture):
+            return None
+        return next(self._capture.as_exchanges(row))
+
+    def started(self, chosen: Filter) -> Filter:
+        """The filter with the start of the capture."""
+        return chosen if self.start is None else chosen.starting(self.start)
+
+    def answer(self, name: str, chosen: Filter) -> pa.Table:
+        """The rows of an answer about the selected exchanges. Raises as `rows`."""
+
+        def compute(tables: duckdb.DuckDBPyConnection) -> pa.Table:
+            return pa.Table.from_pandas(ANSWERS[name].function(tables), preserve_index=False)
+
+        return self._result(name, chosen, compute)
+
+    def diagnosis(self, chosen: Filter) -> Diagnosis:
+        """The findings about the selected exchanges. Raises as `rows`."""
+        return self._result("diagnose", chosen, lambda tables: diagnosed(tables, limits({})))
+
+    def _result(
+        self, name: str, chosen: Filter, compute: Callable[[duckdb.DuckDBPyConnection], T]
+    ) -> T:
+        """The result of a computation on the tables of the selected exchanges, computed once."""
+        with self._lock:  # a connection to DuckDB runs one query after the other
+            if self._filter != tuple(chosen.options):
+                self._stack.close()
+                self._results.clear()
+                self._filter = None
+                rows = open_input(self._paths, chosen or None, **self._options).stream(TABLES)
+                self._stored = self._stack.enter_context(stored(rows, TABLES))
+                self._filter = tuple(chosen.options)
+            assert self._stored is not None
+            if name not in self._results:
+                self._results[name] = compute(self._stored)
+            result: T = self._results[name]
+            return result
+
+    def conversation(self, rows: Rows, number: int) -> tuple[list[Exchange], list[Event]]:
+        """The exchanges around a row on its connection, and their packets. Raises as `rows`."""
+        near = [self.exchange(rows.row(each)) for each in _near(rows, number).tolist()]
+        exchanges = [each for each in near if each is not None]
+        if not exchanges:
+            raise DissectorError("exported tables do not contain packets: open the capture")
+        options = {name: self._options.get(name) for name in ("ports", "keylog", "progress")}
+        memory = self._options["memory"]
+        return exchanges, conversation(self._paths, exchanges, memory=memory, **options)
+
+
+def _near(rows: Rows, number: int) -> Numbers:
+    """The exchanges around a row on its connection, in order of time."""
+    connection = rows.take("connection_id", np.array([number]))[0]
+    same = rows.numbers[rows.all("connection_id") == connection.as_py()]
+    same = rows.ordered(same, "time")
+    at = int(np.flatnonzero(same == number)[0])
+    request, response = (rows.take(f"{name}_bytes", same) for name in ("request", "response"))
+    total = np.cumsum(request.fill_null(0).to_numpy() + response.fill_null(0).to_numpy())
+    is_near = np.abs(total - total[at]) < NEAR_BYTES
+    is_near &= np.abs(np.arange(len(same)) - at) <= NEAR
+    is_near[at] = True
+    return np.asarray(same[is_near])

@@ -1,0 +1,75 @@
+"""The findings of `diagnose` about the selected exchanges."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from rich.console import Group
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from analysis.browse.capture_source import CaptureSource
+from analysis.browse.commands import Command
+from analysis.browse.jobs import JobApp
+from analysis.diagnosis.case import Row, plain
+from analysis.diagnosis.run import Diagnosis
+from analysis.display.diagnosis_screen import block, verdict
+from analysis.filters import Filter
+
+
+class FindingsPane(Vertical):
+    """A block for each finding, the worst first."""
+
+    DEFAULT_CSS = """
+    FindingsPane > Static { height: auto; padding: 0 1; }
+    FindingsPane > OptionList { height: 1fr; border: none; background: $background;
+      scrollbar-gutter: stable; }
+    FindingsPane > OptionList:focus { border: none; }
+    FindingsPane > OptionList > .option-list--option-highlighted,
+    FindingsPane > OptionList:focus > .option-list--option-highlighted {
+      background: $surface-lighten-2; color: $text; text-style: none;
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: list[str] | None = None
+        self._findings: list[Row] = []
+        self._commands: list[str] = []
+
+    def compose(self) -> ComposeResult:
+        yield Static()
+        yield OptionList(id="findings-list")
+
+    @property
+    def command(self) -> str | None:
+        """The command line that shows more about the selected finding."""
+        index = self.query_one(OptionList).highlighted
+        return None if index is None or not self._commands else self._commands[index]
+
+    def request(self, source: CaptureSource, chosen: Filter, command: Command) -> None:
+        """Show the findings about the selected exchanges."""
+        if self._shown == chosen.options:
+            return
+        self._shown = chosen.options
+
+        def line(text: str) -> str:
+            return command(text, chosen)
+
+        def show(diagnosis: Diagnosis) -> None:
+            self._findings = plain(diagnosis.findings)
+            self._commands = [line(finding["command"]) for finding in self._findings]
+            # A block and the verdict begin with an empty line.
+            self.query_one(Static).update(verdict(self._findings, diagnosis.rules)[1:])
+            options = self.query_one(OptionList)
+            options.clear_options()
+            for finding in self._findings:
+                title, *parts = block(finding, line)
+                options.add_option(Option(Group(cast(Text, title)[1:], *parts, "")))
+            options.highlighted = 0 if self._findings else None
+
+        app = cast(JobApp, self.app)
+        app.start("findings", "diagnosing", lambda: source.diagnosis(chosen), show)

@@ -1,0 +1,42 @@
+"""The keys of the screen, for its help."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KEYS: Final = (
+    (
+        "Everywhere",
+        (
+            ("1 2 3 4", "exchanges, connection, findings, answers"),
+            ("/", "edit the filter; Enter applies it to all tabs"),
+            ("x", "remove the filter"),
+            ("y", "copy a display filter for Wireshark, or a command"),
+            ("Tab", "next part of the screen"),
+            ("Escape", "back to the list"),
+            ("?", "this help"),
+            ("q", "quit"),
+        ),
+    ),
+    (
+        "Filter",
+        (
+            ("SQL", "latency_ms > 100 and api = 'Produce': columns as in the list"),
+            ("options", "--client app --topic 'orders*' --api Fetch --broker 10.0.0.9"),
+            ("", "--since 04:17:40 --until 90 (seconds after the start)"),
+        ),
+    ),
+    (
+        "Lists",
+        (
+            ("↑ ↓ PgUp PgDn", "move; Home and End: first and last"),
+            ("← →", "previous and next column"),
+            ("s", "sort by this column; again: reverse; S: reverse"),
+            ("f", "add a filter: this column has the value of this cell"),
+            ("t", "go to a time"),
+            ("Enter", "go to the fields of the exchange"),
+            ("c", "the packets of its connection, around this exchange"),
+        ),
+    ),
+)
+"""Titles; keys and their effects."""

@@ -1,0 +1,165 @@
+"""Rows in batches: of a mapped file, of a live capture, of an answer.
+
+A row has a number, from `first` on. Only the rows on the screen, and the columns that a filter or a
+sort needs, are read. So a million rows take as long as a thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from analysis.filters import Filter
+from analysis.sql.conditions import Condition
+from dissector.tables import EXCHANGES
+
+Numbers: TypeAlias = NDArray[np.int64]
+"""Numbers of rows."""
+
+TIME: Final = "time"
+"""Column of exchanges: the time of the request, or if it is missing, of the response."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column to show."""
+
+    name: str
+    values: Callable[[pa.RecordBatch], pa.Array]
+    style: Callable[[Any], str] = lambda value: ""
+    """From a value to the style of its text."""
+
+
+class Rows:
+    """Batches with the same schema."""
+
+    def __init__(
+        self, batches: Sequence[pa.RecordBatch], columns: Sequence[Column], first: int = 0
+    ) -> None:
+        """`first`: the number of the first row."""
+        self.columns = {column.name: column for column in columns}
+        self._batches = batches
+        self._starts = first + np.cumsum([0, *map(len, batches)])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1] - self._starts[0])
+
+    @property
+    def first(self) -> int:
+        """The number of the first row."""
+        return int(self._starts[0])
+
+    @property
+    def numbers(self) -> Numbers:
+        """The numbers of all rows."""
+        return np.arange(self._starts[0], self._starts[-1])
+
+    def row(self, number: int) -> pa.RecordBatch:
+        """A batch with only this row."""
+        index = int(np.searchsorted(self._starts, number, "right")) - 1
+        return self._batches[index].slice(number - int(self._starts[index]), 1)
+
+    def take(self, name: str, numbers: Numbers) -> pa.Array:
+        """The values of a column in these rows."""
+        values = self.columns[name].values
+        batch = np.searchsorted(self._starts, numbers, "right") - 1
+        order = np.argsort(batch, kind="stable")
+        used, begin = np.unique(batch[order], return_index=True)
+        parts = [
+            values(self._batches[index]).take(pa.array(numbers[part] - self._starts[index]))
+            for index, part in zip(used.tolist(), np.split(order, begin[1:]), strict=True)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        position = np.empty(len(order), np.int64)
+        position[order] = np.arange(len(order))
+        return pa.concat_arrays(parts).take(pa.array(position)) if parts else pa.array([])
+
+    def all(self, name: str) -> NDArray[Any]:
+        """The values of a column in all rows."""
+        values = self.columns[name].values
+        parts = [values(batch).to_numpy(zero_copy_only=False) for batch in self._batches]
+        return np.concatenate(parts)
+
+    def matching(
+        self, chosen: Filter | None, is_cancelled: Callable[[], bool] = lambda: False
+    ) -> Numbers:
+        """The numbers of the exchanges that a filter selects, ascending. Raises DissectorError."""
+        if not chosen:
+            return self.numbers
+        condition = Condition(chosen.sql, chosen.names)
+        parts = [np.zeros(0, np.int64)]
+        for start, batch in zip(self._starts.tolist(), self._batches, strict=False):
+            if is_cancelled():
+                break
+            parts.append(start + condition.matches(batch.select(EXCHANGES.schema.names)))
+        return np.concatenate(parts)
+
+    def ordered(self, numbers: Numbers, name: str, *, descending: bool = False) -> Numbers:
+        """The rows in the order of a column; null comes last, equal rows stay in their order."""
+        values = sortable(self.take(name, numbers))
+        order = "descending" if descending else "ascending"
+        index = pc.array_sort_indices(values, order=order, null_placement="at_end")
+        return np.asarray(numbers[index.to_numpy()])
+
+
+def sortable(values: pa.Array) -> pa.Array:
+    """Values that Arrow can sort: a list by its texts."""
+    if pa.types.is_list(values.type):
+        return pc.binary_join(values.cast(pa.list_(pa.string())), ",")
+    return values
+
+
+def plain_columns(schema: pa.Schema) -> list[Column]:
+    """Columns of a table, without styles."""
+    return [Column(name, lambda batch, name=name: batch.column(name)) for name in schema.names]  # type: ignore[misc]
+
+
+def exchange_columns() -> list[Column]:
+    """Columns of `exchanges`: the most useful first; all have the names that filters use."""
+    named = {
+        TIME: Column(TIME, _time),
+        "broker": Column("broker", _broker),
+        "client": Column("client", lambda batch: batch.column("client_ip")),
+        "error": Column("error", _error, lambda value: "red" if value else ""),
+        "throttle_time_ms": Column(
+            "throttle_time_ms",
+            lambda batch: batch.column("throttle_time_ms"),
+            lambda value: "yellow" if value else "",
+        ),
+        "status": Column(
+            "status",
+            lambda batch: batch.column("status"),
+            lambda value: "" if value == "answered" else "yellow",
+        ),
+    }
+    plain = {column.name: column for column in plain_columns(EXCHANGES.schema)}
+    columns = plain | named
+    return [columns[name] for name in (*_FIRST, *(n for n in plain if n not in _FIRST))]
+
+
+_FIRST: Final = (
+    TIME, "client_id", "api", "topics", "latency_ms", "error", "throttle_time_ms", "status",
+    "api_version", "record_count", "request_bytes", "response_bytes", "broker", "client",
+    "connection_id", "correlation_id", "request_packet", "response_packet", "group_id",
+)  # fmt: skip
+
+
+def _time(batch: pa.RecordBatch) -> pa.Array:
+    return pc.coalesce(batch.column("request_time"), batch.column("response_time"))
+
+
+def _broker(batch: pa.RecordBatch) -> pa.Array:
+    port = batch.column("broker_port").cast(pa.string())
+    return pc.binary_join_element_wise(batch.column("broker_ip"), port, ":")
+
+
+def _error(batch: pa.RecordBatch) -> pa.Array:
+    """The name of the first error; null without one."""
+    return pc.if_else(pc.greater(batch.column("error_count"), 0), batch.column("error"), None)

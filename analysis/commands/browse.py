@@ -1,0 +1,51 @@
+"""``kafka-dissector browse``: show a capture on the full screen."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from analysis.commands.common import SHOW_SECRETS, Input, on_capture_alone
+from analysis.commands.filter_options import on_filter
+from analysis.extras import needed
+from analysis.startup import allow_pandas
+
+if TYPE_CHECKING:
+    from analysis.filters import Filter
+
+
+@click.command("browse")
+@on_capture_alone
+@on_filter
+@click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS)
+def command(source: Input, show_secrets: bool) -> None:
+    """Browse a capture on the full screen: exchanges, fields, packets, findings, answers.
+
+    The filter options are the first filter, which the screen can change. Press ? for the keys.
+    Messages of a large capture are stored in the folder for temporary files (TMPDIR), not in
+    memory.
+    """
+    allow_pandas()
+    with source.options(show_progress=False, show_secrets=show_secrets) as options:
+        with needed("browse"):
+            from analysis.browse.app import Browser
+        from analysis.browse.capture_source import CaptureSource
+        from dissector.errors import DissectorError
+
+        if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
+            raise DissectorError("the full screen needs a terminal")
+
+        def again(text: str, chosen: Filter | None) -> str:
+            return replace(source, filter=chosen).again(text)
+
+        capture = CaptureSource(source.captures, options)
+        app = Browser(capture, source.name, again, chosen=source.filter, secrets=show_secrets)
+        try:
+            error = app.run()
+        finally:
+            capture.close()
+        if error is not None:
+            raise error
