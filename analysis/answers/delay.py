@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.answers import Option, answer, select
 from analysis.columns import Column
-from analysis.sql.expressions import By, checked_names, grouped, ms_between, quantiles
+from analysis.sql.expressions import (
+    By,
+    column_names,
+    grouped,
+    ms_between,
+    quantiles,
+    with_columns,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,14 +32,17 @@ if TYPE_CHECKING:
 
 BY: Final = ("topic", "partition", "producer", "reader")
 """Columns to group by; `producer` and `reader` are client ids. With `reader`, every reader of a
-partition counts; without it, only the first reader of a record."""
+partition counts; without it, only the first reader of a record. An interval, such as ``minute``, is
+that of the produce request."""
 
 
 @answer(
     question="How long does a record take from its produce request to its first fetch?",
     place=9,
     tables=("partitions",),
-    options=(Option("by", f"Group by this column: {', '.join(BY[:-1])} or {BY[-1]}"),),
+    options=(
+        Option("by", f"Group by this column: {', '.join(BY)}, or an interval such as minute"),
+    ),
     rows="produce requests with an acknowledged offset",
     columns=(
         Column("produced", "int64", "produce requests that were acknowledged with an offset"),
@@ -50,11 +60,12 @@ partition counts; without it, only the first reader of a record."""
 )
 def delay(tables: Tables, *, by: By = ("topic", "partition")) -> pd.DataFrame:
     """The delay, in groups; the longest median first."""
-    by = checked_names(by, BY)
+    has_readers = "reader" in column_names(by)
+    columns = (*BY, "time") if has_readers else (*BY[:-1], "time")
     return select(
         tables,
         grouped(
-            _PAIRS if "reader" in by else _FIRSTS,
+            with_columns(_PAIRS if has_readers else _FIRSTS, columns, by),
             by,
             "p50_ms desc, min(nth)",
             produced="count(*)",

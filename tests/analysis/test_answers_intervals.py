@@ -34,6 +34,16 @@ def test_errors_by_time() -> None:
     assert (rows["first_time"].dt.floor("60s") == rows["minute"]).all()
 
 
+def test_delays_by_time() -> None:
+    tables = capture("kafka-4-followed", ("partitions",))
+    rows = analysis.delay(tables, by=("10s", "topic", "reader"))
+    whole = analysis.delay(tables, by=("topic", "reader"))
+    assert len(rows) > len(whole)
+    assert rows["produced"].sum() == whole["produced"].sum()
+    assert (rows["first_time"].dt.floor("10s") == rows["10s"]).all()
+    assert (rows["last_time"].dt.floor("10s") == rows["10s"]).all()
+
+
 @pytest.mark.parametrize("name", ["0s", "5 m", "fortnight"])
 def test_another_word_is_not_a_length_of_time(name: str) -> None:
     with pytest.raises(DissectorError, match=f"no column {name} to group by"):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from analysis.spark.schemas import to_spark
@@ -156,3 +157,15 @@ def assert_same_rows(actual: Path, expected: Path, *, without: str = "") -> int:
 def texts(batches: Sequence[pa.RecordBatch]) -> list[str]:
     """Rows as sorted text."""
     return sorted(repr(row) for batch in batches for row in batch.to_pylist())
+
+
+def exact(rows: pa.Table, expected: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the nanoseconds of times, in the dtypes of the expected answer."""
+    columns = {}
+    for name in expected.columns:
+        column = rows[name]
+        if pa.types.is_timestamp(column.type):
+            column = rows[f"{name}_ns"].cast(pa.timestamp("ns", "UTC"))
+        columns[name] = column
+    assert len(rows.schema) == len(columns) + sum(n.endswith("_ns") for n in rows.schema.names)
+    return pa.table(columns).to_pandas().astype(expected.dtypes.to_dict())

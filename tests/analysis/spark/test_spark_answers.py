@@ -21,7 +21,7 @@ from analysis.spark import answers
 from analysis.spark.schemas import to_spark
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
-from tests.analysis.spark.sharding import CAPTURES
+from tests.analysis.spark.sharding import CAPTURES, exact
 
 RECORDINGS = (
     "kafka-4-quotas", "kafka-4-group-eager", "kafka-4-errors", "kafka-4-group-share",
@@ -94,18 +94,6 @@ def test_an_answer_on_spark_is_that_of_one_machine(
     actual = function(on_spark, **options)
     assert isinstance(actual, DataFrame)
     pd.testing.assert_frame_equal(exact(actual.toArrow(), expected), expected)
-
-
-def exact(rows: pa.Table, expected: pd.DataFrame) -> pd.DataFrame:
-    """The rows with the nanoseconds of times, in the dtypes of the expected answer."""
-    columns = {}
-    for name in expected.columns:
-        column = rows[name]
-        if pa.types.is_timestamp(column.type):
-            column = rows[f"{name}_ns"].cast(pa.timestamp("ns", "UTC"))
-        columns[name] = column
-    assert len(rows.schema) == len(columns) + sum(n.endswith("_ns") for n in rows.schema.names)
-    return pa.table(columns).to_pandas().astype(expected.dtypes.to_dict())
 
 
 def test_an_answer_of_tables_without_rows_has_its_columns(

@@ -1,0 +1,159 @@
+"""`python -m tests.analysis.same_answers`: equal answers, wherever the tables come from.
+
+For each recording and each answer, with each of its choices, the rows must be the same from
+
+- the tables in memory,
+- the tables on disk, which the command line uses,
+- exported Parquet files,
+- Spark DataFrames: the code of Spark's tasks, on rows in reverse order in the schema of Spark,
+  or with ``--spark`` in a local session.
+
+Exit status 1 if any of them differ. This takes half an hour for all recordings, so the suite has a
+sample: `test_answers_stored`, `test_analysis_exported` and `test_spark_answers`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+
+from analysis.answers import ANSWERS, Answer
+from analysis.exported import ExportedTables
+from analysis.spark import answers as spark_answers
+from analysis.spark.schemas import to_spark
+from analysis.spark.session import session
+from analysis.sql.query import connected, no_tables
+from analysis.sql.stored import stored
+from dissector.capture import open_capture
+from tests.analysis.answering import CAPTURES
+from tests.analysis.spark.sharding import exact
+
+Options = dict[str, Any]
+Source = Callable[[Answer, Options], pd.DataFrame]
+
+
+def variants(answer: Answer) -> Iterator[Options]:
+    """The default options, and each other value of an option."""
+    yield {}
+    for option in answer.options:
+        for choice in option.choices[1:]:
+            yield {option.name: choice}
+        if type(option.default) is int:
+            yield {option.name: 5}
+
+
+def needed() -> list[str]:
+    """The tables that answers need."""
+    return list(
+        dict.fromkeys(
+            name
+            for answer in ANSWERS.values()
+            for options in variants(answer)
+            for name in answer.tables_for(options)
+        )
+    )
+
+
+@contextmanager
+def in_tasks(rows: Mapping[str, pa.Table]) -> Iterator[Source]:
+    """Answers by the code of Spark's tasks."""
+    parts = (
+        part
+        for name, table in rows.items()
+        for batch in reversed_rows(table).to_batches()
+        for part in spark_answers._pack(name, iter([to_spark(name, batch)]))
+    )
+    with stored(spark_answers._unpacked(parts), rows) as connection:
+
+        def answered(answer: Answer, options: Options) -> pd.DataFrame:
+            expected = answer.function(connection, **options)
+            result = spark_answers._with_nanoseconds(spark_answers._rows(expected))
+            return exact(result, expected)
+
+        yield answered
+
+
+def reversed_rows(table: pa.Table) -> pa.Table:
+    return table.take(pa.array(range(len(table) - 1, -1, -1), pa.int64())).combine_chunks()
+
+
+@contextmanager
+def in_session(rows: Mapping[str, pa.Table]) -> Iterator[Source]:
+    """Answers in a local session of Spark."""
+    spark = session("local[2]", {"spark.ui.showConsoleProgress": "false"})
+    tables: Any = {
+        name: spark.createDataFrame(
+            pa.Table.from_batches([to_spark(name, whole_batch(reversed_rows(table)))])
+        )
+        for name, table in rows.items()
+    }
+
+    def answered(answer: Answer, options: Options) -> pd.DataFrame:
+        empty = answer.function(no_tables(answer.tables_for(options)), **options)
+        result: Any = answer.function(tables, **options)
+        return exact(result.toArrow(), empty)
+
+    yield answered
+
+
+def whole_batch(table: pa.Table) -> pa.RecordBatch:
+    return pa.RecordBatch.from_struct_array(table.to_struct_array().combine_chunks())
+
+
+def differences(
+    path: Path, on_spark: Callable[[Mapping[str, pa.Table]], AbstractContextManager[Source]]
+) -> Iterator[str]:
+    """What differs in one recording."""
+    names = needed()
+    rows = open_capture(path).tables(names)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        for name, table in rows.items():
+            pa.parquet.write_table(table, Path(folder, f"{name}.parquet"))
+        memory = stack.enter_context(connected(rows, names))
+        disk = stack.enter_context(stored(open_capture(path).stream(names), names))
+        exported = stack.enter_context(stored(ExportedTables([folder]).stream(names), names))
+        sources: dict[str, Source] = {
+            "disk": lambda answer, options: answer.function(disk, **options),
+            "parquet": lambda answer, options: answer.function(exported, **options),
+            "spark": stack.enter_context(on_spark(rows)),
+        }
+        for answer in ANSWERS.values():
+            for options in variants(answer):
+                expected = answer.function(memory, **options)
+                for source, answered in sources.items():
+                    try:
+                        pd.testing.assert_frame_equal(answered(answer, options), expected)
+                    except AssertionError as error:
+                        yield f"{path.name}: {answer.name} {options} from {source}: {error}"
+
+
+def main() -> int:
+    """1 if answers differ."""
+    parser = argparse.ArgumentParser(prog="python -m tests.analysis.same_answers")
+    parser.add_argument("names", nargs="*", help="recordings; default: all")
+    parser.add_argument("--spark", action="store_true", help="run Spark itself")
+    options = parser.parse_args()
+    os.nice(15)
+    wrong = 0
+    paths = sorted(path for path in CAPTURES.iterdir() if ".pcap" in path.name)
+    for path in paths:
+        if not options.names or path.name.split(".")[0] in options.names:
+            unequal = list(differences(path, in_session if options.spark else in_tasks))
+            wrong += len(unequal)
+            print("\n".join([f"{path.name}: {len(unequal)} differences", *unequal]), flush=True)
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
