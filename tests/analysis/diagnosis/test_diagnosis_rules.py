@@ -38,14 +38,20 @@ FIRES = {
     "plain_credentials": "kafka-4-sasl",
     "compression": "kafka-4-misused",
     "coverage": "kafka-4-tls",
+    "zero_windows": "kafka-4-slow-reader",
+    "leader_skew": "kafka-4-unbalanced",
 }
-"""A recording for each rule; zero_windows and leader_skew have made rows."""
+"""A recording for each rule."""
 
 HEALTHY = (
     "kafka-4-java", "kafka-4-librdkafka", "kafka-4-franz-go", "kafka-4-group-eager",
     "kafka-4-group-consumer", "kafka-4-group-streams", "kafka-4-cut", "kafka-4-steady",
     "kafka-3-java-3-5", "bulk-tansu",
 )  # fmt: skip
+
+
+def test_each_rule_has_a_recording() -> None:
+    assert FIRES.keys() == RULES.keys()
 
 
 @pytest.mark.parametrize("rule", FIRES)
@@ -91,6 +97,27 @@ def test_a_throttled_producer_is_reported_once() -> None:
     rows = [row["rule"] for row in findings("kafka-4-steady-quota") if row["severity"] != "note"]
     assert rows == ["throttling"]
     assert finding_of("kafka-4-steady-quota", "throttling")["clients"] == ("shop",)
+
+
+def test_zero_windows_are_those_of_the_kernel() -> None:
+    """Linux counts all windows that the hosts of a recording closed."""
+    (counted,) = (
+        row["TCPToZeroWindowAdv"]
+        for row in read(CAPTURES / "kafka-4-slow-reader.truth.jsonl.zst")
+        if row.get("event") == "counted"
+    )
+    finding = finding_of("kafka-4-slow-reader", "zero_windows", "slow-reader")
+    rows = rows_of("kafka-4-slow-reader", finding["command"])
+    assert sum(row["client_zero_windows"] + row["broker_zero_windows"] for row in rows) == counted
+    assert finding["numbers"]["client_zero_windows"] == counted - 1  # tshark: one is the broker's
+    assert finding["side"] == "client"
+
+
+def test_the_leader_of_all_partitions_is_that_of_an_admin_client() -> None:
+    rows = read(CAPTURES / "kafka-4-unbalanced.truth.jsonl.zst")
+    leaders = Counter(row["leader"] for row in rows if row.get("event") == "described")
+    numbers = finding_of("kafka-4-unbalanced", "leader_skew")["numbers"]
+    assert leaders == {numbers["broker"]: numbers["leads"]} == {1: 12}
 
 
 def test_the_round_trip_is_that_of_the_network() -> None:
