@@ -1,13 +1,27 @@
 """Delay: the time from the produce request of a record to the first fetch that returns it.
 
 Records are produced and fetched on different connections, by different clients, often on different
-hosts of a cluster. Topic, partition and offset identify a record. The delay is the time from the
-first byte of the produce request to the first byte of the response with which a reader receives the
-last record of the request. It includes the replication, before which no broker returns the record,
-and the pace of the reader; for a read_committed reader also the rest of the transaction.
+hosts of a cluster. Topic, partition and offset identify a record.
 
-A reader is a client. Repeated fetches of a record do not count, nor do fetches of replicas. Records
-that were produced with acks=0 have no offset and are omitted.
+    $ kafka-dissector delay captures/kafka-4-net-delay.pcap.zst
+
+**How to read it.** The delay is what an event takes through Kafka. `produced` requests without
+`fetched` ones were not read in the capture. A reader is a client: `--by topic,reader` has a row for
+each, and `--by minute` shows when it grew.
+
+**What to do.** A large delay with a small `latency` of Produce is the pace of the reader: see `lag`
+and `fetches`. If all readers have it, see `replication`. Transactions delay readers with
+read_committed until they commit: see `stuck`.
+
+**How it is computed.** The delay is the time from the first byte of the produce request to the
+first byte of the response with which a reader receives the last record of the request. It includes
+the replication, before which no broker returns the record, and the pace of the reader; for a
+read_committed reader also the rest of the transaction. Repeated fetches of a record do not count,
+nor do fetches of replicas.
+
+**When it is wrong.** The capture must contain both connections, with one clock. Records that were
+produced with acks=0 have no offset and are omitted. The time in the queue of the producer is not
+included: see `batching`.
 """
 
 from __future__ import annotations

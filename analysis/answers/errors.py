@@ -1,6 +1,9 @@
 """Errors: which error codes were returned, for which topic and client, since when.
 
-The table `errors` has a row for each error code in a response; this answer counts them. The
+    $ kafka-dissector errors captures/kafka-4-errors.pcap.zst --by client_id,error,topic | head -8
+
+**How to read it.** `count` is the number of error codes, of which a response may have several;
+`responses` counts responses. `retriable` errors are repeated by Kafka's clients on their own. The
 following errors are part of the normal operation of Kafka, and `summary` does not list them as
 problems:
 
@@ -23,7 +26,17 @@ problems:
     UNKNOWN_SUBSCRIPTION_ID       the broker has changed its telemetry subscription (KIP-714)
     UNSUPPORTED_VERSION           only in ApiVersions: the client retries an older version (KIP-511)
 
-An error that goes on for long is a problem all the same; see `count`, `first_time` and `last_time`.
+An error that goes on for long is a problem all the same; see `first_time` and `last_time`.
+
+**What to do.** `diagnose` has advice for each error. In short: for authorization, check the ACLs of
+the principal; for an unknown topic, its name and whether the client may create it; for timeouts,
+the log of the broker; for leaders, see `leadership`; for producers, see `producers`.
+
+**How it is computed.** The table `errors` has a row for each error code other than 0, anywhere in a
+response; this answer counts them. The message is the one of the broker, if the response has one.
+
+**When it is wrong.** Clients that are refused before they send a request, for example by TLS, have
+no error code: see `security`. Clients repeat retriable errors, so one cause may give many rows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,21 @@
 """Groups: when each group rebalanced, for how long, which client triggered it, and why.
 
-A rebalance is a span from its first sign until the last member has its new assignment. The
-coordinator numbers the rebalances, and every member receives the number, which identifies the
-requests of one rebalance on all connections:
+    $ kafka-dissector groups captures/kafka-4-group-eager.pcap.zst
+
+    $ kafka-dissector groups captures/kafka-4-followed.pcap.zst --show cost
+
+**How to read it.** A row is a rebalance: its trigger, the client that caused it, and its reason.
+With `--show cost`, `unread_ms` is the longest time for which a partition was not read, and
+`lag_growth` the number of records that arrived in such times.
+
+**What to do.** For timed out, see whether the client was killed or too slow: max.poll.interval.ms,
+and a shorter session.timeout.ms notices dead members sooner. For many restarts, use static members
+(KIP-345). Cooperative (KIP-429) and newer groups interrupt only the partitions that move.
+`last_client_id` is the member for which the others waited.
+
+**How it is computed.** A rebalance is a span from its first sign until the last member has its new
+assignment. The coordinator numbers the rebalances, and every member receives the number, which
+identifies the requests of one rebalance on all connections:
 
 - A classic group has a *generation*. When a member joins, leaves or times out, the others receive
   REBALANCE_IN_PROGRESS, all join again (JoinGroup), and get their assignment (SyncGroup).
@@ -10,18 +23,13 @@ requests of one rebalance on all connections:
   reach it one by one with their heartbeats, and continue to work meanwhile. A coordinator may delay
   a new assignment: a joining member then receives the current epoch, and causes the next one.
 
-Events inside the coordinator, for example the timeout of a member, are not on the wire. Such a span
-starts when the first member is notified. Groups without members do not rebalance.
+The time without reads may begin before the rebalance, when a member dies, and it ends with the
+first Fetch of the new owner, which first asks for the committed offset.
+`analysis.sql.interruptions` defines it.
 
-The cost of a rebalance is the time for which partitions were not read, and the records that arrived
-in it:
-
-    $ kafka-dissector groups captures/kafka-4-followed.pcap.zst --show cost
-
-This time may begin before the rebalance, when a member dies, and it ends with the first Fetch of
-the new owner, which first asks for the committed offset. `analysis.sql.interruptions` defines it.
-Cooperative (KIP-429) and newer groups interrupt only the partitions that move; a shorter session
-timeout notices dead members sooner; static members (KIP-345) restart without a rebalance.
+**When it is wrong.** Events inside the coordinator, for example the timeout of a member, are not on
+the wire. Such a span starts when the first member is notified. Groups without members do not
+rebalance. Members whose connections are not in the capture do not count.
 """
 
 from __future__ import annotations

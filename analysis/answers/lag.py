@@ -1,20 +1,33 @@
 """Lag: how far each group is behind the end of its partitions, by its commits and fetches.
 
-The end of a partition is the largest offset that the capture has shown so far, to any client: the
-high watermark in a Fetch response, the latest offset in ListOffsets, the last produced record. A
-committed offset is the next offset to read. The lag is the end minus the committed offset.
+    $ kafka-dissector lag captures/kafka-4-group-eager.pcap.zst
+
+**How to read it.** `lag` counts the records from the committed offset to the end, and
+`position_lag` those from the next offset to fetch. A reader without a group has a row of its own,
+without a lag. `--show all` has each state, so that you see whether the lag grows.
+
+**What to do.** A lag that grows: add consumers, up to the number of partitions, or make them
+faster; see `fetches` and `groups`. A large lag with a small position_lag: the client reads, but
+does not commit. A lag in one partition only: see `skew`, and `stuck` for open transactions.
+
+**How it is computed.** The end of a partition is the largest offset that the capture has shown so
+far, to any client: the high watermark in a Fetch response, the latest offset in ListOffsets, the
+last produced record. A committed offset is the next offset to read.
 
 A Fetch does not name its group, which commits on another connection, to the coordinator.
-`analysis.sql.record_flow` describes how connections are attributed to groups. A reader without a
-group has a row of its own. Offsets in a transaction count when it has committed. Fetches of
-replicas do not count. A committed offset beyond the end, as an administrator can set it, gives a
-negative lag.
+`analysis.sql.record_flow` describes how connections are attributed to groups. Offsets in a
+transaction count when it has committed. Fetches of replicas do not count.
 
 A share group (KIP-932) commits no offsets. Its partition has a start offset, before which all
 records are done, and a count of the done records after it (KIP-1226), which are not part of the
 lag. The leader of a partition sends both to the share coordinator (WriteShareGroupState) on a
 connection between brokers; elsewhere, an administrator receives the start offset and the lag. With
 the start offset alone, the lag is an upper bound.
+
+**When it is wrong.** A group that neither commits nor fetches in the capture is missing. Offsets
+include those of transaction markers and of compacted records, so the lag may be larger than the
+number of records. A committed offset beyond the end, as an administrator can set it, gives a
+negative lag.
 """
 
 from __future__ import annotations

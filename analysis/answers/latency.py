@@ -1,10 +1,25 @@
 """Latency: how long responses take, how much of it is waiting by design, which took longest.
 
-The latency is the time from the last byte of a request to the first byte of its response, as
-captured. Quantiles are exact, over all requests with a response. The net latency excludes the time
-that a Fetch waited for data, and the time that a request waited for earlier requests of its
-connection, which a broker processes one by one. JoinGroup and SyncGroup wait for other members, so
-their net latency is unknown. `analysis.sql.latency_breakdown` defines the parts.
+    $ kafka-dissector latency captures/kafka-4-java.pcap.zst | head -8
+
+    $ kafka-dissector latency captures/kafka-4-net-loss.pcap.zst --slowest 3
+
+**How to read it.** The latency is the time from the last byte of a request to the first byte of its
+response, as captured. The net latency excludes the time that a Fetch waited for data, and the time
+that a request waited for earlier requests of its connection. Compare net quantiles: a Fetch of 500
+ms is usually an idle consumer.
+
+**What to do.** For one slow API, see the slowest requests and their packets (`show`). For one slow
+broker, use `--by broker`, then `network`, which separates network and broker. A large `queue_ms`
+means that earlier requests of the connection are slow. `--by minute` shows when it began.
+
+**How it is computed.** Quantiles are exact, over all requests with a response. A broker processes
+the requests of a connection one by one. JoinGroup and SyncGroup wait for other members, so their
+net latency is unknown. `analysis.sql.latency_breakdown` defines the parts.
+
+**When it is wrong.** Captured at the client, the latency includes the network; at the broker, it
+does not. Lost packets remove requests or make them long: see `quality`. The wait of a Fetch is
+known exactly only if the capture has the Produce of its records.
 """
 
 from __future__ import annotations

@@ -1,13 +1,27 @@
 """Network or broker: the round trip's part of the latency, and the quality of the network.
 
-A capture is taken somewhere between a client and its broker. Its latencies include the round trip
-from there to the broker. Each connection measures that by segments that are acknowledged at once
-(`dissector.streams.roundtrips`); without any, by the handshake, minus the round trip to the client.
-The time of the broker is the net latency (`analysis.sql.latency_breakdown`) minus that round trip.
-The client waits longer by the round trip between it and the capture.
+    $ kafka-dissector network captures/kafka-4-net-delay.pcap.zst
 
-Retransmitted and reordered packets, and zero windows, by which a receiver stops its sender, show
-why a connection is slow.
+    $ kafka-dissector network captures/kafka-4-net-loss.pcap.zst
+
+**How to read it.** `broker_p50_ms` is the time of the broker, and `network_percent` the share of
+the round trip in the wait of the client. Retransmitted and reordered packets, and zero windows, by
+which a receiver stops its sender, show why a connection is slow.
+
+**What to do.** If the network has the larger part, move the client nearer, or send fewer and larger
+requests (`batching`, `fetches`). Retransmissions above one per cent are a fault of the network.
+Zero windows of a client mean that its application does not read.
+
+**How it is computed.** A capture is taken somewhere between a client and its broker. Its latencies
+include the round trip from there to the broker. Each connection measures that by segments that are
+acknowledged at once (`dissector.streams.roundtrips`); without any, by the handshake, minus the
+round trip to the client. The time of the broker is the net latency
+(`analysis.sql.latency_breakdown`) minus that round trip. The client waits longer by the round trip
+between it and the capture.
+
+**When it is wrong.** A proxy that ends TCP connections hides the network behind it. Packets that
+the capture lost look like a loss of the network: see `quality`. Segmentation in the network card
+hides small retransmissions.
 """
 
 from __future__ import annotations

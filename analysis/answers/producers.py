@@ -1,13 +1,28 @@
 """Producers: whether idempotent and transactional producers are healthy.
 
-An idempotent producer (KIP-98) has an id and an epoch, and numbers its records in each partition.
-So a broker, and a capture, can distinguish repeated records from missing ones. A newer producer
-with the same transactional id gets a higher epoch, and the older one is fenced.
+    $ kafka-dissector producers captures/kafka-4-transactions.pcap.zst
+
+**How to read it.** A row is a producer id. `resent` batches were sent again, which is harmless with
+idempotence. `gaps` are missing sequence numbers, `refused` and `fenced` requests failed. `--show
+transactions` has each transaction with its outcome.
+
+**What to do.** Fenced producers: two instances use one transactional.id, or one was away for too
+long. Transactions that brokers ended: raise transaction.timeout.ms, or do less in one. Gaps without
+lost packets in `quality` are lost records: see `duplicates`.
+
+**How it is computed.** An idempotent producer (KIP-98) has an id and an epoch, and numbers its
+records in each partition. So a broker, and a capture, can distinguish repeated records from missing
+ones. A newer producer with the same transactional id gets a higher epoch, and the older one is
+fenced.
 
 A transaction starts with its first write. Since KIP-890 nothing announces it: a broker adds the
 partition, or before KIP-890 the producer. The transaction ends with the response to EndTxn, or when
 brokers write markers on their own, because it timed out or its producer was fenced. Since KIP-890
 the epoch grows with every transaction; it also grows with every end by a broker.
+
+**When it is wrong.** Packets that the capture lost are gaps, too. The markers that brokers write
+are only visible if connections between brokers are in the capture. A transaction that began before
+the capture has no start.
 """
 
 from __future__ import annotations

@@ -1,9 +1,21 @@
 """Quality of the capture: how much of it could be read, and what other answers cannot know.
 
-Each row is a kind of flaw, with its count and the total it is counted among, so that complete parts
-are listed, too. Lost bytes and packets truncated by a snapshot length remove messages from all
-other answers; a connection with one side only has no latencies; encrypted connections, and versions
-newer than the definitions, are only counted.
+    $ kafka-dissector quality captures/kafka-4-cut-requests.pcap.zst
+
+**How to read it.** Each row is a kind of flaw, with its count and the total it is counted among, so
+that complete parts are listed, too.
+
+**What to do.** For lost bytes, capture with a larger buffer (`tcpdump -B 65536`) or a filter. For
+truncated packets, set the snapshot length to 0 (`tcpdump -s 0`). For one direction, capture at the
+host itself, or at both ports of a mirror. For encrypted connections, pass `--keylog`.
+
+**How it is computed.** Lost bytes and packets truncated by a snapshot length remove messages from
+all other answers; a connection with one side only has no latencies; encrypted connections, and
+versions newer than the definitions, are only counted.
+
+**When it is wrong.** Packets that were lost before the first and after the last packet of a
+connection leave no trace. A connection that began before the capture is recognised by its port or
+its content.
 """
 
 from __future__ import annotations

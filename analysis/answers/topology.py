@@ -1,9 +1,20 @@
 """Topology: which clients produce to each topic, and which consume from it.
 
-Rows are counted by partition: a request with three partitions of a topic is one request, with the
-records of all three. Followers that replicate have a replica id in their Fetch; consumers have
-none. A consumer whose fetch session has no changes sends Fetches without partitions (KIP-227),
-which are not counted.
+    $ kafka-dissector topology captures/kafka-4-java.pcap.zst
+
+**How to read it.** A row is a client of a topic. It produces, consumes or replicates. `groups` are
+those for which it consumes.
+
+**What to do.** Look for clients that should not be there, for topics without consumers, and for old
+software: see `versions`. Ask the owners of a topic before you change it.
+
+**How it is computed.** Rows are counted by partition: a request with three partitions of a topic is
+one request, with the records of all three. Followers that replicate have a replica id in their
+Fetch; consumers have none. A Fetch does not name its group: `analysis.sql.record_flow` attributes
+connections to groups.
+
+**When it is wrong.** A consumer whose fetch session has no changes sends Fetches without partitions
+(KIP-227), which are not counted. Topics that the capture names only by id are listed by their id.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Unanswered: which requests never got a response, and why, as far as a capture shows it.
 
-A Produce with acks=0 gets no response and is omitted. Reasons:
+    $ kafka-dissector unanswered captures/librdkafka-mock-errors.pcap
+
+**How to read it.** `reason` is one of:
 
     loss         bytes of the connection are missing: the response may be among them
     one_sided    the capture has no packet of the broker on this connection
@@ -8,6 +10,17 @@ A Produce with acks=0 gets no response and is omitted. Reasons:
     timeout      the client closed the connection after it had waited for a timeout
     closed       either side closed the connection earlier, for example to shut down
     capture_end  the connection was open when the capture ended
+
+**What to do.** For timeout, find what the broker did in that time: its log, its disks, its garbage
+collection; a larger request.timeout.ms only hides it. For reset, look for firewalls and load
+balancers that drop idle connections (connections.max.idle.ms). Loss and one_sided come from the
+capture. The others are usually harmless.
+
+**How it is computed.** A request without a response counts when its connection has ended, or at the
+end of the capture. A Produce with acks=0 gets no response and is omitted.
+
+**When it is wrong.** A wait of seconds before a close counts as a timeout, also if the client
+closed for another reason.
 """
 
 from __future__ import annotations

@@ -1,13 +1,21 @@
 """Versions: which clients use versions that Kafka 4.0 removed, and what would break (KIP-896).
 
-A client and a broker use the newest version that both support. With a broker of 3.x, this is the
-newest version of the client; if Kafka 4.0 has removed it, the client cannot use that API with Kafka
-4.0. With a broker as old as the client, the client may support newer versions than the capture
-shows.
+    $ kafka-dissector versions captures/kafka-3-java-0-9.pcap.zst | head -4
 
-The protocol pages list the removed versions. ApiVersions of Kafka 4 lists the same ones, with one
-exception: it has Produce from version 0, because librdkafka does not start otherwise (KAFKA-18659),
-but brokers accept it from version 3.
+**How to read it.** A row is a client with a version that Kafka 4.0 has removed. `kept_since` is the
+first version that Kafka 4.0 supports. `breaks` is what would not work.
+
+**What to do.** Update these clients before the brokers: see [clients that Kafka 4
+refuses](../howto/kafka-4.md). `software` has their library, if they are new enough to send it.
+
+**How it is computed.** A client and a broker use the newest version that both support. With a
+broker of 3.x, this is the newest version of the client; if Kafka 4.0 has removed it, the client
+cannot use that API with Kafka 4.0. The protocol pages list the removed versions. ApiVersions of
+Kafka 4 lists the same ones, with one exception: it has Produce from version 0, because librdkafka
+does not start otherwise (KAFKA-18659), but brokers accept it from version 3.
+
+**When it is wrong.** With a broker as old as the client, the client may support newer versions than
+the capture shows. Clients that sent nothing during the capture are missing.
 """
 
 from __future__ import annotations

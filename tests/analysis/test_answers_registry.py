@@ -108,6 +108,17 @@ def test_a_column_of_the_answer_is_grouped_by_or_refused(answer: Answer) -> None
         assert rows.columns[0] == column.name
 
 
+PARTS = ("How to read it", "What to do", "How it is computed", "When it is wrong")
+
+
+@ALL
+def test_its_page_has_an_output_and_all_parts(answer: Answer) -> None:
+    text = sys.modules[answer.function.__module__].__doc__ or ""
+    assert f"    $ kafka-dissector {answer.name} captures/" in text
+    places = [text.index(f"**{part}.**") for part in PARTS]
+    assert places == sorted(places)
+
+
 def test_an_unknown_name_is_not_there() -> None:
     with pytest.raises(AttributeError, match="nonsense"):
         analysis.nonsense  # noqa: B018
