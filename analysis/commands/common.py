@@ -48,6 +48,8 @@ TABLE: Final = "table"
 """The human-readable format; it needs all rows before it writes the first."""
 OTLP: Final = "otlp"
 """The format of spans, whose lines are JSON."""
+JSON: Final = "json"
+"""The format of a whole result as one object."""
 FORMAT_OF_SUFFIX: Final = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet",
     ".pq": "parquet", ".arrow": "arrow", ".arrows": "arrow",
@@ -273,7 +275,8 @@ def on_output(command: F, forms: Sequence[str] = FORMAT_NAMES, secrets: bool = T
 def _form(form: str | None, file: Path | None, forms: Sequence[str]) -> str:
     """The format of `--format`, or of the suffix of the file, or the default."""
     named = FORMAT_OF_SUFFIX.get(file.suffix.lower()) if file else None
-    if form not in (None, OTLP) and named not in (None, form):
+    expected = "jsonl" if form == JSON else form
+    if form not in (None, OTLP) and named not in (None, expected):
         raise click.UsageError(
             f"--format {form} contradicts the suffix of {file} ({named}); change one of them"
         )

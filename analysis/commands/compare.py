@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from analysis.commands.common import (
     FORMAT_NAMES,
+    JSON,
     TABLE,
     Input,
     Output,
@@ -23,6 +24,7 @@ from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.startup import allow_pandas
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from rich.text import Text
 
     from analysis.comparison.profile import Profile
@@ -72,14 +74,15 @@ USEFUL: Final = "low_percent high_percent is_worse"
     type=click.Choice(("worse", "change")),
     help=f"Exit with status {FAILED} if a change is for the worse, or if there is any.",
 )
-@partial(on_output, forms=(TABLE, *FORMAT_NAMES), secrets=False)
+@partial(on_output, forms=(TABLE, JSON, *FORMAT_NAMES), secrets=False)
 def command(
     source: Input, output: Output, by: tuple[str, ...], threshold: float, confidence: float,
     unchanged: bool, fail_on: str | None,
 ) -> None:  # fmt: skip
     """Compare two captures: what changed, without noise, the most important first.
 
-    BEFORE and AFTER are files, folders or patterns.
+    BEFORE and AFTER are files, folders or patterns. The format json is one object, which also has
+    the totals of both captures; the other formats have a row for each change.
     """
     if len(source.captures) != 2:
         raise click.UsageError(
@@ -130,12 +133,41 @@ def _write(comparison: Comparison, source: Input, output: Output, by: tuple[str,
     rows = pa.Table.from_pandas(comparison.changes, preserve_index=False)
     if output.form == TABLE and not output.columns:  # empty columns would only take room
         rows = rows.select([n for n in rows.column_names if rows[n].null_count < len(rows)])
+    if output.form == JSON:
+        _write_json(comparison, rows, source, output)
+        return
     if output.form == TABLE and output.file is None:
         terminal.write(_heading(comparison, source.captures))
         if not len(rows):
             click.echo("No change.")
             return
     write(rows.to_batches(), rows.schema, output, (*by, *ESSENTIAL.split()), USEFUL.split())
+
+
+def _write_json(comparison: Comparison, rows: pa.Table, source: Input, output: Output) -> None:
+    """Write the totals of both captures and the changes as one object."""
+    import json
+
+    from analysis import export
+    from analysis.text import json_lines
+
+    if output.columns:
+        rows = rows.select(output.columns)
+    sides = (comparison.before, comparison.after)
+    whole: dict[str, Any] = {
+        label: {
+            "capture": name, "first_time": side.first_time, "seconds": side.seconds,
+            "requests": side.requests,
+        }
+        for label, name, side in zip(("before", "after"), source.captures, sides, strict=True)
+    }  # fmt: skip
+    lines = (line for batch in rows.to_batches() for line in json_lines(batch).to_pylist())
+    text = json.dumps(whole | {"changes": [json.loads(line) for line in lines]}, indent=2)
+    if output.file is None:
+        click.echo(text)
+        return
+    with export.output(output.file, overwrite=output.overwrite) as sink:
+        sink.write(f"{text}\n".encode())
 
 
 def _heading(comparison: Comparison, names: tuple[str, ...]) -> Iterator[Text]:

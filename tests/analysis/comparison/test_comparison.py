@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -188,6 +189,23 @@ def test_the_command_writes_the_rows(capsys: pytest.CaptureFixture[str]) -> None
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"before  {STEADY}, 2026-")
     assert lines[4].split()[:3] == ["shop", "Produce", "throttled_ms_per_s"]
+
+
+def test_json_is_one_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "changes.json"
+    arguments = ["compare", STEADY, QUOTA, "--by", "topic", "--format", "json"]
+    assert main([*arguments, "-o", str(file)]) == 0
+    whole = json.loads(file.read_text())
+    assert main(["compare", STEADY, QUOTA, "--by", "topic", "--format", "jsonl"]) == 0
+    assert whole["changes"] == [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert whole["changes"][0]["topic"] == "orders"
+    for side, path in (("before", STEADY), ("after", QUOTA)):
+        times = analysis.load(path, "exchanges")["exchanges"]["request_time"].dropna()
+        assert whole[side]["capture"] == path
+        assert whole[side]["requests"] == len(times)
+        assert whole[side]["first_time"] == times.min().value
+        span = (times.max().value - times.min().value) / 1e9
+        assert whole[side]["seconds"] == pytest.approx(span)
 
 
 def test_a_table_has_no_empty_columns(capsys: pytest.CaptureFixture[str]) -> None:
