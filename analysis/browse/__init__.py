@@ -1,13 +1,13 @@
-"""The full screen on textual (extra `browse`).
+"""The full screen on textual (extra `browse`): of a capture, and of a session of `sniff`.
 
-app              the screen: filter bar, tabs, keys, jobs in threads
-capture_source   a capture: exchanges in a mapped file, answers, findings, conversations
+frame            filter bar, tabs, help; `jobs` are threads
+exchange_screen  list of exchanges, fields and bytes, keys
+app              the screen of a capture: connection_pane, findings_pane, answers_pane
+live_app         the screen of a session: rates_pane, kept_exchanges
+capture_source   exchanges in a mapped file, answers, findings, conversations
+source           what a screen needs of its source
 rows             rows in batches: filter, order, values
-cursor_view      lists of which only the visible lines are made
-row_view         tables
+cursor_view      lists of which only the visible lines are made; row_view: tables
 message_pane     fields and bytes of an exchange
-connection_pane  packets of a connection
-findings_pane    findings of `diagnose`
-answers_pane     answers
-dialogs, keys    a prompt, texts to copy, help
+dialogs          a prompt, texts to copy (commands), help (keys)
 """

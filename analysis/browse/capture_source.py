@@ -13,7 +13,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, TypeVar
@@ -24,11 +23,11 @@ import pyarrow as pa
 
 from analysis.answers import ANSWERS
 from analysis.browse.rows import Numbers, Rows, exchange_columns
+from analysis.browse.source import Reading
 from analysis.conversation import conversation
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, Diagnosis, diagnosed
 from analysis.display import presentation
-from analysis.display.terminal import size_text
 from analysis.exported import ExportedTables
 from analysis.filtered import first_time
 from analysis.filters import Filter
@@ -53,29 +52,6 @@ NEAR_BYTES: Final = 1 << 29
 """Most bytes of these exchanges before it, and after it."""
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Reading:
-    """The progress of a pass; `show` is a `Progress` of the pipeline."""
-
-    read: int = 0
-    total: int | None = None
-    is_cancelled: bool = False
-
-    def show(self, read: int, total: int | None) -> None:
-        """Raises DissectorError after `cancel`."""
-        self.read, self.total = read, total
-        if self.is_cancelled:
-            raise DissectorError("cancelled")
-
-    def __str__(self) -> str:
-        """The share of the input that was read; empty if it is unknown."""
-        return f" {self.read / self.total:.0%} of {size_text(self.total)}" if self.total else ""
-
-    def cancel(self) -> None:
-        """End the passes that are running."""
-        self.is_cancelled = True
 
 
 class CaptureSource:

@@ -15,18 +15,21 @@ Titled: TypeAlias = tuple[str, str]
 """A title and a text."""
 
 
-def exchange_texts(exchange: Exchange, command: Command) -> Iterator[Titled]:
+def exchange_texts(exchange: Exchange, command: Command | None) -> Iterator[Titled]:
     """Texts for an exchange."""
     packet = exchange.request_packet or exchange.response_packet
     own = f"show --connection {exchange.connection_id} --packet {packet}"
     yield "this exchange in Wireshark: display filter", display_filter(exchange)
     yield "its connection in Wireshark", f"tcp.stream == {exchange.connection_id}"
-    yield "this exchange", command(own, None)
-    yield "its packets", command(f"{own} --timeline", None)
+    if command is not None:
+        yield "this exchange", command(own, None)
+        yield "its packets", command(f"{own} --timeline", None)
 
 
-def list_texts(chosen: Filter, command: Command) -> Iterator[Titled]:
+def list_texts(chosen: Filter, command: Command | None) -> Iterator[Titled]:
     """Texts for the selected exchanges."""
+    if command is None:
+        return
     yield "the packets of these exchanges", command("cut -o cut.pcapng", chosen)
     yield "the rows of this list", command("export --table exchanges", chosen)
     yield "this screen", command("browse", chosen)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeAlias
 
-KEYS: Final = (
+Section: TypeAlias = tuple[str, Sequence[tuple[str, str]]]
+"""A title; keys and their effects."""
+
+_KEYS: Final[tuple[Section, ...]] = (
     (
         "Everywhere",
         (
-            ("1 2 3 4", "exchanges, connection, findings, answers"),
             ("/", "edit the filter; Enter applies it to all tabs"),
             ("x", "remove the filter"),
             ("y", "copy a display filter for Wireshark, or a command"),
@@ -35,8 +38,28 @@ KEYS: Final = (
             ("f", "add a filter: this column has the value of this cell"),
             ("t", "go to a time"),
             ("Enter", "go to the fields of the exchange"),
-            ("c", "the packets of its connection, around this exchange"),
         ),
     ),
 )
-"""Titles; keys and their effects."""
+CAPTURE_KEYS: Final[tuple[Section, ...]] = (
+    (
+        "Tabs",
+        (
+            ("1 2 3 4", "exchanges, connection, findings, answers"),
+            ("c", "the packets of the connection, around the selected exchange"),
+        ),
+    ),
+    *_KEYS,
+)
+LIVE_KEYS: Final[tuple[Section, ...]] = (
+    (
+        "Tabs",
+        (
+            ("1 2", "rates of the last seconds, latest exchanges"),
+            ("Tab", "rates: group by client, API, broker or topic"),
+            ("Enter", "rates: show the exchanges of a group"),
+            ("Space", "pause, and continue"),
+        ),
+    ),
+    *_KEYS,
+)

@@ -16,12 +16,12 @@ from analysis.commands.filter_options import with_filter
 from analysis.commands.presentation import on_presentation
 
 if TYPE_CHECKING:
+    from analysis.browse.live_app import LiveScreen
     from analysis.filters import Filter
     from analysis.live.lines import JsonLinesFile, RowFilter
     from analysis.live.parquet_writer import TableWriter
-    from analysis.live.recent_exchanges import RecentExchanges
     from analysis.live.recorder import Recorder
-    from analysis.live.session import Session, Watcher
+    from analysis.live.session import Watcher
     from analysis.live.sources import Origin
     from analysis.live.watchers import Notices
     from dissector.packets.live import LiveSource
@@ -211,7 +211,6 @@ def _watch(
         terminal,
     )
     from analysis.live.lines import LineFormat, LineView, as_json
-    from analysis.live.recent_exchanges import RecentExchanges
     from analysis.live.session import Session, ended_by_signals
     from analysis.live.watchers import Notices, SummaryWatcher
     from analysis.startup import import_pipeline
@@ -219,7 +218,7 @@ def _watch(
 
     select = _selector(chosen, origin)
     serve = _server(page, max_series) if page else None
-    show = _shower() if view == "screen" else None
+    new_screen = _shower() if view == "screen" else None
     feeds = (terminal.with_keyboard(origin) if view == "screen" else origin).feeds()
     import_pipeline()
     privileges.drop()  # sockets are open, and modules that only root may read are imported
@@ -231,16 +230,15 @@ def _watch(
         watchers.append(serve(source, capture))
     writers = _writers(source, select, notices, **kept)
     watchers += writers
-    session = Session(source, capture, watchers)
+    full_screen = new_screen(select) if new_screen else None
+    session = Session(source, capture, watchers, full_screen.watchers if full_screen else ())
     lines = None
     if view in ("lines", "jsonl"):
         lines = LineView(select, as_json if view == "jsonl" else LineFormat(), session.stop)
         watchers.append(lines)
     with ended_by_signals(session):
-        if show:
-            board = RecentExchanges(select)
-            watchers.append(board)
-            show(board, session, lambda: _status(source, capture, notices))
+        if full_screen:
+            full_screen.run(session, lambda: _status(source, capture, notices), origin.name)
             notices.release()
         else:
             notices.show(f"capturing from {origin.name}; Ctrl-C ends")
@@ -336,19 +334,13 @@ def _server(page: str, max_series: int) -> Callable[[LiveSource, Pipeline], Watc
     return served
 
 
-def _shower() -> Callable[[RecentExchanges, Session, Callable[[], str]], None]:
-    """A function that shows the full screen until the user leaves it."""
+def _shower() -> Callable[[RowFilter], LiveScreen]:
+    """A function that makes the full screen for exchanges that a filter selects."""
     from analysis.extras import needed
 
     with needed("live"):
-        from analysis.live.screen import LiveScreen
-
-    def show(board: RecentExchanges, session: Session, status: Callable[[], str]) -> None:
-        screen = LiveScreen(board, session, status)
-        screen.run()
-        screen.finish()
-
-    return show
+        from analysis.browse.live_app import LiveScreen
+    return LiveScreen
 
 
 def _status(source: LiveSource, capture: Pipeline, notices: Notices) -> str:

@@ -4,7 +4,6 @@ sources              interfaces and pipes, and the pipeline over them
 privileges           root privileges to open a socket, dropped afterwards
 session              drives the pipeline and passes its rows to the watchers:
 lines                    one line or JSON object per exchange, through `nonblocking_writer`
-screen                   the full screen over `recent_exchanges`; `terminal` provides a keyboard
 metrics                  a metrics page for Prometheus (`series`, `topic_metrics`)
 recorder                 packets in pcapng files
 parquet_writer           tables in Parquet files

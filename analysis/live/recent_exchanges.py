@@ -23,9 +23,6 @@ from dissector.tables import EXCHANGES
 SECONDS: Final = 10.0
 ROWS: Final = 200_000
 """Approximate limit of kept exchanges; the oldest are dropped first."""
-LAST: Final = 200
-"""Most exchanges of one group that `last` returns."""
-
 DIMENSIONS: Final = ("client", "API", "broker", "topic")
 
 _COLUMNS: Final = (
@@ -131,17 +128,6 @@ class RecentExchanges:
             for name, requests, part, counts, size in columns
         ]
         return sorted(groups, key=lambda group: -group.requests_s)
-
-    def last(self, dimension: str, name: str) -> list[dict[str, Any]]:
-        """The last exchanges of one group, newest first; times in ns."""
-        table, _ = self._snapshot(dimension)
-        table = table.filter(pc.equal(table["name"], name))
-        table = table.slice(max(len(table) - LAST, 0))
-        for column in ("request_time", "response_time"):
-            at = table.schema.get_field_index(column)
-            table = table.set_column(at, column, table[column].cast(pa.int64()))
-        rows: list[dict[str, Any]] = table.to_pylist()[::-1]
-        return rows
 
     def _snapshot(self, dimension: str) -> tuple[pa.Table, float]:
         """The kept exchanges with a column `name`, and the seconds that they cover."""

@@ -22,6 +22,7 @@ import pyarrow as pa
 from analysis.live.terminal import replace_closed_terminal
 from dissector.packets.live import LiveSource
 from dissector.pipeline import Pipeline
+from dissector.tables import TABLES
 
 LAST_TABLE: Final = "problems"
 """The last table of each block; it is passed even if it is empty."""
@@ -46,32 +47,45 @@ class Watcher(Protocol):
 class Session:
     """Reads `source` and passes rows to `watchers`."""
 
-    def __init__(self, source: LiveSource, capture: Pipeline, watchers: Sequence[Watcher]) -> None:
+    def __init__(
+        self, source: LiveSource, capture: Pipeline, watchers: Sequence[Watcher],
+        with_messages: Sequence[Watcher] = (),
+    ) -> None:  # fmt: skip
+        """`with_messages`: further watchers, which receive `exchanges` with the columns
+        `dissector.tables.exchanges.MESSAGES`."""
         self._source = source
         self._capture = capture
         self._watchers = watchers
+        self._with_messages = with_messages
         self.is_stopped = False
         """`stop` was called."""
 
     def run(self) -> None:
         """Run until the source ends or `stop` is called. Watchers are always closed."""
-        tables = {LAST_TABLE}.union(*(watcher.tables for watcher in self._watchers))
+        watchers = [*self._watchers, *self._with_messages]
+        tables = {LAST_TABLE}.union(*(watcher.tables for watcher in watchers))
         with ExitStack() as stack:
-            for watcher in self._watchers:
+            for watcher in watchers:
                 stack.callback(watcher.close)
-            for name, rows in self._capture.stream(tables):
+            for name, rows in self._capture.stream(tables, with_messages=bool(self._with_messages)):
                 if len(rows):
-                    for watcher in self._watchers:
-                        if name in watcher.tables:
-                            watcher.read(name, rows)
+                    plain = rows.select(TABLES[name].schema.names)
+                    _pass_on(name, plain, self._watchers)
+                    _pass_on(name, rows, self._with_messages)
                 if name == LAST_TABLE:
-                    for watcher in self._watchers:
+                    for watcher in watchers:
                         watcher.tick()
 
     def stop(self) -> None:
         """End soon; may be called from any thread or signal handler."""
         self.is_stopped = True
         self._source.stop()
+
+
+def _pass_on(name: str, rows: pa.RecordBatch, watchers: Sequence[Watcher]) -> None:
+    for watcher in watchers:
+        if name in watcher.tables:
+            watcher.read(name, rows)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from analysis.browse.app import Browser
 from analysis.browse.capture_source import CaptureSource
 from analysis.browse.connection_pane import ConnectionPane
 from analysis.browse.cursor_view import LineView
+from analysis.browse.jobs import JobApp
 from analysis.browse.message_pane import MessagePane
 from analysis.browse.row_view import RowView
 from analysis.cli import main
@@ -44,7 +45,7 @@ def drive(
     source.close()
 
 
-async def idle(app: Browser, pilot: Pilot[Exception]) -> None:
+async def idle(app: JobApp, pilot: Pilot[Exception]) -> None:
     """Wait until no job is left, and none begins after a pause of the cursor."""
     quiet = 0
     for _ in range(200):
@@ -55,7 +56,7 @@ async def idle(app: Browser, pilot: Pilot[Exception]) -> None:
     pytest.fail(f"jobs that do not end: {app.jobs}")
 
 
-async def press(app: Browser, pilot: Pilot[Exception], *keys: str) -> None:
+async def press(app: JobApp, pilot: Pilot[Exception], *keys: str) -> None:
     await pilot.press(*keys)
     await idle(app, pilot)
 
@@ -68,6 +69,9 @@ async def select(app: Browser, pilot: Pilot[Exception], filter: str) -> None:
 
 
 def column(view: RowView, name: str) -> list[object]:
+    """The values of a column, in the order of the screen; none before there are rows."""
+    if name not in view.rows.columns:
+        return []
     return [value.as_py() for value in view.rows.take(name, view.numbers)]
 
 
