@@ -38,10 +38,13 @@ class Names:
         self._brokers: dict[tuple[int, str, int], None] = {}
         self._ids: dict[tuple[str, int], dict[str, int]] = {}
         """Host and id of brokers, by address and port."""
+        self._hosts: set[str] = set()
+        """Addresses with a name of their own."""
         self._found: dict[str, tuple[str, ...]] = {}
         """Names of the addresses that were looked up."""
         for network, name in names:
             self._networks[network][name] = None
+        self._locate_brokers()
 
     def __bool__(self) -> bool:
         return bool(self._networks or self._brokers)
@@ -72,6 +75,19 @@ class Names:
         """The first name of an address; None without one, and for other texts."""
         return next(iter(self._of(address)), None)
 
+    def brief(self, endpoint: str) -> str:
+        """As `shown`, for narrow columns: a name of its own stands for the address.
+
+        ``kafka-1:9092 (id 1)``. With the name of a network, the address stays: others have it, too.
+        """
+        address, port = _divided(endpoint)
+        if address not in self._hosts:
+            return self.shown(endpoint)
+        name = self._of(address)[0]
+        ids = [f"id {id}" for id in self._ids.get((address, port), {}).values()] if port else []
+        head = f"{name}:{port}" if port else name
+        return f"{head} ({', '.join(ids)})" if ids else head
+
     def in_text(self, text: str) -> str:
         """The text with every address as in `shown`."""
         return _ADDRESS_IN_TEXT.sub(lambda match: self.shown(match[0]), text) if self else text
@@ -96,6 +112,7 @@ class Names:
         hosts: defaultdict[str, set[str]] = defaultdict(set)
         for network, names in self._networks.items():
             if network.num_addresses == 1:
+                self._hosts.add(str(network.network_address))
                 for name in names:
                     hosts[name.lower()].add(str(network.network_address))
         self._ids = {}

@@ -67,7 +67,7 @@ def vertical(rows: pa.Table) -> Iterator[RenderableType]:
         yield Text("No rows.", "dim")
         return
     columns = [
-        cells(name, column, digits=9)
+        cells(name, column, digits=9, is_brief=False)
         for name, column in zip(rows.column_names, rows.columns, strict=True)
     ]
     width = max(map(len, rows.column_names))
@@ -77,8 +77,13 @@ def vertical(rows: pa.Table) -> Iterator[RenderableType]:
             yield Text.assemble((f"  {printable(name):<{width}}  ", "dim"), value)
 
 
-def cells(name: str, column: Values, from_day: int = 0, digits: int = 3) -> list[Text]:
-    """The text of each value of a column. `from_day`: characters of times to leave out."""
+def cells(
+    name: str, column: Values, from_day: int = 0, digits: int = 3, *, is_brief: bool = True
+) -> list[Text]:
+    """The text of each value of a column. `from_day`: characters of times to leave out.
+
+    `is_brief`: a name stands for the address of its host.
+    """
     text: Callable[[Any], str] = str
     if pa.types.is_timestamp(column.type):
         column = _ns(column)
@@ -88,7 +93,7 @@ def cells(name: str, column: Values, from_day: int = 0, digits: int = 3) -> list
     elif pa.types.is_list(column.type):
         text = lambda values: ", ".join(map(str, values))  # noqa: E731
     elif name in ADDRESSES and _is_text(column.type):
-        text = presentation.names().shown
+        text = presentation.names().brief if is_brief else presentation.names().shown
     elif pa.types.is_boolean(column.type):
         text = {True: "yes", False: "no"}.__getitem__
     missing = Text("-", "dim")

@@ -150,7 +150,9 @@ def test_names_are_shown_and_not_exported(run: Run, tmp_path: Path) -> None:
     file.write_text("198.51.100.1 kafka-1\n198.51.100.0/24 branch\n")
     given = (DELAY, "--names", str(file))
     table = run("latency", *given, "--by", "client,broker")
-    assert "branch (198.51.100.2)  kafka-1 (198.51.100.1:9092, id 1)" in table
+    assert "branch (198.51.100.2)  kafka-1:9092 (id 1)" in table
+    rows = run("latency", *given, "--by", "client,broker", "--vertical")
+    assert "kafka-1 (198.51.100.1:9092, id 1)" in rows
     assert '"198.51.100.2","198.51.100.1:9092"' in run(
         "latency", *given, "--by", "client,broker", "--format", "csv"
     )
