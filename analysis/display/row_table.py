@@ -44,7 +44,7 @@ def screen(
     days = _days(rows)
     from_day = DAY + 1 if len(days) == 1 else 0
     ranks = {name: rank for rank, name in enumerate(useful, OPTIONAL)}
-    ranks |= {name: rank for rank, name in enumerate(essential, ALWAYS + 1)}
+    ranks |= {name: rank for rank, name in enumerate(dict.fromkeys(essential), ALWAYS + 1)}
     last = OPTIONAL + len(useful)
     columns = [
         Column(

@@ -71,3 +71,12 @@ def test_what_an_answer_calls_essential_is_a_column_of_it(answer: object) -> Non
     declared = {column.name for columns in variants for column in columns} | set(by)
     assert {*each.essential, *each.useful} <= declared
     assert not set(each.essential) & set(each.useful)
+
+
+def test_a_column_that_is_grouped_by_stays_although_the_answer_names_it_later() -> None:
+    table = pa.table({name: [1 << 40] for name in ("client", "count", "median", "api")})
+    console = Console(width=40, color_system=None)
+    with console.capture() as captured:
+        for part in screen(table, ("client", "api", "count", "median", "api")):
+            console.print(part)
+    assert captured.get().split("\n")[0].split() == ["client", "count", "api"]
