@@ -46,7 +46,6 @@ from analysis.columns import Column, columns_of
 from analysis.names import Names
 from analysis.sql.expressions import By, by_frequency, grouped, table_columns, with_columns
 from analysis.sql.zones import BROKER_RACKS, broker_zones, connection_zones
-from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,6 +89,8 @@ def zone_names(given: Zones | None) -> Names:
     try:
         return Names(read_names(Path(given)) if given else ())
     except OSError as error:
+        from dissector.errors import DissectorError
+
         raise DissectorError(f"cannot read {given}: {error.strerror}") from error
 
 
