@@ -75,7 +75,7 @@ def test_what_an_answer_calls_essential_is_a_column_of_it(answer: object) -> Non
 
 def test_a_column_that_is_grouped_by_stays_although_the_answer_names_it_later() -> None:
     table = pa.table({name: [1 << 40] for name in ("client", "count", "median", "api")})
-    console = Console(width=40, color_system=None)
+    console = Console(width=44, color_system=None)
     with console.capture() as captured:
         for part in screen(table, ("client", "api", "count", "median", "api")):
             console.print(part)
