@@ -221,15 +221,18 @@ class Search:
         until = max(self._address(min(behind, self._pieces(chain[0])[1])), doubtful)
         self._load(chain[0], doubtful + 1)
         self._weigh([*chain, doubtful])
-        self._check(self._nodes[chain[0]])
+        first = self._nodes.get(chain[0])  # None inside a message that an earlier search confirmed
+        if first is not None:
+            self._check(first)
         self._scan(max(chain[0], until - SEEK_BYTES), until)
-        return self._path(chain[0], until, is_message=True)
+        return self._path(chain[0], until, is_message=first is not None)
 
     def inside(self, at: int, *, is_last: bool) -> int:
         """Address of the first message inside an incomplete one whose body does not confirm its
         size; or -1. `is_last`: the stream has ended."""
         self._weigh([at])
-        self._nodes[at].bits += UNFINISHED * is_last
+        if is_last and at in self._nodes:
+            self._nodes[at].bits += UNFINISHED
         path = self.path([at], self._end)
         return path[0].at if path and path[0].at != at else -1
 

@@ -129,7 +129,10 @@ def test_closing_ends_what_is_being_read(monkeypatch: pytest.MonkeyPatch, jobs: 
 
 def test_only_what_is_for_users_is_public() -> None:
     public = {name for name in dir(open_capture(CAPTURE)) if not name.startswith("_")}
-    assert public == {"close", "exchanges", "packets", "paths", "stream", "tables"}
+    assert public == {
+        "as_exchanges", "close", "exchanges", "has_table", "host_names", "packets", "paths",
+        "stream", "tables",
+    }  # fmt: skip
 
 
 def test_the_repr_has_the_file_and_the_position() -> None:
