@@ -38,13 +38,11 @@ TIMEOUT = 150
 """Timeout in seconds."""
 BASES = (ONE, LOCAL[0])
 STAGES = {
-    "scan": "read headers of all packets",
-    "read": "read packets, prune records, assign bundles to shards; Java writes them",
-    "dissect": "Java reads and sorts bundles; rows of a shard are cached",
-    "collect": "the driver collects the metadata of tasks",
+    "dissect": "dissect the runs; Java keeps their rows",
+    "collect": "the driver collects the states at the borders",
     "finalize": "add connection numbers and topic names; write Parquet",
 }
-"""In the order in which Spark runs them."""
+"""In the order in which Spark runs them. Between the last two, the driver joins the runs."""
 OTHER = "other"
 HEADING = "## Spark"
 Seconds: TypeAlias = dict[str, float]

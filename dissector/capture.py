@@ -79,7 +79,7 @@ def open_capture(
     `show_secrets`: do not redact secrets in the tables; see `dissector.secrets`.
     `keylog`: a file of TLS secrets (NSS key log format), which may still grow. Secrets in a pcapng
     file are used without it.
-    `jobs`: number of processes for plain files of 256 MB or more; one process reads other input.
+    `jobs`: number of processes for files of 256 MB or more in all; one process reads other input.
     They are forked when the first rows are requested. Rows do not depend on it, their order may.
     `memory`: memory budget in bytes for input blocks and pending data. When it is used up, the
     oldest pending data is dropped and reported in `problems`.

@@ -22,7 +22,7 @@ from collections.abc import (
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,8 +30,8 @@ import pyarrow as pa
 from dissector.errors import DissectorError, did_you_mean
 from dissector.exchanges.correlator import REQUEST_WAIT
 from dissector.exchanges.topic_names import TopicNames
-from dissector.frame_reader import FrameReader
-from dissector.packets.block import Int64, PacketSource
+from dissector.frame_reader import Broker, FrameReader
+from dissector.packets.block import PacketSource
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.streaming import DEFAULT_MEMORY, PacketObserver
 from dissector.tables.builder import TableBuilder, TableRows
@@ -43,7 +43,7 @@ from dissector.tables.schema import TABLES
 
 if TYPE_CHECKING:
     from dissector.exchanges.exchange import Exchange
-    from dissector.runs import Plan
+    from dissector.runs.worker import Make
 
 DEFAULT_PORTS = (9092,)
 MEMORY_SHARE = 8
@@ -66,6 +66,16 @@ class Counts:
     """Bytes of input."""
 
 
+class Divided(Protocol):
+    """A source that is read in runs: `runs.Plan`, and that of Spark."""
+
+    def rows(
+        self, make: Make, reader: FrameReader, builder: TableBuilder,
+        progress: Callable[[int, int], None],
+    ) -> Iterator[TableRows]:  # fmt: skip
+        """The rows of all runs; see `runs.Plan.rows`."""
+
+
 class Pipeline:
     """Reads a source of packets once: call one of the methods that return rows, once.
 
@@ -84,9 +94,10 @@ class Pipeline:
         request_wait: int = REQUEST_WAIT,
         forget_after: int | None = None,
         keylog: str | os.PathLike[str] | None = None,
-        plan: Plan | None = None,
+        plan: Divided | None = None,
         memory: int = DEFAULT_MEMORY,
         progress: Progress | None = None,
+        first_connection: int = 0,
     ) -> None:
         """`brokers`: known addresses of brokers: high, low and port as in `PacketBlock`.
 
@@ -94,6 +105,7 @@ class Pipeline:
         `forget_after`: ns after which an ended connection is forgotten and its row returned; see
         `Streams.expired`. None: at the end, so that memory grows with the number of connections.
         `plan`: the runs of `source`, which several processes read. Then no connection is forgotten.
+        `first_connection`: the first `connection_id`.
         """
         self._plan = plan
         self._ports, self._keylog = ports, keylog
@@ -103,6 +115,7 @@ class Pipeline:
         self._reader = self._new_reader(source)
         self._reader.learn_brokers(brokers)
         streams = self._reader.streams
+        streams.connections.known = first_connection
         self._connections = Connections(streams.connections, streams.tls)
         self.names = TopicNames()
         """Topic names by id, learned so far."""
@@ -195,15 +208,14 @@ class Pipeline:
             pass
 
     @property
-    def first_packets(self) -> tuple[Int64, Int64, Int64]:
-        """The first packet of each connection that is not forgotten; shape (connections,).
+    def connections(self) -> int:
+        """The `connection_id` of the next connection."""
+        return self._reader.streams.connections.known
 
-        Returns connection_id, file (index into the names of the source) and packet number.
-        """
-        table = self._reader.streams.connections
-        rows = table.in_use
-        self._reader.streams.restore(rows)
-        return table.number[rows], table.capture[rows].astype(np.int64), table.packet[rows]
+    @property
+    def brokers(self) -> set[Broker]:
+        """Addresses of brokers that are known."""
+        return self._reader.streams.brokers
 
     def raw_rows(
         self, wanted: Collection[str], *, goes_on: bool = False, with_messages: bool = False
@@ -235,10 +247,6 @@ class Pipeline:
             yield self._connections.rows(self._trips, batch_rows)
             streams.park()
 
-    def learn_brokers(self, brokers: Collection[tuple[int, int, int]]) -> None:
-        """Learn addresses of brokers, for the packets that follow."""
-        self._reader.learn_brokers(brokers)
-
     def _packet_rows(
         self, wanted: Collection[str], *, goes_on: bool = False, keep_frames: bool = False,
         with_sequences: bool = False,
@@ -255,10 +263,8 @@ class Pipeline:
             with_sequences=with_sequences,
         )
         if self._plan is not None and not (keep_frames or with_sequences):
-            from dissector import runs
-
-            make = partial(self._new_stages, wanted)
-            yield from runs.rows(self._plan, make, self._reader, builder, self._count)
+            make = partial(self.new_stages, wanted, self._reader.captures)
+            yield from self._plan.rows(make, self._reader, builder, self._count)
             return
         for frames in self._reader.batches(goes_on=goes_on):
             self._count(frames.packets, frames.bytes_read)
@@ -279,21 +285,25 @@ class Pipeline:
     def _new_builder(
         self, wanted: Collection[str], names: TopicNames, connections: Connections, *,
         keep_frames: bool = False, with_sequences: bool = False,
+        captures: Sequence[str] | None = None,
     ) -> TableBuilder:  # fmt: skip
+        files = self._reader.captures if captures is None else captures
         return TableBuilder(
-            wanted, names, connections, self._reader.captures, request_wait=self._request_wait,
+            wanted, names, connections, files, request_wait=self._request_wait,
             keep_frames=keep_frames, with_sequences=with_sequences,
             memory=self._memory // MEMORY_SHARE,
         )  # fmt: skip
 
-    def _new_stages(self, wanted: Collection[str]) -> tuple[FrameReader, TableBuilder]:
+    def new_stages(
+        self, wanted: Collection[str], captures: Sequence[str]
+    ) -> tuple[FrameReader, TableBuilder]:
         """New stages with the options of this pipeline, for a part of the packets."""
         reader = self._new_reader(None)
         streams = reader.streams
         if "connections" in wanted:
             streams.round_trips = RoundTrips()
         connections = Connections(streams.connections, streams.tls)
-        return reader, self._new_builder(wanted, TopicNames(), connections)
+        return reader, self._new_builder(wanted, TopicNames(), connections, captures=captures)
 
     def _forgotten(
         self, builder: TableBuilder, wanted: Collection[str], now: int, wait: int

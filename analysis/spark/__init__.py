@@ -6,10 +6,7 @@ session         finds Java and creates a session
 source          the data source
 plan_server     the server that runs plans for the data source
 plan            the Spark jobs from files to tables
-splits          byte ranges of files, their scan, and the validation of split positions
-packets         packets as bundles, for the shuffle
-pruning         removes payload that no requested table needs
-dissection      bundles to rows, and the finalization of rows after all tasks
+dissection      the work of tasks: runs to rows, and their completion
 schemas         the tables as Spark schemas
 writing         rows to Parquet files, written by tasks
 output          the output folder of a job, in which tables appear when all are complete
@@ -18,7 +15,7 @@ causes          one-line causes of Spark errors
 job             tables as Parquet, by date and API
 stream          a stream over a folder into which a capture rotates
 file_offsets    sizes of the files of such a folder
-file_progress   how far these files were read
+growing_files   the packets that were added to these files
 pending_names   rows of a stream that wait for topic names
 answers         the answers over Spark DataFrames
 """

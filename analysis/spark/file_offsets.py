@@ -49,6 +49,8 @@ class FileInfo:
     """Time of the last write; s since 1970."""
     has_packet: bool = True
     """Whether it starts with a complete packet."""
+    start: int = 0
+    """Time of the first packet; ns."""
 
 
 def files(paths: Sequence[str]) -> dict[str, FileInfo]:
@@ -63,6 +65,7 @@ def files(paths: Sequence[str]) -> dict[str, FileInfo]:
                 WHOLE if size is None or first is None else size,
                 Path(path).stat().st_mtime,
                 has_packet=first is not None,
+                start=first or 0,
             )
         except OSError:
             continue  # it was renamed meanwhile

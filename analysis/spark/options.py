@@ -11,7 +11,6 @@ Options of the data source are text:
     apis          only rows of these APIs, by name or key: ``Produce,1``
     values        false: no keys, values and headers in `records`              true
     show_secrets  true: do not redact                                          false
-    shards        number of tasks among which connections are divided          by size
     result_dir    folder that driver and executors can read and write          temporary
     watermark     streams: seconds, see `analysis.spark.stream`                900
     state         streams: folder that outlives the query
@@ -25,9 +24,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from analysis.spark.splits import AFTER_ALL, BEFORE_ALL, SPLIT_BYTES
 from analysis.times import time_ns
 from dissector.errors import DissectorError, did_you_mean
+from dissector.packets.files import AFTER_ALL, BEFORE_ALL
 from dissector.protocol import registry
 from dissector.streams.streaming import DEFAULT_MEMORY
 from dissector.tables import TABLES
@@ -54,9 +53,8 @@ class Request:
     values: bool = True
     """Whether `records` has keys, values and headers."""
     show_secrets: bool = False
-    shards: int = 0
-    """Number of tasks among which connections are divided; 0: by the size of the captures."""
-    split_bytes: int = SPLIT_BYTES
+    run_bytes: int = 0
+    """Approximate bytes of a run; 0: by the size of the captures and the number of cores."""
     result_dir: str | None = None
     memory: int = DEFAULT_MEMORY
     """Bytes of pending data per task, as in `dissector.open_capture`."""
@@ -113,7 +111,6 @@ def parse(options: Mapping[str, str]) -> Request:
         apis=frozenset(map(registry.find_api, _words(remaining, "apis"))),
         values=_flag(remaining, "values", "true"),
         show_secrets=_flag(remaining, "show_secrets", "false"),
-        shards=_number("shards", remaining.pop("shards", "0")),
         result_dir=remaining.pop("result_dir", None),
         watermark=_number("watermark", remaining.pop("watermark", str(WATERMARK))),
         state=remaining.pop("state", None),

@@ -1,60 +1,39 @@
 """Pending names: rows of a stream that name a topic by an id whose name is unknown so far.
 
-One process keeps such rows until the end of the capture. A stream stores them, not finalized, and
-adds them to the following batches, until the name is known, the capture has advanced by the
-watermark, or the stream ends. Then the id is emitted.
+One process keeps such rows until the end of the capture. A stream keeps them until the name is
+known, the capture has advanced by the watermark, or the stream ends. Then the id is emitted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from functools import reduce
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyspark.sql import DataFrame, SparkSession
 
-from analysis.spark.dissection import ENCODED_ROWS, decode_rows, encode_rows
-from analysis.spark.plan import mapped
-from analysis.spark.session import local
 from dissector.packets.block import Int64
 from dissector.tables.finalizer import TOPIC_COLUMNS
 
-FOLDER: Final = "pending_names"
 _TIMES: Final = ("time", "request_time", "response_time")
 """The time of a row is the first of these that is not null."""
 
 
-def resolve(
-    spark: SparkSession, encoded: DataFrame, missing: Collection[str], since: int,
-    before: Path, after: Path,
-) -> DataFrame:  # fmt: skip
-    """The rows, also of `before`, that need not wait. The others are stored in `after`.
+def divided(
+    rows: pa.RecordBatch, missing: Collection[str], since: int
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The rows that need not wait, and the others.
 
     `missing`: ids without a name. `since`: only rows from this time on wait; ns.
     """
-    stored = before / FOLDER
-    if stored.exists():
-        encoded = encoded.unionAll(spark.read.schema(ENCODED_ROWS).parquet(local(stored)))
     if not missing:
-        return encoded
-    ids = pa.array(sorted(missing), pa.string())
-
-    def part(batches: Iterator[pa.RecordBatch], *, is_pending: bool) -> Iterator[pa.RecordBatch]:
-        for value in (row for batch in batches for row in batch.to_pylist()):
-            for rows in decode_rows(value["content"]).to_batches():
-                waits = _has_pending_name(rows, ids) & (_times(rows) >= since)
-                selected = rows.filter(pa.array(waits if is_pending else ~waits))
-                if len(selected):
-                    yield encode_rows(value["kind"], selected)
-
-    pending = mapped(encoded, lambda batches: part(batches, is_pending=True), ENCODED_ROWS)
-    pending.write.parquet(local(after / FOLDER))
-    return mapped(encoded, lambda batches: part(batches, is_pending=False), ENCODED_ROWS)
+        return rows, rows.slice(0, 0)
+    waits = _has_pending_name(rows, pa.array(sorted(missing), pa.string()))
+    waits &= _times(rows) >= since
+    return rows.filter(pa.array(~waits)), rows.filter(pa.array(waits))
 
 
 def _has_pending_name(rows: pa.RecordBatch, ids: pa.Array) -> NDArray[np.bool_]:

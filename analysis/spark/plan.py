@@ -1,96 +1,81 @@
 """The plan: the Spark jobs from files to tables.
 
-    scan        one task per group of splits    packet counts, brokers, validity of split positions
-    read        one task per group of splits    packets as bundles
-                shuffle                         by shard, sorted by position in the capture
-    dissect     one task per shard              encoded rows, kept by Spark
-    finalize    one task per shard              connection numbers and topic names; the tables
+    driver      lists the files and divides them into runs (`dissector.runs`)
+    dissect     one task per run        encoded rows, kept by Spark
+    driver      joins the runs, in order, and dissects again what does not fit
+    finalize    one task per run        connections and topic names; the tables
 
-A shard is a set of whole connections. It streams through its task, so a connection may be larger
-than memory. The shuffle moves each packet's payload once; encoded rows stay where they are.
+The rows of the driver (connections, and those of what it dissected again) are kept in files.
 """
 
 from __future__ import annotations
 
 import gc
-import math
 import pickle
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
+import numpy as np
 import pyarrow as pa
 from pyspark import StorageLevel, TaskContext
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 
-from analysis.spark import dissection, packets, splits
-from analysis.spark.dissection import (
-    CONNECTIONS,
-    ENCODED_ROWS,
-    NAMES,
-    PRUNE_MISMATCH,
-    CaptureIndex,
-    Task,
-)
+from analysis.spark import dissection
+from analysis.spark.dissection import ENCODED_ROWS, RESULT, CaptureIndex, Task
 from analysis.spark.options import Request
-from analysis.spark.pruning import NEED_RECORDS, PayloadPruner
-from analysis.spark.schemas import TOPIC_REPORTS, spark_schema, to_spark
-from analysis.spark.splits import Broker, Split, SplitScan
+from analysis.spark.schemas import TOPIC_REPORTS, arrow_schema, spark_schema, to_spark
 from analysis.spark.writing import SPARK_WRITTEN, Folder, Written
+from dissector import runs
 from dissector.capture import captures_and_segments
 from dissector.errors import CaptureError
+from dissector.frame_reader import FrameReader
 from dissector.packets import remote
+from dissector.packets.files import BLOCK_BYTES, FileSource
 from dissector.packets.paths import STANDARD_INPUT
 from dissector.packets.remote import is_url
-from dissector.pipeline import DEFAULT_PORTS
+from dissector.pipeline import MEMORY_SHARE, Pipeline
 from dissector.problems import Problem
+from dissector.runs import planning
+from dissector.runs.joined import Joined
+from dissector.runs.joining import Joiner
+from dissector.runs.plan import AnyRun
+from dissector.runs.worker import Make, RunResult
+from dissector.streams.streaming import STREAM_SHARE
+from dissector.tables.builder import TableBuilder, TableRows
+from dissector.tables.finalizer import RowBuffer
 from dissector.tables.log_segments import segment_rows
 from dissector.tables.problems import problem_rows
 from dissector.tls.keylog_source import KeyLogSource
 
-SHARD_BYTES: Final = 128 << 20
-"""Approximate bytes of capture per shard."""
-MOST_SHARDS: Final = 2
-"""Most shards per core. More shards make small bundles and a shuffle of many pieces. A shard may be
-of any size, because it streams through its task."""
-FEW_SHARDS: Final = 8
-"""This many shards are always acceptable; they balance the load of two or three cores."""
-TASKS: Final = 8
-"""Split tasks per core, to balance unequal splits."""
-MOST_SPLITS: Final = 16
-"""Approximate limit of splits per task, which are repeated if it fails."""
+RUNS: Final = 4
+"""Runs per core, to balance unequal runs."""
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 Work: TypeAlias = Callable[[Batches], Batches]
 Item = TypeVar("Item")
 
-_BYTES: Final = pa.schema([("content", pa.binary())])
 _STATE_COLUMNS: Final = ("leader", "leader_epoch", "replicas", "isr")
 
 
 @dataclass(frozen=True, slots=True)
 class Dissection:
-    """The encoded rows of a request, and the index that all tasks contributed to."""
+    """The encoded rows of a request, and what completes them."""
 
     spark: SparkSession
-    task: Task
+    request: Request
     encoded: DataFrame
-    known: CaptureIndex
+    index: CaptureIndex
+    own: dict[str, RowBuffer]
+    """Rows of the driver, by table; they are read once."""
     problems: Sequence[Problem]
-    """Problems of the scan."""
+    """Problems of files that cannot be read."""
     segments: Sequence[str] = ()
     """Log segments of brokers in the input."""
-
-    def table(self, name: str) -> DataFrame:
-        """The rows of a table."""
-        rows = finalized(self.spark, self.task, name, self._encoded_rows(name), self.known)
-        if name == "topics":
-            return changes(rows)
-        return rows.unionAll(as_rows(self.spark, self.problems)) if name == "problems" else rows
 
     def write(self, name: str, folder: Folder) -> int:
         """Write a table as Parquet to a folder that was created; returns the number of rows.
@@ -98,24 +83,45 @@ class Dissection:
         Raises DissectorError.
         """
         if name == "topics":
-            written = mapped(self.table(name), folder.write, SPARK_WRITTEN)
+            written = mapped(self._topics(), folder.write, SPARK_WRITTEN)
         else:
-            encoded = self._encoded_rows(name)
-            written = finalized(self.spark, self.task, name, encoded, self.known, folder)
+            written = self._finalized(name, folder)
         files = [Written(*row) for row in written.collect()]
-        if name == "problems" and self.problems:
-            for each in folder.write(iter([to_spark(name, problem_rows([*self.problems]))])):
+        if name != "topics":
+            for each in folder.write(self._own_rows(name)):
                 files += [Written(**row) for row in each.to_pylist()]
         folder.end(files)
         return sum(file.rows for file in files)
 
-    def _encoded_rows(self, name: str) -> DataFrame:
-        """Encoded rows of the captures, and of the log segments for this table."""
-        if not self.segments:
-            return self.encoded
-        return self.encoded.unionAll(
-            encode_segments(self.spark, self.task.request, self.segments, name)
-        )
+    def _topics(self) -> DataFrame:
+        reports = self._finalized("topics")
+        own = pa.Table.from_batches(self._own_rows("topics"), arrow_schema(TOPIC_REPORTS))
+        return changes(reports.unionAll(self.spark.createDataFrame(own)) if len(own) else reports)
+
+    def _own_rows(self, name: str) -> Batches:
+        """The rows of the driver, in Spark's schema."""
+        for rows in self.own[name].read() if name in self.own else ():
+            yield dissection.finalized(self.request, name, self.index.names, rows)
+        if name == "problems" and self.problems:
+            yield to_spark(name, problem_rows([*self.problems]))
+
+    def _finalized(self, name: str, folder: Folder | None = None) -> DataFrame:
+        """The rows of a table that tasks have; for `topics`, those of `TOPIC_REPORTS`.
+
+        With a folder, they are written there, and the rows are those of `writing.WRITTEN`.
+        """
+        encoded, request = self.encoded, self.request
+        if self.segments:
+            encoded = encoded.unionAll(encode_segments(self.spark, request, self.segments, name))
+        shared = self.spark.sparkContext.broadcast(self.index)
+
+        def finalize(batches: Batches) -> Batches:
+            rows = dissection.finalize(request, name, shared.value, batches)
+            return folder.write(rows) if folder else rows
+
+        schema = spark_schema(TOPIC_REPORTS if name == "topics" else name)
+        columns = encoded.filter(encoded.kind == name).select("run", "content")
+        return mapped(columns, finalize, SPARK_WRITTEN if folder else schema)
 
 
 @contextmanager
@@ -127,25 +133,94 @@ def dissect_captures(spark: SparkSession, request: Request) -> Iterator[Dissecti
     files, segments = inputs(request.paths)
     if STANDARD_INPUT in files:
         raise CaptureError("Spark reads files, not standard input")
-    # Tasks run in a different working directory.
-    absolute = [path if is_url(path) else str(Path(path).absolute()) for path in files]
-    tasks = TASKS * parallelism(spark)
-    scans = validated_scans(spark, splits.guess(absolute, request.split_bytes, tasks))
-    if not any(scan.packets for scan in scans) and not segments:
-        _raise_unreadable(scans)
-    brokers = frozenset[Broker]().union(*(scan.brokers for scan in scans))
-    secrets = [*keylog(request), *(text for scan in scans for text in scan.secrets)]
-    count = shards(spark, request, scans)
-    problems = [problem for scan in scans for problem in scan.problems_in(files)]
-    for is_pruned in (NEED_RECORDS.isdisjoint(request.tables), False):
-        task = Task(request, files, brokers, secrets, is_pruned=is_pruned)
-        bundles = read_bundles(spark, request, scans, count, brokers if is_pruned else None)
-        with dissect(spark, task, bundles, count) as (encoded, metadata):
-            if any(kind == PRUNE_MISMATCH for kind, _ in metadata):
-                continue
-            index = dissection.merge_index(metadata)
-            yield Dissection(spark, task, encoded, index, problems, segments)
-            return
+    task, source, problems = planned(spark, request, files, has_segments=bool(segments))
+    numbers = range(len(task.plan.runs)) if source else range(0)
+    encoded = _for_each(spark, numbers, lambda number: dissection.dissect(task, number))
+    encoded.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        described = encoded.filter(encoded.kind == RESULT).select("run", "content").collect()
+        results = [pickle.loads(bytes(row.content)) for row in sorted(described)]
+        own: dict[str, RowBuffer] = {}
+        if source is None:
+            index = CaptureIndex({})
+        elif len(results) == 1:
+            index = CaptureIndex({}, results[0])
+        else:
+            index = joined(task, source, results, own)
+        yield Dissection(spark, request, encoded, index, own, problems, segments)
+    finally:
+        encoded.unpersist()
+
+
+def planned(
+    spark: SparkSession, request: Request, files: Sequence[str], *, has_segments: bool
+) -> tuple[Task, FileSource | None, list[Problem]]:
+    """The parameters of the tasks, the source of the files, and problems of unreadable files.
+
+    Raises CaptureError if no capture can be read.
+    """
+    memory = request.memory
+    block_bytes = min(BLOCK_BYTES, memory // MEMORY_SHARE)
+    limits = memory // STREAM_SHARE, memory // MEMORY_SHARE
+    no_runs = runs.Plan([], 0, 1, block_bytes, limits)
+    if not files and has_segments:
+        return Task(request, no_runs, [], []), None, []
+    source = FileSource([*files], block_bytes)
+    problems = source.take_problems()
+    secrets = [*keylog(request), *source.secrets]
+    times = request.since, request.until
+    size = request.run_bytes or sum(source.sizes) // (RUNS * parallelism(spark))
+    plan = None if secrets else runs.divided(source, size, 1, limits, times)
+    if plan is None:
+        plan = replace(no_runs, runs=[planning.whole(source, times)])
+    paths = [name if is_url(name) else str(Path(name).absolute()) for name in source.names]
+    moved = [replace(run, path=paths[source.names.index(run.path)]) for run in plan.runs]
+    task = Task(request, replace(plan, runs=moved), source.names, paths, secrets, source.comments)
+    return task, source, problems
+
+
+class _Results:
+    """The runs that tasks have dissected, as the plan of the driver's pipeline."""
+
+    def __init__(self, task: Task, results: Sequence[RunResult]) -> None:
+        self._task = task
+        self._results = results
+        self.joined: dict[int, Joined | None] = {}
+
+    def rows(
+        self, make: Make, reader: FrameReader, builder: TableBuilder,
+        progress: Callable[[int, int], None],
+    ) -> Iterator[TableRows]:  # fmt: skip
+        """The rows of the driver."""
+        plan = self._task.plan
+        joiner = Joiner(reader, builder, plan.block_bytes, plan.limits, progress)
+        runs: Iterable[tuple[AnyRun, RunResult]] = zip(plan.runs, self._results, strict=True)
+        for number, (run, result) in enumerate(runs):
+            joined = joiner.join(run, result)
+            if joined is None:
+                yield from joiner.read(run)
+            else:
+                for rows in joined.own:
+                    yield from rows
+                final = reader.streams.connections.number
+                row = joined.row_of
+                joined = replace(joined, own=[], row_of=np.where(row < 0, row, final[row]))
+            self.joined[number] = joined
+        yield from joiner.finish()
+
+
+def joined(
+    task: Task, source: FileSource, results: Sequence[RunResult], own: dict[str, RowBuffer]
+) -> CaptureIndex:
+    """Join the runs. The rows of the driver are put into `own`."""
+    request, plan = task.request, _Results(task, results)
+    pipeline = Pipeline(source, ports=request.ports, memory=request.memory, plan=plan)
+    names = dict(zip(task.paths, task.names, strict=True))
+    for name, rows in pipeline.raw_rows(request.tables):
+        rows = dissection.renamed(dissection.filter_apis(request.apis, rows), names)
+        if len(rows) and name in request.tables:
+            own.setdefault(name, RowBuffer(rows.schema)).write(rows)
+    return CaptureIndex(plan.joined, pipeline.names)
 
 
 def located(paths: Sequence[str]) -> list[str]:
@@ -175,44 +250,6 @@ def parallelism(spark: SparkSession) -> int:
     return int(spark.sparkContext.defaultParallelism)
 
 
-def shards(spark: SparkSession, request: Request, scans: Sequence[SplitScan]) -> int:
-    """Number of tasks among which connections are divided."""
-    by_size = math.ceil(sum(scan.size for scan in scans) / SHARD_BYTES)
-    cores = parallelism(spark)
-    return request.shards or min(max(cores, by_size), max(MOST_SHARDS * cores, FEW_SHARDS))
-
-
-def scan_splits(spark: SparkSession, items: Sequence[Split]) -> list[SplitScan]:
-    """Scan splits; results are in the order of splits."""
-
-    def scan(split: Split) -> Batches:
-        pickled = pickle.dumps(splits.scan_split(split))
-        yield pa.RecordBatch.from_arrays([pa.array([pickled], pa.binary())], schema=_BYTES)
-
-    return [
-        pickle.loads(bytes(row.content))
-        for row in _for_each(spark, items, scan, "content binary").collect()
-    ]
-
-
-def read_bundles(
-    spark: SparkSession, request: Request, scans: Sequence[SplitScan], shards: int,
-    brokers: Collection[Broker] | None = None,
-) -> DataFrame:  # fmt: skip
-    """The packets of the requested time range, as bundles.
-
-    `brokers`: broker addresses, to prune record payload; None: keep all bytes.
-    """
-    since, until, ports = request.since, request.until, request.ports or DEFAULT_PORTS
-    inside = [scan.split for scan in scans if scan.latest >= since and scan.earliest < until]
-
-    def read(split: Split) -> Batches:
-        pruner = None if brokers is None else PayloadPruner(ports, brokers, split.packets_before)
-        return splits.bundles(split, shards, since, until, pruner)
-
-    return _for_each(spark, inside, read, packets.SPARK_SCHEMA)
-
-
 def encode_segments(
     spark: SparkSession, request: Request, segments: Sequence[str], table: str
 ) -> DataFrame:
@@ -223,41 +260,7 @@ def encode_segments(
             yield dissection.encode_rows(name, dissection.filter_apis(request.apis, batch))
 
     absolute = [str(Path(path).absolute()) for path in segments]
-    return _for_each(spark, absolute, read, ENCODED_ROWS)
-
-
-@contextmanager
-def dissect(
-    spark: SparkSession, task: Task, bundles: DataFrame, shards: int
-) -> Iterator[tuple[DataFrame, list[tuple[str, bytes]]]]:
-    """Cached encoded rows; and the kind and content of those that are not rows of a table."""
-    sharded = bundles.repartitionById(shards, "shard").sortWithinPartitions("position")
-    encoded = mapped(sharded, lambda batches: dissection.dissect(task, batches), ENCODED_ROWS)
-    encoded.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        metadata = encoded.filter(encoded.kind.isin(CONNECTIONS, NAMES, PRUNE_MISMATCH)).collect()
-        yield encoded, [(row.kind, bytes(row.content)) for row in metadata]
-    finally:
-        encoded.unpersist()
-
-
-def finalized(
-    spark: SparkSession, task: Task, name: str, encoded: DataFrame, known: CaptureIndex,
-    folder: Folder | None = None,
-) -> DataFrame:  # fmt: skip
-    """The rows of a table from its encoded rows; for `topics`, those of `TOPIC_REPORTS`.
-
-    With a folder, they are written there, and the rows are those of `writing.WRITTEN`.
-    """
-    shared = spark.sparkContext.broadcast(known)
-
-    def finalize(batches: Batches) -> Batches:
-        contents = (value.as_buffer() for batch in batches for value in batch.column("content"))
-        rows = dissection.finalize(task, name, shared.value, contents)
-        return folder.write(rows) if folder else rows
-
-    schema = SPARK_WRITTEN if folder else spark_schema(TOPIC_REPORTS if name == "topics" else name)
-    return mapped(encoded.filter(encoded.kind == name).select("content"), finalize, schema)
+    return _for_each(spark, absolute, read)
 
 
 def changes(reports: DataFrame) -> DataFrame:
@@ -269,39 +272,6 @@ def changes(reports: DataFrame) -> DataFrame:
     first = f.row_number().over(order) == 1
     columns = spark_schema("topics").names
     return reports.withColumn("new", first | ~same).filter("new").select(columns)
-
-
-def latest_reports(reports: DataFrame) -> DataFrame:
-    """The latest report of each partition."""
-    order = Window.partitionBy("topic", "topic_id", "partition").orderBy(
-        f.desc("time_ns"), f.desc("connection_id")
-    )
-    return reports.withColumn("place", f.row_number().over(order)).filter("place = 1").drop("place")
-
-
-def as_rows(spark: SparkSession, problems: Iterable[Problem]) -> DataFrame:
-    """Rows of `problems`."""
-    rows = to_spark("problems", problem_rows(list(problems)))
-    return spark.createDataFrame(pa.Table.from_batches([rows]))
-
-
-def _raise_unreadable(scans: Sequence[SplitScan]) -> None:
-    """Raise CaptureError if no capture could be read."""
-    problems = [problem for scan in scans for problem in scan.problems]
-    unreadable = [problem.detail for problem in problems if problem.kind == "unreadable_file"]
-    if len(unreadable) == len(scans):
-        raise CaptureError("; ".join(unreadable) or "no captures found")
-
-
-def validated_scans(spark: SparkSession, guesses: Sequence[Split]) -> list[SplitScan]:
-    """Scans of all valid splits, in order; a file that cannot be split is one split."""
-    valid_scans: list[SplitScan] = []
-    while guesses:  # files that fail the validation are scanned again as one split each
-        scans = scan_splits(spark, guesses)
-        valid, guesses = splits.validate(scans)
-        ready = frozenset(valid)
-        valid_scans += [scan for scan in scans if scan.split in ready]
-    return sorted(valid_scans, key=lambda scan: (scan.split.capture, scan.split.packets_before))
 
 
 def mapped(frame: DataFrame, work: Work, schema: str) -> DataFrame:
@@ -328,10 +298,9 @@ def _freeze() -> None:
 
 
 def _for_each(
-    spark: SparkSession, items: Sequence[Item], work: Callable[[Item], Batches], schema: str
+    spark: SparkSession, items: Sequence[Item], work: Callable[[Item], Batches]
 ) -> DataFrame:
-    """Apply `work` to each item, several items per task."""
-    tasks = min(len(items), max(TASKS * parallelism(spark), len(items) // MOST_SPLITS))
+    """Encoded rows of each item, one item per task."""
     shared = spark.sparkContext.broadcast(list(items))
 
     def run(batches: Batches) -> Batches:
@@ -339,4 +308,5 @@ def _for_each(
             for index in batch.column("id").to_pylist():
                 yield from work(shared.value[index])
 
-    return mapped(spark.range(0, len(items), 1, max(tasks, 1)), run, schema)
+    count = len(items)
+    return mapped(spark.range(0, count, 1, max(count, 1)), run, ENCODED_ROWS)

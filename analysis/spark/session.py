@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 OLDEST_JAVA: Final = 17
 OLDEST_PYSPARK: Final = (4, 2)
-"""The first version with `DataFrame.repartitionById`."""
+"""The oldest version that is tested."""
 ATTEMPTS: Final = 4
 """Attempts of a task on this machine, as on a cluster. With ``local[N]`` there is one attempt, and
 the job fails if a Python process is killed, for example when memory is short."""
@@ -36,13 +36,13 @@ _INSTALL: Final = (
     "or set JAVA_HOME"
 )
 SMALL_BATCHES: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20)}
-"""Bundles are rows of megabytes; by default, Spark would read 256 MB of them at once."""
+"""Encoded rows have megabytes; by default, Spark would read 256 MB of them at once."""
 _JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
 """Java only passes bytes on. A second compilation takes longer than it saves, and concurrent
 garbage collection takes cores from the tasks."""
 _MALLOC: Final = "spark.executorEnv.MALLOC_{}_"
 """Settings of malloc in the Python processes of tasks. They keep the memory of a block for the next
-block: returning it, and getting it again as empty pages, takes a third of the time of a scan.
+block: returning it, and getting it again as empty pages, takes a third of the time of reading.
 Larger allocations are Arrow's, which has its own pool."""
 _SETTINGS: Final = {
     **SMALL_BATCHES,
@@ -52,8 +52,8 @@ _SETTINGS: Final = {
     _MALLOC.format("TRIM_THRESHOLD"): str(512 << 20),
     "spark.driver.defaultJavaOptions": _JAVA_OPTIONS,
     "spark.executor.defaultJavaOptions": _JAVA_OPTIONS,
-    # The driver collects about 16 bytes per connection and 350 per split. By default Spark fails
-    # the job at 1 GB, which is 67 million connections. The real limit is the driver's memory.
+    # The driver collects the states at the borders of runs. By default Spark fails the job at 1 GB.
+    # The real limit is the driver's memory.
     "spark.driver.maxResultSize": "0",
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",

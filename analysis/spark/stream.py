@@ -1,18 +1,18 @@
 """Streams: ``spark.readStream.format("kafka_capture")`` over a folder with rotated captures.
 
-A batch is the data written to the files since the last batch. Between batches, each shard keeps its
-state (open connections, pending requests, incomplete messages) in the folder of option `state`, by
-batch. State of all shards (files, connection numbers, topic names) is next to it. A batch depends
-only on the state before it and on bytes that do not change, and its rows are written before Spark
-gets them. So when Spark requests a batch again, after a failure or a restart, it gets the same
-rows. When a batch is committed, older state is deleted.
+A batch is the data written to the files since the last batch. The driver dissects it, in one
+process, and executors read the rows. Between batches, the state (files, open connections, pending
+requests, incomplete messages) is in the folder of option `state`, by batch. A batch depends only on
+the state before it and on bytes that do not change, and its rows are written before Spark gets
+them. So when Spark requests a batch again, after a failure or a restart, it gets the same rows.
+When a batch is committed, older state is deleted.
 
 Nothing waits longer than the watermark. When the capture has advanced by it, a pending request is
 unanswered, and a closed connection is forgotten. When no file has grown for that time, all pending
 data is emitted, as at the end of a capture.
 
 Rows that wait for a topic name, and files that end within a packet, wait no longer either: see
-`pending_names` and `file_progress`.
+`pending_names` and `growing_files`.
 """
 
 from __future__ import annotations
@@ -21,27 +21,35 @@ import hashlib
 import json
 import pickle
 import shutil
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow.parquet
+import zstandard
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from analysis.spark import dissection, file_offsets, packets, pending_names, plan
-from analysis.spark.dissection import EMPTY_INDEX, CaptureIndex, Checkpoint, Task
+from analysis.spark import dissection, file_offsets, pending_names, plan
 from analysis.spark.file_offsets import START, Offset
-from analysis.spark.file_progress import FileProgress
+from analysis.spark.growing_files import GrowingFiles
 from analysis.spark.options import Request, parse
 from analysis.spark.plan_server import PlanClient, rows_of
-from analysis.spark.session import local
-from analysis.spark.splits import Broker
+from analysis.spark.schemas import arrow_schema, to_spark
+from analysis.spark.writing import SHARED
 from dissector.errors import DissectorError
+from dissector.exchanges.topic_names import TopicNames
+from dissector.frame_reader import Broker
+from dissector.packets.files import BLOCK_BYTES
+from dissector.pipeline import MEMORY_SHARE, Pipeline
 from dissector.streams.limits import SECOND
+from dissector.tables.problems import problem_rows
+from dissector.tables.topics import TopicChanges
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -82,6 +90,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is not None:
+            if not Path(partition.value).exists():
+                raise DissectorError(
+                    f"{partition.value} on {socket.gethostname()} is not the driver's folder: "
+                    f"{SHARED}"
+                )
             yield from rows_of(partition.value, self._schema)
 
     def commit(self, end: Offset) -> None:
@@ -106,13 +119,18 @@ def _folder(request: Request, end: Mapping[str, Any]) -> Path:
 
 @dataclass(slots=True)
 class _State:
-    """State that all shards share."""
+    """What a stream keeps between two batches."""
 
-    shards: int
-    progress: FileProgress = field(default_factory=FileProgress)
+    source: GrowingFiles
+    pipeline: Pipeline | None = None
+    """None at the start, and behind an end."""
+    names: TopicNames = field(default_factory=TopicNames)
     brokers: set[Broker] = field(default_factory=set)
-    secrets: list[bytes] = field(default_factory=list)
-    index: CaptureIndex = EMPTY_INDEX
+    connections: int = 0
+    """Connections before those of `pipeline`."""
+    topics: TopicChanges = field(default_factory=TopicChanges)
+    pending: list[pa.RecordBatch] = field(default_factory=list)
+    """Rows that wait for topic names."""
 
 
 def batch(spark: SparkSession, request: Request, offsets: tuple[Any, ...]) -> str:
@@ -121,74 +139,68 @@ def batch(spark: SparkSession, request: Request, offsets: tuple[Any, ...]) -> st
     before, after = _folder(request, start), _folder(request, end)
     if not (after / "done").exists():
         shutil.rmtree(after, ignore_errors=True)
-        after.mkdir(parents=True)
-        _run(spark, request, start, end, before, after)
+        (after / "rows").mkdir(parents=True)
+        state = _load(before) if start["batch"] else _State(GrowingFiles(_block_bytes(request)))
+        schema = arrow_schema(request.tables[0])
+        with pa.parquet.ParquetWriter(after / "rows" / "part.parquet", schema) as file:
+            for rows in _rows(request, state, end):
+                file.write_batch(rows)
+        (after / "state").write_bytes(zstandard.compress(pickle.dumps(state), 1))
         (after / "done").touch()
     return str(after / "rows")
 
 
-def _run(
-    spark: SparkSession, request: Request, start: Offset, end: Offset, before: Path, after: Path
-) -> None:
-    initial = _State(request.shards or plan.parallelism(spark))
-    state = _load(before) if start["batch"] else initial
-    progress = state.progress
-    splits = progress.new_splits(end, file_offsets.files(request.paths))
-    scans = plan.scan_splits(spark, [*splits.values()])
-    problems = [*progress.read(dict(zip(splits, scans, strict=True)))]
-    problems += progress.abandoned(end, request.watermark)
-    new = {text for scan in scans for text in scan.secrets} | {*plan.keylog(request)}
-    state.secrets += sorted(new.difference(state.secrets))
-    state.brokers |= {broker for scan in scans for broker in scan.brokers}
-    checkpoint = Checkpoint(
-        "" if start["ended"] or not start["batch"] else str(before), str(after), progress.latest,
-        end["ended"],
+def _block_bytes(request: Request) -> int:
+    return min(BLOCK_BYTES, request.memory // MEMORY_SHARE)
+
+
+def _rows(request: Request, state: _State, end: Offset) -> Iterator[pa.RecordBatch]:
+    """The rows of the packets up to an offset, in Spark's schema."""
+    (name,), source = request.tables, state.source
+    source.take(end, file_offsets.files(request.paths))
+    source.secrets += [text for text in plan.keylog(request) if text not in source.secrets]
+    pipeline = state.pipeline = state.pipeline or _pipeline(request, state)
+    pending, state.pending = state.pending, []
+    for table, rows in pipeline.raw_rows([name], goes_on=not end["ended"]):
+        rows = dissection.filter_apis(request.apis, rows)
+        if table == "topics":
+            rows = state.topics.changes(rows)
+        if table == name and len(rows):
+            pending.append(rows)
+    names = pipeline.names
+    missing = () if end["ended"] else names.unresolved - names.names.keys()
+    since = source.latest - request.watermark * SECOND
+    for rows in pending:
+        ready, waiting = pending_names.divided(rows, missing, since)
+        if len(ready):
+            yield dissection.finalized(request, name, names, ready)
+        if len(waiting):
+            state.pending.append(waiting)
+    problems = [*source.abandoned(end, request.watermark)]
+    if name == "problems" and problems:
+        yield to_spark(name, problem_rows(problems))
+    if end["ended"]:
+        state.names, state.brokers = names, pipeline.brokers
+        state.connections, state.pipeline = pipeline.connections, None
+
+
+def _pipeline(request: Request, state: _State) -> Pipeline:
+    """A new pipeline, which begins behind the last end."""
+    wait = request.watermark * SECOND
+    pipeline = Pipeline(
+        state.source, ports=request.ports, brokers=state.brokers, request_wait=wait,
+        forget_after=wait, memory=request.memory, first_connection=state.connections,
     )  # fmt: skip
-    task = Task(request, progress.captures, frozenset(state.brokers), state.secrets, checkpoint)
-    bundles = plan.read_bundles(spark, request, scans, state.shards)
-    bundles = bundles.unionAll(_empty_bundles(spark, state))
-    with plan.dissect(spark, task, bundles, state.shards) as (encoded, metadata):
-        state.index = dissection.merge_index(metadata, state.index)
-        name = request.tables[0]
-        names = state.index.names
-        missing = () if end["ended"] else names.unresolved - names.names.keys()
-        since = progress.latest - request.watermark * SECOND
-        encoded = encoded.filter(encoded.kind == name)
-        encoded = pending_names.resolve(spark, encoded, missing, since, before, after)
-        rows = plan.finalized(spark, task, name, encoded, state.index)
-        if name == "topics":
-            rows = _topics(spark, rows, before, after)
-        if name == "problems":
-            rows = rows.unionAll(plan.as_rows(spark, problems))
-        rows.write.parquet(local(after / "rows"))
-    (after / "state").write_bytes(pickle.dumps(state))
+    pipeline.names.names |= state.names.names
+    return pipeline
 
 
 def _load(folder: Path) -> _State:
     try:
-        state: _State = pickle.loads((folder / "state").read_bytes())
+        content = (folder / "state").read_bytes()
     except OSError as error:
         raise DissectorError(
             f"{folder.parent} lacks the state of the checkpoint ({folder.name})"
         ) from error
+    state: _State = pickle.loads(zstandard.decompress(content))
     return state
-
-
-def _empty_bundles(spark: SparkSession, state: _State) -> DataFrame:
-    """An empty bundle for each shard, so that time advances in all of them."""
-
-    def empty(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for rows in batches:
-            yield from map(packets.empty, rows.column("id").to_pylist())
-
-    return spark.range(0, state.shards, 1, 1).mapInArrow(empty, packets.SPARK_SCHEMA)
-
-
-def _topics(spark: SparkSession, rows: DataFrame, before: Path, after: Path) -> DataFrame:
-    """Changes of topics, compared with the reports of earlier batches."""
-    path = before / "topics"
-    earlier = spark.read.schema(rows.schema).parquet(local(path)) if path.exists() else None
-    reports = rows if earlier is None else rows.unionAll(earlier)
-    plan.latest_reports(reports).write.parquet(local(after / "topics"))
-    changes = plan.changes(reports)
-    return changes if earlier is None else changes.exceptAll(earlier.select(changes.columns))

@@ -198,6 +198,8 @@ class PacketRecords:
     bytes_read: int
     """Bytes of input that this range took."""
     problems: list[Problem]
+    offset: int = 0
+    """Position in the file of the first byte behind the reserve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +267,16 @@ class CaptureReader:
         """Whether all bytes so far were packets."""
         return not self._carry and self._lost_at is None
 
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the range of the file was read to its end."""
+        return self._is_exhausted
+
+    def problems_at(self, end: int) -> list[Problem]:
+        """Problems of the bytes behind the last packet, if the file ends at `end`."""
+        problems = self._last_words(self._offset, end, final=True)
+        return [replace(problem, capture=self.name) for problem in problems]
+
     @classmethod
     def go_on(cls, name: str, source: ByteSource, state: ReadState) -> CaptureReader:
         """A reader of the packets behind `state`. `source`: the bytes from its offset on."""
@@ -310,13 +322,14 @@ class CaptureReader:
             problems += self._last_words(base + stop, base + end, final)
             self.close()
         self._carry = data[stop:end].tobytes()
-        self._offset = base + stop
+        offset, self._offset = self._offset, base + stop
         number = np.arange(1, len(columns.start) + 1) + self._packets
         self._packets += len(number)
         problems = [replace(problem, capture=self.name) for problem in problems]
         return PacketRecords(
-            data, reserve, columns, number, self._input.consumed - self._consumed, problems
-        )
+            data, reserve, columns, number, self._input.consumed - self._consumed, problems,
+            offset,
+        )  # fmt: skip
 
     def _scan(
         self, data: Bytes, begin: int, end: int, final: bool

@@ -10,6 +10,9 @@ since no earlier packet can follow. They are sorted by time, stably, and their b
 one array. Headers are read after this step, so that fragments of an IP packet in different files
 are reassembled.
 
+A `TimeRange` limits a source to the packets between two times, so that several processes can read
+parts of overlapping or compressed files (`dissector.runs`). Each packet is in one range.
+
 Within a file, packets keep their order, even if their times do not ascend (a capture on several
 cores): a packet counts as no earlier than the packets before it. A pipe cannot be read beforehand,
 so it counts as beginning before all files.
@@ -44,7 +47,7 @@ later stage, larger blocks cost memory."""
 _PACKET_BYTES = 160.0
 """Assumed size of a packet before the first one was read."""
 _SMALLEST_BLOCK = 1 << 16
-_BEFORE_ALL = -(1 << 63)
+BEFORE_ALL, AFTER_ALL = -(1 << 63), (1 << 63) - 1
 
 
 def open_packets(
@@ -58,30 +61,74 @@ def open_packets(
     return FileSource(find(paths), block_bytes)
 
 
-class _Lane:
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """The packets from `since` to before `until`, in the order of time of a `FileSource`; ns."""
+
+    files: tuple[tuple[int, int], ...]
+    """Time of the first packet, and index in the names, of each file that may have such packets."""
+    since: int
+    until: int
+    is_last: bool
+    """Whether no range follows, so that incomplete IP packets are reported."""
+
+
+class Lane:
     """An open file: its buffered packets, and how many of them were passed on."""
 
-    def __init__(self, index: int, reader: CaptureReader) -> None:
+    def __init__(self, index: int, reader: CaptureReader, start: int) -> None:
         self.index = index
         self.reader = reader
+        self.start = start
         self.records: PacketRecords | None = None
         self.order: Int64 = np.empty(0, np.int64)
         """Time of each packet, at least that of the packet before it."""
-        self.latest = _BEFORE_ALL
+        self.latest = BEFORE_ALL
         """Latest time of all packets so far."""
         self.done = 0
 
-    def hold(self, records: PacketRecords) -> None:
-        """Buffer `records`, at least one packet."""
-        self.records, self.done = records, 0
-        self.order = np.maximum(np.maximum.accumulate(records.columns.time), self.latest)
-        self.latest = int(self.order[-1])
+        self.is_fresh = True
+        """Whether no buffered packet was passed on."""
+        self.is_over = False
+        """Whether the packets that follow are behind the range."""
+
+    def hold(self, records: PacketRecords, since: int, until: int) -> PacketRecords:
+        """Buffer the packets from `since` to before `until`; returns a part without packets if
+        there are none."""
+        earlier = max(self.latest, self.start)
+        order = np.maximum(np.maximum.accumulate(records.columns.time), self.latest)
+        begin, end = np.searchsorted(order, [since, until]).tolist()
+        if records.problems:
+            times = _times_of_problems(records, order, earlier)
+            known = zip(records.problems, times, strict=True)
+            problems = [problem for problem, time in known if since <= time < until]
+            records = replace(records, problems=problems)
+        if end - begin < len(order):
+            size = records.bytes_read * (end - begin) // len(order)
+            records = replace(records, bytes_read=size)
+        self.latest = int(order[-1]) if len(order) else self.latest
+        self.is_over = end < len(order)
+        if begin == end:
+            empty = records.columns.take(slice(0))
+            return replace(records, columns=empty, number=records.number[:0])
+        self.records, self.order, self.done, self.is_fresh = records, order[:end], begin, True
+        return records
+
+
+def _times_of_problems(records: PacketRecords, order: Int64, earlier: int) -> list[int]:
+    """The time of each problem: that of the packet before it. `earlier`: before the first one."""
+    at = records.columns.start - records.reserve + records.offset
+    times = np.append(order, earlier)
+    offsets = [AFTER_ALL if each.offset is None else each.offset for each in records.problems]
+    before = np.searchsorted(at, np.array(offsets, np.int64)) - 1
+    return [int(time) for time in times[before]]
 
 
 class FileSource:
     """The `PacketSource` that `open_packets` returns."""
 
-    def __init__(self, paths: list[str], block_bytes: int) -> None:
+    def __init__(self, paths: list[str], block_bytes: int, limits: TimeRange | None = None) -> None:
+        """`limits`: only its files, by their index in `paths`, and its packets."""
         self.names: list[str] = []
         self.total_bytes: int | None = 0
         self.secrets: list[bytes] = []
@@ -94,11 +141,19 @@ class FileSource:
         """Approximate size of a block in bytes."""
         self._packet_bytes = _PACKET_BYTES
         self._problems: list[Problem] = []  # not yet passed on
-        self._lanes: list[_Lane] = []
+        self._lanes: list[Lane] = []
         self._interfaces: dict[int, Sequence[Interface]] = {}
         self._host_names: dict[int, Sequence[tuple[str, str]]] = {}
         self._fragments = Fragments()
         self._closed: list[tuple[int, int]] = []  # files to come: time of first packet, index
+        self.sizes: list[int] = []
+        """Bytes of each file, before decompression."""
+        self.pending: list[tuple[int, int]] = []
+        """Files with packets behind the range: time of the first packet, and index."""
+        self._limits = limits or TimeRange((), BEFORE_ALL, AFTER_ALL, is_last=True)
+        if limits is not None:
+            self.names, self._closed = paths, sorted(limits.files)
+            return
         for path in paths:
             try:
                 self._add(path)
@@ -116,20 +171,21 @@ class FileSource:
         self.names.append(path)
         if reader.size is None:
             self.total_bytes = None
-            self._add_lane(index, reader)
+            self._add_lane(index, reader, BEFORE_ALL)
             return
+        self.sizes.append(reader.size)
         if self.total_bytes is not None:
             self.total_bytes += reader.size
         records = reader.read(0, _SMALLEST_BLOCK)
         reader.close()
         self.comments += reader.comments
-        start = int(records.columns.time[0]) if records and len(records.number) else _BEFORE_ALL
+        start = int(records.columns.time[0]) if records and len(records.number) else BEFORE_ALL
         self._closed.append((start, index))
 
-    def _add_lane(self, index: int, reader: CaptureReader) -> None:
+    def _add_lane(self, index: int, reader: CaptureReader, start: int) -> None:
         self._interfaces[index] = reader.interfaces
         self._host_names[index] = reader.host_names
-        self._lanes.append(_Lane(index, reader))
+        self._lanes.append(Lane(index, reader, start))
 
     def _cannot_read(self, path: str, error: CaptureError) -> None:
         self._problems.append(Problem("packets", "unreadable_file", str(error), capture=path))
@@ -143,6 +199,11 @@ class FileSource:
         if self._lanes or self._problems or self.total_bytes is None:
             return None
         return [(index, start) for start, index in self._closed]
+
+    def take_problems(self) -> list[Problem]:
+        """Problems of files that cannot be read, which `read` then does not return."""
+        problems, self._problems = self._problems, []
+        return problems
 
     def close(self) -> None:
         """Close all files."""
@@ -158,7 +219,7 @@ class FileSource:
         """
         records = self._next(reserve)
         block = records and parse_packets(*records, self.names, self._fragments)
-        if block is None:
+        if block is None and self._limits.is_last:
             self._problems += self._fragments.finish()
         if self._problems:
             block = PacketBlock.empty(reserve) if block is None else block
@@ -187,13 +248,13 @@ class FileSource:
             if not self._lanes:
                 self._open()
             for lane in [lane for lane in self._lanes if lane.records is None]:
-                records = self._read(lane, reserve)
+                records = None if lane.is_over else self._read(lane, reserve)
                 if records is None:
-                    self._lanes.remove(lane)
-                elif not len(records.number):
+                    self._end(lane)
+                    continue
+                records = lane.hold(records, self._limits.since, self._limits.until)
+                if not len(records.number):
                     return records, np.empty(0, np.int32)
-                else:
-                    lane.hold(records)
             if not self._lanes:
                 continue
             frontier = min(lane.latest for lane in self._lanes)
@@ -203,18 +264,29 @@ class FileSource:
                 return self._pass_on(frontier, reserve)
         return None
 
+    def _end(self, lane: Lane) -> None:
+        """Close a file."""
+        self._lanes.remove(lane)
+        lane.reader.close()
+        if lane.is_over:
+            self.pending.append((lane.start, lane.index))
+
     def _open(self) -> None:
         """Open the file with the earliest first packet."""
-        _, index = self._closed.pop(0)
+        start, index = self._closed.pop(0)
         try:
-            reader = open_reader(self.names[index], self.secrets)
+            reader = self._reader(index)
         except CaptureError as error:  # it was readable when its first packet was read
             self._cannot_read(self.names[index], error)
         else:
-            self._add_lane(index, reader)
+            self._add_lane(index, reader, start)
             self._lanes.sort(key=lambda lane: lane.index)
 
-    def _read(self, lane: _Lane, reserve: int) -> PacketRecords | None:
+    def _reader(self, index: int) -> CaptureReader:
+        """A reader of a file. Raises CaptureError."""
+        return open_reader(self.names[index], self.secrets)
+
+    def _read(self, lane: Lane, reserve: int) -> PacketRecords | None:
         # Buffers of overlapping files have about the size of one block in all.
         room = min(self.block_bytes, int(PACKETS * self._packet_bytes)) // len(self._lanes)
         room = min(max(room, _SMALLEST_BLOCK), self.block_bytes)
@@ -231,7 +303,12 @@ class FileSource:
             assert lane.records
             until = int(np.searchsorted(lane.order, frontier, side="right"))
             if until > lane.done:
-                parts.append(_RecordRange(lane.records, lane.index, lane.order, lane.done, until))
+                parts.append(
+                    _RecordRange(
+                        lane.records, lane.index, lane.order, lane.done, until, lane.is_fresh
+                    )
+                )
+                lane.is_fresh = False
             lane.done = until
             if until == len(lane.order):
                 lane.records = None
@@ -250,10 +327,12 @@ class _RecordRange:
     order: Int64
     begin: int
     end: int
+    is_fresh: bool
+    """Whether it is the first range of these packets that is passed on."""
 
     @property
     def is_whole(self) -> bool:
-        return self.begin == 0 and self.end == len(self.order)
+        return self.begin == 0 and self.end == len(self.records.number)
 
     @property
     def capture(self) -> Int32:
@@ -279,7 +358,7 @@ def _merge(parts: list[_RecordRange], reserve: int) -> tuple[PacketRecords, Int3
         size += len(piece)
     order = np.argsort(np.concatenate([p.order[p.begin : p.end] for p in parts]), kind="stable")
     number = np.concatenate([part.records.number[part.begin : part.end] for part in parts])
-    fresh = [part.records for part in parts if part.begin == 0]
+    fresh = [part.records for part in parts if part.is_fresh]
     records = PacketRecords(
         data=np.concatenate([*pieces, np.zeros(PAD, np.uint8)]),
         reserve=reserve,

@@ -13,29 +13,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dissector.frame_reader import Broker, FrameReader
 from dissector.packets.block import Int64, PacketBlock, UInt64
 from dissector.packets.fragments import Fragments
 from dissector.packets.prefetch import with_room
-from dissector.runs.merging import ints, merged
-from dissector.runs.plan import Position, Run, opened
+from dissector.runs.blocks import chosen, compact, together
+from dissector.runs.joined import DROPPED, Joined
+from dissector.runs.merging import merged
+from dissector.runs.plan import AnyRun, TimeRun
+from dissector.runs.sources import Position, opened
 from dissector.runs.states import States, continues, join, shift_packets, take
-from dissector.runs.worker import RunResult, StoredRows, chosen, compact, together
+from dissector.runs.worker import RunResult, batch_of
 from dissector.streams.limits import GRACE, PATIENCE
 from dissector.streams.table import NEVER, Bools
 from dissector.tables.builder import TableBuilder, TableRows
 
 FEED_PACKETS, FEED_BYTES = 50_000, 1 << 24
 """Packets, and bytes of them, that the parent dissects at a time: a block has fixed costs."""
-DROPPED: Final = -2
-"""In place of a row: the row of the run is dropped."""
-PACKET_COLUMNS: Final = ("request_packet", "response_packet", "packet")
 
 
 @dataclass(slots=True)
@@ -96,7 +95,7 @@ class Joiner:
 
     # A whole run
 
-    def read(self, run: Run) -> Iterator[TableRows]:
+    def read(self, run: AnyRun) -> Iterator[TableRows]:
         """Dissect a run in this process."""
         source = opened(
             self._reader.captures, run, self._block_bytes, self._position, self._secrets
@@ -120,36 +119,52 @@ class Joiner:
 
     # A run that was dissected by another process
 
-    def join(self, run: Run, result: RunResult, stored: pa.Buffer) -> Iterator[TableRows]:
-        """The rows of a run, which `stored` contains, and the state behind it."""
+    def join(self, run: AnyRun, result: RunResult) -> Joined | None:
+        """What to do with the rows of a run; None: `read` it. Takes the state behind it."""
         self.counts.runs += 1
         self._builder.names.names.update(result.names.names)
         self._builder.names.unresolved.update(result.names.unresolved)
-        if not self._may_join(result):
+        if not self._may_join(run, result):
             self.counts.whole += 1
-            yield from self.read(run)
-            return
-        before = self._position.packets
+            return None
+        before, earlier = self._position.packets, self._packets_earlier
         for states in (result.border, result.end):
-            shift_packets(states, before, self._packets_earlier)
+            shift_packets(states, before, earlier)
         verdict = self._compare(result)
         own = self._dissect_again(run, result, verdict)
         self._take_over(result, verdict)
-        for block, rows in zip(result.blocks, own, strict=True):
+        for block in result.blocks:
             self._progress(block.packets, block.bytes_read)
-            moved = [self._moved(stored, each, verdict, before) for each in block.rows]
-            yield from merged([*moved, *rows], self._table.number)
         self._position = _behind(result.position, before)
         self._packets_earlier = before + sum(block.packets for block in result.blocks)
         self._is_certain = result.is_between_packets
+        return Joined(own, verdict.row_of, before, earlier)
 
-    def _may_join(self, result: RunResult) -> bool:
+    def merged(self, joined: Joined, result: RunResult, stored: pa.Buffer) -> Iterator[TableRows]:
+        """The rows of a run, which `stored` contains, block by block."""
+        for block, own in zip(result.blocks, joined.own, strict=True):
+            moved = [
+                TableRows(each.table, joined.moved(batch_of(each, stored)), each.rank)
+                for each in block.rows
+            ]
+            yield from merged([*moved, *own], self._table.number)
+
+    def _may_join(self, run: AnyRun, result: RunResult) -> bool:
         """Whether the run is exact apart from single connections."""
+        files = run.files if isinstance(run, TimeRun) else ()
+        has_all = {*self._position.pending} <= {*files}
         waits = self._streams.buffered + result.most_buffered <= self._limits[0]
         waits &= self._builder.waiting_bytes + result.most_waiting <= self._limits[1]
         in_order = not result.blocks or self._reader.now <= result.blocks[0].now
         knows_secrets = not self._secrets  # the other processes do not have them
-        return self._is_certain and result.is_exact and waits and in_order and knows_secrets
+        return (
+            has_all
+            and self._is_certain
+            and result.is_exact
+            and waits
+            and in_order
+            and knows_secrets
+        )
 
     def _compare(self, result: RunResult) -> Verdict:
         """Find the connections that go on, those that begin, and those to dissect again."""
@@ -210,7 +225,7 @@ class Joiner:
         return wrong | (missing & result.end.streams.streams["was_undecided"])
 
     def _dissect_again(
-        self, run: Run, result: RunResult, verdict: Verdict
+        self, run: AnyRun, result: RunResult, verdict: Verdict
     ) -> list[list[TableRows]]:
         """The rows, by block, of the connections that the run does not have."""
         rows = verdict.row[verdict.index]
@@ -243,7 +258,7 @@ class Joiner:
         self._reader.learn_brokers(self._builder.brokers)
         return rows
 
-    def _packets(self, run: Run, result: RunResult, verdict: Verdict) -> Iterator[PacketBlock]:
+    def _packets(self, run: AnyRun, result: RunResult, verdict: Verdict) -> Iterator[PacketBlock]:
         """The packets to dissect, by block."""
         kept = [block.kept for block in result.blocks]
         if not len(verdict.again) and all(packets is not None for packets in kept):
@@ -286,38 +301,24 @@ class Joiner:
         self._builder.connections.put(verdict.row, result.end.stats)
         current = new[result.is_current[new]]
         self._streams.flows.put(result.keys[current], verdict.row[current])
+        self._number(len(new))
+
+    def _number(self, count: int) -> None:
+        """Number the new connections by their first packets; the last `count` are of the run.
+
+        Both parts are in order. Packets of several files are in order of time; each counts as no
+        earlier than the packets before it.
+        """
+        table = self._table
         begun = np.arange(self.first_new, table.count)
-        order = np.argsort(table.packet[begun], kind="stable")
+        own, new = np.split(table.first_time[begun], [len(begun) - count])
+        time = np.concatenate([np.maximum.accumulate(own), np.maximum.accumulate(new)])
+        capture = table.capture[begun]
+        if len(begun) and (capture == capture[0]).all():
+            time[:] = 0
+        order = np.lexsort((table.packet[begun], capture, time))
         table.number[begun[order]] = begun
         table.known = table.count
-
-    def _moved(
-        self, stored: pa.Buffer, rows: StoredRows, verdict: Verdict, before: int
-    ) -> TableRows:
-        """A batch of the run, with the connections of the parent and absolute packet numbers."""
-        content = stored.slice(rows.begin, rows.size)
-        batch = pa.ipc.open_stream(content).read_next_batch()
-        for name in PACKET_COLUMNS:
-            if (index := batch.schema.get_field_index(name)) >= 0:
-                shifted = self._shifted(batch.column(index), before)
-                batch = batch.set_column(index, batch.schema.field(index), shifted)
-        if (index := batch.schema.get_field_index("connection_id")) < 0:
-            return TableRows(rows.table, batch, rows.rank)
-        column = batch.column(index)
-        moved = verdict.row_of[ints(column)]
-        is_dropped = moved == DROPPED
-        connection = pa.array(moved, column.type, mask=moved == NEVER)
-        batch = batch.set_column(index, batch.schema.field(index), connection)
-        if is_dropped.any():
-            batch = batch.filter(pa.array(~is_dropped))
-        return TableRows(rows.table, batch, rows.rank)
-
-    def _shifted(self, packets: pa.Array, before: int) -> pa.Array:
-        """Absolute packet numbers; see `states.shift_packets`."""
-        if before == self._packets_earlier:
-            return pc.add(packets, before) if before else packets
-        shift = pc.if_else(pc.greater(packets, 0), before, self._packets_earlier)
-        return pc.add(packets, shift)
 
 
 def _has_end(table: dict[str, Any], addresses: set[Broker]) -> Bools:

@@ -1,34 +1,34 @@
-"""The plan: the runs of a capture, and the source of the packets of a run.
+"""The plan: the runs of a capture.
 
-A run is a byte range of a file. It ends where a packet is likely to begin. Whether that is so shows
-when the run is read: `RunSource.is_between_packets`.
+A run is a byte range of a large file (`Run`), or a range of time of several files (`TimeRun`).
+
+A byte range ends where a packet is likely to begin. Whether that is so shows when the run is read:
+`sources.RunSource.is_between_packets`.
+
+A range of time may be read from files of any kind: compressed, small, or of several capture points,
+which overlap. It begins with the first packet of a file. A file that it shares with the range
+before is read again from its beginning, so a plan is made only if most files are in one range. How
+far a file reaches is an assumption. If it reaches further, the next run is read by the parent:
+`sources.Position.pending`.
 """
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
-import numpy as np
-
-from dissector.errors import CaptureError
-from dissector.packets.block import PacketBlock
-from dissector.packets.capture_reader import CaptureReader, ReadState
 from dissector.packets.file_ranges import (
-    RangeSource,
     boundary,
     last_time,
-    primed,
     size_of,
-    start_of,
 )
-from dissector.packets.files import PACKETS, FileSource
-from dissector.packets.fragments import Fragments
-from dissector.packets.layers import parse_packets
+from dissector.packets.files import AFTER_ALL, BEFORE_ALL, FileSource
+from dissector.packets.remote import is_url
 
 LEAST_RUN, MOST_RUN = 64 << 20, 1 << 30
 """Limits of the size of a run, in bytes. Within them, each process gets one."""
@@ -36,8 +36,10 @@ WARM_UP: Final = 32
 MOST_WARM_UP: Final = 16 << 20
 """The state of connections is learned from the bytes before a run: as many as a 32nd of the run, at
 most `MOST_WARM_UP`."""
-_PACKET_BYTES: Final = 160.0
-_SMALLEST_BLOCK: Final = 1 << 16
+MARGIN: Final = 10**9
+"""ns; packets of a file may be later than the first packet of the file that follows it."""
+MOST_REPEATED: Final = 2
+"""Most bytes that are read in runs, relative to the bytes of all files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +56,72 @@ class Run:
     """No run is before it; `is_last`: no run follows."""
     is_last: bool
     ends_file: bool
+    times: tuple[int, int] = (BEFORE_ALL, AFTER_ALL)
+    """Packets before the first time, and those from the second on, are skipped; ns."""
 
-    def warm_up(self, size: int, before: Run) -> Run | None:
+    def warm_up(self, size: int, before: AnyRun) -> Run | None:
         """The last `size` bytes before this run. `before`: the run before it."""
+        assert isinstance(before, Run)
         begin = boundary(before.path, before.end - size) if before.end > size else 0
         if begin is None or begin >= before.end:
             return None
         return replace(before, begin=begin, is_first=False, is_last=False)
 
 
-def plan(source: FileSource, run_bytes: int) -> list[Run] | None:
-    """The runs of files that follow each other in time; None if the files cannot be divided."""
+@dataclass(frozen=True, slots=True)
+class TimeRun:
+    """The packets of files in a range of time."""
+
+    files: tuple[tuple[int, int], ...]
+    """Time of the first packet, and index in the names of the source."""
+    path: str
+    """The first of these files."""
+    since: int
+    """ns; of the first run: before all packets."""
+    until: int
+    is_first: bool
+    is_last: bool
+    bytes: int
+    """Bytes of the files that begin in the run."""
+    times: tuple[int, int] = (BEFORE_ALL, AFTER_ALL)
+    """See `Run`."""
+
+    def warm_up(self, size: int, before: AnyRun) -> TimeRun | None:
+        """The last `size` bytes before this run, if bytes are even in time."""
+        assert isinstance(before, TimeRun)
+        starts = [start for start, _ in before.files if start > BEFORE_ALL]
+        begin = max(before.since, min(starts, default=self.since))
+        part = (self.since - begin) * min(size / max(before.bytes, 1), 1)
+        since = self.since - int(part)
+        if since >= self.since:
+            return None
+        return replace(before, since=since, is_first=False, is_last=False)
+
+
+AnyRun: TypeAlias = Run | TimeRun
+
+
+def plan(source: FileSource, run_bytes: int) -> Sequence[AnyRun] | None:
+    """The runs of files; None if they cannot be divided."""
     sequence = source.sequence
     if not sequence or source.secrets:
         return None
+    is_large = len(sequence) == 1 or min(source.sizes) > run_bytes
+    return (_byte_runs(source, run_bytes) if is_large else None) or _time_runs(source, run_bytes)
+
+
+def whole(source: FileSource, times: tuple[int, int]) -> TimeRun:
+    """A run of all files."""
+    files = tuple((start, index) for index, start in source.sequence or ())
+    path, size = source.names[files[0][1]], sum(source.sizes)
+    return TimeRun(files, path, BEFORE_ALL, AFTER_ALL, True, True, size, times)
+
+
+def _byte_runs(source: FileSource, run_bytes: int) -> list[Run] | None:
+    """Byte ranges of files that follow each other in time; None if the files cannot be divided."""
     latest = None
     runs: list[Run] = []
+    sequence = source.sequence or ()
     for index, start in sequence:
         path = source.names[index]
         size = _divisible_size(path)
@@ -83,10 +135,59 @@ def plan(source: FileSource, run_bytes: int) -> list[Run] | None:
     return runs
 
 
+def _time_runs(source: FileSource, run_bytes: int) -> list[TimeRun] | None:
+    """Ranges of time that begin with files; None if too many files would be read repeatedly."""
+    sequence = source.sequence or ()
+    cuts, size = [BEFORE_ALL], 0
+    sums = [0]
+    for index, start in sequence:
+        if size >= run_bytes and start > cuts[-1]:
+            cuts.append(start)
+            sums.append(0)
+            size = 0
+        size += source.sizes[index]
+        sums[-1] += source.sizes[index]
+    latest = _latest_times(source)
+    runs, repeated = [], 0
+    for bounds, own in zip(pairwise([*cuts, AFTER_ALL]), sums, strict=True):
+        files = [
+            (start, index)
+            for index, start in sequence
+            if start < bounds[1] and latest[index] >= bounds[0]
+        ]
+        repeated += sum(source.sizes[index] for _, index in files)
+        path = source.names[files[0][1]]
+        runs.append(TimeRun(tuple(files), path, *bounds, False, False, own))
+    if repeated > MOST_REPEATED * sum(source.sizes):
+        return None
+    runs[0] = replace(runs[0], is_first=True)
+    runs[-1] = replace(runs[-1], is_last=True)
+    return runs
+
+
+def _latest_times(source: FileSource) -> dict[int, int]:
+    """How far each file reaches, ns, by its index.
+
+    A compressed file is assumed to end where the next file of its capture point begins: that with a
+    name that differs in digits only.
+    """
+    following: dict[str, int] = {}
+    latest = {}
+    for index, start in reversed(source.sequence or ()):
+        name = source.names[index]
+        point = re.sub(r"\d+", "", name)
+        known = None if _divisible_size(name) is None else last_time(name)
+        latest[index] = following.get(point, AFTER_ALL) if known is None else known
+        latest[index] += min(MARGIN, AFTER_ALL - latest[index])
+        following[point] = start
+    return latest
+
+
 def _divisible_size(path: str) -> int | None:
-    """Size of a plain local file; None for other ones."""
+    """Size of a plain file; None for other ones."""
     try:
-        return size_of(path) if stat.S_ISREG(Path(path).stat().st_mode) else None
+        is_file = is_url(path) or stat.S_ISREG(Path(path).stat().st_mode)
+        return size_of(path) if is_file else None
     except OSError:
         return None
 
@@ -98,96 +199,3 @@ def _runs_of(index: int, path: str, size: int, run_bytes: int) -> list[Run]:
     return [
         Run(index, path, begin, end, False, False, end == size) for begin, end in pairwise(borders)
     ]
-
-
-@dataclass(slots=True)
-class Position:
-    """Where a source of a run stopped; the next one can go on there."""
-
-    reader: ReadState | None
-    """None at the start of a file."""
-    fragments: Fragments
-
-    @property
-    def packets(self) -> int:
-        """Packets of the file before this position."""
-        return self.reader.packets if self.reader else 0
-
-
-class RunSource:
-    """The packets of a run: a `PacketSource`."""
-
-    def __init__(
-        self, names: list[str], run: Run, block_bytes: int, position: Position | None,
-        secrets: list[bytes],
-    ) -> None:  # fmt: skip
-        """`position`: go on there; None: numbers of packets are counted from 1. `secrets`: takes
-        the TLS key logs in the run."""
-        self.names = names
-        self.total_bytes: int | None = None
-        self.secrets = secrets
-        self._run = run
-        self._block_bytes = block_bytes
-        self._packet_bytes = _PACKET_BYTES
-        self._fragments = position.fragments if position else Fragments()
-        self._has_finished = False
-        state = position.reader if position else None
-        if state is None:
-            form, first = start_of(run.path, self.secrets)
-            form = primed(run.path) if run.begin else form
-            state = ReadState(form, run.begin or first, 0, None, 0)
-        self._input = RangeSource(run.path, state.offset, run.end, is_last=run.ends_file)
-        self._reader = CaptureReader.go_on(run.path, self._input, state)
-
-    @property
-    def position(self) -> Position:
-        """Where the next run begins."""
-        ended = self._run.ends_file
-        return Position(None if ended else self._reader.state, self._fragments)
-
-    @property
-    def is_between_packets(self) -> bool:
-        """Whether the next run can be read without this one: it begins with a packet, in the state
-        at the head of the file, and no datagram is incomplete."""
-        if self._fragments.is_waiting:
-            return False
-        if self._run.ends_file:
-            return True
-        is_same = self._reader.context == primed(self._run.path).context
-        return is_same and self._reader.is_between_packets
-
-    @property
-    def packets(self) -> int:
-        """Number of the last packet."""
-        return self._reader.state.packets
-
-    def read(self, reserve: int) -> PacketBlock | None:
-        """The next block, with `reserve` free bytes at the front; None at the end."""
-        if self._input.consumed < self._input.size:
-            room = min(self._block_bytes, int(PACKETS * self._packet_bytes))
-            room = min(max(room, _SMALLEST_BLOCK), self._block_bytes)
-            if (records := self._reader.read(reserve, room)) is not None:
-                if len(records.number):
-                    self._packet_bytes = (len(records.data) - reserve) / len(records.number)
-                capture = np.full(len(records.number), self._run.file, np.int32)
-                return parse_packets(records, capture, self.names, self._fragments)
-        if self._run.is_last and not self._has_finished:
-            self._has_finished = True
-            if problems := self._fragments.finish():
-                return replace(PacketBlock.empty(reserve), problems=problems)
-        return None
-
-    def close(self) -> None:
-        """Close the file."""
-        self._reader.close()
-
-
-def opened(
-    names: Sequence[str], run: Run, block_bytes: int, position: Position | None = None,
-    secrets: list[bytes] | None = None,
-) -> RunSource:  # fmt: skip
-    """The source of a run. Raises CaptureError if the file cannot be read any more."""
-    try:
-        return RunSource([*names], run, block_bytes, position, [] if secrets is None else secrets)
-    except OSError as error:
-        raise CaptureError(f"{run.path}: {error.strerror or error}") from error

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import IO, Any, Final, TypeAlias
 
 import numpy as np
@@ -21,12 +21,13 @@ import pyarrow as pa
 
 from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import Broker, FrameReader
-from dissector.packets.block import PAD, SYN, Int64, PacketBlock, UInt64
+from dissector.packets.block import SYN, Int64, PacketBlock, UInt64
 from dissector.packets.prefetch import FRONT, with_room
 from dissector.problems import Problem
-from dissector.runs.plan import Position, Run, RunSource, opened
+from dissector.runs.blocks import chosen, compact
+from dissector.runs.plan import AnyRun
+from dissector.runs.sources import Position, RunSource, TimeSource, opened
 from dissector.runs.states import States, is_normal, take
-from dissector.streams.carry import copy_ranges
 from dissector.streams.table import FRAMED, Bools
 from dissector.tables.builder import TableBuilder, TableRows
 
@@ -44,6 +45,11 @@ class StoredRows:
     rank: Any
     begin: int
     size: int
+
+
+def batch_of(rows: StoredRows, stored: pa.Buffer) -> pa.RecordBatch:
+    """A batch in the file of a run."""
+    return pa.ipc.open_stream(stored.slice(rows.begin, rows.size)).read_next_batch()
 
 
 @dataclass(slots=True)
@@ -168,49 +174,16 @@ def _isin(keys: UInt64, known: UInt64) -> Bools:
     return is_in
 
 
-def chosen(block: PacketBlock, mask: Bools) -> PacketBlock:
-    """The chosen packets of a block, with its counts and problems."""
-    columns = {
-        each.name: getattr(block, each.name)[mask]
-        for each in fields(block)
-        if isinstance(getattr(block, each.name), np.ndarray) and each.name != "data"
-    }
-    return replace(block, **columns)
-
-
-def compact(block: PacketBlock) -> PacketBlock:
-    """The block with a copy of the payloads of its packets only, without counts and problems."""
-    captured = block.captured.astype(np.int64)
-    begin = np.cumsum(captured) - captured
-    data = np.zeros(int(captured.sum()) + PAD, np.uint8)
-    copy_ranges(block.data, block.payload, data, begin, captured)
-    return replace(
-        block, data=data, reserve=0, payload=begin, packets_seen=0, bytes_read=0, problems=[]
-    )
-
-
-def together(blocks: Sequence[PacketBlock]) -> PacketBlock:
-    """Successive blocks that `compact` returned, as one."""
-    sizes = [len(block.data) for block in blocks]
-    begin = np.cumsum(sizes) - sizes
-    columns: dict[str, Any] = {
-        each.name: np.concatenate([getattr(block, each.name) for block in blocks])
-        for each in fields(PacketBlock)
-        if isinstance(getattr(blocks[0], each.name), np.ndarray) and each.name != "payload"
-    }
-    payload = [block.payload + at for block, at in zip(blocks, begin.tolist(), strict=True)]
-    until = [block.until for block in blocks if block.until is not None]
-    return replace(
-        blocks[0], **columns, payload=np.concatenate(payload), until=max(until, default=None)
-    )
-
-
 def dissect(
-    run: Run, warm_up: Run | None, make: Make, names: Sequence[str], block_bytes: int,
-    brokers: Collection[Broker],
+    run: AnyRun, warm_up: AnyRun | None, make: Make, names: Sequence[str], block_bytes: int,
+    brokers: Collection[Broker], hash_key: UInt64,
 ) -> tuple[RunResult, IO[bytes]]:  # fmt: skip
-    """Dissect a run. `brokers`: known addresses. Also returns the file with the rows."""
+    """Dissect a run. Also returns the file with the rows.
+
+    `brokers`: known addresses. `hash_key`: of the parent's pairs of endpoints.
+    """
     reader, builder = make()
+    reader.streams.flows.hash_key = hash_key
     reader.learn_brokers(brokers)
     if warm_up is not None:
         _warm_up(warm_up, reader, builder, names, block_bytes)
@@ -237,7 +210,7 @@ def dissect(
 
 
 def _warm_up(
-    run: Run, reader: FrameReader, builder: TableBuilder, names: Sequence[str], block_bytes: int
+    run: AnyRun, reader: FrameReader, builder: TableBuilder, names: Sequence[str], block_bytes: int
 ) -> None:
     """Feed the packets before a run; their numbers are 0 and less."""
     reader.streams.guess(True)
@@ -317,7 +290,7 @@ class _Dissection:
         self._is_exact &= all(each.kind != "memory" for each in problems)
 
     def result(
-        self, rows: Int64, border: States, brokers: set[Broker], source: RunSource
+        self, rows: Int64, border: States, brokers: set[Broker], source: RunSource | TimeSource
     ) -> RunResult:
         """The result, when all blocks are read. `rows`: the connections that were known."""
         streams = self._reader.streams

@@ -128,6 +128,16 @@ class FlowTracker:
         self._current = PairIndex()
         self._new: list[Int64] = []  # rows of connections that have no number yet
 
+    @property
+    def hash_key(self) -> UInt64:
+        """Key of the hashes of pairs."""
+        return self._current.key
+
+    @hash_key.setter
+    def hash_key(self, key: UInt64) -> None:
+        """Take over the key of a process that compares pairs with this one, before any packet."""
+        self._current.key = key
+
     def forget(self, rows: Int64) -> None:
         """Drop these connections; a later packet of one of them begins another connection."""
         self._current.forget(rows)

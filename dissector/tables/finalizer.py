@@ -35,7 +35,7 @@ class Finalizer:
         self._hold = hold
         self._show_secrets = show_secrets
         self._topics = TopicChanges()
-        self._buffers: dict[str, _Buffer] = {}
+        self._buffers: dict[str, RowBuffer] = {}
 
     def add(self, table: str, rows: pa.RecordBatch) -> Iterator[NamedBatch]:
         """Add rows; return those of this table that are complete, and problems in them."""
@@ -43,7 +43,7 @@ class Finalizer:
             rows = self._topics.changes(rows)
         buffer = self._buffers.get(table)
         if self._hold and buffer is None and has_unresolved_topics(rows, self._names):
-            buffer = self._buffers[table] = _Buffer(rows.schema)
+            buffer = self._buffers[table] = RowBuffer(rows.schema)
         if buffer is None:
             yield from self._complete(table, rows)
         else:
@@ -92,7 +92,7 @@ def _topic_columns(rows: pa.RecordBatch) -> dict[int, pa.Array]:
     return {index: rows.column(index) for index in indices if index >= 0}
 
 
-class _Buffer:
+class RowBuffer:
     """Rows of one table in a temporary file."""
 
     def __init__(self, schema: pa.Schema) -> None:

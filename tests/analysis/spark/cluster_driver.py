@@ -21,6 +21,7 @@ from analysis.spark.output import Output
 from analysis.spark.session import session
 from analysis.spark.writing import Folder
 from dissector.errors import DissectorError
+from dissector.runs import planning
 from tests.analysis.spark.sharding import TEST_TABLES
 
 
@@ -37,10 +38,11 @@ def main() -> None:
         analysis.spark.register(spark)
         spark.read.format("kafka_capture").option("result_dir", unshared).load(paths).count()
 
+    planning.LEAST_RUN = 1
     if unshared:
         report(write)
         report(query)
-    with plan.dissect_captures(spark, Request(paths, TEST_TABLES, shards=4)) as dissection:
+    with plan.dissect_captures(spark, Request(paths, TEST_TABLES, run_bytes=50_000)) as dissection:
         print("dissected", flush=True)
         sys.stdin.readline()
         for name in TEST_TABLES:

@@ -21,12 +21,10 @@ from dissector.packets.byte_input import ByteInput
 
 CAPTURES = Path(__file__).parents[3] / "captures"
 RECORDINGS = sorted(path for path in CAPTURES.iterdir() if {".pcap", ".pcapng"} & {*path.suffixes})
-PRUNED_TABLES = (
+TABLES = (
     "exchanges", "errors", "connections", "topics", "partitions", "memberships", "transactions",
-    "brokers",
+    "brokers", "batches", "decompressed_batches", "records",
 )  # fmt: skip
-"""Tables for which record payload is pruned."""
-TABLES = (*PRUNED_TABLES, "batches", "decompressed_batches", "records")
 TEST_TABLES = ("exchanges", "errors", "batches", "connections")
 PCAPNG, ENHANCED_PACKET = b"\n\r\r\n", 6
 

@@ -72,7 +72,7 @@ def test_a_folder_that_is_not_shared_and_a_killed_worker(java: None, tmp_path: P
     Tables in this folder are refused, as output and as results of the data source. Elsewhere, no
     row is lost with the worker.
     """
-    paths = split_capture(CAPTURES / "kafka-4-quorum.pcap.zst", tmp_path, 3, shuffled=True)
+    paths = split_capture(CAPTURES / "kafka-4-quorum.pcap.zst", tmp_path, 3)
     unshared = tmp_path / "unshared"
     unshared.mkdir()
     script = f'mount -t tmpfs none "{unshared}" && exec "$@"'
@@ -82,7 +82,7 @@ def test_a_folder_that_is_not_shared_and_a_killed_worker(java: None, tmp_path: P
         cluster(tmp_path, before=[(), mounted if is_possible else ()]) as running,
         driver_running(running, tmp_path / "tables", paths, unshared) as printed,
     ):
-        kill(running.workers[1])  # with its packets and rows
+        kill(running.workers[1])  # with its rows
     for line in printed if is_possible else ():
         assert "is not the driver's folder: the driver and all executors need one" in line
     assert len(printed) == 2

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import analysis.spark
 from analysis.cli import main
-from analysis.spark import plan, splits
+from analysis.spark import plan
 from analysis.spark.schemas import to_spark
 from dissector.capture import open_capture
 from tests.analysis.spark.sharding import CAPTURES, split_capture, texts
@@ -81,25 +81,18 @@ def test_several_tables_share_one_plan(
     read: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans: list[tuple[str, ...]] = []
-    guesses: list[object] = []
-    dissect_captures, guess = plan.dissect_captures, splits.guess
+    dissect_captures = plan.dissect_captures
 
     def counted(spark: SparkSession, request: plan.Request):
         plans.append(tuple(request.tables))
         return dissect_captures(spark, request)
 
-    def guessed(*arguments: object):
-        guesses.append(arguments)
-        return guess(*arguments)
-
     monkeypatch.setattr(plan, "dissect_captures", counted)
-    monkeypatch.setattr(splits, "guess", guessed)
     paths = split_capture(QUOTAS, tmp_path, 3)
     tables = analysis.spark.load(read, paths, LATENCY)
     assert plans == []  # nothing is read before a table is used
     actual = {name: tables[name].toArrow() for name in ("connections", *LATENCY)}
     assert [{*names} for names in plans] == [{*LATENCY}]
-    assert len(guesses) == 1  # the captures were planned and read once
     for name in LATENCY:
         rows = open_capture(paths).tables([name])[name]
         expected = pa.Table.from_batches([to_spark(name, batch) for batch in rows.to_batches()])

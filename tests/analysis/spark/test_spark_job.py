@@ -12,8 +12,8 @@ import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 from analysis.cli import main
-from analysis.spark import job, splits
-from analysis.spark.dissection import Task, decode_rows, dissect
+from analysis.spark import job, plan
+from analysis.spark.dissection import decode_rows, dissect
 from analysis.spark.options import Request
 from dissector.capture import open_capture
 from tests.analysis.spark.sharding import CAPTURES, split_capture
@@ -76,16 +76,11 @@ def test_memory_is_per_task(
     monkeypatch.setattr(job, "check", lambda spark, output: None)
     assert main(["spark", str(QUOTAS), "-o", str(tmp_path), "--memory", "20"]) == 0
     assert [request.memory for request in requests] == [20 << 20]
-    monkeypatch.setattr(splits, "BLOCK_BYTES", 50_000)
     request = Request([str(QUOTAS)], ["problems"], memory=1 << 10)
-    (split,), _ = splits.validate(
-        [splits.scan_split(guess) for guess in splits.guess(request.paths)]
-    )
-    bundles = splits.bundles(split, 1, request.since, request.until)
-    task = Task(request, request.paths, frozenset(), [])
+    task, _, _ = plan.planned(spark, request, request.paths, has_segments=False)
     kinds = [
         kind
-        for rows in dissect(task, bundles)
+        for rows in dissect(task, 0)
         if rows["kind"][0].as_py() == "problems"
         for kind in decode_rows(rows["content"][0].as_py())["kind"].to_pylist()
     ]

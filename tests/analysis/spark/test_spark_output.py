@@ -20,12 +20,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
 
 from analysis.cli import main
-from analysis.spark import packets, plan, session
-from analysis.spark.dissection import Checkpoint, Task, dissect
-from analysis.spark.options import Request
+from analysis.spark import plan, session
 from analysis.spark.output import HIDDEN, SUCCESS, Output
+from analysis.spark.schemas import spark_schema
+from analysis.spark.stream import StreamReader
 from analysis.spark.writing import Folder, Written
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
@@ -351,7 +352,7 @@ def test_a_task_writes_only_to_the_drivers_folder(tmp_path: Path) -> None:
 
 
 def test_a_stream_needs_a_shared_state_folder(tmp_path: Path) -> None:
-    checkpoint = Checkpoint("", str(tmp_path / "elsewhere"), 0, ends=True)
-    task = Task(Request([str(QUOTAS)]), [str(QUOTAS)], frozenset(), [], checkpoint)
+    options = {"path": str(QUOTAS), "state": str(tmp_path)}
+    reader = StreamReader(options, spark_schema("exchanges"), None)
     with pytest.raises(DissectorError, match=r"elsewhere on .* is not the driver's folder"):
-        next(dissect(task, iter([packets.empty(0)])))
+        next(reader.read(InputPartition(str(tmp_path / "elsewhere"))))

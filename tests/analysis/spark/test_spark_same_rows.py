@@ -12,19 +12,18 @@ pytest.importorskip("pyspark", reason="the dependency group spark is not install
 
 from pyspark.sql import SparkSession
 
-from analysis.spark import plan, splits
+from analysis.spark import plan
 from analysis.spark.options import Request
 from analysis.spark.writing import Folder
+from dissector.runs import planning
 from tests.analysis.spark.sharding import (
     CAPTURES,
-    PRUNED_TABLES,
     RECORDINGS,
     TABLES,
     TEST_TABLES,
     assert_same_rows,
     disjoint_groups,
     make_capture,
-    plain,
     split_capture,
     split_captures,
     write_with_one_process,
@@ -42,40 +41,42 @@ DIFFICULT = [
 """Without SYNs, with loss, in tunnels, encrypted, with topic names after their ids."""
 
 
-def compare(
-    spark: SparkSession, folder: Path, paths: Sequence[str],
-    groups: Sequence[Sequence[str]] = (TABLES, PRUNED_TABLES), **options: object,
-) -> None:  # fmt: skip
-    """Assert that both give the same rows.
+@pytest.fixture(autouse=True)
+def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "LEAST_RUN", 1)
 
-    `groups`: tables that are requested together; for one group, record payload is pruned.
-    """
-    requests = [Request(paths, tables, **options) for tables in groups]
-    names = sorted({name for tables in groups for name in tables})
-    write_with_one_process(paths, names, folder / "one", keylog=requests[0].keylog)
-    for request in requests:
-        output = folder / f"spark-{len(request.tables)}"
-        with plan.dissect_captures(spark, request) as dissection:
-            for name in request.tables:
-                rows = dissection.write(name, Folder(str(output / name)).begin())
-                assert rows == assert_same_rows(output / name, folder / "one" / name)
-                assert rows or name != "exchanges"
+
+def compare(
+    spark: SparkSession, folder: Path, paths: Sequence[str], tables: Sequence[str] = TABLES,
+    **options: object,
+) -> None:  # fmt: skip
+    """Assert that both give the same rows."""
+    request = Request(paths, tables, **options)
+    write_with_one_process(paths, tables, folder / "one", keylog=request.keylog)
+    with plan.dissect_captures(spark, request) as dissection:
+        for name in tables:
+            rows = dissection.write(name, Folder(str(folder / "spark" / name)).begin())
+            assert rows == assert_same_rows(folder / "spark" / name, folder / "one" / name)
+            assert rows or name != "exchanges"
     shutil.rmtree(folder)
 
 
-def test_packets_shuffled_between_files(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_of_several_capture_points(spark: SparkSession, tmp_path: Path) -> None:
+    """Packets shuffled between files, several recordings at a time."""
     assert len(disjoint_groups(DIFFICULT)) == 1
-    compare(spark, tmp_path / "rows", split_captures(DIFFICULT, tmp_path, 2, True), [TABLES])
+    paths = split_captures(DIFFICULT, tmp_path, 2, True)
+    compare(spark, tmp_path / "rows", paths, run_bytes=1_000_000)
 
 
-def test_files_in_splits(spark: SparkSession, tmp_path: Path) -> None:
-    paths = split_captures([*DIFFICULT, CAPTURES / "chatter-mock.pcap.zst"], tmp_path, 1, False)
-    compare(spark, tmp_path / "rows", paths, [PRUNED_TABLES], split_bytes=300_000, shards=2)
+def test_a_large_file(spark: SparkSession, tmp_path: Path) -> None:
+    """Byte ranges of a file."""
+    path = split_capture(CAPTURES / "chatter-mock.pcap.zst", tmp_path, 1)
+    compare(spark, tmp_path / "rows", path, TEST_TABLES, run_bytes=500_000)
 
 
 def test_a_key_log(spark: SparkSession, tmp_path: Path) -> None:
     paths = split_capture(CAPTURES / "kafka-4-tls.pcap.zst", tmp_path, 2)
-    compare(spark, tmp_path / "rows", paths, [TEST_TABLES], keylog=KEYS)
+    compare(spark, tmp_path / "rows", paths, TEST_TABLES, keylog=KEYS)
 
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["rotated", "shuffled"])
@@ -87,39 +88,12 @@ def test_all_recordings(
         compare(spark, tmp_path / "rows", split_captures(group, tmp_path, files, shuffled))
 
 
-def large(
-    spark: SparkSession, folder: Path, kind: str, size: int, files: int, shuffled: bool,
-    groups: Sequence[Sequence[str]] = (TABLES, PRUNED_TABLES),
-) -> None:  # fmt: skip
-    """Compare the rows of a large capture, divided into files."""
-    paths = split_capture(make_capture(kind, folder, size), folder, files, shuffled=shuffled)
-    compare(spark, folder / "rows", paths, groups, split_bytes=size // 6)
-
-
-def test_a_large_capture_of_small_messages(spark: SparkSession, tmp_path: Path) -> None:
-    large(spark, tmp_path, "chatter", 3_000_000, 3, True, [TEST_TABLES])
-
-
-def test_a_large_capture_with_pruned_records(spark: SparkSession, tmp_path: Path) -> None:
-    large(spark, tmp_path, "bulk", 12_000_000, 2, False, [("exchanges", "errors", "connections")])
-
-
 @pytest.mark.parametrize("shuffled", [False, True], ids=["rotated", "shuffled"])
 @pytest.mark.parametrize("files", [1, 2, 7, 50])
 @pytest.mark.parametrize("kind", ["chatter", "bulk"])
 def test_large_captures(
     slow: None, spark: SparkSession, tmp_path: Path, kind: str, files: int, shuffled: bool
 ) -> None:
-    large(spark, tmp_path, kind, 100_000_000, files, shuffled)
-
-
-def test_a_damaged_file_is_one_split(tmp_path: Path) -> None:
-    data = bytearray(plain(CAPTURES / "chatter-mock.pcap.zst"))
-    data[200_000:203_000] = bytes(3000)
-    path = tmp_path / "damaged.pcap"
-    path.write_bytes(data)
-    scans = [splits.scan_split(guess) for guess in splits.guess([str(path)], 50_000)]
-    assert len(scans) > 10
-    valid, invalid = splits.validate(scans)
-    assert not valid
-    assert [split.part.end for split in invalid] == [None]
+    path = make_capture(kind, tmp_path, 100_000_000)
+    paths = split_capture(path, tmp_path, files, shuffled=shuffled)
+    compare(spark, tmp_path / "rows", paths, run_bytes=16_000_000)

@@ -97,7 +97,7 @@ def test_records_without_values(read: SparkSession) -> None:
         ({"path": "x", "apis": "Frobnicate"}, "no API is called Frobnicate"),
         ({"path": "x", "apis": "9999"}, "no API is called 9999"),
         ({"path": "x", "since": "yesterday"}, "'yesterday' is not a time"),
-        ({"path": "x", "shards": "-1"}, "shards must be a number, not -1"),
+        ({"path": "x", "watermark": "-1"}, "watermark must be a number, not -1"),
         ({"path": "x", "values": "maybe"}, "values must be true or false, not maybe"),
         ({"path": "x", "tabel": "errors"}, "unknown option tabel"),
         ({}, "no captures"),

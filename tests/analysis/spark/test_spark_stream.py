@@ -44,7 +44,7 @@ def start(spark: SparkSession, work: Path, table: str, **trigger: object) -> Str
     """A query from the folder `in` to the folder `out`."""
     rows = (
         spark.readStream.format("kafka_capture")
-        .options(table=table, state=str(work / "state"), watermark=WATERMARK, shards=2)
+        .options(table=table, state=str(work / "state"), watermark=WATERMARK)
         .load(str(work / "in"))
     )
     return (
@@ -139,7 +139,6 @@ class ManualStream:
                 "table": table,
                 "state": str(work / f"state of {table}"),
                 "watermark": str(watermark),
-                "shards": "2",
             }
         )
         self._offset = file_offsets.START

@@ -17,9 +17,10 @@ pytest.importorskip("aiohttp", reason="the dependency group spark is not install
 
 from pyspark.sql import SparkSession
 
-from analysis.spark import plan, splits
+from analysis.spark import plan
 from analysis.spark.options import Request
 from analysis.spark.writing import Folder
+from dissector.runs import planning
 from tests.analysis.spark.sharding import (
     CAPTURES,
     assert_same_rows,
@@ -62,14 +63,18 @@ def server(tmp_path: Path) -> Iterator[str]:
         running.shutdown()
 
 
-def test_urls_give_the_same_rows(spark: SparkSession, server: str, tmp_path: Path) -> None:
+def test_urls_give_the_same_rows(
+    spark: SparkSession, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = [Path(path).name for path in split_capture(QUORUM, tmp_path, 2)]
     (tmp_path / "packed.zst").write_bytes((CAPTURES / "kafka-4-sasl.pcap.zst").read_bytes())
     names.append("packed.zst")
     write_with_one_process([str(tmp_path / name) for name in names], TABLES, tmp_path / "one")
     urls = [f"{server}/{name}" for name in names]
-    request = Request(urls, TABLES, split_bytes=100_000)
-    assert len(splits.guess(urls, request.split_bytes)) > len(urls)
+    monkeypatch.setattr(planning, "LEAST_RUN", 1)
+    request = Request(urls, TABLES, run_bytes=100_000)
+    task, _, _ = plan.planned(spark, request, urls, has_segments=False)
+    assert len(task.plan.runs) > 1
     with plan.dissect_captures(spark, request) as dissection:
         for name in TABLES:
             dissection.write(name, Folder(str(tmp_path / "spark" / name)).begin())

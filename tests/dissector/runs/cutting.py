@@ -17,7 +17,7 @@ from dissector.packets.byte_input import ByteInput
 from dissector.packets.file_ranges import boundary
 from dissector.pipeline import Pipeline
 from dissector.runs.joining import Counts, Joiner
-from dissector.runs.plan import Run
+from dissector.runs.plan import AnyRun, Run
 from dissector.runs.processes import Workers
 from dissector.tables import TABLES
 
@@ -71,7 +71,7 @@ def tables(
 
 
 def joined(
-    paths: Sequence[Path], parts: list[Run], *, warm_up: int, jobs: int = 2,
+    paths: Sequence[Path], parts: Sequence[AnyRun], *, warm_up: int, jobs: int = 2,
     limits: tuple[int, int] = (MEMORY // 4, MEMORY // 8), names: Collection[str] = tuple(TABLES),
 ) -> tuple[dict[str, pa.Table], Counts]:  # fmt: skip
     """Tables of runs, and what happened at their borders."""

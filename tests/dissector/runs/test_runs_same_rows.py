@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import random
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from dissector.packets import open_packets
+from dissector.packets.files import AFTER_ALL, BEFORE_ALL
 from dissector.runs import planning
 from dissector.runs.processes import Workers
 from tests.dissector.runs.cutting import cut, differences, in_this_process, joined, plain, tables
@@ -157,11 +161,88 @@ def test_the_plan_covers_all_bytes(tmp_path: Path) -> None:
     assert [each.is_last for each in parts] == [False, False, False, False, True]
 
 
+def in_files(folder: Path, *, of_two_points: bool) -> list[Path]:
+    """A recording in six compressed files: one after the other, or of two capture points."""
+    packets = rewriting.read("kafka-4-kafkajs.pcap.zst")
+    count = len(packets) // 6 + 1
+    parts = [packets[at : at + count] for at in range(0, len(packets), count)]
+    if of_two_points:
+        size = 2 * count
+        both = [packets[at : at + size] for at in range(0, len(packets), size)]
+        parts = [pair[side::2] for pair in both for side in range(2)]
+    paths = []
+    for number, part in enumerate(parts):
+        name = f"point{'ab'[number % 2] if of_two_points else ''}-{number}.pcap"
+        path = rewriting.write(folder / name, part)
+        paths.append(path.with_suffix(".pcap.gz"))
+        paths[-1].write_bytes(gzip.compress(path.read_bytes(), 1))
+    return paths
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("of_two_points", [False, True])
+def test_compressed_files(
+    tmp_path: Path, of_two_points: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs are ranges of time: a file may be in two of them."""
+    monkeypatch.setattr(planning, "MARGIN", 10**6)  # the recording takes seconds
+    monkeypatch.setattr(planning, "MOST_REPEATED", 10)  # and has few files
+    paths = in_files(tmp_path, of_two_points=of_two_points)
+    source = open_packets(paths)
+    parts = planning.plan(source, 2 * min(source.sizes))
+    assert parts
+    assert len(parts) > 1
+    actual, counts = joined(paths, [*parts], warm_up=100_000)
+    assert counts.whole == 0
+    assert counts.continued
+    assert not differences(tables(paths), actual)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_file_that_reaches_further_than_assumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent reads the run with the packets of the file."""
+    monkeypatch.setattr(planning, "MOST_REPEATED", 10)
+    paths = in_files(tmp_path, of_two_points=True)
+    parts = planning.plan(open_packets(paths), 1)
+    assert parts
+    assert isinstance(parts[1], planning.TimeRun)
+    short = [replace(each, files=each.files[-1:]) for each in parts]
+    actual, counts = joined(paths, [parts[0], *short[1:]], warm_up=0)
+    assert counts.whole
+    assert not differences(tables(paths), actual)
+
+
+@pytest.mark.usefixtures("alone")
+def test_damage_in_a_file_of_two_runs(tmp_path: Path) -> None:
+    """Each problem is in one run."""
+    paths = [path.with_suffix("") for path in in_files(tmp_path, of_two_points=True)]
+    for path in paths:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2 : len(content) // 2 + 90] = bytes(90)
+        path.write_bytes(content[:-5])
+    cuts = [start for _, start in open_packets(paths).sequence or ()][2::2]
+    files = tuple((start, index) for index, start in open_packets(paths).sequence or ())
+    shifted = [each + 10**6 for each in cuts]  # inside of files
+    bounds = pairwise([BEFORE_ALL, *shifted, AFTER_ALL])
+    parts = [
+        planning.TimeRun(files, str(paths[0]), *each, not number, number == len(cuts), 1)
+        for number, each in enumerate(bounds)
+    ]
+    actual, _ = joined(paths, parts, warm_up=0)
+    assert not differences(tables(paths), actual)
+
+
 def test_files_without_a_plan(tmp_path: Path) -> None:
     packets = rewriting.read("kafka-4-kafkajs.pcap.zst")
     both = [rewriting.write(tmp_path / f"{part}.pcap", packets[part::2]) for part in range(2)]
-    assert planning.plan(open_packets(both), 1 << 20) is None  # they overlap in time
-    assert planning.plan(open_packets([CHATTER]), 1 << 20) is None  # compressed
+    plan = planning.plan(open_packets(both), 1 << 20)
+    assert plan is not None
+    assert len(plan) == 1  # they overlap in time, and begin together
+    compressed = planning.plan(open_packets([CHATTER]), 1)
+    assert compressed is not None
+    assert len(compressed) == 1
     secrets = rewriting.CAPTURES / "kafka-4-tls-secrets.pcapng.zst"
     with_secrets = plain(secrets, tmp_path)
     assert planning.plan(open_packets([with_secrets]), 1 << 20) is None

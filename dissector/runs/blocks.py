@@ -1,0 +1,56 @@
+"""Parts of blocks of packets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from dissector.packets.block import PAD, PacketBlock
+from dissector.streams.carry import copy_ranges
+from dissector.streams.table import Bools
+
+
+def chosen(block: PacketBlock, mask: Bools) -> PacketBlock:
+    """The chosen packets of a block, with its counts and problems."""
+    columns = {
+        each.name: getattr(block, each.name)[mask]
+        for each in fields(block)
+        if isinstance(getattr(block, each.name), np.ndarray) and each.name != "data"
+    }
+    return replace(block, **columns)
+
+
+def compact(block: PacketBlock) -> PacketBlock:
+    """The block with a copy of the payloads of its packets only, without counts and problems."""
+    captured = block.captured.astype(np.int64)
+    begin = np.cumsum(captured) - captured
+    data = np.zeros(int(captured.sum()) + PAD, np.uint8)
+    copy_ranges(block.data, block.payload, data, begin, captured)
+    return replace(
+        block, data=data, reserve=0, payload=begin, packets_seen=0, bytes_read=0, problems=[]
+    )
+
+
+def together(blocks: Sequence[PacketBlock]) -> PacketBlock:
+    """Successive blocks that `compact` returned, as one."""
+    sizes = [len(block.data) for block in blocks]
+    begin = np.cumsum(sizes) - sizes
+    columns: dict[str, Any] = {
+        each.name: np.concatenate([getattr(block, each.name) for block in blocks])
+        for each in fields(PacketBlock)
+        if isinstance(getattr(blocks[0], each.name), np.ndarray) and each.name != "payload"
+    }
+    payload = [block.payload + at for block, at in zip(blocks, begin.tolist(), strict=True)]
+    until = [block.until for block in blocks if block.until is not None]
+    return replace(
+        blocks[0], **columns, payload=np.concatenate(payload), until=max(until, default=None)
+    )
+
+
+def within(block: PacketBlock, times: tuple[int, int]) -> PacketBlock:
+    """The packets from the first time to before the second; ns."""
+    inside = (block.time >= times[0]) & (block.time < times[1])
+    return block if inside.all() else chosen(block, inside)

@@ -1,0 +1,51 @@
+"""A run that is joined: its rows become rows of the capture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dissector.packets.block import Int64
+from dissector.runs.merging import ints
+from dissector.streams.table import NEVER
+from dissector.tables.builder import TableRows
+
+DROPPED: Final = -2
+"""In place of a row: the row of the run is dropped."""
+PACKET_COLUMNS: Final = ("request_packet", "response_packet", "packet")
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """How the rows of a run become rows of the capture, and the rows that it lacks."""
+
+    own: list[list[TableRows]]
+    """Rows of the connections that were dissected again, by block."""
+    row_of: Int64
+    """See `Verdict`."""
+    before: int
+    earlier: int
+    """Packets of the file before the run, and before its end: see `states.shift_packets`."""
+
+    def moved(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch of the run, with the connections of the parent and absolute packet numbers."""
+        for name in PACKET_COLUMNS:
+            if (index := batch.schema.get_field_index(name)) >= 0:
+                shifted = self._shifted(batch.column(index))
+                batch = batch.set_column(index, batch.schema.field(index), shifted)
+        if (index := batch.schema.get_field_index("connection_id")) < 0:
+            return batch
+        column = batch.column(index)
+        moved = self.row_of[ints(column)]
+        is_dropped = moved == DROPPED
+        connection = pa.array(moved, column.type, mask=moved == NEVER)
+        batch = batch.set_column(index, batch.schema.field(index), connection)
+        return batch.filter(pa.array(~is_dropped)) if is_dropped.any() else batch
+
+    def _shifted(self, packets: pa.Array) -> pa.Array:
+        if self.before == self.earlier:
+            return pc.add(packets, self.before) if self.before else packets
+        return pc.add(packets, pc.if_else(pc.greater(packets, 0), self.before, self.earlier))
