@@ -39,6 +39,7 @@ def printed(name: str, recording: str, width: int) -> list[str]:
     return captured.get().splitlines()
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", ANSWERS)
 @pytest.mark.parametrize("recording", NAMES)
 @pytest.mark.parametrize("width", [80, 120, 10_000])
