@@ -10,7 +10,9 @@ OLDEST_PYTHON ?= python3.11
 OLDEST := .venv-oldest
 QUICK := tests/dissector/exchanges tests/dissector/packets tests/dissector/protocol \
   tests/dissector/records tests/dissector/streams tests/dissector/tls tests/analysis/sql \
-  $(filter-out %_stored.py %_commands.py %_cli.py %_python.py,$(wildcard tests/analysis/test_*.py)) \
+  $(addprefix tests/analysis/,export input kafka names schemas summary timeline) \
+  $(filter-out %_stored.py %_commands.py %_cli.py %_python.py,\
+    $(wildcard tests/analysis/test_*.py tests/analysis/answers/test_*.py)) \
   tests/bench --ignore tests/dissector/streams/test_streams_properties.py \
   --ignore tests/dissector/packets/test_packets_byte_input.py \
   --ignore tests/dissector/packets/test_packets_live.py \

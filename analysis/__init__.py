@@ -24,11 +24,11 @@ __all__ = [
 
 _MODULES = {
     "DIAGNOSIS_TABLES": "analysis.diagnosis.run",
-    "Filter": "analysis.filters",
+    "Filter": "analysis.input.filters",
     "compare": "analysis.comparison.run",
     "cut": "analysis.cutting.driver",
     "diagnose": "analysis.diagnosis.run",
-    "trace": "analysis.tracing",
+    "trace": "analysis.timeline.record",
 }
 """Modules of names that are imported when they are first used."""
 
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from analysis.comparison.run import compare
     from analysis.cutting.driver import cut
     from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
-    from analysis.filters import Filter
     from analysis.functions import *  # noqa: F403
-    from analysis.tracing import trace
+    from analysis.input.filters import Filter
+    from analysis.timeline.record import trace
     from dissector.capture import Names, OpenOptions, Paths
 
     __all__ += functions.__all__
@@ -91,7 +91,7 @@ def load(
     Raises CaptureError when nothing could be read, DissectorError for a table that does not exist.
     """
     from analysis.frames import frame
-    from analysis.inputs import open_input
+    from analysis.input.open import open_input
     from dissector.pipeline import collected, known_tables
 
     wanted = known_tables(tables)

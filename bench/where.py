@@ -122,7 +122,7 @@ def export(path: Path) -> tuple[int, int]:
     """Write the `exchanges` of a capture to Parquet; returns numbers of packets and exchanges."""
     import pyarrow as pa
 
-    from analysis.export import FORMATS
+    from analysis.export.formats import FORMATS
     from dissector.packets import open_packets
     from dissector.pipeline import Pipeline
     from dissector.tables import TABLES

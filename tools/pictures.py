@@ -19,7 +19,7 @@ from analysis.browse.app import Browser
 from analysis.browse.capture_source import CaptureSource
 from analysis.cli import main as kafka_dissector
 from analysis.commands.common import Input
-from analysis.filters import Filter
+from analysis.input.filters import Filter
 from tools.shown_output import DOCS, ROOT
 
 PICTURES: Final = DOCS / "pictures"

@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.answers import Option, Variant, answer, select
 from analysis.columns import Column, columns_of
-from analysis.normal import NEGOTIATION, NORMAL_ERRORS
+from analysis.kafka.normal import NEGOTIATION, NORMAL_ERRORS
 from analysis.sql.client_settings import settings
 from analysis.sql.expressions import (
     SOFTWARE,

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.answers import Option, Variant, answer, select
 from analysis.columns import Column
-from analysis.rebalances import Span, Step, of_classic_group, of_group_with_epochs
+from analysis.kafka.rebalances import Span, Step, of_classic_group, of_group_with_epochs
 
 if TYPE_CHECKING:
     import pandas as pd

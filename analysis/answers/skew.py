@@ -187,7 +187,7 @@ _KEYS: Final = f"""
 
 def _with_default(keys: pd.DataFrame) -> pd.DataFrame:
     """The rows of `_KEYS` with the partition of the default partitioner."""
-    from analysis.partitioner import default_partitions
+    from analysis.kafka.partitioner import default_partitions
 
     counts = keys["partition_count"].to_numpy("int64")
     default = default_partitions([bytes(key) for key in keys["key"]], counts)

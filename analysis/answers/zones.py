@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from analysis.answers import Option, Variant, answer, select
 from analysis.columns import Column, columns_of
-from analysis.names import Names
+from analysis.names.addresses import Names
 from analysis.sql.expressions import By, by_frequency, grouped, table_columns, with_columns
 from analysis.sql.zones import BROKER_RACKS, broker_zones, connection_zones
 
@@ -80,7 +80,7 @@ def zone_names(given: Zones | None) -> Names:
 
     Raises DissectorError if the file cannot be read.
     """
-    from analysis.name_files import network, read_names
+    from analysis.names.files import network, read_names
 
     if isinstance(given, Names):
         return given

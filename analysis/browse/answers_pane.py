@@ -16,7 +16,7 @@ from analysis.browse.capture_source import CaptureSource
 from analysis.browse.jobs import JobApp
 from analysis.browse.row_view import RowView
 from analysis.browse.rows import Rows, plain_columns
-from analysis.filters import Filter
+from analysis.input.filters import Filter
 
 PAUSE: Final = 0.2
 """Seconds that the cursor stays on a name before its answer is computed."""

@@ -17,7 +17,7 @@ from analysis.browse.exchange_screen import ExchangeScreen
 from analysis.browse.findings_pane import FindingsPane
 from analysis.browse.keys import CAPTURE_KEYS, Section
 from analysis.browse.rows import Rows
-from analysis.filters import Filter
+from analysis.input.filters import Filter
 
 
 class Browser(ExchangeScreen):

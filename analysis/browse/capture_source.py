@@ -24,17 +24,16 @@ import pyarrow as pa
 from analysis.answers import ANSWERS
 from analysis.browse.rows import Numbers, Rows, exchange_columns
 from analysis.browse.source import Reading
-from analysis.conversation import conversation
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, Diagnosis, diagnosed
 from analysis.display import presentation
-from analysis.exported import ExportedTables
-from analysis.filtered import first_time
-from analysis.filters import Filter
-from analysis.inputs import open_input
-from analysis.passes import check_files
+from analysis.input.exported import ExportedTables
+from analysis.input.filters import Filter
+from analysis.input.open import open_input
+from analysis.input.passes import check_files, first_time
 from analysis.sql.stored import stored
-from analysis.timeline import Event
+from analysis.timeline.connection import conversation
+from analysis.timeline.exchange import Event
 from dissector.capture import Capture
 from dissector.errors import DissectorError
 from dissector.exchanges.exchange import Exchange

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from analysis.display.exchange_tree import display_filter
-from analysis.filters import Filter
+from analysis.input.filters import Filter
 from dissector.exchanges.exchange import Exchange
 
 Command: TypeAlias = Callable[[str, Filter | None], str]

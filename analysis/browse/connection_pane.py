@@ -16,9 +16,9 @@ from analysis.browse.capture_source import CaptureSource
 from analysis.browse.jobs import JobApp
 from analysis.browse.row_view import RowView
 from analysis.browse.rows import Column, Rows, plain_columns
-from analysis.conversation import MOST_PACKETS
 from analysis.display.terminal import counted
-from analysis.timeline import Event, span
+from analysis.timeline.connection import MOST_PACKETS
+from analysis.timeline.exchange import Event, span
 from dissector.exchanges.exchange import Exchange
 from dissector.tables import TIME
 

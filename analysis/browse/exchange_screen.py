@@ -37,8 +37,8 @@ from analysis.browse.source import Source
 from analysis.display import presentation
 from analysis.display.row_table import cells
 from analysis.display.terminal import counted
-from analysis.filters import Filter
-from analysis.times import time_ns
+from analysis.input.filters import Filter
+from analysis.input.times import time_ns
 
 PAUSE: Final = 0.05
 """Seconds that the cursor stays on an exchange before its fields are decoded."""

@@ -17,7 +17,7 @@ from analysis.browse.jobs import JobApp
 from analysis.diagnosis.case import Row, plain
 from analysis.diagnosis.run import Diagnosis
 from analysis.display.diagnosis_screen import block, verdict
-from analysis.filters import Filter
+from analysis.input.filters import Filter
 
 
 class FindingsPane(Vertical):

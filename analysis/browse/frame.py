@@ -18,7 +18,7 @@ from analysis.browse.keys import Section
 from analysis.browse.message_pane import MessagePane
 from analysis.browse.source import Source
 from analysis.display.terminal import printable
-from analysis.filters import Filter
+from analysis.input.filters import Filter
 
 
 class Frame(JobApp):

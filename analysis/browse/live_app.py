@@ -20,7 +20,7 @@ from analysis.browse.keys import LIVE_KEYS, Section
 from analysis.browse.rates_pane import RatesPane
 from analysis.browse.row_view import RowView
 from analysis.browse.source import Reading
-from analysis.filters import Filter
+from analysis.input.filters import Filter
 from analysis.live.lines import RowFilter
 from analysis.live.recent_exchanges import SECONDS, GroupStats, RecentExchanges
 from analysis.live.session import Session, Watcher

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from analysis.filters import Filter
+from analysis.input.filters import Filter
 from analysis.sql.conditions import Condition
 from dissector.tables import EXCHANGES
 

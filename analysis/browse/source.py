@@ -8,7 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from analysis.display.terminal import size_text
-from analysis.filters import Filter
+from analysis.input.filters import Filter
 from dissector.errors import DissectorError
 from dissector.exchanges.exchange import Exchange
 

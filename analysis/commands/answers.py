@@ -71,7 +71,7 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     allow_pandas()
     import pyarrow as pa
 
-    from analysis.names import BROKER_COLUMNS
+    from analysis.names.addresses import BROKER_COLUMNS
     from analysis.sql.query import no_tables
     from dissector.errors import DissectorError
 

@@ -14,7 +14,7 @@ from analysis.extras import needed
 from analysis.startup import allow_pandas
 
 if TYPE_CHECKING:
-    from analysis.filters import Filter
+    from analysis.input.filters import Filter
 
 
 @click.command("browse")

@@ -23,8 +23,8 @@ from analysis.commands.choice import Choice
 if TYPE_CHECKING:
     import duckdb
 
-    from analysis.filters import Filter
-    from analysis.inputs import Opened
+    from analysis.input.filters import Filter
+    from analysis.input.open import Opened
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -94,7 +94,7 @@ class Input:
         """
         with self.options(show_progress=show_progress, show_secrets=show_secrets) as options:
             from analysis.display.presentation import names as presented_names
-            from analysis.inputs import filter_report, open_input
+            from analysis.input.open import filter_report, open_input
 
             opened = open_input(self.captures, self.filter, jobs=self.jobs or 1, **options)
             yield opened

@@ -116,7 +116,7 @@ def command(
 def _profile(source: Input, output: Output, by: tuple[str, ...]) -> Profile:
     from analysis.comparison.profile import profile
     from analysis.comparison.run import COMPARED_TABLES
-    from analysis.names import BROKER_COLUMNS
+    from analysis.names.addresses import BROKER_COLUMNS
 
     shows_brokers = output.form == TABLE and not BROKER_COLUMNS.isdisjoint(by)
     with source.stored(
@@ -148,8 +148,8 @@ def _write_json(comparison: Comparison, rows: pa.Table, source: Input, output: O
     """Write the totals of both captures and the changes as one object."""
     import json
 
-    from analysis import export
-    from analysis.text import json_lines
+    from analysis.export.files import output_file
+    from analysis.export.text import json_lines
 
     if output.columns:
         rows = rows.select(output.columns)
@@ -166,7 +166,7 @@ def _write_json(comparison: Comparison, rows: pa.Table, source: Input, output: O
     if output.file is None:
         click.echo(text)
         return
-    with export.output(output.file, overwrite=output.overwrite) as sink:
+    with output_file(output.file, overwrite=output.overwrite) as sink:
         sink.write(f"{text}\n".encode())
 
 

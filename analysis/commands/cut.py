@@ -44,7 +44,7 @@ def command(
     """
     check(Output("pcapng", file, overwrite), source)
     from analysis.cutting.driver import cut
-    from analysis.passes import check_files
+    from analysis.input.passes import check_files
     from dissector.pipeline import collected
 
     with source.options() as options:

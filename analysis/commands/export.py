@@ -73,7 +73,8 @@ def command(source: Input, tables: tuple[str, ...], endpoint: str | None, output
 
 def _export_spans(source: Input, endpoint: str | None, output: Output) -> None:
     """Write spans to `output`, or send them to `endpoint`."""
-    from analysis import export, otlp
+    from analysis.export import otlp
+    from analysis.export.files import output_file
     from dissector.errors import DissectorError
 
     if endpoint is not None and output.file is not None:
@@ -88,7 +89,7 @@ def _export_spans(source: Input, endpoint: str | None, output: Output) -> None:
         if url is not None:
             count = otlp.send(requests, url)
         elif output.file is not None:
-            with export.output(output.file, overwrite=output.overwrite) as sink:
+            with output_file(output.file, overwrite=output.overwrite) as sink:
                 count = otlp.write_lines(requests, sink)
         else:
             count = otlp.write_lines(requests, sys.stdout.buffer)
@@ -112,7 +113,7 @@ def write_tables(source: Input, names: Sequence[str], output: Output) -> None:
     """Write several tables to a folder, as Parquet, in one pass."""
     folder = _folder(names, output)
     with source.opened(show_secrets=output.show_secrets) as capture:
-        from analysis.export import partial
+        from analysis.export.files import partial
         from analysis.sql.stored import TableFiles
         from dissector.tables import TABLES
 

@@ -1,4 +1,4 @@
-"""The options that select exchanges; see `analysis.filters`."""
+"""The options that select exchanges; see `analysis.input.filters`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 from analysis.commands.common import F, Input
 
 if TYPE_CHECKING:
-    from analysis.filters import Filter
+    from analysis.input.filters import Filter
 
 Decorator: TypeAlias = Callable[[F], F]
 
@@ -68,7 +68,7 @@ def with_filter(command: F) -> F:
         chosen = None
         if where or client or topic or api or broker or since or until:
             from analysis.display.presentation import names, zone
-            from analysis.filters import Filter
+            from analysis.input.filters import Filter
             from dissector.errors import DissectorError
 
             try:

@@ -32,7 +32,7 @@ def check(output: Output, source: Input) -> None:
     if output.file is not None and output.file.exists() and _is_among(output.file, source.captures):
         raise click.UsageError(f"{output.file} is an input file: choose another output file")
     if output.file is not None and not output.overwrite:
-        from analysis.export import taken
+        from analysis.export.files import taken
 
         if (there := taken(output.file)) is not None:
             raise click.UsageError(f"{there} exists: pass --overwrite to replace it")
@@ -56,8 +56,9 @@ def write(
     useful: Sequence[str] = (),
 ) -> None:
     """Write the rows to `output`; `essential` and `useful`: see `Answer`."""
-    from analysis import export
-    from analysis.text import without_controls
+    from analysis.export.files import output_file, partial
+    from analysis.export.formats import FORMATS
+    from analysis.export.text import without_controls
 
     if output.columns:
         import pyarrow as pa
@@ -69,7 +70,7 @@ def write(
     if output.form == TABLE:
         _write_listing(batches, schema, output, essential, useful)
         return
-    form = export.FORMATS[output.form]
+    form = FORMATS[output.form]
     if output.file is None:
         if to_terminal(output) and output.form == "csv":
             batches = map(without_controls, batches)
@@ -77,10 +78,10 @@ def write(
         return
     try:
         overwrite = output.overwrite
-        with export.output(output.file, overwrite=overwrite, keeps_partial=True) as sink:
+        with output_file(output.file, overwrite=overwrite, keeps_partial=True) as sink:
             form(batches, schema, sink)
     except KeyboardInterrupt:
-        click.echo(f"{export.partial(output.file)} contains the rows read so far.", err=True)
+        click.echo(f"{partial(output.file)} contains the rows read so far.", err=True)
         raise
 
 
@@ -93,8 +94,8 @@ def _write_listing(
 ) -> None:
     import pyarrow as pa
 
-    from analysis import export
     from analysis.display import row_table, terminal
+    from analysis.export.files import output_file
 
     rows = pa.Table.from_batches(batches, schema)
     if output.is_vertical:
@@ -104,7 +105,7 @@ def _write_listing(
     if output.file is None:
         terminal.write(parts, pager=output.pager, is_wide=output.is_wide)
         return
-    with export.output(output.file, overwrite=output.overwrite) as sink:
+    with output_file(output.file, overwrite=output.overwrite) as sink:
         sink.write(terminal.plain(parts).encode())
 
 

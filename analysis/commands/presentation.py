@@ -13,7 +13,7 @@ import click
 if TYPE_CHECKING:
     from datetime import tzinfo
 
-    from analysis.names import Names
+    from analysis.names.addresses import Names
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -73,8 +73,8 @@ def _zone(name: str) -> tzinfo:
 
 
 def _names(file: Path | None) -> Names:
-    from analysis.name_files import read_names
-    from analysis.names import Names
+    from analysis.names.addresses import Names
+    from analysis.names.files import read_names
     from dissector.errors import DissectorError
 
     try:

@@ -36,7 +36,7 @@ def command(source: Input, file: Path, overwrite: bool) -> None:
     from analysis.display.presentation import names, presented
 
     with source.options(), needed("report"):
-        from analysis.export import output
+        from analysis.export.files import output_file
         from analysis.report.page import page
         from analysis.report.sections import TABLES
 
@@ -50,6 +50,6 @@ def command(source: Input, file: Path, overwrite: bool) -> None:
     with source.stored(TABLES, shows_brokers=True) as sql, presented(UTC, names()):
         chosen = shlex.join(source.filter.options) if source.filter else ""
         pieces = page(shown.name, sql, shown.again, chosen)
-        with output(file, overwrite=overwrite) as sink:
+        with output_file(file, overwrite=overwrite) as sink:
             sink.writelines(pieces)
     click.echo(f"{file}: {file.stat().st_size / 1e6:.1f} MB", err=True)

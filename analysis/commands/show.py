@@ -16,7 +16,7 @@ from analysis.commands.filter_options import on_filter
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from analysis.timeline import Event
+    from analysis.timeline.exchange import Event
     from dissector.embedded.records import Decode
     from dissector.exchanges.exchange import Exchange
 
@@ -123,13 +123,13 @@ def counted_exchanges(number: int) -> str:
 def _schemas(place: str | None) -> Decode | None:
     if place is None:
         return None
-    from analysis.schema_registry import SchemaRegistry
+    from analysis.schemas.registry import SchemaRegistry
 
     return SchemaRegistry(place)
 
 
 def _timelines(source: Input, exchanges: Sequence[Exchange]) -> list[list[Event]]:
-    from analysis.timeline import timelines
+    from analysis.timeline.exchange import timelines
 
     with source.options() as options:
         return timelines(

@@ -17,7 +17,7 @@ from analysis.commands.presentation import on_presentation
 
 if TYPE_CHECKING:
     from analysis.browse.live_app import LiveScreen
-    from analysis.filters import Filter
+    from analysis.input.filters import Filter
     from analysis.live.lines import JsonLinesFile, RowFilter
     from analysis.live.parquet_writer import TableWriter
     from analysis.live.recorder import Recorder
@@ -268,7 +268,7 @@ def _selector(chosen: Filter | None, origin: Origin) -> RowFilter:
     """The filter of rows. Times are relative to the start of a file, or to now."""
     if not chosen:
         return lambda rows: rows
-    from analysis.filtered import first_time
+    from analysis.input.passes import first_time
     from analysis.sql.conditions import Condition
 
     if chosen.is_relative:

@@ -16,8 +16,8 @@ def command(source: Input, no_pager: bool) -> None:
     """Summarise a capture, problems first."""
     from analysis.display.summary_screen import screen
     from analysis.display.terminal import write
-    from analysis.inputs import filter_report
-    from analysis.summary import Summary
+    from analysis.input.open import filter_report
+    from analysis.summary.counts import Summary
 
     summary = Summary()
     with source.opened(reports_filter=False) as capture:

@@ -41,7 +41,7 @@ def command(
     import pyarrow as pa
 
     from analysis.sql.query import no_tables
-    from analysis.tracing import ESSENTIAL, TABLES, USEFUL, trace
+    from analysis.timeline.record import ESSENTIAL, TABLES, USEFUL, trace
     from dissector.errors import DissectorError
 
     options: dict[str, Any] = {"header": header, "key": key, "topic": topic, "partition": partition}

@@ -22,11 +22,11 @@ def command(file: Path, overwrite: bool) -> None:
     pass it to tshark: -X lua_script:kafka.lua
     """
     import dissector
-    from analysis.export import output, taken
+    from analysis.export.files import output_file, taken
     from analysis.wireshark.plugin import plugin
 
     if not overwrite and (there := taken(file)) is not None:
         raise click.UsageError(f"{there} exists: pass --overwrite to replace it")
-    with output(file, overwrite=overwrite) as sink:
+    with output_file(file, overwrite=overwrite) as sink:
         sink.write(plugin(dissector.__version__).encode())
     click.echo(f"{file}: {file.stat().st_size / 1e3:.0f} kB", err=True)

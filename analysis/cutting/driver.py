@@ -18,8 +18,8 @@ import dissector
 from analysis.cutting.messages import messages_of
 from analysis.cutting.packets import PacketChoice
 from analysis.cutting.writing import PacketCount, packet_blocks
-from analysis.export import output as output_file
-from analysis.passes import check_files, open_pass
+from analysis.export.files import output_file
+from analysis.input.passes import check_files, open_pass
 from dissector.capture import Capture, Paths
 from dissector.errors import DissectorError
 from dissector.exchanges.topic_names import comment

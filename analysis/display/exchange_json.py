@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from analysis.display.exchange_tree import display_filter
 from analysis.display.terminal import time_text
-from analysis.timeline import Event
+from analysis.timeline.exchange import Event
 from dissector.embedded import ERROR, TEXT
 from dissector.embedded.records import Decode
 from dissector.exchanges.exchange import Exchange

@@ -29,7 +29,7 @@ from dissector.protocol.notation import Direction
 from dissector.secrets import REDACTED, hidden, may_be_secret, redacted_bytes
 
 if TYPE_CHECKING:
-    from analysis.timeline import Event
+    from analysis.timeline.exchange import Event
 
 WAIT: Final = 10 * 10**6
 """ns without a packet that a timeline points out."""
@@ -113,7 +113,7 @@ def display_filter(exchange: Exchange) -> str:
 
 def timeline(exchange: Exchange, events: Sequence[Event]) -> Iterator[Text]:
     """The packets of an exchange: ms since its first byte, number, sender, meaning."""
-    from analysis.timeline import span
+    from analysis.timeline.exchange import span
 
     start, _ = span(exchange)
     yield Text.assemble(("\nTimeline", "bold"), ": ms, packet, sender, content")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 from typing import Final
 
-from analysis.names import Names
+from analysis.names.addresses import Names
 
 
 @dataclass(frozen=True, slots=True)

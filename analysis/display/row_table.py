@@ -17,7 +17,7 @@ from rich.text import Text
 from analysis.display import presentation
 from analysis.display.listing import ALWAYS, OPTIONAL, Column, Listing
 from analysis.display.terminal import printable, time_text, zone_name
-from analysis.names import COLUMNS as ADDRESSES
+from analysis.names.addresses import COLUMNS as ADDRESSES
 
 Values: TypeAlias = "pa.Array | pa.ChunkedArray"
 

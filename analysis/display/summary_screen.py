@@ -21,7 +21,8 @@ from analysis.display.terminal import (
     time_text,
     zone_name,
 )
-from analysis.summary import WAITING_APIS, Summary, Totals
+from analysis.summary.counts import WAITING_APIS, Summary
+from analysis.summary.results import Totals
 
 T = TypeVar("T")
 

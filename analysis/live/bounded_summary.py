@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from analysis.summary import Client, Summary, add_clients
+from analysis.summary.counts import Summary, add_clients
+from analysis.summary.results import Client
 
 NAMES: Final = 10_000
 OTHER: Final = "other"

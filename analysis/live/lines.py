@@ -16,9 +16,9 @@ import click
 import pyarrow as pa
 
 from analysis.display.terminal import counted, excerpt, has_colours, printable, time_text
+from analysis.export.text import json_lines, text_bytes
 from analysis.live.nonblocking_writer import NonblockingWriter
 from analysis.live.rotation import AppendedFile, Rotation
-from analysis.text import json_lines, text_bytes
 
 RowFilter: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Returns the rows that match."""

@@ -27,7 +27,7 @@ from prometheus_client.registry import Collector
 
 from analysis.live.series import PREFIX, Key, Series, label_values
 from analysis.live.topic_metrics import TopicMetrics
-from analysis.summary import Tally
+from analysis.summary.tally import Tally
 from dissector.errors import DissectorError
 
 SECONDS: Final = (

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet
 
-from analysis.export import repeating
+from analysis.export.formats import repeating
 from analysis.live.rotation import RotatedFiles, Rotation
 from dissector.errors import DissectorError
 from dissector.tables import TABLES

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from analysis.display.terminal import printable
 from analysis.live.bounded_summary import BoundedSummary
-from analysis.summary import Summary
+from analysis.summary.counts import Summary
 
 _SECONDS: Final = 1.0
 _ROWS: Final = 1 << 14

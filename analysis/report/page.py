@@ -26,7 +26,7 @@ from analysis.diagnosis.run import Diagnosis, diagnosed
 from analysis.display.diagnosis_screen import sentence
 from analysis.display.presentation import names
 from analysis.display.terminal import counted, duration_text, printable, size_text, span_text
-from analysis.names import COLUMNS as ADDRESSES
+from analysis.names.addresses import COLUMNS as ADDRESSES
 from analysis.report import chart_data
 from analysis.report.sections import Section, sections
 from analysis.report.vega import vega as vega_script

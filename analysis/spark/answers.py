@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from analysis.answers import ANSWERS, Answer
-from analysis.exported import in_schema
+from analysis.input.exported import in_schema
 from analysis.spark.requirements import refuse_connect
 from analysis.sql.query import missing_table, no_tables
 from dissector.tables import TABLES

@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from analysis.times import time_ns
+from analysis.input.times import time_ns
 from dissector.errors import DissectorError, did_you_mean
 from dissector.packets.files import AFTER_ALL, BEFORE_ALL
 from dissector.protocol import registry

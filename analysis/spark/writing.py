@@ -24,7 +24,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.export import repeating
+from analysis.export.formats import repeating
 from dissector.errors import DissectorError
 from dissector.packets.remote import located
 

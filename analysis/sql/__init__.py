@@ -1,8 +1,13 @@
 """Tables in DuckDB: for the answers, and for the queries of users.
 
 expressions        builders of SQL text
+conditions         conditions of users on rows of `exchanges`
+row_order          the order of rows in answers
 latency_breakdown  SQL for the parts of a latency: queue, poll, net
 record_flow        SQL for the clients that produce and consume, and their groups
+client_settings    SQL for settings of clients: seen in requests, or inferred
+interruptions      SQL for times in which a group did not read a partition
+zones              SQL for the zones of connections and brokers
 query              queries of answers, over tables in memory or on disk
 stored             the tables of a capture on disk
 exchange_columns   columns of `exchanges` that only SQL has

@@ -2,7 +2,7 @@
 
 DuckDB evaluates them, so they may use all of its functions. Times are in UTC, as in the tables.
 Besides the columns of `exchanges` there are ``client`` and ``broker``, and the lists
-``client_names`` and ``broker_names`` (see `analysis.names`). A condition cannot contain a
+``client_names`` and ``broker_names`` (see `analysis.names.addresses`). A condition cannot contain a
 subquery: its result would depend on which rows are read together.
 """
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from analysis.names import Names
+from analysis.names.addresses import Names
 from analysis.sql.expressions import BROKER, CLIENT, endpoint
 from dissector.errors import DissectorError, did_you_mean
 from dissector.tables import EXCHANGES

@@ -156,7 +156,7 @@ def with_columns(rows: str, columns: Iterable[str], by: By) -> str:
 
 def is_interval(name: str) -> bool:
     """Whether a column to group by is a length of time: ``minute``, ``10s``."""
-    from analysis.times import length_ns
+    from analysis.input.times import length_ns
 
     return bool(length_ns(name))
 
@@ -170,7 +170,7 @@ def _derived(name: str, columns: Sequence[str]) -> str:
     """SQL for a derived column."""
     if name in _DERIVED:
         return _DERIVED[name][1]
-    from analysis.times import length_ns
+    from analysis.input.times import length_ns
 
     length = length_ns(name)
     return f"make_timestamp_ns(epoch_ns({_time_column(columns)}) // {length} * {length})"

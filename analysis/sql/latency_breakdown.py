@@ -19,15 +19,11 @@ The net latency is the rest: time on the network and in the broker.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from analysis.columns import Column
 from analysis.sql.expressions import literals
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PARTS: Final = (
     Column("queue_ms", "double", "wait for earlier requests of the connection", "ms"),
@@ -115,15 +111,3 @@ def exchanges_with_parts() -> str:
       case when coalesce(api in {barriers}, false) then null
         else own_ms - poll_ms end as net_ms
     from polled)"""
-
-
-def latency_parts(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """`PARTS` of each of the `exchanges`, with the same index. Needs `exchanges` and `batches`."""
-    from analysis.sql.query import arrow_table, connected, select
-    from analysis.sql.row_order import row_numbers
-
-    query = f"select {', '.join(PART_NAMES)} from {exchanges_with_parts()} order by nth"
-    with connected(tables, ("exchanges", "batches")) as connection:
-        rows = select(connection, query)
-    numbers = row_numbers("exchanges", arrow_table("exchanges", tables["exchanges"]))
-    return rows.take(numbers.to_numpy()).set_axis(tables["exchanges"].index)

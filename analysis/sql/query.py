@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from analysis.frames import frame
 from analysis.sql.expressions import By, column_names
-from analysis.sql.row_order import NTH, numbered
+from analysis.sql.row_order import NTH, register_numbered
 from dissector.errors import DissectorError
 from dissector.tables import TABLES, TIME, TableColumn
 
@@ -45,7 +45,7 @@ def connected(tables: Tables, names: Collection[str]) -> Iterator[duckdb.DuckDBP
     _check(tables, names)
     with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
         for name in names:
-            connection.register(name, numbered(name, arrow_table(name, tables[name])))
+            register_numbered(connection, name, arrow_table(name, tables[name]))
         yield connection
 
 

@@ -23,6 +23,7 @@ _FIRST: Final = (
     "request_time", "response_time", "first_time", "time", "packet", "connection_id",
     "correlation_id",
 )  # fmt: skip
+_GIVEN: Final = "rows_to_number"
 _TIMES: Final = ("request_time", "time", "first_time", "response_time")
 
 
@@ -37,17 +38,17 @@ def row_order(name: str) -> str:
     )
 
 
-def row_numbers(name: str, table: pa.Table) -> pa.Array:
+def row_numbers(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> pa.Array:
     """The values of `NTH` for the rows of a table; times without a zone."""
-    with duckdb.connect() as connection:
-        connection.register("given", table.append_column("row", pa.array(np.arange(len(table)))))
-        query = f"select row from given order by {row_order(name)}"
-        rows = np.asarray(connection.sql(query).fetchnumpy()["row"])
+    connection.register(_GIVEN, table.append_column("row", pa.array(np.arange(len(table)))))
+    query = f"select row from {_GIVEN} order by {row_order(name)}"
+    rows = np.asarray(connection.sql(query).fetchnumpy()["row"])
+    connection.unregister(_GIVEN)
     numbers = np.empty(len(rows), np.int64)
     numbers[rows] = np.arange(len(rows))
     return pa.array(numbers)
 
 
-def numbered(name: str, table: pa.Table) -> pa.Table:
-    """The table with the column `NTH`; times without a zone."""
-    return table.append_column(NTH, row_numbers(name, table))
+def register_numbered(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+    """Give queries a table with the column `NTH`; times without a zone."""
+    connection.register(name, table.append_column(NTH, row_numbers(connection, name, table)))

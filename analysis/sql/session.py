@@ -1,4 +1,4 @@
-"""Queries of users: results in batches that every format of `analysis.export` can write.
+"""Queries of users: results in batches that every format of `analysis.export.formats` can write.
 
 DuckDB reacts to Ctrl-C only in some of its calls. So they run in a worker thread: Ctrl-C interrupts
 the wait of the main thread, which then interrupts the query.

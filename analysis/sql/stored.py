@@ -21,7 +21,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet
 
-from analysis.export import repeating
+from analysis.export.formats import repeating
 from analysis.sql.row_order import NTH, row_order
 from analysis.sql.views import schema
 

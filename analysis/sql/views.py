@@ -33,10 +33,10 @@ import pyarrow as pa
 from duckdb.func import PythonUDFType
 
 from analysis.answers import ANSWERS, Answer
-from analysis.inputs import Opened, open_input
+from analysis.input.open import Opened, open_input
 from analysis.sql import exchange_columns
 from analysis.sql.exchange_columns import LOOKUPS, Lookup
-from analysis.sql.row_order import numbered, row_numbers
+from analysis.sql.row_order import register_numbered, row_numbers
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
 
@@ -139,7 +139,7 @@ class CaptureTables:
     """The tables of one capture; each is read when a query needs it."""
 
     def __init__(self, capture: Opened) -> None:
-        """`capture`: see `analysis.inputs`."""
+        """`capture`: see `analysis.input.open`."""
         self._capture = capture
         self._kept: dict[str, pa.Table] = {}
         self._looked_up: dict[str, pa.Array] = {}
@@ -179,7 +179,7 @@ class CaptureTables:
                     self.read({name for each in LOOKUPS for name in each.tables})
                 with self._connected(lookup.tables) as connection:
                     values = connection.sql(lookup.query).to_arrow_table()
-                numbers = row_numbers("exchanges", self._kept["exchanges"])
+                    numbers = row_numbers(connection, "exchanges", self._kept["exchanges"])
                 in_order = values.to_struct_array().combine_chunks()
                 self._looked_up[lookup.name] = in_order.take(numbers)
         return self._looked_up[lookup.name].take(rows)
@@ -191,7 +191,7 @@ class CaptureTables:
             self.read({*self.named, *self.used, *names})
             with _connection() as connection:
                 for name in names:
-                    connection.register(name, numbered(name, self._kept[name]))
+                    register_numbered(connection, name, self._kept[name])
                 yield connection
 
     def read(self, names: Collection[str]) -> None:

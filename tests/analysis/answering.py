@@ -12,7 +12,9 @@ import pyarrow as pa
 
 import analysis
 from analysis.frames import frame
-from analysis.sql.query import Tables
+from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
+from analysis.sql.query import Tables, arrow_table, connected, select
+from analysis.sql.row_order import row_numbers
 from dissector.tables import TABLES
 from tools.record.kafka.truth import read
 
@@ -44,3 +46,13 @@ def _frame(name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 _EMPTY = {name: _frame(name, []) for name in TABLES}
+
+
+def latency_parts(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """The parts of the latency of each of the `exchanges`, with the same index."""
+    query = f"select {', '.join(PART_NAMES)} from {exchanges_with_parts()} order by nth"
+    with connected(tables, ("exchanges", "batches")) as connection:
+        rows = select(connection, query)
+        exchanges = arrow_table("exchanges", tables["exchanges"])
+        numbers = row_numbers(connection, "exchanges", exchanges)
+    return rows.take(numbers.to_numpy()).set_axis(tables["exchanges"].index)

@@ -9,7 +9,7 @@ For each recording and each answer, with each of its choices, the rows must be t
   or with ``--spark`` in a local session.
 
 Exit status 1 if any of them differ. This takes half an hour for all recordings, so the suite has a
-sample: `test_answers_stored`, `test_analysis_exported` and `test_spark_answers`.
+sample: `test_answers_stored`, `test_input_exported` and `test_spark_answers`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from analysis.answers import ANSWERS, Answer
-from analysis.exported import ExportedTables
+from analysis.input.exported import ExportedTables
 from analysis.spark import answers as spark_answers
 from analysis.spark.schemas import to_spark
 from analysis.spark.session import session

@@ -29,8 +29,8 @@ from analysis.browse.message_pane import MessageContent
 from analysis.cli import main
 from analysis.display.exchange_tree import tree
 from analysis.display.summary_screen import screen
-from analysis.export import FORMATS
-from analysis.summary import Summary
+from analysis.export.formats import FORMATS
+from analysis.summary.counts import Summary
 from dissector.capture import open_capture
 from dissector.exchanges.exchange import Exchange
 from dissector.tables import TABLES

@@ -169,7 +169,7 @@ def test_the_peak_of_a_flood(tmp_path: Path) -> None:
     """Python and its libraries take about 120 MB, a block of packets 100 MB."""
     path = flood(tmp_path / "flood.pcap", 400_000)
     code = (
-        "import sys; from analysis.summary import Summary; import dissector\n"
+        "import sys; from analysis.summary.counts import Summary; import dissector\n"
         "summary = Summary()\n"
         "summary.read(dissector.open_capture(sys.argv[1]).stream(Summary.TABLES))\n"
         "print(summary.totals().protocols['unknown'])\n"

@@ -15,7 +15,7 @@ from analysis.diagnosis.case import Case, Row
 from analysis.diagnosis.error_advice import advice
 from analysis.diagnosis.rule import CRITICAL, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import clients, known, ms, percent, share
-from analysis.normal import is_normal
+from analysis.kafka.normal import is_normal
 
 ELSEWHERE: Final = ("THROTTLING_QUOTA_EXCEEDED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
 """Errors of the rules throttling and fenced_producers."""

@@ -18,7 +18,7 @@ from analysis.browse.jobs import JobApp
 from analysis.browse.message_pane import MessagePane
 from analysis.browse.row_view import RowView
 from analysis.cli import main
-from analysis.filters import Filter
+from analysis.input.filters import Filter
 from dissector.capture import open_capture
 
 CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-quotas.pcap.zst"

@@ -18,7 +18,7 @@ from analysis.comparison import bootstrap
 from analysis.comparison.measures import MEASURES
 from analysis.comparison.profile import BINS, BINS_PER_DECADE, LOWEST, SLICES, SUMS, Group
 from analysis.comparison.run import COMPARED_TABLES, compare
-from analysis.filters import Filter
+from analysis.input.filters import Filter
 from analysis.sql.query import Tables, no_tables
 from dissector.errors import DissectorError
 from tests.analysis.answering import CAPTURES, broker_log, capture, made

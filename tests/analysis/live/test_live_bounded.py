@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from analysis.live.bounded_summary import OTHER, BoundedSummary, LatencyHistogram, LimitedNames
-from analysis.summary import Summary
+from analysis.summary.counts import Summary
 from dissector.capture import open_capture
 
 CAPTURES = Path(__file__).parents[3] / "captures"

@@ -17,11 +17,11 @@ import pytest
 import analysis
 import dissector
 from analysis.answers import ANSWERS
-from analysis.sql.latency_breakdown import latency_parts
 from analysis.sql.session import Session
 from analysis.sql.views import CaptureTables, schema
 from dissector.capture import Capture
 from dissector.tables import TABLES
+from tests.analysis.answering import latency_parts
 
 CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-transactions.pcap.zst"
 ASKED = list[list[str]]

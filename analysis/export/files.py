@@ -1,0 +1,57 @@
+"""Output files, which are complete or absent.
+
+A file is written under its name with the suffix ``.partial``, and renamed at the end. After Ctrl-C,
+a partial file of rows remains and is readable. Other partial files are removed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from errno import EEXIST
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def output_file(
+    path: Path, *, overwrite: bool = True, keeps_partial: bool = False
+) -> Iterator[BinaryIO]:
+    """A context for an output file, which gets the name `path` after success.
+
+    `keeps_partial`: the partial file remains after Ctrl-C, not only after a crash.
+
+    A device or a pipe is written to directly. Raises OSError; FileExistsError if a file exists and
+    `overwrite` is False.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as sink:
+            yield sink
+        return
+    if not overwrite and (there := taken(path)) is not None:
+        raise FileExistsError(EEXIST, os.strerror(EEXIST), str(there))
+    growing = partial(path)
+    opened = growing.open("wb" if overwrite else "xb")
+    try:
+        with opened as sink:
+            yield sink
+    except BaseException as error:
+        if not (keeps_partial and isinstance(error, KeyboardInterrupt)):
+            growing.unlink(missing_ok=True)
+        raise
+    if not overwrite and path.exists():  # created by another process meanwhile
+        raise FileExistsError(EEXIST, f"exists; the rows are in {growing}: rename it", str(path))
+    growing.replace(growing.with_suffix(""))
+
+
+def taken(path: Path) -> Path | None:
+    """The existing file that `output_file` would replace: complete or partial."""
+    if path.exists() and not path.is_file():
+        return None
+    return next((each for each in (path, partial(path)) if each.exists()), None)
+
+
+def partial(path: Path) -> Path:
+    """The name of an output file until it is complete; in the folder of the target of a link."""
+    return Path(os.path.realpath(path) + ".partial")

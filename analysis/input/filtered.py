@@ -1,0 +1,79 @@
+"""Captures, or exported tables, of which only the rows that a filter selects are returned."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from analysis.input.exported import ExportedTables
+from analysis.input.filters import Filter
+from analysis.input.passes import first_time
+from analysis.input.selection import Selection
+from analysis.names.addresses import Names
+from dissector.capture import Capture
+from dissector.errors import DissectorError
+from dissector.packets.byte_input import is_stream
+from dissector.pipeline import known_tables
+from dissector.tables import EXCHANGES, TABLES
+from dissector.tables.finalizer import NamedBatch
+
+if TYPE_CHECKING:
+    from dissector.exchanges.exchange import Exchange
+
+
+class FilteredCapture:
+    """A capture of which only the selected rows are returned."""
+
+    def __init__(self, capture: Capture | ExportedTables, chosen: Filter) -> None:
+        """Raises DissectorError for a relative time if the first time of the capture is unknown."""
+        if chosen.is_relative:
+            if isinstance(capture, ExportedTables):
+                start = capture.first_time
+            else:
+                start = first_time(capture.paths)
+            chosen = chosen if start is None else chosen.starting(start)
+        if chosen.has_broker_ids:
+            _learn_brokers(capture, chosen.names)
+        self._capture = capture
+        self.selection = Selection(chosen.sql, chosen.names)
+
+    @property
+    def report(self) -> str:
+        """The filter, and how many exchanges the latest pass selected."""
+        return f"Filter: {self.selection}"
+
+    @property
+    def packets(self) -> int | None:
+        """As `Capture.packets`."""
+        return self._capture.packets
+
+    @property
+    def host_names(self) -> Sequence[tuple[str, str]]:
+        """As `Capture.host_names`."""
+        return self._capture.host_names
+
+    def has_table(self, name: str) -> bool:
+        """As `ExportedTables.has_table`."""
+        return self._capture.has_table(name)
+
+    def stream(self, tables: str | Collection[str] | None = None) -> Iterator[NamedBatch]:
+        """As `Capture.stream`."""
+        wanted = known_tables(tables)
+        needed = [name for name in TABLES if name in {*wanted, EXCHANGES.name}]
+        return self.selection.rows(self._capture.stream(needed), wanted)
+
+    def exchanges(self) -> Iterator[Exchange]:
+        """As `Capture.exchanges`."""
+        return self._capture.exchanges(select=self.selection.exchanges)
+
+
+def _learn_brokers(capture: Capture | ExportedTables, names: Names) -> None:
+    """Learn the addresses of brokers by id, in a pass of its own.
+
+    Raises DissectorError if the capture can be read only once, or brokers were not exported.
+    """
+    if isinstance(capture, Capture) and any(map(is_stream, capture.paths)):
+        raise DissectorError("--broker ID needs a second pass; use the address of the broker")
+    columns = ("broker_id", "host", "port")
+    for _, batch in capture.stream(["brokers"]):
+        names.learn_brokers(zip(*(batch[name].to_pylist() for name in columns), strict=True))

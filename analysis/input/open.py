@@ -1,0 +1,39 @@
+"""The input of commands and functions: captures, or tables that were exported; filtered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias, Unpack, cast
+
+import dissector
+from analysis.input.exported import ExportedTables, is_exported
+from analysis.input.filters import Filter
+from dissector.capture import Capture, OpenOptions, Paths
+
+if TYPE_CHECKING:
+    from analysis.input.filtered import FilteredCapture
+
+Opened: TypeAlias = "Capture | ExportedTables | FilteredCapture"
+
+
+def open_input(
+    paths: Paths, chosen: Filter | None = None, **options: Unpack[OpenOptions]
+) -> Opened:
+    """Open captures, or exported tables (see `analysis.input.exported`).
+
+    `chosen`: return only rows of the selected exchanges. `options`: those of `open_capture`;
+    exported tables ignore them. Raises CaptureError, and DissectorError for a wrong filter.
+    """
+    given = [paths] if isinstance(paths, str) or not isinstance(paths, Sequence) else paths
+    exported = is_exported(given)
+    opened = ExportedTables(given) if exported else dissector.open_capture(paths, **options)
+    if chosen is None:
+        return opened
+    from analysis.input.filtered import FilteredCapture
+
+    return FilteredCapture(opened, chosen)
+
+
+def filter_report(opened: Opened, chosen: Filter | None) -> str:
+    """The filter, and how many exchanges the latest pass selected; empty without a filter."""
+    return "" if chosen is None else cast("FilteredCapture", opened).report

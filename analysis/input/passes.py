@@ -1,0 +1,57 @@
+"""Several passes over the same captures, for what rows of tables do not contain."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Final
+
+from dissector.capture import Paths, captures_and_segments
+from dissector.errors import CaptureError
+from dissector.packets import open_packets
+from dissector.packets.byte_input import is_stream
+from dissector.packets.files import BLOCK_BYTES
+from dissector.pipeline import MEMORY_SHARE, Pipeline, Progress
+from dissector.streams.streaming import DEFAULT_MEMORY
+
+_FIRST_BYTES: Final = 1 << 16
+"""Bytes of a block that is read for its first packet."""
+
+
+def check_files(paths: Paths) -> list[str]:
+    """The captures at these paths. Raises CaptureError if one can be read only once."""
+    named = [paths] if isinstance(paths, str | os.PathLike) else paths
+    files, _ = captures_and_segments(named)
+    for file in files:
+        if is_stream(file) and (file == "-" or Path(file).exists()):
+            name = "standard input" if file == "-" else file
+            raise CaptureError(f"{name} can be read only once; write it to a file first")
+    return files
+
+
+def open_pass(
+    files: list[str], *, ports: Collection[int] | None = None,
+    keylog: str | os.PathLike[str] | None = None, memory: int = DEFAULT_MEMORY,
+    progress: Progress | None = None,
+) -> Pipeline:  # fmt: skip
+    """A pipeline for one pass; the options are those of `open_capture`."""
+    block_bytes = min(BLOCK_BYTES, memory // MEMORY_SHARE)
+    source = open_packets(files, block_bytes=block_bytes)
+    return Pipeline(source, ports=ports, keylog=keylog, memory=memory, progress=progress)
+
+
+def first_time(paths: Sequence[str]) -> int | None:
+    """The time of the first TCP packet in captures, ns; None if there is none, or it can be read
+    only once, as from standard input."""
+    captures, _ = captures_and_segments(paths)
+    if not captures or any(map(is_stream, captures)):
+        return None
+    source = open_packets(captures, block_bytes=_FIRST_BYTES)
+    try:
+        while (block := source.read(0)) is not None:
+            if len(block):
+                return int(block.time.min())
+    finally:
+        source.close()
+    return None

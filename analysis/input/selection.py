@@ -1,0 +1,110 @@
+"""The rows that a condition on exchanges selects.
+
+Exchanges are filtered as they are read. An exchange may come after its rows of other tables (see
+`dissector.tables.finalizer`). So those rows, and the keys of the selected exchanges, wait in
+temporary files until the last exchange has been read.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analysis.names.addresses import Names
+from analysis.sql.conditions import Condition
+from analysis.sql.stored import TableFiles, connect
+from dissector.tables import EXCHANGES, TABLES
+from dissector.tables.finalizer import NamedBatch
+
+INDEPENDENT: Final = frozenset({"topics", "brokers", "problems"})
+"""Tables that do not follow from exchanges."""
+
+_KEYS: Final = pa.schema(
+    [
+        EXCHANGES.schema.field(name)
+        for name in ("connection_id", "correlation_id", "request_time", "response_time")
+    ]
+)
+
+
+class Selection:
+    """A filter of the rows of one pass. It counts exchanges."""
+
+    def __init__(self, sql: str, names: Names) -> None:
+        """`sql`: a condition on exchanges, which may use `names`. Raises DissectorError."""
+        self._sql = sql
+        self._condition = Condition(sql, names)
+        self.selected = 0
+        """Exchanges that were selected."""
+        self.total = 0
+        """All exchanges so far."""
+
+    def __str__(self) -> str:
+        return f"{' '.join(self._sql.split())}: {self.selected:,} of {self.total:,} exchanges"
+
+    def exchanges(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The selected rows of a batch of `exchanges`."""
+        chosen = self._condition(rows)
+        self.selected += len(chosen)
+        self.total += len(rows)
+        return chosen
+
+    def rows(self, rows: Iterable[NamedBatch], names: Collection[str]) -> Iterator[NamedBatch]:
+        """The selected rows of the tables `names`. `rows` must contain these and `exchanges`."""
+        self.selected = self.total = 0
+        with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
+            following = [n for n in TABLES if n in {*names} - INDEPENDENT - {EXCHANGES.name}]
+            files = {name: Path(folder, name) for name in ("keys", *following)}
+            schemas = {name: TABLES[name].schema for name in following} | {"keys": _KEYS}
+            with TableFiles(files, schemas) as waiting:
+                for name, batch in rows:
+                    if name == EXCHANGES.name:
+                        batch = self.exchanges(batch)
+                        waiting.add("keys", batch.select(_KEYS.names))
+                    if name in following:
+                        waiting.add(name, batch)
+                    elif name in names and len(batch):
+                        yield name, batch
+            for name in following:
+                for batch in _following(name, files[name], files["keys"]):
+                    yield name, batch
+
+
+def _following(name: str, file: Path, keys: Path) -> Iterator[pa.RecordBatch]:
+    """The rows of a table that belong to the exchanges of `keys`, in their order."""
+    with connect(str(file.parent)) as connection:
+        query = _numbers(name).format(
+            rows=f"read_parquet('{file}', file_row_number=true)", keys=f"read_parquet('{keys}')"
+        )
+        numbers = np.asarray(connection.sql(query).fetchnumpy()["nth"])
+    start = 0
+    for batch in pq.ParquetFile(file).iter_batches():
+        first, last = np.searchsorted(numbers, [start, start + len(batch)])
+        if first < last:
+            yield batch.take(pa.array(numbers[first:last] - start)).cast(TABLES[name].schema)
+        start += len(batch)
+
+
+def _numbers(name: str) -> str:
+    """SQL for the numbers of the rows of a table that belong to the exchanges."""
+    if name == "connections":
+        return """
+          select file_row_number as nth from {rows}
+          where connection_id in (select connection_id from {keys}) order by nth"""
+    # Of several exchanges with the same ids, the time selects one: that of the message.
+    has_request_time = "response_time" in TABLES[name].schema.names
+    time = "coalesce(time, response_time)" if has_request_time else "time"
+    return f"""
+      select file_row_number as nth from (select *, {time} as at from {{rows}}) as rows
+      semi join (
+        select connection_id, correlation_id, request_time as at from {{keys}}
+        union all select connection_id, correlation_id, response_time from {{keys}}) as keys
+      on rows.connection_id = keys.connection_id and rows.at = keys.at
+        and rows.correlation_id is not distinct from keys.correlation_id
+      order by nth"""

@@ -1,0 +1,138 @@
+"""Names of addresses: of clients and hosts, and the ids of brokers.
+
+Names come from a file (`analysis.names.files`), from name resolution blocks of pcapng, and, for
+brokers, from the table `brokers`. An address has the names of the smallest network around it.
+
+Tables and exports contain addresses only: rows depend on the capture alone, and an address is a key
+for joins. Names are added where text for people is made (`shown`, `in_text`), and filters accept
+them (`all_names`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final, TypeAlias
+
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+COLUMNS: Final = frozenset({"client", "client_ip", "broker", "broker_ip"})
+"""Columns of tables and answers whose texts are addresses."""
+BROKER_COLUMNS: Final = frozenset({"broker", "broker_ip"})
+"""Those with addresses of brokers."""
+
+_ADDRESS_IN_TEXT: Final = re.compile(
+    r"(?<![\w.:-])\[?[\dA-Fa-f]*[.:][\dA-Fa-f.:]*[\dA-Fa-f]\]?(:\d+)?(?![\w-])"
+)
+"""Candidates for addresses, perhaps with a port; `Names.shown` ignores other texts."""
+
+
+class Names:
+    """Names of networks, and the ids and hosts of brokers. It grows."""
+
+    def __init__(self, names: Iterable[tuple[Network, str]] = ()) -> None:
+        """`names`: a network may have several; the first one is shown."""
+        self._networks: defaultdict[Network, dict[str, None]] = defaultdict(dict)
+        self._brokers: dict[tuple[int, str, int], None] = {}
+        self._ids: dict[tuple[str, int], dict[str, int]] = {}
+        """Host and id of brokers, by address and port."""
+        self._hosts: set[str] = set()
+        """Addresses with a name of their own."""
+        self._found: dict[str, tuple[str, ...]] = {}
+        """Names of the addresses that were looked up."""
+        for network, name in names:
+            self._networks[network][name] = None
+        self._locate_brokers()
+
+    def __bool__(self) -> bool:
+        return bool(self._networks or self._brokers)
+
+    def learn_hosts(self, names: Iterable[tuple[str, str]]) -> None:
+        """Add names of addresses, after those that are known."""
+        for address, name in names:
+            self._networks[ipaddress.ip_network(address)][name] = None
+        self._found.clear()
+        self._locate_brokers()
+
+    def learn_brokers(self, brokers: Iterable[tuple[int, str, int]]) -> None:
+        """Add the id, host and port that brokers advertise."""
+        self._brokers |= dict.fromkeys(brokers)
+        self._locate_brokers()
+
+    def shown(self, endpoint: str) -> str:
+        """An address, or an address with a port, for people: ``kafka-1 (10.0.0.9:9092, id 1)``.
+
+        Without a name, the endpoint remains first: ``10.0.0.9:9092 (id 1)``.
+        """
+        address, port = _divided(endpoint)
+        facts = [f"id {id}" for id in self._ids.get((address, port), {}).values()] if port else []
+        words = [*self._of(address)[:1], endpoint, *facts]
+        return f"{words[0]} ({', '.join(words[1:])})" if words[1:] else endpoint
+
+    def name(self, address: str) -> str | None:
+        """The first name of an address; None without one, and for other texts."""
+        return next(iter(self._of(address)), None)
+
+    def brief(self, endpoint: str) -> str:
+        """As `shown`, for narrow columns: a name of its own stands for the address.
+
+        ``kafka-1:9092 (id 1)``. With the name of a network, the address stays: others have it, too.
+        """
+        address, port = _divided(endpoint)
+        if address not in self._hosts:
+            return self.shown(endpoint)
+        name = self._of(address)[0]
+        ids = [f"id {id}" for id in self._ids.get((address, port), {}).values()] if port else []
+        head = f"{name}:{port}" if port else name
+        return f"{head} ({', '.join(ids)})" if ids else head
+
+    def in_text(self, text: str) -> str:
+        """The text with every address as in `shown`."""
+        return _ADDRESS_IN_TEXT.sub(lambda match: self.shown(match[0]), text) if self else text
+
+    def all_names(self, endpoint: str) -> list[str]:
+        """All names by which filters find an endpoint; for a broker also its host and id."""
+        address, port = _divided(endpoint)
+        brokers = self._ids.get((address, port), {}) if port else {}
+        return [*dict.fromkeys([*self._of(address), *brokers, *map(str, brokers.values())])]
+
+    def _of(self, address: str) -> tuple[str, ...]:
+        """The names of an address, or nothing for other texts."""
+        if address not in self._found:
+            parsed = _parsed(address)
+            around = [network for network in self._networks if parsed and parsed in network]
+            smallest = max(around, key=lambda network: network.prefixlen, default=None)
+            self._found[address] = tuple(self._networks[smallest]) if smallest else ()
+        return self._found[address]
+
+    def _locate_brokers(self) -> None:
+        """Find the address of each broker: its host, or all addresses that have this name."""
+        hosts: defaultdict[str, set[str]] = defaultdict(set)
+        for network, names in self._networks.items():
+            if network.num_addresses == 1:
+                self._hosts.add(str(network.network_address))
+                for name in names:
+                    hosts[name.lower()].add(str(network.network_address))
+        self._ids = {}
+        for id, host, port in self._brokers:
+            parsed = _parsed(host.strip("[]"))
+            for address in [str(parsed)] if parsed else hosts[host.lower().rstrip(".")]:
+                self._ids.setdefault((address, port), {})[host] = id
+
+
+def _divided(endpoint: str) -> tuple[str, int | None]:
+    """Address and port: ``10.0.0.9:9092``, ``[2001:db8::1]:9092``, or an address alone."""
+    address, colon, port = endpoint.rpartition(":")
+    is_bracketed = address.startswith("[") and address.endswith("]")
+    if colon and port.isdecimal() and (is_bracketed or ":" not in address):
+        return address.strip("[]"), int(port)
+    return endpoint.strip("[]"), None
+
+
+def _parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(address)
+    except ValueError:
+        return None

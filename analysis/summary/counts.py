@@ -1,0 +1,361 @@
+"""Summary of a capture, counted while it is read.
+
+Arrow groups the columns of each batch, and a `Tally` merges the groups with those of earlier
+batches. So memory grows with the number of APIs, clients, error codes and connections, not with the
+number of exchanges. Only latencies are kept one by one, for exact quantiles: twelve bytes per
+exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from analysis.kafka.normal import GROUP_TIMEOUT_MS, REQUEST_TIMEOUT_MS, is_normal
+from analysis.summary.results import ApiUse, Client, End, Totals
+from analysis.summary.tally import Tally, known, ones, with_count, with_span
+from dissector.protocol import registry
+
+_GROUP_BARRIERS: Final = frozenset(api.name for api in registry.all_apis() if api.is_group_barrier)
+WAITING_APIS: Final = _GROUP_BARRIERS.union(
+    api.name for api in registry.all_apis() if api.is_long_poll
+)
+"""APIs whose requests wait at the broker by design: for data, or for members of a group."""
+
+_KIND: Final = ("api_key", "api", "api_version")
+
+
+class Summary:
+    """Counts batches of `TABLES`; then the methods return the results."""
+
+    TABLES: ClassVar = ("exchanges", "errors", "connections", "problems", "memberships")
+
+    def __init__(self) -> None:
+        self._kinds = Tally(_KIND, count="sum", errors="sum", throttled="sum")
+        self._clients = Tally(
+            ("connection_id", "client_id", "client_ip"), count="sum", errors="sum"
+        )
+        self._statuses = Tally(("status",), count="sum")
+        self._throttled = Tally(("client_id", "api"), count="sum", total="sum", longest="max")
+        self._errors = Tally(
+            ("error_code", "error", "api", "topic"), count="sum", first="min", last="max"
+        )
+        self._unanswered = Tally(
+            ("connection_id", "api", "client_id", "max_wait_ms"),
+            count="sum", first="min", last="max",
+        )  # fmt: skip
+        self._generations = Tally(
+            ("group_id", "group_type", "generation"), count="sum", first="min", last="max"
+        )
+        self._problems = Tally(("stage", "kind"), count="sum", bytes="sum", detail="first")
+        self._protocols = Tally(
+            ("protocol",), count="sum", first="min", last="max", packets="sum", bytes="sum",
+            lost="sum", lossy="sum", with_payload="sum", one_sided="sum",
+        )  # fmt: skip
+        self._unknown_ports = Tally(("broker_port",), bytes="sum")
+        self._ends: dict[int, End] = {}
+        self._evicted_unanswered = Tally(("api", "client_id"), count="sum", first="min", last="max")
+        """Counts of evicted connections; likewise the next one."""
+        self._evicted_never_answered = Tally(
+            ("api", "client_id"), count="sum", first="min", last="max"
+        )
+        self._named: list[pa.Table] = []
+        """Connections with a known client software."""
+        self._latencies: list[tuple[NDArray[np.uint32], NDArray[np.float64]]] = []
+
+    def read(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> None:
+        """Count the rows of all batches."""
+        for name, batch in batches:
+            if len(batch):
+                getattr(self, f"_read_{name}")(with_count(pa.table(batch)))
+
+    @property
+    def exchanges(self) -> int:
+        """Number of exchanges."""
+        return sum(self.statuses().values())
+
+    def statuses(self) -> dict[str, int]:
+        """Exchanges by status."""
+        return {row["status"]: row["count"] for row in self._statuses.rows()}
+
+    def apis(self) -> list[ApiUse]:
+        """Requests by API and version, the most frequent first; without missing requests."""
+        rows = self._kinds.rows()
+        latencies = self._latencies_by_kind()
+        kinds = _kind_code(
+            *(pa.array([r[n] for r in rows], pa.int16()) for n in ("api_key", "api_version"))
+        )
+        uses = [
+            ApiUse(
+                row["api"] or f"API {row['api_key']}",
+                row["api_version"],
+                row["count"],
+                row["errors"],
+                row["throttled"],
+                *latencies.get(kind, (None, None, None)),
+            )
+            for row, kind in zip(rows, kinds.tolist(), strict=True)
+        ]
+        return sorted(uses, key=lambda use: (-use.count, use.api, use.version or 0))
+
+    def clients(self) -> list[Client]:
+        """Clients by client id and software; the most requests first."""
+        software = self._software()
+        clients: dict[tuple[str | None, str | None], Client] = {}
+        add_clients(clients, self._clients.rows(), software)
+        return sorted(clients.values(), key=lambda client: -client.requests)
+
+    def errors(self) -> list[dict[str, Any]]:
+        """error_code, error, api, topic, count, first and last (ns); the most frequent first."""
+        return sorted(self._errors.rows(), key=lambda row: -row["count"])
+
+    def throttled(self) -> list[dict[str, Any]]:
+        """client_id, api, count, total and longest in ms; the longest in total first."""
+        return sorted(self._throttled.rows(), key=lambda row: -row["total"])
+
+    def unexpected_errors(self) -> list[dict[str, Any]]:
+        """`errors` that are not part of normal operation."""
+        return [row for row in self.errors() if not is_normal(row["error"], row["api"])]
+
+    def normal_errors(self) -> list[dict[str, Any]]:
+        """`errors` that are part of normal operation."""
+        return [row for row in self.errors() if is_normal(row["error"], row["api"])]
+
+    def unanswered(self) -> list[dict[str, Any]]:
+        """api, client_id, count, first and last (ns); the most frequent first."""
+        return self._by_client(self._unanswered.rows(), self._evicted_unanswered)
+
+    def never_answered(self) -> list[dict[str, Any]]:
+        """`unanswered` without the requests in flight when the capture or connection ended."""
+        return self._by_client(self._split_unanswered()[0], self._evicted_never_answered)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that were in flight when the capture or their connection ended."""
+        _, in_flight = self._split_unanswered()
+        gone = self._evicted_unanswered.count() - self._evicted_never_answered.count()
+        count: int = sum(row["count"] for row in in_flight)
+        return count + gone
+
+    def _by_client(self, rows: Sequence[Mapping[str, Any]], evicted: Tally) -> list[dict[str, Any]]:
+        by_client = Tally(evicted.keys, count="sum", first="min", last="max")
+        if rows and self._unanswered.total is not None:
+            by_client.add(pa.Table.from_pylist(rows, self._unanswered.total.schema))
+        if evicted.total is not None:
+            by_client.add(evicted.total)
+        return sorted(by_client.rows(), key=lambda row: -row["count"])
+
+    def _split_unanswered(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Rows of requests that were never answered, and of those in flight at the end."""
+        last = self.totals().last_time
+        rows = self._unanswered.rows()
+        ends = {
+            connection: replace(end, time=last) if end.is_open else end
+            for connection, end in self._ends.items()
+        }
+        is_in_flight = [_is_in_flight(row, ends) for row in rows]
+        return (
+            [row for row, is_so in zip(rows, is_in_flight, strict=True) if not is_so],
+            [row for row, is_so in zip(rows, is_in_flight, strict=True) if is_so],
+        )
+
+    def _note_ends(self, rows: pa.Table) -> None:
+        """Note the ends of connections that have requests without a response."""
+        if self._unanswered.total is None:
+            return
+        wanted = self._unanswered.total["connection_id"].combine_chunks()
+        rows = rows.filter(pc.is_in(rows["connection_id"], wanted))
+        names = ("connection_id", "closed", "last", "broker_packets", "lost")
+        for row in rows.select(names).to_pylist():
+            is_whole = bool(row["broker_packets"]) and not row["lost"]
+            self._ends[row["connection_id"]] = End(row["closed"] is None, row["last"], is_whole)
+
+    def rebalances(self) -> list[dict[str, Any]]:
+        """group_id, group_type, count, first and last (ns) of groups that rebalanced again.
+
+        A group's first generation, or epoch, in the capture is how it began, or how it was.
+        """
+        by_group = Tally(("group_id", "group_type"), count="sum", first="min", last="max")
+        if self._generations.total is not None:
+            each = self._generations.total.drop_columns(["generation", "count"])
+            by_group.add(each.append_column("count", ones(len(each))))
+        again = [row for row in by_group.rows() if row["count"] > 1]
+        return sorted(again, key=lambda row: -row["count"])
+
+    def problems(self) -> list[dict[str, Any]]:
+        """stage, kind, count, bytes, and the detail of the first; the most frequent first."""
+        return sorted(self._problems.rows(), key=lambda row: -row["count"])
+
+    def totals(self) -> Totals:
+        """Totals of all connections."""
+        table = self._protocols.total
+        if table is None:
+            return Totals(None, None, 0, 0, 0, 0, {}, [])
+        return Totals(
+            pc.min(table["first"]).as_py(),
+            pc.max(table["last"]).as_py(),
+            pc.sum(table["packets"]).as_py(),
+            pc.sum(table["bytes"]).as_py(),
+            pc.sum(table["lost"]).as_py(),
+            pc.sum(table["lossy"]).as_py(),
+            dict(zip(*(table[name].to_pylist() for name in ("protocol", "count")), strict=True)),
+            _ports(self._unknown_ports.total),
+            _of_protocol(table, "unknown", "with_payload"),
+            _of_protocol(table, "kafka", "one_sided"),
+        )
+
+    def _read_exchanges(self, rows: pa.Table) -> None:
+        throttle = known(rows["throttle_time_ms"])
+        has_error = pc.greater(known(rows["error_count"]), 0).cast(pa.int64())
+        rows = rows.append_column("errors", has_error)
+        rows = rows.append_column("throttled", pc.greater(throttle, 0).cast(pa.int64()))
+        self._statuses.add(rows.select(["status", "count"]))
+        silent = rows.filter(pc.equal(rows["status"], "unanswered"))
+        if len(silent):
+            silent = with_span(silent, "request_time")
+            keys = ["connection_id", "api", "client_id", "max_wait_ms"]
+            self._unanswered.add(silent.select([*keys, "count", "first", "last"]))
+        rows = rows.filter(pc.not_equal(rows["status"], "request_missing"))
+        self._kinds.add(rows.select([*_KIND, "count", "errors", "throttled"]))
+        self._clients.add(
+            rows.select(["connection_id", "client_id", "client_ip", "count", "errors"])
+        )
+        self._add_latencies(rows)
+        slowed = rows.filter(rows["throttled"].cast(pa.bool_()))
+        if len(slowed):
+            time = slowed["throttle_time_ms"].cast(pa.int64())
+            slowed = slowed.append_column("total", time).append_column("longest", time)
+            self._throttled.add(slowed.select(["client_id", "api", "count", "total", "longest"]))
+
+    def _read_errors(self, rows: pa.Table) -> None:
+        rows = with_span(rows, "time")
+        self._errors.add(
+            rows.select(["error_code", "error", "api", "topic", "count", "first", "last"])
+        )
+
+    def _read_memberships(self, rows: pa.Table) -> None:
+        """Find new generations: members of classic groups join them, others are moved to them."""
+        classic = pc.equal(rows["group_type"], "classic")
+        joined = pc.equal(rows["api"], "JoinGroup")
+        moved = pc.not_equal(rows["generation"], rows["request_generation"])
+        new = pc.if_else(classic, joined, pc.and_(moved, pc.greater(rows["generation"], 0)))
+        rows = rows.filter(pc.and_(pc.equal(rows["error_code"], 0), new))
+        rows = rows.filter(pc.and_(rows["generation"].is_valid(), rows["group_id"].is_valid()))
+        if len(rows):
+            keys = ["group_id", "group_type", "generation", "count", "first", "last"]
+            self._generations.add(with_span(rows, "time").select(keys))
+
+    def _read_connections(self, rows: pa.Table) -> None:
+        for name in ("packets", "bytes", "lost_bytes"):
+            both = pc.add(known(rows[f"client_{name}"]), known(rows[f"broker_{name}"]))
+            rows = rows.append_column(name.removesuffix("_bytes"), both)
+        rows = rows.append_column("lossy", pc.greater(rows["lost"], 0).cast(pa.int64()))
+        for name in ("first", "last"):
+            rows = rows.append_column(name, rows[f"{name}_time"].cast(pa.int64()))
+        fewer_packets = pc.min_element_wise(rows["client_packets"], rows["broker_packets"])
+        for name, is_so in (
+            ("with_payload", pc.greater(rows["bytes"], 0)),
+            ("one_sided", pc.equal(fewer_packets, 0)),
+        ):
+            rows = rows.append_column(name, is_so.cast(pa.int64()))
+        columns = ["packets", "bytes", "lost", "lossy", "with_payload", "one_sided"]
+        self._protocols.add(rows.select(["protocol", "count", "first", "last", *columns]))
+        self._note_ends(rows)
+        unknown = rows.filter(pc.equal(rows["protocol"], "unknown"))
+        if len(unknown):
+            self._unknown_ports.add(unknown.select(["broker_port", "bytes"]))
+        named = rows.filter(rows["software_name"].is_valid())
+        if len(named):
+            columns = ["connection_id", "software_name", "software_version"]
+            self._named.append(named.select(columns).combine_chunks())
+
+    def _read_problems(self, rows: pa.Table) -> None:
+        self._problems.add(rows.select(["stage", "kind", "count", "bytes", "detail"]))
+
+    def _add_latencies(self, rows: pa.Table) -> None:
+        answered = rows.filter(rows["latency_ms"].is_valid())
+        kind = _kind_code(answered["api_key"], answered["api_version"])
+        self._keep_latencies(kind, answered["latency_ms"].to_numpy())
+
+    def _keep_latencies(self, kind: NDArray[np.uint32], latency: NDArray[np.float64]) -> None:
+        self._latencies.append((kind, latency))
+
+    def _latencies_by_kind(self) -> dict[int, list[float]]:
+        if not self._latencies:
+            return {}
+        kind = np.concatenate([kind for kind, _ in self._latencies])
+        order = np.argsort(kind, kind="stable")
+        latency = np.concatenate([latency for _, latency in self._latencies])[order]
+        kinds, first = np.unique(kind[order], return_index=True)
+        parts = np.split(latency, first[1:]) if len(first) else []
+        quantiles = [np.quantile(part, (0.5, 0.99, 1)).tolist() for part in parts]
+        return dict(zip(kinds.tolist(), quantiles, strict=True))
+
+    def _software(self) -> dict[int, str]:
+        """Name and version of the client software, by connection_id."""
+        names = {}
+        for table in self._named:
+            for row in table.to_pylist():
+                words = (row["software_name"], row["software_version"])
+                names[row["connection_id"]] = " ".join(word for word in words if word)
+        return names
+
+
+def add_clients(
+    clients: dict[tuple[str | None, str | None], Client], rows: Iterable[Mapping[str, Any]],
+    software: Mapping[int, str],
+) -> None:  # fmt: skip
+    """Add connections to `clients`, by client id and software; `software`: by connection_id."""
+    for row in rows:
+        key = (row["client_id"], software.get(row["connection_id"]))
+        client = clients.setdefault(key, Client(*key))
+        client.addresses[row["client_ip"]] = None
+        client.connections += 1
+        client.requests += row["count"]
+        client.errors += row["errors"]
+
+
+def _is_in_flight(row: Mapping[str, Any], ends: Mapping[int, End]) -> bool:
+    """Whether unanswered requests were sent too late to be answered before the end.
+
+    On an open connection these are all that have not timed out yet; on one that was closed, long
+    polls, which clients leave behind when they stop.
+    """
+    end = ends.get(row["connection_id"])
+    if end is None or not end.is_whole or end.time is None or row["first"] is None:
+        return False
+    patience = row["max_wait_ms"] or 0
+    if end.is_open:
+        usual = GROUP_TIMEOUT_MS if row["api"] in _GROUP_BARRIERS else REQUEST_TIMEOUT_MS
+        patience = max(patience, usual)
+    return bool(end.time - row["first"] <= patience * 10**6) and patience > 0
+
+
+def _kind_code(api_key: Any, version: Any) -> NDArray[np.uint32]:
+    """API key and version as one number; null is -1."""
+    key, version = (
+        np.asarray(pc.fill_null(each, -1)).astype(np.uint16).astype(np.uint32)
+        for each in (api_key, version)
+    )
+    code: NDArray[np.uint32] = key << np.uint32(16) | version
+    return code
+
+
+def _of_protocol(table: pa.Table, protocol: str, name: str) -> int:
+    """A column of the row of a protocol; 0 without such a row."""
+    count: int | None = pc.sum(table.filter(pc.equal(table["protocol"], protocol))[name]).as_py()
+    return count or 0
+
+
+def _ports(table: pa.Table | None) -> list[int]:
+    """Ports, the most bytes first."""
+    if table is None:
+        return []
+    ports: list[int] = table.sort_by([("bytes", "descending")])["broker_port"].to_pylist()
+    return ports

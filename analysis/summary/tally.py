@@ -1,0 +1,65 @@
+"""Sums of groups over any number of batches, and the columns that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+class Tally:
+    """Sums, minima and maxima of groups, over any number of batches.
+
+    A batch is a table with the key columns and the columns to aggregate; `total` has one row for
+    each combination of keys, in order of their first appearance.
+    """
+
+    def __init__(self, keys: Sequence[str], **how: str) -> None:
+        """`how`: for each column an associative aggregation: sum, min, max, first."""
+        self.keys = list(keys)
+        self._how = list(how.items())
+        self.total: pa.Table | None = None
+
+    def add(self, rows: pa.Table) -> None:
+        if self.total is not None:
+            rows = pa.concat_tables([self.total, rows.select(self.total.column_names)])
+        names = [*self.keys, *(name for name, _ in self._how)]
+        grouped = rows.group_by(self.keys, use_threads=False).aggregate(self._how)
+        columns = [*self.keys, *(f"{name}_{how}" for name, how in self._how)]
+        self.total = grouped.select(columns).rename_columns(names)
+
+    def count(self) -> int:
+        """The sum of a column `count`."""
+        count: int = sum(row["count"] for row in self.rows())
+        return count
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The groups; empty before the first `add`."""
+        return [] if self.total is None else self.total.to_pylist()
+
+
+def with_count(table: pa.Table) -> pa.Table:
+    """The table with a column `count`; 1 if it is missing or null."""
+    if "count" not in table.column_names:
+        return table.append_column("count", ones(len(table)))
+    index = table.column_names.index("count")
+    return table.set_column(index, "count", pc.fill_null(table["count"], 1))
+
+
+def ones(count: int) -> pa.Array:
+    """A column of ones."""
+    return pa.array(np.ones(count, np.int64))
+
+
+def with_span(rows: pa.Table, time: str) -> pa.Table:
+    """The rows, with first and last: a time in ns."""
+    ns = rows[time].cast(pa.int64())
+    return rows.append_column("first", ns).append_column("last", ns)
+
+
+def known(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column, with 0 for null."""
+    return pc.fill_null(column, 0)

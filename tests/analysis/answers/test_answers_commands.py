@@ -1,0 +1,267 @@
+"""The command of each answer writes the rows that the function returns, in every format."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import analysis
+from analysis.answers import ANSWERS
+from analysis.cli import main
+from tests.analysis.answering import CAPTURES, capture
+from tests.analysis.made_rows import Make, connection, exchange
+
+QUOTAS = str(CAPTURES / "kafka-4-quotas.pcap.zst")
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_every_answer_is_a_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    output = " ".join(capsys.readouterr().out.split())
+    assert ANSWERS[name].question in output
+    for option in ANSWERS[name].options:
+        assert f"--{option.name.replace('_', '-')}" in output
+
+
+def test_a_former_name_works_and_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trust", QUOTAS]) == 0
+    former = capsys.readouterr().out
+    assert main(["quality", QUOTAS]) == 0
+    assert capsys.readouterr().out == former
+    assert main(["--help"]) == 0
+    assert "trust" not in capsys.readouterr().out
+
+
+def test_help_has_the_answers_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    commands, _, answers = capsys.readouterr().out.partition("Answers:")
+    assert "\nCommands:\n" in commands
+    assert [line.split()[0] for line in answers.splitlines() if line[2:3].strip()] == list(ANSWERS)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet", "arrow", "table"])
+def test_rows_are_those_of_the_function(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    assert (
+        main(["throttle", QUOTAS, "--by", "client_id,api", "--format", form, "-o", str(path)]) == 0
+    )
+    expected = analysis.throttle(capture("kafka-4-quotas"), by=["client_id", "api"])
+    names = ["client_id", "api", "responses", "total_ms"]
+    rows = expected[names].astype("object").to_dict("records")
+    if form in ("parquet", "arrow"):
+        written = pd.read_parquet(path) if form == "parquet" else _stream(path)
+        assert written[names].astype("object").to_dict("records") == rows
+        return
+    text = path.read_text()
+    if form == "jsonl":
+        assert [{n: json.loads(line)[n] for n in names} for line in text.splitlines()] == rows
+    elif form == "csv":
+        texts = [{name: str(value) for name, value in row.items()} for row in rows]
+        assert [{n: row[n] for n in names} for row in csv.DictReader(text.splitlines())] == texts
+    else:
+        cells = [line.split() for line in text.splitlines()]
+        assert cells[0] == list(expected.columns)
+        assert [line[:4] for line in cells[1:-1]] == [[str(v) for v in r.values()] for r in rows]
+        assert cells[-1] == ["times", "of", "2026-11-21,", "UTC"]
+
+
+def _stream(path: Path) -> pd.DataFrame:
+    with pa.ipc.open_stream(path) as reader:
+        table: pd.DataFrame = reader.read_pandas()
+    return table
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["latency", "missing.pcap", "--by", "nonsense"],
+        ["latency", "missing.pcap", "--by", "api,api"],
+        ["errors", "missing.pcap", "--by", "latency_ms"],
+        ["batching", "missing.pcap", "--by", ""],
+        ["latency", "missing.pcap", "--slowest", "few"],
+        ["latency", "missing.pcap", "--slowest", "-1"],
+        ["latency", "missing.pcap", "--format", "xml"],
+        ["topology", "missing.pcap", "--by", "topic"],
+        ["latency", "missing.pcap", "--where", "clientid = 'a'"],
+        ["summary", "missing.pcap", "--api", "Fetc"],
+        ["report", "missing.pcap", "--since", "soon"],
+    ],
+)
+def test_a_wrong_option_is_an_error_before_the_capture_is_read(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "Error: " in output.err
+    assert "Traceback" not in output.err
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_what_cannot_be_read_is_one_sentence(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.pcap"
+    path.write_bytes(b"this is no capture at all")
+    assert main([name, str(path)]) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("Error: ")
+    assert len(output.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("latency", "No latencies in this capture.\n"),
+        ("throttle", "No throttled responses in this capture.\n"),
+        ("unanswered", "No unanswered requests in this capture.\n"),
+        ("versions", "No requests in versions that Kafka 4.0 removed in this capture.\n"),
+    ],
+)
+def test_a_capture_without_it_names_what_is_not_there(
+    name: str, sentence: str, made: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(exchanges=[exchange(latency_ms=None)], connections=[connection()])
+    assert main([name, "x.pcap"]) == 0
+    assert capsys.readouterr() == ("", sentence)
+    made(exchanges=[], connections=[connection()])
+    assert main([name, "x.pcap"]) == 0
+    assert capsys.readouterr().err.startswith("No Kafka request")
+
+
+MAGIC = {"parquet": b"PAR1", "arrow": b"\xff\xff\xff\xff", "csv": b'"', "jsonl": b'{"'}
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [("x.parquet", "parquet"), ("x.CSV", "csv"), ("x.jsonl", "jsonl"), ("x.arrow", "arrow")],
+)
+@pytest.mark.parametrize(
+    "command",
+    [["throttle", QUOTAS], ["export", QUOTAS], ["records", QUOTAS], ["sql", QUOTAS, "from topics"]],
+    ids=lambda command: command[0],
+)
+def test_the_name_of_the_file_is_its_format(
+    command: list[str], name: str, form: str, tmp_path: Path
+) -> None:
+    named, asked = tmp_path / name, tmp_path / "asked"
+    assert main([*command, "-o", str(named)]) == 0
+    assert main([*command, "-o", str(asked), "--format", form]) == 0
+    assert named.read_bytes() == asked.read_bytes()
+    assert named.read_bytes().startswith(MAGIC[form])
+
+
+def test_a_format_that_contradicts_the_name_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.parquet"
+    assert main(["export", QUOTAS, "-o", str(path), "--format", "csv"]) == 2
+    assert "--format csv contradicts" in capsys.readouterr().err
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["export", QUOTAS, "-o"],
+        ["records", QUOTAS, "-o"],
+        ["errors", QUOTAS, "-o"],
+        ["sql", QUOTAS, "select 1 as n", "-o"],
+        ["report", QUOTAS, "-o"],
+    ],
+    ids=lambda command: command[0],
+)
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.partial"])
+def test_a_file_is_replaced_only_where_that_is_wanted(
+    command: list[str], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = tmp_path / name
+    there.write_bytes(b"precious")
+    path = tmp_path / "x.csv"
+    assert main([*command, str(path)]) == 2
+    assert f"{there} exists: pass --overwrite to replace it" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"precious"]
+    assert main([*command, str(path), "--overwrite"]) == 0
+    assert [each.name for each in tmp_path.iterdir()] == ["x.csv"]
+    assert path.read_bytes() != b"precious"
+
+
+def test_columns_are_chosen_and_ordered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.csv"
+    arguments = ["throttle", QUOTAS, "--columns", "total_ms,client_id", "-o", str(path)]
+    assert main(arguments) == 0
+    assert path.read_text().splitlines()[0] == '"total_ms","client_id"'
+    assert main(["throttle", "missing.pcap", "--columns", "nonsense"]) == 2
+    assert "no column 'nonsense'; choose from: client_id" in capsys.readouterr().err
+    assert main(["export", "missing.pcap", "--columns", "api,api"]) == 2
+
+
+def test_the_vertical_form_has_a_line_for_each_value(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["throttle", QUOTAS, "--vertical"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    expected = analysis.throttle(capture("kafka-4-quotas"))
+    assert lines[0] == f"row 1 of {len(expected)}"
+    assert [line.split()[0] for line in lines[1 : 1 + len(expected.columns)]] == list(expected)
+    assert lines[1].split() == ["client_id", expected["client_id"][0]]
+
+
+def test_what_comes_from_the_wire_moves_no_cursor(
+    made: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(exchanges=[exchange(client_id="\x1b[2J[red]")], connections=[connection()])
+    assert main(["latency", "x.pcap", "--by", "client_id"]) == 0
+    output = capsys.readouterr().out
+    assert "\\x1b[2J[red]" in output
+    assert "\x1b" not in output
+
+
+QUOTAS = str(next((Path(__file__).parents[3] / "captures").glob("kafka-4-quotas.pcap*")))
+MAKER = ["--client", "maker"]
+SELECTED = "Filter: client_id = 'maker' or client = 'maker': 7 of 137 exchanges\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["latency"], ["export", "--format", "csv"], ["show"], ["sql"],
+    ],
+    ids=lambda arguments: arguments[0],
+)  # fmt: skip
+def test_a_command_prints_its_filter(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, *options = arguments
+    query = ["select count(*) from exchanges"] if name == "sql" else []
+    assert main([name, QUOTAS, *MAKER, *options, *query]) == 0
+    output = capsys.readouterr()
+    assert SELECTED in output.err
+    if name == "export":
+        assert len(output.out.splitlines()) == 1 + 7
+    if name == "sql":
+        assert output.out.split() == ["count_star()", "7"]
+
+
+def test_the_summary_shows_its_filter_and_repeats_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["summary", QUOTAS, *MAKER]) == 0
+    output = capsys.readouterr()
+    assert SELECTED in output.out
+    assert f"more: kafka-dissector errors {QUOTAS} --client maker\n" in output.out
+    assert output.err == ""
+
+
+def test_a_filter_that_selects_nothing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["latency", QUOTAS, "--client", "nobody"]) == 0
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err == (
+        "No latencies in the selected exchanges.\n"
+        "Filter: client_id = 'nobody' or client = 'nobody': 0 of 137 exchanges\n"
+    )

@@ -1,0 +1,237 @@
+"""Quantiles are exact; latency excluding wait time is the processing time in the broker's log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import analysis
+from tests.analysis.answering import broker_log, capture, latency_parts, made
+from tests.analysis.made_rows import START, exchange
+from tests.captures.truth import facts
+
+MS = 1_000_000
+
+
+def beside_the_log(name: str) -> pd.DataFrame:
+    """The exchanges in the broker's log, with its columns and their wait times."""
+    tables = capture(name)
+    rows = tables["exchanges"].join(latency_parts(tables))
+    log = broker_log(name)
+    log["client_port"] = log["client"].str.rpartition(":")[2].astype("int32")
+    return rows.merge(
+        log[["client_port", "correlation_id", "api_key", "total_ms", "remote_ms"]],
+        on=["client_port", "correlation_id", "api_key"],
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka-4-java",
+        "kafka-4-net-delay",
+        "kafka-4-group-consumer",
+        "kafka-4-quotas",
+        "kafka-4-tuned",
+    ],
+)
+def test_net_of_wait_is_the_time_that_the_broker_worked(name: str) -> None:
+    rows = beside_the_log(name)
+    rows = rows[rows["net_ms"].notna()]
+    purgatory = rows["remote_ms"].where(rows["max_wait_ms"].notna(), 0)
+    off = rows["net_ms"] - (rows["total_ms"] - purgatory)
+    # What lies between the capture and the broker's log: the sockets, and whole milliseconds.
+    assert off.abs().median() < 1
+    assert off.abs().max() < 15
+
+
+def test_a_fetch_that_waited_for_data_differs_from_a_slow_fetch() -> None:
+    rows = beside_the_log("kafka-4-quorum")
+    fetches = rows[(rows["api"] == "Fetch") & (rows["error_count"] == 0)]
+    waited = fetches[fetches["remote_ms"] > 300]
+    assert len(waited) > 300
+    # A record has its timestamp before it is written, so that the wait is a little underrated.
+    share = waited["poll_ms"] / waited["remote_ms"]
+    assert share.median() > 0.9
+    assert share.min() > 0.6
+    assert share.max() < 1.1
+
+
+def test_a_request_behind_a_long_poll_is_not_slow() -> None:
+    """On leaving its group the Java client sent a Fetch behind one that was waiting."""
+    tables = capture("kafka-4-java")
+    rows = tables["exchanges"].join(latency_parts(tables))
+    behind = rows[(rows["api"] == "Fetch") & (rows["in_flight"] == 2)]
+    assert behind["latency_ms"].tolist() == [pytest.approx(432, abs=1)]
+    log = beside_the_log("kafka-4-java").set_index("request_packet")
+    assert log.loc[behind["request_packet"].iloc[0], "total_ms"] < 3
+    assert behind["net_ms"].iloc[0] < 15
+
+
+def at(start: float, end: float, **columns: Any) -> dict[str, Any]:
+    """A request and its response, at these times in ms from the start."""
+    return exchange(
+        request_time=START + int(start * MS),
+        request_end_time=START + int(start * MS),
+        response_time=START + int(end * MS),
+        response_end_time=START + int(end * MS),
+        latency_ms=end - start,
+        **columns,
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "poll", "net"),
+    [
+        ({}, 0, 600),
+        ({"max_wait_ms": 500, "record_bytes": 0}, 500, 100),
+        ({"max_wait_ms": 700, "record_bytes": None}, 600, 0),
+        ({"max_wait_ms": 500, "record_bytes": 9}, 0, 600),  # of what is old, nothing is waited for
+        ({"max_wait_ms": 500, "record_bytes": 9, "min_bytes": 10}, 500, 100),
+        ({"max_wait_ms": 500, "min_bytes": 0}, 0, 600),
+        ({"max_wait_ms": 500, "min_bytes": 0, "topics": ["__cluster_metadata"]}, 500, 100),
+        ({"max_wait_ms": 500, "error_count": 1}, 500, 100),
+        ({"api": "JoinGroup"}, 600, None),
+    ],
+)
+def test_what_a_wait_is(row: dict[str, Any], poll: float, net: float | None) -> None:
+    parts = latency_parts(made(exchanges=[at(0, 600, **({"api": "Fetch"} | row))])).iloc[0]
+    assert parts["poll_ms"] == poll
+    assert parts["net_ms"] == net or (net is None and np.isnan(parts["net_ms"]))
+
+
+@pytest.mark.parametrize(("written", "poll"), [(-50, 0), (0, 0), (300, 300), (900, 500)])
+def test_a_fetch_with_data_waited_until_its_first_batch_was_written(
+    written: int, poll: float
+) -> None:
+    batch = {"connection_id": 0, "correlation_id": 7, "api": "Fetch"}
+    times = [written, written + 200]
+    tables = made(
+        exchanges=[at(0, 600, api="Fetch", max_wait_ms=500, record_bytes=9)],
+        batches=[batch | {"max_timestamp": START + time * MS} for time in times],
+    )
+    assert latency_parts(tables)["poll_ms"].tolist() == [poll]
+
+
+@pytest.mark.parametrize(("replied", "poll"), [(-50, 0), (300, 300), (900, 500)])
+def test_the_response_of_a_produce_in_the_capture_says_when_its_batch_was_written(
+    replied: int, poll: float
+) -> None:
+    """The producer kept the batch since long before."""
+    place = {"topic": "t", "partition": 0, "base_offset": 7, "max_timestamp": START - 1000 * MS}
+    fetched = {"connection_id": 0, "correlation_id": 7, "api": "Fetch", "time": START + 600 * MS}
+    sent = START - 100 * MS
+    produced = {"connection_id": 1, "correlation_id": 7, "api": "Produce", "time": sent}
+    produce = exchange(
+        connection_id=1, api="Produce", request_time=sent, request_end_time=sent,
+        response_time=START + replied * MS, latency_ms=float(replied + 100),
+    )  # fmt: skip
+    fetch = at(0, 600, api="Fetch", max_wait_ms=500, record_bytes=9)
+    for batches in ([fetched | place, produced | place], [fetched | place]):
+        tables = made(exchanges=[fetch, produce], batches=batches)
+        assert latency_parts(tables)["poll_ms"].iloc[0] == (poll if len(batches) == 2 else 0)
+
+
+@pytest.mark.parametrize("is_transactional", [True, False])
+def test_a_transaction_can_be_read_when_its_marker_is_written(is_transactional: bool) -> None:
+    batch = {
+        "connection_id": 0, "correlation_id": 7, "api": "Fetch", "time": START + 600 * MS,
+        "topic": "t", "partition": 0, "producer_id": 5, "is_control": False,
+        "is_transactional": is_transactional,
+    }  # fmt: skip
+    tables = made(
+        exchanges=[at(0, 600, api="Fetch", max_wait_ms=500, record_bytes=9)],
+        batches=[
+            batch | {"base_offset": 3, "max_timestamp": START - 900 * MS},
+            batch | {"base_offset": 4, "max_timestamp": START - 800 * MS, "producer_id": 6},
+            batch | {"base_offset": 5, "max_timestamp": START + 400 * MS, "is_control": True},
+        ],
+    )
+    assert latency_parts(tables)["poll_ms"].tolist() == [400 if is_transactional else 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "packet", "net"),
+    [
+        # Its producer kept the records since before the Fetch, and sent them 45 ms before the end.
+        ("kafka-4-followed", 193, 45),
+        # read_committed: the marker of an abort came 4 ms before the response.
+        ("kafka-4-followed", 1735, 10),
+        # max_wait_ms is 500; the response has FENCED_LEADER_EPOCH.
+        ("kafka-4-quorum", 5528, 10),
+    ],
+)
+def test_long_polls_are_not_slow(name: str, packet: int, net: float) -> None:
+    tables = capture(name)
+    rows = tables["exchanges"].join(latency_parts(tables)).set_index("request_packet")
+    assert rows.loc[packet, "latency_ms"] > 240
+    assert 0 <= rows.loc[packet, "net_ms"] < net
+
+
+def test_requests_of_a_connection_are_served_one_by_one() -> None:
+    rows = [at(0, 100), at(10, 103), at(20, 104), at(20, 30, connection_id=1), at(200, 201)]
+    parts = latency_parts(made(exchanges=rows))
+    assert parts["queue_ms"].tolist() == [0, 90, 83, 0, 0]
+    assert parts["net_ms"].tolist() == pytest.approx([100, 3, 1, 10, 1])
+
+
+LATENCIES = st.lists(
+    st.tuples(st.sampled_from(["a", "b", None]), st.none() | st.floats(0, 1e6)), max_size=30
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=25)
+@given(LATENCIES)
+def test_quantiles_are_exact(rows: list[tuple[str | None, float | None]]) -> None:
+    """Each on a connection of its own, so that none waits."""
+    exchanges = [
+        exchange(client_id=client, latency_ms=ms, connection_id=index, request_packet=index)
+        for index, (client, ms) in enumerate(rows)
+    ]
+    clients = analysis.latency(made(exchanges=exchanges), by=["client_id"])
+    seen = {}
+    for row in clients.to_dict("records"):
+        client = None if pd.isna(row["client_id"]) else row["client_id"]
+        seen[client] = row
+    answered = [(client, ms) for client, ms in rows if ms is not None]
+    assert set(seen) == {client for client, _ in answered}
+    for client, row in seen.items():
+        part = [ms for each, ms in answered if each == client]
+        assert row["count"] == len(part)
+        expected = [*np.quantile(part, (0.5, 0.95, 0.99)), max(part)]
+        for prefix in ("", "net_"):
+            names = [f"{prefix}{name}_ms" for name in ("p50", "p95", "p99", "max")]
+            assert [row[name] for name in names] == pytest.approx(expected)
+        assert rows[row["slowest_packet"]] == (client, max(part))
+
+
+def test_the_slowest_requests_exclude_wait_time() -> None:
+    rows = [
+        at(0, 505, api="Fetch", max_wait_ms=500, request_packet=1),
+        at(0, 90, connection_id=1, request_packet=2, topics=["a", "b"]),
+        at(0, 40, connection_id=2, request_packet=3),
+    ]
+    slowest = analysis.latency(made(exchanges=rows), slowest=2)
+    assert slowest["request_packet"].tolist() == [2, 3]
+    assert slowest["topics"].tolist()[0] == "a, b"
+    assert slowest["broker"].tolist() == ["10.0.0.9:9092"] * 2
+
+
+def test_quantiles_are_those_of_the_round_trips_that_librdkafka_logged() -> None:
+    """Of a request on a connection of its own, from one host: the client saw what the capture saw.
+
+    librdkafka begins a round trip when `send` has returned, and gives it in steps of 0.01 ms.
+    """
+    round_trips = pd.DataFrame([(fact.api, fact.rtt_ms) for fact in facts("chatter-mock")])
+    expected = round_trips.set_axis(["api", "ms"], axis=1).dropna().groupby("api")["ms"]
+    by_api = analysis.latency(capture("chatter-mock")).set_index("api")
+    for api in ("Fetch", "Produce", "OffsetCommit", "ListOffsets", "Metadata"):
+        for name, quantile in (("p50_ms", 0.5), ("p95_ms", 0.95)):
+            logged = expected.get_group(api).quantile(quantile)
+            assert by_api.loc[api, name] == pytest.approx(logged, rel=0.05, abs=0.3), (api, name)

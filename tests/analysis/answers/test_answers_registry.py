@@ -1,0 +1,132 @@
+"""Every answer accepts each capture, also with empty tables, and has the documented columns."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import analysis
+from analysis.answers import ANSWERS, Answer
+from analysis.sql.query import no_rows, no_tables
+from dissector.errors import DissectorError
+from dissector.tables import TABLES
+from tests.analysis.answering import capture, made
+from tests.analysis.made_rows import exchange
+
+ROOT = Path(__file__).parents[3]
+
+ALL = pytest.mark.parametrize("answer", ANSWERS.values(), ids=list(ANSWERS))
+
+
+def grouped_by(answer: Answer) -> list[str]:
+    return [name for option in answer.options if option.name == "by" for name in option.default]
+
+
+@ALL
+def test_an_empty_capture_has_an_answer_without_rows(answer: Answer) -> None:
+    empty = answer.function(no_tables(answer.tables))
+    assert len(empty) == 0 or answer.name == "quality"
+    expected = no_rows(answer.columns).dtypes
+    assert empty.dtypes[expected.index].equals(expected)
+    by = grouped_by(answer)
+    assert list(empty.columns) == by + [name for name in expected.index if name not in by]
+
+
+@ALL
+@pytest.mark.parametrize("name", ["kafka-4-quotas", "kafka-4-cut", "librdkafka-mock-errors"])
+def test_the_shape_is_the_same_whatever_is_in_the_capture(answer: Answer, name: str) -> None:
+    rows = answer.function(capture(name, answer.tables))
+    assert rows.dtypes.equals(answer.function(no_tables(answer.tables)).dtypes)
+    assert rows.index.equals(pd.RangeIndex(len(rows)))
+
+
+NOTHING = {"latency_ms": None, "response_time": None, "response_end_time": None}
+
+
+@ALL
+@pytest.mark.parametrize(
+    "row",
+    [
+        {},
+        NOTHING | {"status": "unanswered"},
+        NOTHING | {"status": "undecoded", "api": None, "api_version": 99, "client_id": None},
+        {"status": "request_missing", "api": None, "api_key": None, "request_time": None}
+        | {"request_end_time": None, "latency_ms": None, "client_id": None},
+    ],
+    ids=["answered", "unanswered", "undecoded", "request_missing"],
+)
+def test_one_exchange_is_enough(answer: Answer, row: dict[str, object]) -> None:
+    tables = made(exchanges=[exchange(**row)])
+    rows = answer.function({name: tables[name] for name in answer.tables})
+    assert rows.dtypes.equals(answer.function(no_tables(answer.tables)).dtypes)
+
+
+@ALL
+def test_it_leaves_the_tables_as_they_were(answer: Answer) -> None:
+    tables = capture("kafka-4-quotas", answer.tables)
+    before = {name: table.copy(deep=True) for name, table in tables.items()}
+    answer.function(tables)
+    for name, table in tables.items():
+        pd.testing.assert_frame_equal(table, before[name])
+
+
+@ALL
+def test_what_it_declares_is_there(answer: Answer) -> None:
+    assert set(answer.tables) <= set(TABLES)
+    assert answer.question.endswith("?")
+    assert getattr(analysis, answer.name) is answer.function
+    assert answer.name in dir(analysis)
+    assert all(column.meaning for column in answer.columns)
+    for column in answer.columns:
+        assert (column.unit == "ms") == column.name.endswith("_ms"), column.name
+
+
+@pytest.mark.parametrize(
+    "answer", [each for each in ANSWERS.values() if grouped_by(each)], ids=lambda each: each.name
+)
+def test_a_wrong_column_is_a_sentence(answer: Answer) -> None:
+    for by in (["nonsense"], [], ["api", "api"]):
+        with pytest.raises(DissectorError, match=r"column"):
+            answer.function(no_tables(answer.tables), by=by)
+
+
+@pytest.mark.parametrize(
+    "answer", [each for each in ANSWERS.values() if grouped_by(each)], ids=lambda each: each.name
+)
+def test_a_column_of_the_answer_is_grouped_by_or_refused(answer: Answer) -> None:
+    tables = capture("kafka-4-quotas", answer.tables)
+    for column in answer.columns:
+        try:
+            rows = answer.function(tables, by=[column.name])
+        except DissectorError:
+            continue
+        assert list(rows.columns).count(column.name) == 1
+        assert rows.columns[0] == column.name
+
+
+PARTS = ("How to read it", "What to do", "How it is computed", "When it is wrong")
+
+
+@ALL
+def test_its_page_has_an_output_and_all_parts(answer: Answer) -> None:
+    text = sys.modules[answer.function.__module__].__doc__ or ""
+    assert f"    $ kafka-dissector {answer.name} captures/" in text
+    places = [text.index(f"**{part}.**") for part in PARTS]
+    assert places == sorted(places)
+
+
+def test_an_unknown_name_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="nonsense"):
+        analysis.nonsense  # noqa: B018
+
+
+def test_the_registry_imports_nothing_heavy() -> None:
+    check = (
+        "import sys, analysis.answers;"
+        "sys.exit(' '.join({'numpy', 'pyarrow', 'pandas'} & set(sys.modules)) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", check], check=True, cwd=ROOT)

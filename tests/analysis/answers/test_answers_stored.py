@@ -1,0 +1,134 @@
+"""Tables on disk have the answers that DataFrames have, in memory that does not grow with them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import dissector
+from analysis.answers import ANSWERS, Answer
+from analysis.sql import query as sql_query
+from analysis.sql.stored import stored
+from tests.analysis.answering import CAPTURES, capture
+
+ROOT = Path(__file__).parents[3]
+ALL = pytest.mark.parametrize("answer", ANSWERS.values(), ids=list(ANSWERS))
+NAMES = ("kafka-4-quotas", "kafka-4-transactions", "kafka-4-group-static", "librdkafka-mock-errors")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tables_on_disk_have_the_same_answers(name: str) -> None:
+    names = {table for answer in ANSWERS.values() for table in answer.tables}
+    path = next(CAPTURES.glob(f"{name}.pcap*"))
+    with stored(dissector.open_capture(path).stream(names), names) as tables:
+        for answer in ANSWERS.values():
+            expected = answer.function(capture(name, answer.tables))
+            pd.testing.assert_frame_equal(answer.function(tables), expected)
+
+
+@ALL
+def test_no_more_rows_are_fetched_than_are_answered(
+    answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[int] = []
+    fetch = sql_query.fetch
+
+    def spy(*given: object) -> pa.Table:
+        table = fetch(*given)
+        fetched.append(len(table))
+        return table
+
+    monkeypatch.setattr(sql_query, "fetch", spy)
+    rows = answer.function(capture("kafka-4-transactions", answer.tables))
+    assert fetched
+    if answer.name == "groups":  # what members did to rebalance, step by step
+        assert max(fetched) < len(capture("kafka-4-transactions", answer.tables)["memberships"])
+    else:
+        assert max(fetched) <= len(rows)
+
+
+PEAK = """
+import sys
+import pyarrow as pa, pyarrow.compute as pc
+import dissector
+from analysis.answers import ANSWERS
+from analysis.sql.stored import stored
+
+names = {table for answer in ANSWERS.values() for table in answer.tables}
+rows = dissector.open_capture(sys.argv[1]).tables(names)
+
+def repeated():
+    "The capture again and again: on other connections, a second later."
+    for number in range(int(sys.argv[2])):
+        for name, table in rows.items():
+            for place, field in enumerate(table.schema):
+                if field.name == "connection_id":
+                    moved = pc.add(table[place], number * 1000)
+                elif pa.types.is_timestamp(field.type):
+                    moved = pc.add(table[place], pa.scalar(number * 10**9, pa.duration("ns")))
+                else:
+                    continue
+                table = table.set_column(place, field, moved)
+            for batch in table.to_batches():
+                yield name, batch
+
+with stored(repeated(), names) as tables:
+    print(*tables.sql("select count(*) from exchanges").fetchall()[0])
+    for answer in ANSWERS.values():
+        answer.function(tables)
+with open("/proc/self/status") as status:
+    print(*(line.split()[1] for line in status if line.startswith("VmHWM")))
+"""
+
+
+def test_memory_does_not_grow_with_the_capture() -> None:
+    """DataFrames of these exchanges, and what the answers made of them, took 1.6 kB of each."""
+    capture = str(next(CAPTURES.glob("chatter-mock.pcap*")))
+    peaks = []
+    for times in (4, 24):
+        command = [sys.executable, "-c", PEAK, capture, str(times)]
+        run = subprocess.run(command, capture_output=True, check=True, cwd=ROOT, text=True)
+        peaks.append([int(each) for each in run.stdout.split()])
+    (few, low), (many, high) = peaks
+    assert many == 6 * few > 100_000
+    assert (high - low) << 10 < 800 * (many - few)
+
+
+def test_what_cannot_be_written_to_disk_takes_more_memory_for_a_while() -> None:
+    """Such as the values of an exact quantile."""
+    query = "select quantile_cont(x, 0.5) as middle from (select range::double as x from range({}))"
+    with duckdb.connect(config={"memory_limit": "16MB", "threads": 1}) as connection:
+        with pytest.raises(duckdb.OutOfMemoryException):
+            connection.sql(query.format(2_000_001)).fetchall()
+        for _ in range(2):
+            assert sql_query.fetch(connection, query.format(2_000_001))["middle"].to_pylist() == [
+                1e6
+            ]
+            with pytest.raises(duckdb.OutOfMemoryException):
+                connection.sql(query.format(2_000_001)).fetchall()
+
+
+FULL = """
+import resource, sys
+from analysis.cli import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+sys.exit(main(["latency", sys.argv[1], "--jobs", "1"]))
+"""
+
+
+def test_no_room_for_the_tables_is_one_sentence() -> None:
+    """A file that may grow no larger stands for a disk that is full."""
+    path = str(next(CAPTURES.glob("kafka-4-quotas.pcap*")))
+    ran = subprocess.run(
+        [sys.executable, "-c", FULL, path], capture_output=True, cwd=ROOT, text=True, check=False
+    )
+    assert ran.returncode == 1
+    assert ran.stdout == ""
+    assert ran.stderr.startswith("Error: ")
+    assert len(ran.stderr.splitlines()) == 1

@@ -1,0 +1,181 @@
+"""Exported tables have the answers of their capture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+import analysis
+import dissector
+from analysis.answers import ANSWERS
+from analysis.cli import main
+from analysis.input.exported import ExportedTables, is_exported
+from analysis.input.filters import Filter
+from analysis.sql.stored import stored
+from dissector.errors import CaptureError, DissectorError
+from dissector.tables import TABLES
+from tests.analysis.answering import CAPTURES
+
+NAMES = (
+    "kafka-4-quotas", "kafka-4-transactions", "kafka-4-group-share", "kafka-4-errors",
+    "kafka-4-cut-midway",
+)  # fmt: skip
+QUOTAS = str(next(CAPTURES.glob("kafka-4-quotas.pcap*")))
+
+
+def exported(name: str, folder: Path) -> Path:
+    path = next(CAPTURES.glob(f"{name}.pcap*"))
+    assert main(["export", str(path), "--table", "all", "-o", str(folder)]) == 0
+    return folder
+
+
+def divided(name: str, folder: Path) -> Path:
+    """The tables as the Spark job writes them: by date and API, with nanoseconds, in any order."""
+    path = next(CAPTURES.glob(f"{name}.pcap*"))
+    for table, rows in dissector.open_capture(path).tables(TABLES).items():
+        rows = rows.take(pa.array(range(len(rows) - 1, -1, -1), pa.int64()))
+        first = next(iter(c for c in rows.schema if pa.types.is_timestamp(c.type))).name
+        date = rows[first].cast(pa.timestamp("ns")).cast(pa.date32())
+        for field in rows.schema:
+            if pa.types.is_timestamp(field.type):
+                ns = rows[field.name].cast(pa.int64())
+                place = rows.schema.get_field_index(field.name)
+                rough = rows[field.name].cast(pa.timestamp("us", "UTC"), safe=False)
+                rows = rows.set_column(place, field.name, rough)
+                rows = rows.append_column(f"{field.name}_ns", ns)
+        rows = rows.append_column("date", date)
+        by = [rows.schema.field(n) for n in ("date", "api") if n in rows.schema.names]
+        (folder / table).mkdir(parents=True)
+        ds.write_dataset(
+            rows, folder / table, format="parquet",
+            partitioning=ds.partitioning(pa.schema(by), flavor="hive"),
+        )  # fmt: skip
+    return folder
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("write", [exported, divided])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_answer_is_that_of_the_capture(name: str, write, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    tables = write(name, tmp_path / "tables")
+    path = next(CAPTURES.glob(f"{name}.pcap*"))
+    names = {table for answer in ANSWERS.values() for table in answer.tables}
+    with (
+        stored(dissector.open_capture(path).stream(names), names) as capture,
+        stored(ExportedTables([tables]).stream(names), names) as parquet,
+    ):
+        for answer in ANSWERS.values():
+            expected = answer.function(capture)
+            pd.testing.assert_frame_equal(answer.function(parquet), expected)
+
+
+def test_exported_rows_are_those_of_the_capture(tmp_path: Path) -> None:
+    folder = exported("kafka-4-transactions", tmp_path)
+    path = next(CAPTURES.glob("kafka-4-transactions.pcap*"))
+    whole = dissector.open_capture(path).tables(TABLES)
+    rows = ExportedTables([folder]).tables()
+    for table in TABLES:
+        assert rows[table].equals(whole[table]), table
+    pd.testing.assert_frame_equal(
+        analysis.load(folder, "errors")["errors"], analysis.load(path, "errors")["errors"]
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["latency", "--client", "producer", "--since", "1"],
+        ["lag"],
+        ["sql"],
+        ["export", "--table", "batches", "--format", "csv"],
+    ],
+)
+def test_a_command_reads_exported_tables(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = exported("kafka-4-quotas", tmp_path)
+    name, *options = arguments
+    query = ["select api, count(*) from exchanges group by all order by 1"] if name == "sql" else []
+    outputs = []
+    for path in (QUOTAS, str(folder)):
+        assert main([name, path, *options, *query]) == 0
+        outputs.append(capsys.readouterr())
+    assert outputs[0] == outputs[1]
+    assert outputs[0].out
+
+
+def test_the_summary_of_exported_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = exported("kafka-4-quotas", tmp_path)
+    outputs = []
+    for path in (QUOTAS, str(folder)):
+        assert main(["summary", path]) == 0
+        outputs.append(capsys.readouterr().out.replace(path, "PATH"))
+    assert outputs[1] == outputs[0].replace("523 packets, ", "")
+
+
+def test_a_table_that_was_not_exported_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.parquet"
+    assert main(["export", QUOTAS, "-o", str(file)]) == 0
+    assert main(["latency", str(file)]) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error == (
+        f"Error: {file}: the table batches was not exported: "
+        "kafka-dissector export CAPTURE... --table batches --table connections"
+    )
+    assert main(["show", str(file)]) == 1
+    assert "exported tables do not contain messages" in capsys.readouterr().err
+
+
+def test_other_parquet_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"a": [1]}), file)
+    assert is_exported([file])
+    with pytest.raises(CaptureError, match="does not have the columns of a table"):
+        ExportedTables([file])
+    file.write_bytes(b"not parquet")
+    with pytest.raises(CaptureError, match="cannot be read as Parquet"):
+        ExportedTables([file])
+
+
+def test_captures_next_to_tables_are_read(tmp_path: Path) -> None:
+    exported("kafka-4-quotas", tmp_path)
+    assert is_exported([tmp_path])
+    (tmp_path / "x.pcap.zst").write_bytes(Path(QUOTAS).read_bytes())
+    assert not is_exported([tmp_path])
+
+
+def test_batches_with_and_without_decompression_are_different_tables(tmp_path: Path) -> None:
+    folder = exported("kafka-4-quotas", tmp_path)
+    for name in ("batches", "decompressed_batches"):
+        assert ExportedTables([folder / f"{name}.parquet"]).tables().keys() == {name}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "several tables need a folder: -o DIR"),
+        (["-o", "rows.csv"], "several tables are written as parquet, not csv"),
+        (["-o", "tables", "--columns", "api"], "--columns needs a single table"),
+    ],
+)
+def test_several_tables_need_a_folder(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", QUOTAS, "--table", "all", *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_relative_times_need_a_first_time(tmp_path: Path) -> None:
+    folder = exported("kafka-4-quotas", tmp_path)
+    chosen = Filter(since="20")
+    early = analysis.load(QUOTAS, "exchanges", chosen)["exchanges"]
+    pd.testing.assert_frame_equal(analysis.load(folder, "exchanges", chosen)["exchanges"], early)
+    with pytest.raises(DissectorError, match="the time of the first packet is not known"):
+        chosen.apply({"exchanges": early})

@@ -1,0 +1,202 @@
+"""A filter selects exchanges, and the rows of other tables that belong to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import analysis
+import dissector
+from analysis.input.filtered import FilteredCapture
+from analysis.input.filters import Filter
+from analysis.input.times import length_ns, time_ns
+from dissector.errors import DissectorError
+from dissector.pipeline import collected
+from dissector.tables import TABLES
+from tests.analysis.answering import CAPTURES
+
+NAMES = ("kafka-4-quotas", "kafka-4-transactions", "kafka-4-cut-midway", "kafka-4-group-eager")
+FILTERS = (
+    Filter(client=["producer*", "c?nsumer"]),
+    Filter(api=["fetch", "0"], where=["latency_ms > 1 or latency_ms is null"]),
+    Filter(since="0.5", until="20"),
+    Filter(broker=["127.0.0.1:9092"], where=["in_flight = 1 -- a comment"]),
+)
+START = time_ns("2026-11-21T23:50:00", None)
+
+
+def path_of(name: str) -> Path:
+    return next(CAPTURES.glob(f"{name}.pcap*"))
+
+
+def read(path: Path, chosen: Filter) -> dict[str, pa.Table]:
+    capture = FilteredCapture(dissector.open_capture(path), chosen)
+    return collected(capture.stream(TABLES), TABLES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_row_belongs_to_an_exchange(name: str) -> None:
+    """The keys of the tables find the exchange of every row."""
+    whole = dissector.open_capture(path_of(name)).tables(TABLES)
+    rows = read(path_of(name), Filter(where=["true"]))
+    used = whole["connections"]["connection_id"]
+    used = pc.is_in(used, whole["exchanges"]["connection_id"].combine_chunks())
+    whole["connections"] = whole["connections"].filter(used)
+    for table in TABLES:
+        assert rows[table].equals(whole[table]), table
+
+
+@pytest.mark.parametrize("chosen", FILTERS, ids=lambda chosen: " ".join(chosen.options))
+@pytest.mark.parametrize("name", NAMES)
+def test_filtering_while_reading_is_filtering_the_tables(name: str, chosen: Filter) -> None:
+    early = read(path_of(name), chosen)
+    late = chosen.apply(dissector.open_capture(path_of(name)).tables(TABLES))
+    for table in TABLES:
+        assert early[table].equals(late[table]), table
+
+
+def test_the_selected_rows_are_those_of_pandas() -> None:
+    whole = analysis.load(path_of("kafka-4-quotas"), list(TABLES))
+    chosen = Filter(client=["producer"], api=["Produce"], topic=["bulk"])
+    rows = analysis.load(path_of("kafka-4-quotas"), list(TABLES), chosen)
+    frames = chosen.apply(whole)
+    exchanges = whole["exchanges"].query("client_id == 'producer' and api == 'Produce'")
+    pd.testing.assert_frame_equal(rows["exchanges"], exchanges.reset_index(drop=True))
+    batches = whole["batches"].query("client_id == 'producer' and api == 'Produce'")
+    pd.testing.assert_frame_equal(rows["batches"], batches.reset_index(drop=True))
+    assert set(rows["connections"]["connection_id"]) == set(exchanges["connection_id"])
+    assert len(rows["topics"]) == len(whole["topics"])
+    for table in TABLES:
+        pd.testing.assert_frame_equal(frames[table], rows[table])
+
+
+def test_the_time_distinguishes_exchanges_with_the_same_ids() -> None:
+    rows = dissector.open_capture(path_of("kafka-4-quotas")).tables(TABLES)
+    for name in ("exchanges", "batches", "partitions"):
+        ids = pa.nulls(len(rows[name]), pa.int32())
+        place = rows[name].schema.get_field_index("correlation_id")
+        rows[name] = rows[name].set_column(place, rows[name].schema.field(place), ids)
+    chosen = Filter(where=["api = 'Produce' and record_count > 10"])
+    selected = chosen.apply(rows)
+    expected = pc.sum(selected["exchanges"]["record_count"]).as_py()
+    assert pc.sum(selected["partitions"]["record_count"]).as_py() == expected
+    assert 0 < len(selected["batches"]) < len(rows["batches"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"where": ["clientid = 'a'"]},
+            "exchanges has no column clientid. Did you mean client_id?",
+        ),
+        ({"where": ['api = "Fetch"']}, "for text use single quotes: 'Fetch'"),
+        ({"where": ["latency_ms > (select 1)"]}, "cannot contain a subquery"),
+        ({"where": ["true) or (true"]}, "syntax error"),
+        ({"where": ["true, false"]}, "expected one condition"),
+        ({"where": ["true from exchanges"]}, "expected one condition"),
+        ({"where": ["true; drop table x"]}, "expected one condition"),
+        ({"where": ["max(latency_ms) > 1"]}, "aggregates"),
+        ({"where": [""]}, "--where ''"),
+        ({"api": ["fetc"]}, "no API is called fetc. Did you mean Fetch?"),
+        ({"api": ["9999"]}, "no API is called 9999"),
+        ({"since": "yesterday"}, "'yesterday' is not a time; use ISO 8601"),
+        ({"until": "2026-13-01"}, "'2026-13-01' is not a time in ISO 8601"),
+        ({"until": "24:00"}, "'24:00' is not a time of day"),
+    ],
+)
+def test_a_wrong_option_is_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DissectorError) as error:
+        Filter(**options)
+    assert message in str(error.value)
+
+
+def test_a_value_that_fails_is_an_error_with_the_condition() -> None:
+    chosen = Filter(where=["client_id::int = 3"])
+    with pytest.raises(DissectorError, match="--where 'client_id::int = 3': Could not convert"):
+        read(path_of("kafka-4-quotas"), chosen)
+
+
+def test_a_relative_time_needs_the_first_packet() -> None:
+    assert Filter(since="90").is_relative
+    assert not Filter(since="2026-11-21").is_relative
+    with pytest.raises(DissectorError, match="90: the time of the first packet is not known"):
+        _ = Filter(since="90").sql
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("2026-11-21T23:50:01", 1),
+        ("2026-11-22T00:50:02.000000005+01:00", 2.000000005),
+        ("2026-11-21 23:50:00Z", 0),
+        ("23:50", 0),
+        ("23:50:01.5", 1.5),
+        ("23:00", -3000),
+        ("00:10:00", 1200),
+        ("0", 0),
+        ("90", 90),
+        ("1.5m", 90),
+        ("250ms", 0.25),
+    ],
+)
+def test_times(text: str, after: float) -> None:
+    assert START is not None
+    time = time_ns(text, START)
+    assert time is not None
+    assert time - START == round(after * 10**9)
+
+
+@given(st.integers(0, 2 * 10**18), st.integers(0, 9))
+def test_an_iso_time_keeps_its_nanoseconds(ns: int, zeros: int) -> None:
+    ns -= ns % 10**zeros
+    text = pd.Timestamp(ns, tz="UTC").isoformat()
+    assert time_ns(text, None) == ns
+
+
+def test_lengths() -> None:
+    assert [length_ns(text) for text in ("10s", "5m", "1h", "minute", "2d", "x", "5")] == [
+        *(seconds * 10**9 for seconds in (10, 300, 3600, 60, 172_800)), None, None
+    ]  # fmt: skip
+
+
+def test_names_are_not_patterns_unless_they_have_wildcards() -> None:
+    rows = dissector.open_capture(path_of("kafka-4-quotas")).tables(["exchanges"])
+    assert len(Filter(client=["[p]roducer"]).apply(rows)["exchanges"]) == 0
+    assert len(Filter(client=["[p]rod*"]).apply(rows)["exchanges"]) == 0
+    assert len(Filter(client=["it's"]).apply(rows)["exchanges"]) == 0
+    by_address = len(Filter(client=["127.0.0.1"]).apply(rows)["exchanges"])
+    assert by_address == len(rows["exchanges"])
+
+
+@pytest.mark.parametrize("chosen", [*FILTERS, Filter()])
+def test_the_text_of_a_filter_makes_the_same_filter(chosen: Filter) -> None:
+    assert Filter.parse(chosen.text).options == chosen.options
+
+
+def test_the_text_of_a_filter_is_a_condition_and_options() -> None:
+    chosen = Filter.parse("latency_ms > 1 -- slow\nor true --client 'a b' --api=Fetch --until 9")
+    assert chosen.where == ["latency_ms > 1 -- slow\nor true"]
+    assert (chosen.client, chosen.api, chosen.until) == (["a b"], ["Fetch"], "9")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("--clients a", "--clients is not an option of a filter: use --where, --client"),
+        ("--client", "--client needs a value"),
+        ("--client 'a", "no closing quotation"),
+        ("--client a b", "b is not an option"),
+        ("latencyms > 1", "exchanges has no column latencyms"),
+    ],
+)
+def test_a_wrong_text_of_a_filter_is_explained(text: str, message: str) -> None:
+    with pytest.raises(DissectorError, match=message):
+        Filter.parse(text)

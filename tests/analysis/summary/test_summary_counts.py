@@ -1,0 +1,429 @@
+"""Counts of a summary agree with the rows; its output is safe and fits the screen."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+import analysis
+import dissector
+from analysis.display.summary_screen import screen
+from analysis.kafka.normal import NORMAL_ERRORS
+from analysis.summary.counts import Summary
+from dissector.protocol import registry
+from dissector.tables import TABLES
+from tests.analysis.answering import CAPTURES, capture
+from tests.analysis.made_rows import SECOND, START, connection, exchange
+
+Rows = Sequence[dict[str, Any]]
+
+
+def batches(size: int, **tables: Rows) -> Iterator[tuple[str, pa.RecordBatch]]:
+    for name, rows in tables.items():
+        for start in range(0, len(rows), size):
+            part = list(rows[start : start + size])
+            yield name, pa.RecordBatch.from_pylist(part, TABLES[name].schema)
+
+
+def summed(size: int = 3, **tables: Rows) -> Summary:
+    summary = Summary()
+    summary.read(batches(size, **tables))
+    return summary
+
+
+def error(**columns: Any) -> dict[str, Any]:
+    row = {"connection_id": 0, "time": START, "api": "Metadata", "error_code": 3}
+    return row | {"error": "UNKNOWN_TOPIC_OR_PARTITION", "topic": "t"} | columns
+
+
+def joined(group: str, generation: int) -> dict[str, Any]:
+    row = {"time": START, "api": "JoinGroup", "group_type": "classic", "error_code": 0}
+    return row | {"group_id": group, "generation": generation, "request_generation": -1}
+
+
+def printed(summary: Summary, width: int = 10_000) -> str:
+    console = Console(width=width, markup=False, highlight=False, emoji=False, color_system=None)
+    with console.capture() as captured:
+        for part in screen(summary, "made.pcap", 11, lambda words: f"kafka-dissector {words}"):
+            console.print(part, soft_wrap=getattr(part, "no_wrap", False) is True)
+    return captured.get()
+
+
+EXCHANGES = st.lists(
+    st.builds(
+        exchange,
+        api_key=st.sampled_from([0, 1, 18]),
+        api_version=st.sampled_from([None, 0, 12]),
+        api=st.none(),
+        connection_id=st.integers(0, 2),
+        client_id=st.sampled_from([None, "", "app", "[red]"]),
+        status=st.sampled_from(["answered", "unanswered", "undecoded", "request_missing"]),
+        latency_ms=st.none() | st.floats(0, 1e6),
+        error_count=st.none() | st.integers(0, 2),
+        throttle_time_ms=st.none() | st.integers(0, 9),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=25)
+@given(EXCHANGES, st.integers(1, 50))
+def test_requests_are_counted_as_pandas_counts_them(rows: Rows, size: int) -> None:
+    summary = summed(size, exchanges=rows)
+    assert summary.statuses() == Counter(row["status"] for row in rows)
+    frame = pd.DataFrame([row for row in rows if row["status"] != "request_missing"])
+    if not len(frame):
+        assert summary.apis() == []
+        return
+    expected = {}
+    for (key, version), part in frame.groupby(["api_key", "api_version"], dropna=False):
+        latency = part["latency_ms"].astype(float)
+        expected[f"API {key}", None if pd.isna(version) else version] = (
+            len(part),
+            int((part["error_count"] > 0).sum()),
+            int((part["throttle_time_ms"] > 0).sum()),
+            *(pytest.approx(latency.quantile(q), nan_ok=True) for q in (0.5, 0.99, 1)),
+        )
+    actual = {
+        (use.api, use.version): (
+            use.count,
+            use.errors,
+            use.throttled,
+            *(float("nan") if ms is None else ms for ms in (use.p50_ms, use.p99_ms, use.max_ms)),
+        )
+        for use in summary.apis()
+    }
+    assert actual == expected
+    counts = [use.count for use in summary.apis()]
+    assert counts == sorted(counts, reverse=True)
+
+
+@settings(max_examples=25)
+@given(EXCHANGES, st.integers(1, 50))
+def test_a_client_is_an_id_and_its_software(rows: Rows, size: int) -> None:
+    connections = [
+        connection(connection_id=1, software_name="librdkafka", software_version="2"),
+        connection(connection_id=2, software_name=None, software_version=None),
+    ]
+    software = {1: "librdkafka 2"}
+    requests = Counter(
+        (row["client_id"], software.get(row["connection_id"]))
+        for row in rows
+        if row["status"] != "request_missing"
+    )
+    summary = summed(size, exchanges=rows, connections=connections)
+    assert {(c.client_id, c.software): c.requests for c in summary.clients()} == requests
+
+
+def test_a_client_has_its_addresses_and_connections() -> None:
+    rows = [
+        exchange(connection_id=0, client_ip="10.0.0.1"),
+        exchange(connection_id=1, client_ip="10.0.0.2", error_count=3),
+        exchange(connection_id=1, client_ip="10.0.0.2"),
+        exchange(connection_id=2, client_ip="10.0.0.1", client_id="other"),
+    ]
+    app, other = summed(exchanges=rows).clients()
+    assert (app.client_id, list(app.addresses)) == ("app", ["10.0.0.1", "10.0.0.2"])
+    assert (app.connections, app.requests, app.errors) == (2, 3, 1)
+    assert (other.client_id, other.requests) == ("other", 1)
+
+
+def test_errors_are_grouped_with_their_first_and_last_time() -> None:
+    rows = [error(time=START + s * SECOND, topic=t) for s, t in ((3, "a"), (1, "b"), (2, "a"))]
+    first, second = summed(2, errors=rows).errors()
+    assert (first["topic"], first["count"]) == ("a", 2)
+    assert (first["first"], first["last"]) == (START + 2 * SECOND, START + 3 * SECOND)
+    assert (second["topic"], second["count"]) == ("b", 1)
+
+
+def test_connections_add_up() -> None:
+    totals = summed(
+        2,
+        connections=[
+            connection(first_time=START - SECOND, client_lost_bytes=5),
+            connection(last_time=START + 9 * SECOND, broker_lost_bytes=7, protocol="tls"),
+            connection(protocol="unknown", broker_port=80),
+            connection(protocol="unknown", broker_port=443, broker_bytes=10_000),
+        ],
+    ).totals()
+    assert (totals.first_time, totals.last_time) == (START - SECOND, START + 9 * SECOND)
+    assert (totals.packets, totals.lost_bytes, totals.lossy) == (44, 12, 2)
+    assert totals.bytes == 3 * 1200 + 10_500
+    assert totals.protocols == {"kafka": 1, "tls": 1, "unknown": 2}
+    assert totals.unknown_ports == [443, 80]
+
+
+def test_a_capture_without_anything() -> None:
+    text = printed(summed())
+    assert "No Kafka request or response was found." in text
+    assert "No packet contains TCP" in text
+    assert "What is wrong" not in text
+
+
+def test_a_capture_without_kafka_names_the_ports_to_try() -> None:
+    text = printed(summed(connections=[connection(protocol="unknown", broker_port=29092)]))
+    assert "port 29092" in text
+    assert "--port" in text
+
+
+TLS = connection(protocol="tls")
+UNKNOWN = connection(protocol="unknown", broker_port=29092)
+SILENT = UNKNOWN | {"client_bytes": 0, "broker_bytes": 0}
+ONE_SIDED = connection(broker_packets=0, broker_bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("others", "expected", "hint"),
+    [
+        ([TLS] * 3, "Only 1 of 4 connections could be read", "use --keylog FILE"),
+        ([UNKNOWN] * 2, "Only 1 of 3 connections could be read", "port 29092"),
+        ([TLS, UNKNOWN], "Only 1 of 3 connections could be read", "use --port PORT"),
+        ([SILENT], "Nothing in the 1 of 2 connections read:", "1 connection without any payload"),
+        ([ONE_SIDED], "1 connection with packets of one direction only", ""),
+    ],
+)
+def test_no_verdict_on_what_could_not_be_read(others: Rows, expected: str, hint: str) -> None:
+    text = printed(summed(exchanges=[exchange()], connections=[connection(), *others]))
+    assert expected in text
+    assert hint in text
+    assert "Nothing: no error" not in text
+    text = printed(
+        summed(exchanges=[exchange()], errors=[error()], connections=[connection(), *others])
+    )
+    assert "1 error in responses" in text
+    assert hint in text
+
+
+def test_the_verdict_has_the_reason_if_nothing_could_be_read() -> None:
+    text = printed(summed(connections=[TLS, TLS]))
+    assert "0 of 2 connections could be read" in text
+    assert "2 are encrypted with TLS: use --keylog FILE" in text
+    assert "What is wrong" not in text
+
+
+def test_a_key_log_that_does_not_help_is_not_asked_for_again() -> None:
+    parts = screen(summed(connections=[TLS]), "x", 1, lambda arguments: arguments, has_keylog=True)
+    text = " ".join(str(getattr(part, "renderable", part)) for part in parts)
+    assert "the key log has no secrets for them" in text
+    assert "use --keylog" not in text
+
+
+def test_without_a_capture_there_is_no_command_for_it() -> None:
+    console = Console(width=200, color_system=None)
+    summary = summed(exchanges=[exchange(status="unanswered")], connections=[connection()])
+    with console.capture() as captured:
+        for part in screen(summary, "lo", 1, lambda _: None):
+            console.print(part)
+    assert "more:" not in captured.get()
+    assert "kafka-dissector" not in captured.get()
+
+
+def test_what_has_no_rows_has_no_heading() -> None:
+    lonely = exchange(status="request_missing", api=None, api_key=None, client_id=None)
+    text = printed(summed(exchanges=[lonely], connections=[connection()]))
+    assert "1 response to a request that is not in the capture" in text
+    assert "Clients" not in text
+    assert "Requests" not in text
+
+
+def test_a_healthy_capture_has_a_healthy_verdict() -> None:
+    text = printed(summed(exchanges=[exchange()], connections=[connection()]))
+    assert "Nothing: no error, no throttling, every request answered." in text
+    assert "apache-kafka-java 4.4.0" in text
+    assert "What could not be read" not in text
+
+
+@pytest.mark.parametrize(
+    "name", ["kafka-4-group-consumer", "kafka-4-group-eager", "kafka-4-group-cooperative"]
+)
+def test_a_healthy_group_has_no_problems(name: str) -> None:
+    """Members join and leave; a leaving member has polls in flight."""
+    summary = Summary()
+    summary.read(dissector.open_capture(CAPTURES / f"{name}.pcap.zst").stream(Summary.TABLES))
+    text = printed(summary)
+    wrong, normal = text.split("Part of normal operation")
+    assert "Nothing: no error, no throttling, every request answered." in wrong
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in normal
+
+
+def test_requests_in_flight_at_the_end_are_no_fault() -> None:
+    """The capture ends 5 s after these requests."""
+    fetch = exchange(status="unanswered", api="Fetch", max_wait_ms=500, response_time=None)
+    for connection_columns, is_fault in (
+        ({"closed": None}, False),
+        ({"closed": None, "broker_lost_bytes": 9}, True),
+        ({"closed": None, "broker_packets": 0}, True),
+        ({"closed": None, "last_time": START + 40 * SECOND}, True),
+        ({"closed": "fin"}, True),
+        ({"closed": "fin", "last_time": START + SECOND // 4}, False),
+    ):
+        summary = summed(exchanges=[fetch], connections=[connection(**connection_columns)])
+        assert (summary.in_flight, len(summary.never_answered())) == (
+            int(not is_fault),
+            int(is_fault),
+        )
+        assert ("1 request without a response" in printed(summary)) == is_fault
+
+
+def test_an_error_of_negotiation_is_normal_only_there() -> None:
+    refused = error(error="UNSUPPORTED_VERSION", error_code=35)
+    summary = summed(errors=[refused | {"api": "ApiVersions"}, refused | {"api": "Fetch"}])
+    assert [row["api"] for row in summary.normal_errors()] == ["ApiVersions"]
+    assert [row["api"] for row in summary.unexpected_errors()] == ["Fetch"]
+
+
+def test_the_documentation_lists_the_normal_errors_with_their_reasons() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "answers" / "errors.md").read_text()
+    for name, reason in NORMAL_ERRORS.items():
+        assert re.search(rf"^ +{name} +{re.escape(reason)}$", page, re.MULTILINE)
+    assert {*NORMAL_ERRORS} <= {each.name for each in registry.error_codes().values()}
+
+
+def test_what_is_wrong_names_the_command_that_shows_more() -> None:
+    rows = [
+        exchange(error_count=1),
+        exchange(throttle_time_ms=250),
+        exchange(status="unanswered"),
+        exchange(status="undecoded"),
+        exchange(status="request_missing", api=None, api_key=None, client_id=None),
+    ]
+    problem = {"stage": "frames", "kind": "lost_bytes", "detail": "9 bytes are lost", "bytes": 9}
+    text = printed(
+        summed(
+            exchanges=rows,
+            errors=[error()],
+            connections=[connection(client_lost_bytes=9)],
+            problems=[problem, problem | {"detail": "another"}],
+            memberships=[joined("g", 1), joined("g", 1), joined("g", 2), joined("once", 7)],
+        )
+    )
+    for phrase in (
+        "1 error in responses",
+        "1 response throttled by a quota, the longest for 250 ms",
+        "1 request without a response",
+        "1 exchange that could not be decoded",
+        "1 response to a request that is not in the capture",
+        "9 bytes missing from the capture, in 1 connection",
+        "      2     18  frames  lost_bytes  9 bytes are lost",
+        "kafka-dissector errors\n",
+        "kafka-dissector throttle\n",
+        "kafka-dissector unanswered\n",
+        "2 rebalances of consumer groups",
+        "      2  g      classic",
+        "kafka-dissector groups\n",
+        "kafka-dissector show --only undecoded",
+        "kafka-dissector show --only request_missing",
+        "kafka-dissector quality\n",
+        "kafka-dissector export --table problems",
+        "kafka-dissector network --by client_id,software\n",
+        "kafka-dissector latency\n",
+    ):
+        assert phrase in text
+
+
+@settings(max_examples=25)
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_text_from_the_wire_moves_no_cursor_and_is_no_markup(text: str) -> None:
+    hostile = f"[red]\x1b[2J{text}[/nonsense]"
+    summary = summed(
+        exchanges=[exchange(client_id=hostile)],
+        errors=[error(topic=hostile, error=None, error_code=-7)],
+        connections=[connection(software_name=hostile)],
+        problems=[{"stage": "frames", "kind": "kind", "detail": hostile}],
+    )
+    lines = printed(summary).split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert sum("[red]\\x1b[2J" in line for line in lines) == 3
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_it_fits_the_terminal_and_no_number_is_cut(width: int) -> None:
+    rows = [
+        exchange(
+            api_key=23, api="OffsetForLeaderEpoch", latency_ms=1.234, client_id="a-long-client-id"
+        )
+    ]
+    summary = summed(exchanges=rows, connections=[connection(software_name="x" * 30)])
+    lines = printed(summary, width).split("\n")
+    assert width < 60 or all(len(line) <= width for line in lines)
+    assert "1.234" in "\n".join(lines)
+    assert "…" not in "\n".join(lines)
+
+
+def test_long_lists_show_the_number_of_omitted_items() -> None:
+    rows = [error(topic=f"topic-{number}") for number in range(14)]
+    assert "and 4 more" in printed(summed(exchanges=[exchange()], errors=rows))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka-4-group-eager", "kafka-4-group-consumer", "kafka-4-group-share",
+        "kafka-4-group-streams", "kafka-4-quotas", "librdkafka-mock-errors",
+    ],
+)  # fmt: skip
+def test_it_counts_what_the_answers_count(name: str) -> None:
+    path = next(CAPTURES.glob(f"{name}.pcap*"))
+    summary = Summary()
+    summary.read(dissector.open_capture(path).stream(Summary.TABLES))
+    tables = capture(name, Summary.TABLES)
+
+    def total(rows: Sequence[dict[str, Any]], column: str = "count") -> int:
+        return sum(row[column] for row in rows)
+
+    assert total(summary.errors()) == analysis.errors(tables)["count"].sum()
+    assert total(summary.unanswered()) == analysis.unanswered(tables)["requests"].sum()
+    assert total(summary.throttled()) == analysis.throttle(tables)["responses"].sum()
+    assert total(summary.throttled(), "total") == analysis.throttle(tables)["total_ms"].sum()
+    spans = analysis.groups(tables).dropna(subset=["generation"])["group_id"].value_counts()
+    rebalances = {row["group_id"]: row["count"] for row in summary.rebalances()}
+    assert rebalances == spans[spans > 1].to_dict()
+
+
+def test_times_have_dates_where_the_capture_spans_days() -> None:
+    for days, expected in ((0, False), (246, True)):
+        end = START + days * 86_400 * SECOND
+        rows = [connection(connection_id=0, first_time=START, last_time=end + SECOND)]
+        text = printed(
+            summed(
+                connections=rows,
+                exchanges=[exchange()],
+                errors=[error(time=START), error(time=end)],
+            )
+        )
+        line = next(line for line in text.splitlines() if "Produce" in line or "UNKNOWN" in line)
+        assert (pd.Timestamp(end).strftime("%Y-%m-%d") in line) == expected
+
+
+def test_problems_count_the_packets_they_stand_for() -> None:
+    rows = [
+        {"stage": "packets", "kind": "unknown_link", "detail": "30 packets are", "count": count}
+        for count in (30, 12, None)
+    ]
+    (problem,) = summed(problems=rows).problems()
+    assert problem["count"] == 43
+
+
+@pytest.mark.parametrize("name", ["kafka-4-followed", "kafka-4-quotas", "kafka-4-errors"])
+def test_the_command_for_clients_lists_them(name: str) -> None:
+    path = next(CAPTURES.glob(f"{name}.pcap*"))
+    summary = Summary()
+    summary.read(dissector.open_capture(path).stream(Summary.TABLES))
+    text = printed(summary)
+    _, _, clients = text.partition("\nClients\n")
+    hint = clients.partition("more: kafka-dissector ")[2].splitlines()[0]
+    command, _, by = hint.partition(" --by ")
+    rows = getattr(analysis, command)(capture(name), by=by.split(","))
+    named = rows[["client_id", "software"]].astype("object").fillna("")
+    listed = set(named.itertuples(index=False, name=None))
+    assert {(c.client_id or "", c.software or "") for c in summary.clients()} <= listed

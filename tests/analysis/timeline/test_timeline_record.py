@@ -1,0 +1,140 @@
+"""Traces of records, compared with what producers and consumers logged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import zstandard
+
+import analysis
+from analysis.cli import main
+from analysis.timeline.record import TABLES
+from dissector.errors import DissectorError
+from tests.captures.truth import CAPTURES
+
+FOLLOWED = CAPTURES / "kafka-4-followed.pcap.zst"
+MOCK = CAPTURES / "librdkafka-mock-produce.pcap"
+RECORD = ["topic", "partition", "offset"]
+
+
+@pytest.fixture(scope="module")
+def logged() -> pd.DataFrame:
+    """What the clients of the recording logged."""
+    data = (CAPTURES / "kafka-4-followed.truth.jsonl.zst").read_bytes()
+    lines = zstandard.decompress(data).splitlines()
+    return pd.DataFrame(row for row in map(json.loads, lines) if row["source"] == "client")
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, pd.DataFrame]:
+    return analysis.load(FOLLOWED, TABLES)
+
+
+@pytest.fixture(scope="module")
+def events(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """The traces of all records: one for each offset, of three partitions."""
+    offsets = range(int(tables["records"]["offset"].max()) + 1)
+    traces = [analysis.trace(tables, topic="work", offset=offset) for offset in offsets]
+    rows = pd.concat(traces, ignore_index=True)
+    rows["time"] = rows["time"].astype("int64")
+    return rows
+
+
+def test_produced_records_are_those_of_the_producers(
+    events: pd.DataFrame, logged: pd.DataFrame
+) -> None:
+    log = logged.query("event == 'produced'").set_index(["client_id", "partition", "offset"])
+    assert len(log) > 100
+    for event in ("produced", "acknowledged"):
+        wire = events[events["event"] == event].set_index(["client_id", "partition", "offset"])
+        assert {*wire.index} == {*log.index}
+        # A producer logs after the response.
+        assert (wire["time"] <= log["time"].reindex(wire.index)).all()
+    created = log["created"].reindex(
+        pd.MultiIndex.from_frame(
+            events[events["event"] == "produced"][["client_id", "partition", "offset"]]
+        )
+    )
+    produced = events.loc[events["event"] == "produced", "time"].to_numpy()
+    assert (created.to_numpy() <= produced).all()
+
+
+def test_consumers_received_what_was_fetched(events: pd.DataFrame, logged: pd.DataFrame) -> None:
+    log = logged.query("event == 'received'").set_index(["client_id", "partition", "offset"])
+    fetched = events[events["event"] == "fetched"]
+    first = fetched.groupby(["client_id", "partition", "offset"])["time"].min()
+    assert len(log) > 100
+    assert {*log.index} <= {*first.index}
+    assert (first.reindex(log.index).to_numpy() <= log["time"].to_numpy()).all()
+    groups = logged.dropna(subset="group_id").groupby("client_id")["group_id"].first()
+    readers = fetched[fetched["client_id"].isin(groups.index)]
+    assert (readers["group_id"] == readers["client_id"].map(groups)).all()
+
+
+def test_the_first_commit_beyond_a_record(events: pd.DataFrame, logged: pd.DataFrame) -> None:
+    log = logged.query("event == 'committed'")
+    committed = events[events["event"] == "committed"].set_index(["group_id", *RECORD[1:]])
+    count = 0
+    for (group, partition, offset), event in committed.iterrows():
+        own = log[(log["group_id"] == group) & (log["partition"] == partition)]
+        beyond = own[own["offset"] > offset]
+        first = beyond.loc[beyond["time"].idxmin()]
+        assert event["client_id"] == first["client_id"]
+        assert event["time"] <= first["time"]
+        count += 1
+    assert count > 100
+
+
+def test_times_between_events(events: pd.DataFrame) -> None:
+    for _, rows in events.groupby(RECORD):
+        times = rows["time"].to_numpy()
+        assert (times[1:] >= times[:-1]).all()
+        assert rows["since_produced_ms"].to_numpy() == pytest.approx((times - times[0]) / 1e6)
+        assert rows["since_previous_ms"].to_numpy()[1:] == pytest.approx(
+            (times[1:] - times[:-1]) / 1e6
+        )
+        assert pd.isna(rows["since_previous_ms"].iloc[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "keys"),
+    [
+        ({"key": "customer-1"}, {"customer-1"}),
+        ({"key": "customer-*", "header": "source=acks-1"}, {f"customer-{n}" for n in range(5)}),
+        ({"header": "source=acks-*"}, {f"customer-{n}" for n in range(5)}),
+        ({"header": "source=acks"}, set()),
+        ({"header": "source=[a]cks-*"}, set()),
+        ({"key": "customer-1", "topic": "none"}, set()),
+    ],
+)
+def test_records_by_key_and_header(options: dict[str, str], keys: set[str]) -> None:
+    tables = analysis.load(MOCK, TABLES)
+    events = analysis.trace(tables, **options, limit=1000)
+    records = tables["records"].set_index(RECORD)["key"]
+    rows = [records.loc[tuple(row)] for row in events[RECORD].drop_duplicates().to_numpy()]
+    assert {(row if isinstance(row, bytes) else row.iloc[0]).decode() for row in rows} == keys
+
+
+def test_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    command = ["trace", str(FOLLOWED), "--topic", "work", "--partition", "0", "--offset", "10"]
+    assert main([*command, "--format", "jsonl"]) == 0
+    rows: list[dict[str, Any]] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["event"] for row in rows] == [
+        "produced", "acknowledged", "fetched", "fetched", "committed", "committed",
+    ]  # fmt: skip
+    assert {row["offset"] for row in rows} == {10}
+    assert main([*command[:-1], "100000"]) == 0
+    assert capsys.readouterr().err.endswith("No record in this capture matches the options.\n")
+
+
+def test_errors(tables: dict[str, pd.DataFrame], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(DissectorError, match="header 'a' is not NAME=VALUE"):
+        analysis.trace(tables, header="a")
+    with pytest.raises(DissectorError, match="by its header, its key or its offset"):
+        analysis.trace(tables, topic="work")
+    assert main(["trace", str(FOLLOWED), "--topic", "work"]) == 2
+    assert "by its header, its key or its offset" in capsys.readouterr().err

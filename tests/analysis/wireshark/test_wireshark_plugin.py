@@ -1,0 +1,366 @@
+"""The Wireshark plugin in tshark shows the same fields and values as this project's decoder."""
+
+from __future__ import annotations
+
+import random
+import re
+import shlex
+import shutil
+import subprocess
+import textwrap
+import xml.etree.ElementTree as ET
+from base64 import b64encode
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from analysis.cli import main
+from analysis.wireshark.definitions import field_prefix
+from dissector import open_capture
+from dissector.exchanges.exchange import Exchange
+from dissector.exchanges.sasl import SASL_TOKEN
+from dissector.protocol import registry
+from dissector.protocol.explain import EnclosingFields, Explained, Explanation
+from dissector.protocol.notation import Direction, FieldLine
+from dissector.protocol.structures import METADATA_TOPIC, METADATA_TOPIC_ID
+from dissector.secrets import REDACTED, hidden
+
+CAPTURES = Path(__file__).parents[3] / "captures"
+RECORDINGS = sorted(path for path in CAPTURES.iterdir() if ".pcap" in path.name)
+PARTS = [path for path in RECORDINGS if "-cut-" in path.name]
+"""Captures of a part of the packets or bytes."""
+WHOLE = [path for path in RECORDINGS if path not in PARTS]
+OTHER = sorted((CAPTURES / "other").iterdir())
+KEYS = CAPTURES / "kafka-4-tls.keys.log"
+HEADER = ("is_request", "api_key", "api_version", "correlation_id", "client_id")
+LINKS = ("response_to", "response_in", "latency")
+PASSWORDS = (b"alice-secret", b"broker-secret", b"made-for-the-recording", b"plugin-secret")
+TCP_HEADERS = 16 + 14 + 20 + 32
+"""Bytes of a packet in a file before those of TCP: record header, Ethernet, IPv4, TCP."""
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed"),
+    pytest.mark.slow,
+]
+
+Leaf = tuple[str, str]
+"""Name of a field without the prefix kafkad, and its value as tshark writes it."""
+
+
+@dataclass
+class Shown:
+    """A message as tshark shows it."""
+
+    packet: int
+    ports: tuple[int, int]
+    header: dict[str, str] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+    fields: list[Leaf] = field(default_factory=list)
+    batches: list[dict[str, str]] = field(default_factory=list)
+    beside: list[Leaf] = field(default_factory=list)
+    """Fields of all APIs, and the names of expert infos."""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("wireshark") / "kafka.lua"
+    assert main(["wireshark-plugin", "-o", str(path)]) == 0
+    return path
+
+
+def tshark(script: Path, capture: Path, *options: str) -> str:
+    command = ["tshark", "-n", "-X", f"lua_script:{script}", "-r", str(capture)]
+    command += ["-o", f"tls.keylog_file:{KEYS}", *options]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert "Lua" not in run.stderr
+    assert "_ws.lua.error" not in run.stdout
+    assert "Internal error" not in run.stdout
+    return run.stdout
+
+
+def pdml(script: Path, capture: Path, *options: str) -> str:
+    return tshark(script, capture, "-Y", "kafkad", "-T", "pdml", "-J", "frame tcp kafkad", *options)
+
+
+def shown(text: str) -> list[Shown]:
+    """The messages in tshark's output."""
+    messages = []
+    for packet in ET.fromstring(text):
+        number, ports = 0, (0, 0)
+        for proto in packet:
+            values = {each.get("name"): each.get("show") for each in proto}
+            if proto.get("name") == "frame":
+                number = int(values["frame.number"] or 0)
+            elif proto.get("name") == "tcp":
+                ports = int(values["tcp.srcport"] or 0), int(values["tcp.dstport"] or 0)
+            elif proto.get("name") == "kafkad":
+                message = Shown(number, ports)
+                collect(proto, message)
+                messages.append(message)
+    return messages
+
+
+def collect(element: ET.Element, message: Shown) -> None:
+    for each in element:
+        name = (each.get("name") or "").removeprefix("kafkad.")
+        value = each.get("show") or ""
+        if name.startswith("_ws."):
+            message.beside += [(child.get("name") or "", "") for child in each]
+            continue
+        if name == "batch":
+            message.batches.append(
+                {(child.get("name") or "").rpartition(".")[2]: child.get("show") or ""
+                 for child in each}
+            )  # fmt: skip
+            continue
+        if name in HEADER:
+            message.header[name] = value
+        elif name in LINKS:
+            message.links[name] = value
+        elif "." in name or name in ("null", "tagged_fields", "unknown_tag"):
+            message.fields.append((name, value))
+        else:
+            message.beside.append((name, value))
+        collect(each, message)
+
+
+@cache
+def names_of(api_key: int) -> dict[tuple[str, str], str]:
+    """The last part of a field's name, by name and type on the page."""
+    names: dict[tuple[str, str], str] = {}
+
+    def walk(lines: tuple[FieldLine, ...]) -> Iterator[tuple[str, str]]:
+        for line in lines:
+            yield line.name, line.type
+            yield from walk(line.lines)
+
+    for section in registry.page(api_key).sections:
+        for name, type in walk(section.lines):
+            is_taken = any(name == each and type != kind for each, kind in names)
+            names.setdefault((name, type), f"{name}_{type}" if is_taken else name)
+    return names
+
+
+def expected(api_key: int, explanation: Explanation) -> list[Leaf]:
+    """The fields of a message as the plugin shows them."""
+    leaves = []
+    secret, beside = hidden(explanation.events), EnclosingFields(explanation.events)
+    for event in explanation.events:
+        if event.path.startswith("header.") and event.value is not None and event.type != "tags":
+            continue
+        if event.type == "tags" and not event.value:
+            continue
+        value = REDACTED if event.path in secret else text_of(event)
+        topics = {beside.of(event.path, "topic"), beside.of(event.path, "topic_id")}
+        if event.type == "records" and topics & {METADATA_TOPIC, METADATA_TOPIC_ID}:
+            value = ""
+        leaves.append((name_of(event, api_key), value))
+    return leaves
+
+
+def name_of(event: Explained, api_key: int) -> str:
+    name = event.path.rpartition(".")[2].partition("[")[0]
+    prefix = field_prefix(registry.apis()[api_key])
+    if event.type == "tags":
+        return "tagged_fields"
+    if event.name.startswith("tag "):
+        return "unknown_tag"
+    if event.value is None:
+        return "null"
+    if event.type.startswith("["):
+        return f"{prefix}.{name}.count"
+    type = "struct" if event.type == "{}" else event.type
+    return f"{prefix}.{names_of(api_key)[name, type]}"
+
+
+def text_of(event: Explained) -> str:
+    if event.value is None:
+        return event.path.rpartition(".")[2].partition("[")[0]
+    if event.type == "{}":
+        return ""
+    if isinstance(event.value, bytes):
+        return event.value.hex(":")
+    if isinstance(event.value, float):
+        return format(event.value, ".15g")
+    return str(int(event.value)) if isinstance(event.value, bool) else str(event.value)
+
+
+def header_of(exchange: Exchange, direction: Direction) -> dict[str, str]:
+    values = (
+        int(direction is Direction.REQUEST), exchange.api_key, exchange.api_version,
+        exchange.correlation_id, exchange.client_id,
+    )  # fmt: skip
+    header = zip(HEADER, values, strict=True)
+    return {name: str(value) for name, value in header if value is not None}
+
+
+def messages_of(capture: Path) -> Iterator[tuple[Exchange, Direction, tuple[int, int]]]:
+    """The complete messages of a capture, as this project reads them."""
+    keylog = KEYS if "tls" in capture.name else None
+    for exchange in open_capture(capture, keylog=keylog).exchanges():
+        ports = exchange.client_port, exchange.broker_port
+        for direction, frame, size, between in (
+            (Direction.REQUEST, exchange.request_frame, exchange.request_bytes, ports),
+            (Direction.RESPONSE, exchange.response_frame, exchange.response_bytes, ports[::-1]),
+        ):
+            if frame is not None and len(frame) + 4 == size and exchange.api != SASL_TOKEN:
+                yield exchange, direction, between
+
+
+def by_id(messages: list[Shown]) -> dict[tuple[tuple[int, int], str], list[Shown]]:
+    ordered = defaultdict(list)
+    for each in messages:
+        if "correlation_id" in each.header:
+            ordered[each.ports, each.header["correlation_id"]].append(each)
+    return ordered
+
+
+def compare(exchange: Exchange, direction: Direction, message: Shown) -> None:
+    assert message.header == header_of(exchange, direction)
+    latency = message.links.get("latency")
+    if latency and exchange.latency_ms is not None:
+        assert float(latency) * 1000 == pytest.approx(exchange.latency_ms, abs=1e-3)
+    explanation = exchange.explain(direction)
+    if explanation and exchange.api_key in registry.apis():
+        assert message.fields == expected(exchange.api_key, explanation), exchange
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capture", WHOLE, ids=lambda path: path.name)
+def test_all_fields_equal_those_of_the_decoder(script: Path, capture: Path) -> None:
+    messages = by_id(shown(pdml(script, capture, "-o", "tcp.reassemble_out_of_order:TRUE")))
+    for exchange, direction, ports in messages_of(capture):
+        queue = messages[ports, str(exchange.correlation_id)]
+        assert queue, (exchange, direction)
+        compare(exchange, direction, queue.pop(0))
+    assert not any(messages.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capture", PARTS, ids=lambda path: path.name)
+def test_fields_of_partial_captures(script: Path, capture: Path) -> None:
+    messages, compared = by_id(shown(pdml(script, capture))), 0
+    for exchange, direction, ports in messages_of(capture):
+        header = header_of(exchange, direction)
+        queue = messages[ports, str(exchange.correlation_id)]
+        if message := next((each for each in queue if each.header == header), None):
+            queue.remove(message)
+            compare(exchange, direction, message)
+            compared += 1
+    assert compared > 2  # with 96 bytes of each packet, only three messages are complete
+
+
+def test_a_later_pass_links_messages_in_both_directions(script: Path) -> None:
+    text = pdml(script, CAPTURES / "librdkafka-mock-produce.pcap", "-2")
+    messages = shown(text)
+    packets = {(each.packet, each.header["correlation_id"]): each for each in messages}
+    linked = 0
+    for each in messages:
+        if "response_in" in each.links:
+            response = packets[int(each.links["response_in"]), each.header["correlation_id"]]
+            assert response.links["response_to"] == str(each.packet)
+            assert response.ports == each.ports[::-1]
+            linked += 1
+    assert linked == sum("latency" in each.links for each in messages) > 60
+
+
+@pytest.mark.parametrize("name", ["kafka-3-kafka-python", "kafka-3-java-0-11", "kafka-4-quorum"])
+def test_headers_of_batches_equal_the_table(script: Path, name: str) -> None:
+    capture = CAPTURES / f"{name}.pcap.zst"
+    same = ("magic", "leader_epoch", "producer_id", "producer_epoch", "base_sequence")
+    ours: dict[int, list[dict[str, str]]] = defaultdict(list)
+    for row in open_capture(capture).tables("batches")["batches"].to_pylist():
+        if row["magic"] is not None and row["api"] == "Fetch":
+            values = {each: row[each] for each in same}
+            if row["magic"] == 2:  # an older compressed message has the offset of its last record
+                values |= {each: row[each] for each in ("base_offset", "record_count")}
+                values["max_timestamp"] = row["max_timestamp"].value // 10**6
+            texts = {each: str(value) for each, value in values.items() if value is not None}
+            ours[row["magic"]].append(texts)
+    theirs: dict[int, list[dict[str, str]]] = defaultdict(list)
+    for message in shown(pdml(script, capture)):
+        if message.header["api_key"] == "1":
+            for batch in message.batches:
+                theirs[int(batch["magic"])].append(batch)
+    assert ours.keys() == theirs.keys()
+    for magic, rows in ours.items():
+        for row, batch in zip(rows, theirs[magic], strict=True):
+            assert {each: batch.get(each) for each in row} == row
+
+
+@pytest.mark.parametrize("name", ["kafka-4-sasl", "kafka-4-admin"])
+def test_no_password_is_shown(script: Path, name: str) -> None:
+    capture = CAPTURES / f"{name}.pcap.zst"
+    options = ("-Y", "kafkad", "-T", "pdml", "-J", "kafkad")
+    text = tshark(script, capture, *options)
+    for secret in PASSWORDS:
+        for form in (secret.decode(), secret.hex(), secret.hex(":"), b64encode(secret).decode()):
+            assert form not in text
+    assert "[redacted]" in text
+    assert b"alice-secret".hex() in tshark(
+        script, CAPTURES / "kafka-4-sasl.pcap.zst", *options, "-o", "kafkad.show_secrets:TRUE"
+    )
+
+
+def test_filters_for_all_apis(script: Path) -> None:
+    capture = CAPTURES / "kafka-4-quotas.pcap.zst"
+    exchanges = list(open_capture(capture).exchanges())
+
+    def responses(condition: str) -> list[str]:
+        fields = ("-Y", f"{condition} && kafkad.response_to", "-T", "fields", "-e", "frame.number")
+        return tshark(script, capture, *fields).split()
+
+    slow = [str(each.response_packet) for each in exchanges if (each.latency_ms or 0) > 150]
+    assert responses("kafkad.latency > 0.15") == slow
+    assert len(responses('kafkad.error_code == "THROTTLING_QUOTA_EXCEEDED"')) == 2
+    assert len(responses("kafkad.error")) == 3
+    produced = [each.response_packet for each in exchanges if each.api == "Produce"]
+    assert responses('kafkad.api_key == "Produce" && kafkad.topic == "bulk"') == [
+        *map(str, produced)
+    ]
+
+
+def test_the_page_shows_current_output(script: Path) -> None:
+    page = (CAPTURES.parent / "docs" / "howto" / "wireshark.md").read_text()
+    examples = re.findall(r"^    \$ (tshark .*)\n((?:    (?!\$).*\n)+)", page, re.MULTILINE)
+    assert examples
+    for line, output in examples:
+        words = shlex.split(line)
+        capture, options = words[words.index("-r") + 1], words[words.index("-r") + 2 :]
+        assert tshark(script, CAPTURES.parent / capture, *options) == textwrap.dedent(output)
+    filters = re.findall(r"^    (kafkad\..*)$", page, re.MULTILINE)
+    assert len(filters) > 4
+    tshark(script, CAPTURES / "aiokafka-tansu.pcap", "-Y", " || ".join(f"({f})" for f in filters))
+
+
+@pytest.mark.parametrize("capture", OTHER, ids=lambda path: path.name)
+def test_traffic_that_is_not_kafka(script: Path, capture: Path) -> None:
+    assert tshark(script, capture, "-Y", "kafkad") == ""
+
+
+@pytest.mark.parametrize("name", ["kafka-4-java", "kafka-4-sasl", "kafka-3-java-0-10"])
+@pytest.mark.parametrize("seed", range(3))
+def test_damage_is_no_lua_error(script: Path, tmp_path: Path, name: str, seed: int) -> None:
+    source = (CAPTURES / f"{name}.pcap.zst").read_bytes()
+    data = zstandard.ZstdDecompressor().stream_reader(source).read()
+    rng, at, damaged = random.Random(seed), 24, bytearray(data[:24])
+    while at < len(data):
+        end = at + 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+        packet = bytearray(data[at:end])
+        for _ in range(rng.choice((0, 1, 5))):
+            if len(packet) > TCP_HEADERS:
+                position = rng.randrange(TCP_HEADERS, len(packet))
+                packet[position] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
+        if rng.random() > 0.05:
+            damaged += packet
+        at = end
+    path = tmp_path / "damaged.pcap"
+    path.write_bytes(damaged)
+    text = pdml(script, path)
+    assert "kafkad.malformed" in text
+    assert "kafkad.latency" in text
