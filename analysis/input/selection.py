@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -71,18 +72,20 @@ class Selection:
                         waiting.add(name, batch)
                     elif name in names and len(batch):
                         yield name, batch
-            for name in following:
-                for batch in _following(name, files[name], files["keys"]):
-                    yield name, batch
+            with connect(folder) as connection:
+                for name in following:
+                    for batch in _following(connection, name, files[name], files["keys"]):
+                        yield name, batch
 
 
-def _following(name: str, file: Path, keys: Path) -> Iterator[pa.RecordBatch]:
+def _following(
+    connection: duckdb.DuckDBPyConnection, name: str, file: Path, keys: Path
+) -> Iterator[pa.RecordBatch]:
     """The rows of a table that belong to the exchanges of `keys`, in their order."""
-    with connect(str(file.parent)) as connection:
-        query = _numbers(name).format(
-            rows=f"read_parquet('{file}', file_row_number=true)", keys=f"read_parquet('{keys}')"
-        )
-        numbers = np.asarray(connection.sql(query).fetchnumpy()["nth"])
+    query = _numbers(name).format(
+        rows=f"read_parquet('{file}', file_row_number=true)", keys=f"read_parquet('{keys}')"
+    )
+    numbers = np.asarray(connection.execute(query).fetchnumpy()["nth"])
     start = 0
     for batch in pq.ParquetFile(file).iter_batches():
         first, last = np.searchsorted(numbers, [start, start + len(batch)])

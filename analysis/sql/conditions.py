@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from typing import Any, Final
 
 import duckdb
@@ -38,6 +39,12 @@ _ROWS: Final = f"""(
 _ABSENT: Final = re.compile(r'Referenced column "(.+?)" not found')
 
 
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """The database of all conditions, which has no thread; each condition has a cursor."""
+    return duckdb.connect(config=_CONFIG)
+
+
 class Condition:
     """Returns the rows of `exchanges` that meet a condition.
 
@@ -47,7 +54,7 @@ class Condition:
     def __init__(self, condition: str, names: Names | None = None) -> None:
         """`names`: for the lists of names, which are empty without them."""
         self._names = names or Names()
-        self._connection = duckdb.connect(config=_CONFIG)
+        self._connection = _database().cursor()
         # A comment in the condition ends with its line.
         self._query = f"select nth from {_ROWS} as exchanges where ({condition}\n) order by nth"
         self._condition = condition
