@@ -36,6 +36,7 @@ def test_an_empty_capture_has_an_answer_without_rows(answer: Answer) -> None:
     assert list(empty.columns) == by + [name for name in expected.index if name not in by]
 
 
+@pytest.mark.sampled(2)
 @ALL
 @pytest.mark.parametrize("name", ["kafka-4-quotas", "kafka-4-cut", "librdkafka-mock-errors"])
 def test_the_shape_is_the_same_whatever_is_in_the_capture(answer: Answer, name: str) -> None:
@@ -47,6 +48,7 @@ def test_the_shape_is_the_same_whatever_is_in_the_capture(answer: Answer, name: 
 NOTHING = {"latency_ms": None, "response_time": None, "response_end_time": None}
 
 
+@pytest.mark.sampled(3)
 @ALL
 @pytest.mark.parametrize(
     "row",

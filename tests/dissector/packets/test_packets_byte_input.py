@@ -296,6 +296,7 @@ def test_decompressed_pieces_are_bounded(tmp_path, name):
     assert largest <= PIECE + (4 << 20 if name == "lz4" else 1 << 17)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", BOMBS)
 def test_memory_is_bounded_whatever_a_capture_decompresses_to(tmp_path, name):
     """NumPy reports its arrays to tracemalloc; the window of zstd and what zlib keeps are not

@@ -53,6 +53,7 @@ def dense_pcapng(order: str) -> bytes:
     return content
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("dense", [dense_pcap, dense_pcapng])
 @pytest.mark.parametrize("damage", [0, 700_000, 1_000_000])
