@@ -6,6 +6,9 @@
 `position_lag` those from the next offset to fetch. A reader without a group has a row of its own,
 without a lag. `--show all` has each state, so that you see whether the lag grows.
 
+`--by minute` has the state at the end of each interval in which something moved: it shows when the
+lag grew, and the columns are those at that time.
+
 **What to do.** A lag that grows: add consumers, up to the number of partitions, or make them
 faster; see `fetches` and `groups`. A large lag with a small position_lag: the client reads, but
 does not commit. A lag in one partition only: see `skew`, and `stuck` for open transactions.
@@ -32,11 +35,20 @@ negative lag.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from analysis.answers import Option, answer, select
 from analysis.columns import Column
-from analysis.sql.expressions import literals, not_negative
+from analysis.sql.expressions import (
+    By,
+    column_names,
+    interval_start,
+    is_interval,
+    literals,
+    not_negative,
+    quoted,
+)  # fmt: skip
 from analysis.sql.record_flow import GROUPS_OF_READERS
 
 if TYPE_CHECKING:
@@ -58,7 +70,10 @@ _SO_FAR: Final = f"""(
     question="How far behind is each group, by its commits and fetches?",
     place=8,
     tables=("partitions", "exchanges", "transactions"),
-    options=(Option("show", "Show the last state, or all states", choices=("last", "all")),),
+    options=(
+        Option("show", "Show the last state, or all states", choices=("last", "all")),
+        Option("by", "Show the last state in each interval, such as minute"),
+    ),
     rows="offsets of consumers",
     columns=(
         Column("group_id", "string", "id of the group; null for a reader without a group"),
@@ -89,14 +104,15 @@ _SO_FAR: Final = f"""(
     essential="group_id topic partition lag",
     useful="committed_offset end_offset position_lag client_id",
 )
-def lag(tables: Tables, *, show: str = "last") -> pd.DataFrame:
+def lag(tables: Tables, *, show: str = "last", by: By = ()) -> pd.DataFrame:
     """The lag of each group, topic and partition at the end of the capture, the largest first.
 
-    With ``show="all"``, a row for each commit and fetch, in order of time.
+    With ``show="all"``, a row for each commit and fetch, in order of time. With ``by="minute"``, or
+    another interval, the state at its end, if the reader or the end of the partition moved in it.
     """
-    return select(
-        tables, LAST if show == "last" else f"from {STATES} order by time, source, nth, since"
-    )
+    if by:
+        return select(tables, _by(column_names(by), show))
+    return select(tables, LAST if show == "last" else f"from {STATES} order by {', '.join(_EVENT)}")
 
 
 def _behind(offset: str, end: str = "end_offset") -> str:
@@ -212,18 +228,68 @@ STATES: Final = f"""(
   select *, max(lag) over so_far as max_lag from behind window so_far as {_SO_FAR})"""
 """SQL: the state of each group, topic and partition after each event."""
 
-LAST: Final = f"""
-  with last as (
-    from {STATES} qualify row_number() over (
-      partition by {_READER} order by time desc, source desc, nth desc) = 1),
-  final as (
-    select topic, partition, max(time) as final_time, max(end_offset) as final_offset
-    from {ENDS} group by all)
-  select last.* replace (
-      greatest(last.time, final_time) as time, final_offset as end_offset,
-      {_lag("final_offset")} as lag,
-      {_behind("position", "final_offset")} as position_lag,
-      greatest(max_lag, {_lag("final_offset")}) as max_lag)
-  from last left join final using (topic, partition)
-  order by lag desc, time, last.time, source, nth, since"""
-"""The last state of each group, topic and partition, at the time of the last known end."""
+_EVENT: Final = ("time", "source", "nth", "since")
+
+
+def _last(slot: str) -> str:
+    """SQL: the last state of each group, topic and partition in each slot of time.
+
+    `slot`: SQL for the slot of a `time`. A slot without an event of the reader has a row if the end
+    of the partition moved; the reader then is where it was before.
+    """
+    reader = "is_alone, reader, topic, partition"
+    return f"""(
+      with states as (
+        select *, {slot} as slot, group_id is null as is_alone,
+          coalesce(group_id, client_id, '') as reader
+        from {STATES}),
+      ends as (
+        select topic, partition, {slot} as slot, max(time) as end_time,
+          max(end_offset) as last_offset
+        from {ENDS} group by all),
+      slots as (
+        select distinct {reader}, slot from states
+        union
+        select {reader}, ends.slot
+        from (select {reader}, min(slot) as first from states group by all) as readers
+          join ends using (topic, partition)
+        where ends.slot >= first),
+      last as (
+        from states qualify row_number() over (
+          partition by {reader}, slot order by {", ".join(f"{each} desc" for each in _EVENT)}) = 1),
+      known as (
+        select last.* exclude (slot), slots.slot from slots asof join last
+          on slots.is_alone = last.is_alone and slots.reader = last.reader
+            and slots.topic = last.topic and slots.partition = last.partition
+            and slots.slot >= last.slot),
+      final as (
+        select known.*, end_time, last_offset from known asof left join ends
+          on known.topic = ends.topic and known.partition = ends.partition
+            and known.slot >= ends.slot)
+      select * exclude (is_alone, end_time, last_offset) replace (
+          greatest(time, end_time) as time, last_offset as end_offset,
+          {_lag("last_offset")} as lag,
+          {_behind("position", "last_offset")} as position_lag,
+          max(greatest(max_lag, {_lag("last_offset")})) over (
+            partition by {reader} order by slot) as max_lag),
+        time as event_time
+      from final)"""
+
+
+_STATE_ORDER: Final = "lag desc, time, event_time, source, nth, since"
+LAST: Final = f"from {_last('0')} order by {_STATE_ORDER}"
+"""SQL: the last state of each group, topic and partition, at the time of the last known end."""
+
+
+def _by(names: Sequence[str], show: str) -> str:
+    """SQL: the states at the end of each interval. Raises DissectorError."""
+    name = names[0]
+    if len(names) > 1 or not is_interval(name) or show != "last":
+        from analysis.input.times import LENGTHS
+        from dissector.errors import DissectorError
+
+        raise DissectorError(
+            f"lag by {', '.join(names)}: pass one interval ({LENGTHS}), and show the last state"
+        )
+    rows = _last(interval_start(name, "time"))
+    return f"select *, slot as {quoted(name)[0]} from {rows} order by slot, {_STATE_ORDER}"

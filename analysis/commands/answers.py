@@ -48,7 +48,7 @@ def _option(option: Option) -> Any:
     if isinstance(default, tuple):
         return click.option(
             name, option.name, multiple=True, default=default, callback=words, metavar="COLUMN",
-            help=f"{option.meaning}. May be repeated.  [default: {', '.join(default)}]",
+            help=f"{option.meaning}.{_defaults(default)}",
         )  # fmt: skip
     if option.choices:
         return click.option(
@@ -64,6 +64,10 @@ def _option(option: Option) -> Any:
         name, option.name, type=click.IntRange(0), metavar="N", default=default,
         show_default=True, help=f"{option.meaning}.",
     )  # fmt: skip
+
+
+def _defaults(names: tuple[str, ...]) -> str:
+    return f" May be repeated.  [default: {', '.join(names)}]" if names else ""
 
 
 def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any]) -> None:

@@ -161,6 +161,14 @@ def is_interval(name: str) -> bool:
     return bool(length_ns(name))
 
 
+def interval_start(name: str, time: str) -> str:
+    """SQL for the start of the interval that contains a time; `name`: see `is_interval`."""
+    from analysis.input.times import length_ns
+
+    length = length_ns(name)
+    return f"make_timestamp_ns(epoch_ns({time}) // {length} * {length})"
+
+
 def _time_column(columns: Sequence[str]) -> str | None:
     """The column that an interval divides."""
     return next((name for name in ("request_time", "time") if name in columns), None)
@@ -170,10 +178,7 @@ def _derived(name: str, columns: Sequence[str]) -> str:
     """SQL for a derived column."""
     if name in _DERIVED:
         return _DERIVED[name][1]
-    from analysis.input.times import length_ns
-
-    length = length_ns(name)
-    return f"make_timestamp_ns(epoch_ns({_time_column(columns)}) // {length} * {length})"
+    return interval_start(name, str(_time_column(columns)))
 
 
 def endpoint(side: str) -> str:

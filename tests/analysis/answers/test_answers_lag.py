@@ -181,3 +181,24 @@ def test_no_group_and_nothing_at_all() -> None:
 def test_another_way_to_show_it() -> None:
     with pytest.raises(DissectorError, match="not one of last, all"):
         analysis.lag(made(), show="first")
+
+
+def test_an_interval_ends_as_a_capture_that_ends_there() -> None:
+    tables = capture("kafka-4-followed", NEEDS)
+    rows = analysis.lag(tables, by="5s")
+    assert rows["5s"].nunique() > 2
+    assert rows["lag"].max() > 10
+    for start, group in rows.groupby("5s"):
+        before = tables["partitions"]["response_time"] < start + pd.Timedelta("5s")
+        until = analysis.lag({**tables, "partitions": tables["partitions"][before]})
+        pd.testing.assert_frame_equal(
+            group.drop(columns="5s").reset_index(drop=True),
+            until.merge(group[["group_id", "topic", "partition"]]),
+        )
+
+
+@pytest.mark.parametrize("options", [{"by": "topic"}, {"by": ("5s", "1s")}])
+def test_lag_is_divided_by_one_interval(options: dict[str, Any]) -> None:
+    tables = capture("kafka-4-followed", NEEDS)
+    with pytest.raises(DissectorError, match="pass one interval"):
+        analysis.lag(tables, **options)
