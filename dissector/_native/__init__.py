@@ -29,7 +29,14 @@ import numpy as np
 HASH_KEY = np.frombuffer(os.urandom(16), np.uint64)
 
 FUNCTIONS = {
-    "packets": ("follow_chain", "read_headers"),
+    "packets": ("follow_chain", "read_pcap", "read_headers"),
+    "segments": (
+        "count_packets",
+        "find_positions",
+        "place_segments",
+        "trim_segments",
+        "read_segments",
+    ),
     "streams": ("walk_frames",),
     "messages": ("read_numbers", "copy_ranges", "walk_bodies"),
     "records": ("walk_records", "read_records", "read_record_headers", "make_views"),

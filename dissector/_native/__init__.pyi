@@ -46,6 +46,20 @@ def follow_chain(
     begins with the number `stop` (0: no such number), from `end` on, and when `positions` is full.
     """
 
+def read_pcap(
+    data: Bytes, begin: int, end: int, is_big: bool, header: int, most: int, unit: int, near: int,
+    before: int, columns: Int64, is_likely: Bytes,
+) -> tuple[int, bool]:  # fmt: skip
+    """The complete records of a pcap file from `begin` on, up to an impossible one. Returns their
+    number, and whether an impossible record follows.
+
+    `header`: bytes of a record before the packet. `most`: bytes of the largest packet. `unit`: ns
+    in the unit of a fraction. `near`: seconds between two successive packets that are likely.
+    `before`: seconds of the packet before, -1 if there is none. `columns`: the first byte of each
+    packet, captured bytes, bytes on the wire, and time in ns, in four parts. `is_likely`: whether
+    each record is likely.
+    """
+
 def read_headers(
     data: Bytes, tables: list[Bytes], rows: Int64, layers: int, columns: list[NDArray[Any]]
 ) -> None:
@@ -53,6 +67,63 @@ def read_headers(
 
     `tables`: kinds by ethertype, protocol and address family. `columns`: those of
     `headers.Packets`.
+    """
+
+# segments
+
+def count_packets(
+    slot: Int64, length: NDArray[np.int32], time: Int64, packets: Int64, bytes: Int64, first: Int64,
+    last: Int64,
+) -> None:  # fmt: skip
+    """Add packets to the counts of their slots: number and bytes. `first` and `last` times are
+    those of two slots: of a connection."""
+
+def find_positions(
+    slot: Int64, seq: NDArray[np.uint32], flags: Bytes, length: NDArray[np.int32],
+    captured: NDArray[np.int32], near: Int64, reference: Int64, is_ignored: Bytes,
+    ahead_limit: int, is_wide: bool, at: Int64, count: Int64, lowest: Int64, cut: Int64,
+    stray: Int64,
+) -> int:  # fmt: skip
+    """The position of each payload in its stream, or a number below all positions where there is
+    none. Returns the number of payloads beyond `ahead_limit`: their packets and positions are in
+    `stray`.
+
+    By slot: `near` and `reference`: position and sequence number of the next byte. `is_wide`: both
+    go on with each payload. `count` and `lowest`: number and lowest position of the payloads.
+    `cut`: truncated bytes.
+    """
+
+def place_segments(
+    slot: Int64, at: Int64, length: NDArray[np.int32], captured: NDArray[np.int32], payload: Int64,
+    time: Int64, capture: NDArray[np.int32], number: Int64, ack: NDArray[np.uint32], flags: Bytes,
+    carried: Int64, base: Int64, first: Int64, highest: Int64, last: Int64, end: Int64,
+    solid: Int64, table: Int64,
+) -> bool:  # fmt: skip
+    """Add carried segments, and payloads with a position, to a table: by slot and arrival. Returns
+    whether the segments with new bytes are in order of position.
+
+    By slot: `first` row, `base`: the first position that is needed, `highest` start of a segment;
+    `last`, `end` and `solid` begin as `base`.
+    """
+
+def trim_segments(
+    fresh: int, reach: Int64, next_position: Int64, retransmitted: Int64, out_of_order: Int64,
+    gap: Int64, table: Int64,
+) -> int:  # fmt: skip
+    """Remove the bytes that earlier segments of the table contain. Returns the number of segments
+    that remain, and sets the number of missing bytes before each of them.
+
+    By slot: `reach`: the first position that is needed. Segments that arrived before the one with
+    the number `fresh` are not counted in `retransmitted` and `out_of_order`.
+    """
+
+def read_segments(
+    slot: Int64, at: Int64, span: Int64, next_position: Int64, readable_before: Int64, time: Int64,
+    end: Int64, readable: Int64,
+) -> None:  # fmt: skip
+    """Replace the time of each segment by the time when all bytes up to it had arrived.
+
+    By slot: `end` and `readable`: position behind the last byte, and its time.
     """
 
 # streams

@@ -35,6 +35,7 @@ SYN = cython.declare(cython.int, 2)
 SYN_FIN_RST = cython.declare(cython.int, 7)
 MAPPED = cython.declare(cython.ulonglong, 0xFFFF_0000_0000)
 """An IPv4 address in IPv6 (RFC 4291, section 2.5.5.2)."""
+SECOND = cython.declare(cython.longlong, 1_000_000_000)
 
 
 @cython.cclass
@@ -164,6 +165,79 @@ def follow_chain(
     with cython.nogil:
         count = chain.follow(at, until, big, offset, added, shortest, longest, mark, positions)
     return count
+
+
+@cython.final
+@cython.cclass
+class _Pcap(_Numbers):
+    """The records of a pcap file."""
+
+    is_big: cython.bint
+    header: Int
+    """Bytes of a record before the packet."""
+    most: Int
+    """Most bytes of a packet."""
+    unit: Int
+    """ns in the unit of a fraction."""
+    near: Int
+    """Most seconds between two successive packets."""
+    is_broken: cython.bint
+    """An impossible record follows."""
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def read(self, at: Int, end: Int, before: Int, columns: IntsOut, is_likely: BytesOut) -> Int:
+        """`read_pcap`."""
+        count: Int = 0
+        rows: Int = is_likely.shape[0]
+        seconds: Int
+        fraction: Int
+        captured: Int
+        length: Int
+        while at + self.header <= end and count < rows:
+            seconds, fraction = self.ordered(at, self.is_big), self.ordered(at + 4, self.is_big)
+            captured, length = self.ordered(at + 8, self.is_big), self.ordered(at + 12, self.is_big)
+            if captured > self.most or seconds | captured | length == 0:
+                self.is_broken = True
+                break
+            at += self.header
+            if at + captured > end:
+                break
+            columns[count] = at
+            columns[rows + count] = captured
+            columns[2 * rows + count] = length
+            columns[3 * rows + count] = seconds * SECOND + fraction * self.unit
+            if before < 0:
+                before = seconds
+            is_likely[count] = (
+                0 < captured <= length <= self.most
+                and fraction * self.unit < SECOND
+                and -self.near <= seconds - before <= self.near
+            )
+            before = seconds
+            count += 1
+            at += captured
+            self.touch(at + 8 * (self.header + captured))  # a guess: they have similar sizes
+        return count
+
+
+def read_pcap(
+    data: Bytes, begin: int, end: int, is_big: bool, header: int, most: int, unit: int, near: int,
+    before: int, columns: IntsOut, is_likely: BytesOut,
+) -> tuple[int, bool]:  # fmt: skip
+    records: _Pcap = _Pcap()
+    count: Int
+    at: Int = begin
+    stop: Int = min(end, len(data))
+    seconds: Int = before
+    if header < 16 or unit < 1 or most > 1 << 32:
+        raise ValueError("no record of a pcap file")
+    records.data, records.is_big, records.header, records.most = data, is_big, header, most
+    records.unit, records.near, records.is_broken = unit, near, False
+    with cython.nogil:
+        count = records.read(at, stop, seconds, columns, is_likely)
+    return count, records.is_broken
 
 
 @cython.final

@@ -31,6 +31,8 @@ START_1 = cython.declare(cython.ulonglong, 0x646F72616E646F6D)
 START_2 = cython.declare(cython.ulonglong, 0x6C7967656E657261)
 START_3 = cython.declare(cython.ulonglong, 0x7465646279746573)
 PAIR_BYTES = cython.declare(cython.ulonglong, 36)
+RECENT = cython.declare(cython.ulonglong, 0xFFF)
+"""Last entry of the table of recent pairs."""
 
 
 def _zeros(count: int) -> memoryview:
@@ -272,6 +274,8 @@ class _Pairs(_Table):
     dst_high: Words
     dst_low: Words
     dst_port: Ports
+    recent: IntsOut
+    """1 + code of the latest pair, by a hash of few bits; else 0."""
 
     @cython.final
     @cython.cfunc
@@ -333,23 +337,36 @@ class _Pairs(_Table):
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
+    def find(self, packet: Int, hashes: WordsOut) -> Int:
+        """The code of the endpoints of a packet, which may be new."""
+        mask: Word = self.table.shape[0] - 1
+        value: Word = self.hash_pair(packet)
+        slot: Word = value & mask
+        while True:
+            if self.table[slot] == 0:
+                hashes[self.count] = value
+                self.add(slot, packet)
+            if self.is_pair(packet, self.first[self.table[slot] - 1]):
+                return self.table[slot] - 1
+            slot = (slot + 1) & mask
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
     def number(self, code: IntsOut, end: IntsOut, hashes: WordsOut) -> Int:
         """`number_pairs`."""
-        mask: Word = self.table.shape[0] - 1
-        slot: Word
-        value: Word
         packet: Int
+        place: Word
+        number: Int
         for packet in range(self.src_high.shape[0]):
-            value = self.hash_pair(packet)
-            slot = value & mask
-            while True:
-                if self.table[slot] == 0:
-                    hashes[self.count] = value
-                    self.add(slot, packet)
-                if self.is_pair(packet, self.first[self.table[slot] - 1]):
-                    break
-                slot = (slot + 1) & mask
-            code[packet] = self.table[slot] - 1
+            place = self.src_port[packet] ^ self.dst_port[packet]
+            place = (place ^ self.src_low[packet] ^ self.dst_low[packet]) & RECENT
+            number = self.recent[place] - 1
+            if number < 0 or not self.is_pair(packet, self.first[number]):
+                number = self.find(packet, hashes)
+                self.recent[place] = number + 1
+            code[packet] = number
             end[packet] = self.is_larger(packet)
         return self.count
 
@@ -364,6 +381,7 @@ def number_pairs(
     pairs.dst_high, pairs.dst_low, pairs.dst_port = dst_high, dst_low, dst_port
     pairs.key, pairs.scratch = key, _zeros(5).cast("Q")
     pairs.table, pairs.first, pairs.count = _table(len(src_high)), first, 0
+    pairs.recent = _zeros(RECENT + 1).cast("q")
     with cython.nogil:
         count = pairs.number(code, end, hashes)
     return count

@@ -9,7 +9,7 @@ SuSE 6.3; Red Hat 6.1 and Nokia with the usual magic. The chain of their first r
 them.
 
 A record has no mark that identifies it. So the chain is followed while records are possible; after
-damage it continues only where records are likely: see `_possible` and `_likely`.
+damage it continues only where records are likely: see `read_pcap` and `_likely`.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
-from dissector.packets.block import Bytes, Int64
+from dissector import _native
+from dissector.packets.block import Bytes, Int64, UInt8
 from dissector.packets.capture_reader import (
     PACKET_LIMIT,
     SEARCH_WINDOW,
     Interface,
     PacketColumns,
     ScanResult,
-    first_false,
     gather,
 )
-from dissector.packets.record_scan import Steps, follow
 
 FCS_LENGTH = 13
 """Option of an interface of pcapng: bytes of the frame check sequence."""
 _SECOND = 1_000_000_000
 _NEAR = 30 * 86400
 """Maximum time between two successive packets, in seconds, when searching after damage."""
+_SCAN_LIMIT = 1 << 19
+"""Maximum number of records of one scan."""
 _FIRST_RECORDS = 3
 """Number of records that identify a variant."""
 _ODD_LIMIT = 100
@@ -90,29 +91,23 @@ class Pcap:
     def scan(self, data: Bytes, begin: int, end: int) -> ScanResult:
         if len(self._variants) > 1:
             self._choose_variant(data, begin, end)
-        at = self._chain(data, begin, end)
-        record = gather(data, at, self._record)
-        captured = record["captured"].astype(np.int64)
-        following = at + captured + self._record_bytes
-        possible = self._possible(record)
-        whole = first_false(possible & (following <= end))
-        count = self._believable(data, at[:whole], record[:whole], end)
-        is_broken = count < whole or not possible[whole : whole + 1].all()
-        at, record = at[:count], record[:count]
-        stop = int(following[count - 1]) if count else begin
+        header = self._record_bytes
+        room = min(max(end - begin, 0) // header + 1, _SCAN_LIMIT)
+        table, is_likely = np.empty((4, room), np.int64), np.empty(room, np.uint8)
+        whole, is_broken = _native.read_pcap(
+            data, begin, end, self._order == ">", header, PACKET_LIMIT, self._unit, _NEAR,
+            -1 if self._seconds is None else self._seconds, table.reshape(-1), is_likely,
+        )  # fmt: skip
+        count = self._believable(data, table[0, :whole] - header, is_likely[:whole], end)
+        is_broken |= count < whole
+        start, captured, length, time = table[:, :count]
         # The length that led to `stop` may be wrong itself: then the next record begins before it.
-        search = int(at[-1]) + self._record_bytes if count else stop + 1
+        stop, search = begin, begin + 1
         if count:
-            self._seconds = int(record["seconds"][-1])
-        columns = PacketColumns(
-            start=at + self._record_bytes,
-            captured=captured[:count],
-            length=record["length"].astype(np.int64),
-            time=record["seconds"].astype(np.int64) * _SECOND
-            + record["fraction"].astype(np.int64) * self._unit,
-            link=np.full(count, self._link, np.int32),
-            interface=np.zeros(count, np.int32),
-        )
+            stop, search = int(start[-1] + captured[-1]), int(start[-1])
+            self._seconds = int(gather(data, start[-1:] - header, self._record)["seconds"][0])
+        link, interface = np.full(count, self._link, np.int32), np.zeros(count, np.int32)
+        columns = PacketColumns(start, captured, length, time, link, interface)
         return ScanResult(columns, stop, search, is_broken)
 
     def _choose_variant(self, data: Bytes, begin: int, end: int) -> None:
@@ -163,24 +158,25 @@ class Pcap:
         unseen = ((following == end) if final else True) & (self._seconds is not None)
         return self._timely(record) & np.where(visible, leads_on, unseen)
 
-    def _chain(self, data: Bytes, begin: int, end: int) -> Int64:
-        """Positions of record headers by the lengths of the records; not validated."""
-        header = self._record_bytes
-        steps = Steps(8, header, header, PACKET_LIMIT)
-        return follow(data, begin, end - header + 1, self._order, steps)
-
-    def _believable(self, data: Bytes, at: Int64, record: NDArray[np.void], end: int) -> int:
-        """The number of records of a chain to accept.
+    def _believable(self, data: Bytes, at: Int64, is_likely: UInt8, end: int) -> int:
+        """The number of records of a chain to accept. `is_likely`: whether each one is likely, with
+        a time near that of the one before.
 
         A record that is possible but unlikely comes from an unusual writer, or from following a
         damaged length. In the second case a better chain starts nearby.
         """
+        if not len(at):
+            return 0
+        if is_likely.all():
+            self._sound = int(gather(data, at[-1:], self._record)["seconds"][0])
+            return len(at)
+        record = gather(data, at, self._record)
         chain = np.append(at, at[-1:] + record["captured"][-1:] + self._record_bytes)
         seconds = record["seconds"].astype(np.int64)
         before = np.concatenate(
             [seconds[:1] if self._seconds is None else [self._seconds], seconds]
         )
-        likely = self._likely(record, before[:-1]) | self._in_a_row(data, record, chain, end)
+        likely = is_likely.astype(np.bool_) | self._in_a_row(data, record, chain, end)
         if likely.any():
             self._sound = int(seconds[likely][-1])
         for odd in np.flatnonzero(~likely):
@@ -202,8 +198,6 @@ class Pcap:
         `chain`: positions of all records, and the position after the last one.
         """
         sound = self._likely(record, None)
-        if not len(sound):
-            return sound
         is_visible = int(chain[-1]) + self._record_bytes <= end
         following = gather(data, chain[-1:] if is_visible else chain[:1], self._record)
         is_followed = self._likely(following, None) if is_visible else chain[-1:] == end
@@ -219,13 +213,6 @@ class Pcap:
         if self._sound is not None and self._sound != self._seconds:
             timely |= self._likely(record, self._sound)
         return timely
-
-    def _possible(self, record: NDArray[np.void]) -> NDArray[np.bool_]:
-        """Whether each record is possible: not longer than a packet, and not all zeros."""
-        captured = record["captured"]
-        is_zero = (record["seconds"] | captured | record["length"]) == 0
-        possible: NDArray[np.bool_] = (captured <= PACKET_LIMIT) & ~is_zero
-        return possible
 
     def _likely(self, record: NDArray[np.void], seconds: Int64 | int | None) -> NDArray[np.bool_]:
         """Whether each record is likely without other evidence; 1 in 10^12 for random bytes.

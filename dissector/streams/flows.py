@@ -35,7 +35,6 @@ from dissector.streams.table import (
     FIN_SEEN,
     FIRST_TIME,
     IGNORED,
-    LAST_TIME,
     NEVER,
     NEW,
     OPEN,
@@ -463,17 +462,15 @@ class FlowTracker:
     # Counts
 
     def _count(self, block: PacketBlock, assignment: Assignment) -> None:
-        table, rows, slot = self._table, assignment.rows, assignment.slot
-        size, row = 2 * len(rows), slot >> 1
-        table.packets[rows] += np.bincount(slot, minlength=size).reshape(-1, 2)
-        sent = np.bincount(slot, block.length, minlength=size)
-        table.bytes[rows] += sent.astype(np.int64).reshape(-1, 2)
-        for column, time, extreme in (
-            (table.first_time, LAST_TIME, np.minimum), (table.last_time, FIRST_TIME, np.maximum)
-        ):  # fmt: skip
-            extremes = np.full(len(rows), time)
-            extreme.at(extremes, row, block.time)
-            column[rows] = extreme(column[rows], extremes)
+        table, rows, row = self._table, assignment.rows, assignment.slot >> 1
+        packets, sent = table.packets[rows], table.bytes[rows]
+        first, last = table.first_time[rows], table.last_time[rows]
+        _native.count_packets(
+            assignment.slot, block.length, block.time, packets.reshape(-1), sent.reshape(-1),
+            first, last,
+        )  # fmt: skip
+        table.packets[rows], table.bytes[rows] = packets, sent
+        table.first_time[rows], table.last_time[rows] = first, last
         closing = np.flatnonzero(block.flags & (FIN | RST))
         if len(closing):
             self._record_closes(block, closing, rows[row[closing]])

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from dissector import _native
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt32
 from dissector.streams import sequence
 from dissector.streams.flows import Assignment
 from dissector.streams.limits import GRACE, REORDER_PACKETS, WINDOW_AHEAD
-from dissector.streams.segments import Segments
 from dissector.streams.state import States
 from dissector.streams.table import (
     FIRST_TIME,
+    IGNORED,
     LAST_TIME,
     NEVER,
     NEW,
@@ -118,38 +119,41 @@ class OriginFinder:
             stream = assignment.streams[assignment.slot[packet]]
             self._streams.flat("fin")[stream] = self._positions(assignment, packet, behind)
 
-    def payloads(
-        self, block: PacketBlock, packet: Int64, stream: Int64, stream_ids: Int64
-    ) -> tuple[Int64, Int64 | None, Bools]:
-        """Position of each payload, its truncated bytes, and whether it is beyond any window."""
-        streams, length, seq = self._streams, block.length[packet], block.seq[packet]
-        syn = block.flags[packet] & SYN
-        if syn.any():  # a SYN occupies a number before the payload (TCP Fast Open, RFC 7413)
-            seq = seq + (syn != 0)
+    def positions(
+        self, block: PacketBlock, assignment: Assignment
+    ) -> tuple[Int64, Int64, Int64, Int64]:
+        """The position of each payload, below all positions where a packet has none; the number of
+        payloads of each slot, and their lowest position; packets and positions of payloads that are
+        beyond any window, of shape (n, 2)."""
+        streams, stream_ids = self._streams, assignment.streams
         near = streams.flat("next_position")[stream_ids]
-        reference = sequence.numbers(near, streams.flat("origin")[stream_ids])
-        near, reference = near[stream], reference[stream]
-        if length.sum(dtype=np.int64) >= WINDOW_AHEAD:  # truncated packets: a stream may wrap
-            earlier = _earlier_bytes(stream, length.astype(np.int64))
-            near = near + earlier
-            reference = reference + earlier.astype(np.uint32)
-        ahead = sequence.ahead(seq, reference)
-        cut = (length - block.captured[packet]).astype(np.int64)
-        return near + ahead, cut if cut.any() else None, ahead > WINDOW_AHEAD
+        reference = sequence.numbers(near, streams.flat("origin")[stream_ids]).astype(np.int64)
+        is_ignored = (streams.flat("state")[stream_ids] == IGNORED).view(np.uint8)
+        # If packets are truncated, a stream may wrap within a block.
+        is_wide = bool(block.length.sum(dtype=np.int64) >= WINDOW_AHEAD)
+        at, stray = np.empty(len(block), np.int64), np.empty((len(block), 2), np.int64)
+        count, cut = np.zeros((2, len(stream_ids)), np.int64)
+        lowest = np.full(len(stream_ids), LAST_TIME)
+        strays = _native.find_positions(
+            assignment.slot, block.seq, block.flags, block.length, block.captured, near, reference,
+            is_ignored, WINDOW_AHEAD, is_wide, at, count, lowest, cut, stray.reshape(-1),
+        )  # fmt: skip
+        self._table.cut.reshape(-1)[stream_ids] += cut
+        return at, count, lowest, stray[:strays]
 
-    def begin(self, stream_ids: Int64, segments: Segments, give_up: Bools, now: int) -> None:
-        """Start streams whose first byte is known, or can no longer be preceded by another one."""
+    def begin(self, stream_ids: Int64, lowest: Int64, give_up: Bools, now: int) -> None:
+        """Start streams whose first byte is known, or can no longer be preceded by another one.
+
+        `lowest`: the lowest position of a segment of each slot.
+        """
         streams = self._streams
         new = streams.flat("state")[stream_ids] == NEW
         if not new.any():
             return
         is_due = give_up | (streams.flat("origin_time")[stream_ids] < now - GRACE)
         is_due |= streams.flat("origin_packet")[stream_ids] <= self._packets - REORDER_PACKETS
-        index = np.flatnonzero(new[segments.stream])
-        lowest = np.full(len(stream_ids), LAST_TIME)
-        np.minimum.at(lowest, segments.stream[index], segments.at[index])
         isn = self._table.isn.reshape(-1)[stream_ids]
-        slot = np.flatnonzero((lowest != LAST_TIME) & (is_due | (isn != NEVER)))
+        slot = np.flatnonzero(new & (lowest != LAST_TIME) & (is_due | (isn != NEVER)))
         stream, known = stream_ids[slot], isn[slot] != NEVER
         first = _behind(isn[slot])
         zero = np.zeros(len(slot), np.int64)
@@ -189,13 +193,3 @@ def _without_outliers(
 def _behind(isn: Int64) -> UInt32:
     """The sequence number behind each SYN."""
     return (isn + 1).astype(np.uint32)
-
-
-def _earlier_bytes(stream: Int64, length: Int64) -> Int64:
-    """Bytes of the same stream before each packet."""
-    order = np.argsort(stream, kind="stable")
-    before = np.cumsum(length[order]) - length[order]
-    first = np.searchsorted(stream[order], stream[order])
-    earlier = np.empty(len(stream), np.int64)
-    earlier[order] = before - before[first]
-    return earlier

@@ -15,12 +15,11 @@ If two copies of a byte differ, the one that arrived first wins.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dissector import _native
 from dissector.packets.block import ACK, Int64, PacketBlock
 from dissector.streams import sequence
 from dissector.streams.flows import Assignment
@@ -32,8 +31,6 @@ from dissector.streams.limits import (
 )
 from dissector.streams.origins import OriginFinder
 from dissector.streams.segments import (
-    BLOCK,
-    NO_SEGMENTS,
     POSITION_LIMIT,
     Segments,
     last_of_each,
@@ -42,12 +39,16 @@ from dissector.streams.segments import (
 )
 from dissector.streams.state import States
 from dissector.streams.table import (
-    IGNORED,
+    FIRST_TIME,
+    LAST_TIME,
     NEW,
     Bools,
     ConnectionTable,
     StreamTable,
 )
+
+# Columns of a table of segments: those of `Segments`, and two more.
+_STREAM, _AT, _LENGTH, _SPAN, _ARRIVAL, _LATE, _COLUMNS = 0, 1, 2, 3, 10, 11, 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +106,21 @@ class Reassembler:
         """
         stream_ids = assignment.streams
         self._origins.place(block, assignment)
-        segments, arrival, stray = self._arrived(block, assignment, held)
-        late = self._late(stream_ids, segments)
-        self._origins.begin(stream_ids, segments, give_up, now)
-        fresh = arrival >= len(held)
-        segments, arrival, late = self._without_read(stream_ids, segments, arrival, late, fresh)
-        segments, arrival, late, is_sorted = self._sorted(stream_ids, segments, arrival, late)
-        segments = self._clipped(stream_ids, segments)
-        if not is_sorted:
-            segments, arrival, late = self._first_copy_wins(
-                stream_ids, segments, arrival, late, len(held)
-            )
-        kept, gap = self._trimmed(stream_ids, segments, arrival >= len(held), arrival, late)
-        kept, gap, open_holes, unconfirmed = self._holes(block, assignment, kept, gap, now, give_up)
+        at, count, lowest, beyond = self._origins.positions(block, assignment)
+        np.add.at(count, held.stream, 1)
+        np.minimum.at(lowest, held.stream, held.at)
+        self._origins.begin(stream_ids, lowest, give_up, now)
+        table, is_sorted = self._placed(block, assignment, held, at, count)
+        if not is_sorted or (table[_LENGTH] < table[_SPAN]).any():
+            table = self._sorted(stream_ids, table, len(held))
+        table, gap = self._trimmed(stream_ids, table, len(held))
+        table, gap, open_holes, stray = self._holes(block, assignment, table, gap, now, give_up)
+        if len(beyond):
+            packet, position = beyond.T
+            length = block.length[packet].astype(np.int64)
+            slot, time = assignment.slot[packet], block.time[packet]
+            stray = Gaps(stream_ids[slot], position, length, time) + stray
+        kept = _segments(table)
         is_ready = _before_first(kept.stream, open_holes)
         closed = np.flatnonzero((gap > 0) & is_ready)
         lost = Gaps(
@@ -125,138 +128,73 @@ class Reassembler:
             kept.time[closed],
         )  # fmt: skip
         np.add.at(self._table.lost.reshape(-1), lost.stream, lost.length)
-        if is_ready.all():
-            return Ordered(self._read(stream_ids, kept), NO_SEGMENTS, lost, stray + unconfirmed)
-        return Ordered(
-            self._read(stream_ids, kept[is_ready]), kept[~is_ready], lost, stray + unconfirmed
-        )
-
-    def _arrived(
-        self, block: PacketBlock, assignment: Assignment, held: Segments
-    ) -> tuple[Segments, Int64, Gaps]:
-        """Carried segments and payloads of the block, by stream and arrival; their order of
-        arrival; and payloads beyond any window.
-        """
-        streams, stream_ids, slot = self._streams, assignment.streams, assignment.slot
-        has_payload = block.length > 0
-        ignored = streams.flat("state")[stream_ids] == IGNORED
-        if ignored.any():
-            has_payload &= ~ignored[slot]
-        packet = np.flatnonzero(has_payload)
-        stream = slot[packet]
-        at, cut, beyond = self._origins.payloads(block, packet, stream, stream_ids)
-        if cut is not None:
-            np.add.at(self._table.cut.reshape(-1), stream_ids[stream], cut)
-        stray = NO_GAPS
-        if beyond.any():
-            length = block.length[packet[beyond]].astype(np.int64)
-            stray = Gaps(stream_ids[stream[beyond]], at[beyond], length, block.time[packet[beyond]])
-            packet, stream, at = packet[~beyond], stream[~beyond], at[~beyond]
-        if len(held):
-            stream, at = np.concatenate([held.stream, stream]), np.concatenate([held.at, at])
-        small = np.uint16 if len(stream_ids) < 1 << 16 else np.int64  # NumPy sorts 16 bits by radix
-        arrival = np.argsort(stream.astype(small), kind="stable")
-        index = np.concatenate([np.arange(len(held)), packet + len(held)])[arrival]
-
-        def column(carried: Int64, new: NDArray[Any]) -> Int64:
-            gathered = np.concatenate([carried, new])[index] if len(held) else new[index]
-            wide: Int64 = gathered.astype(np.int64, copy=False)
-            return wide
-
-        acknowledged = np.where(block.flags & ACK, block.ack.astype(np.int64), -1)
-        segments = Segments(
-            stream[arrival], at[arrival], column(held.length, block.captured),
-            column(held.span, block.length), column(held.source, block.payload),
-            column(held.held, np.full(len(block), BLOCK)) if len(held) else np.full(len(at), BLOCK),
-            column(held.time, block.time), column(held.capture, block.capture),
-            column(held.number, block.number), column(held.acknowledged, acknowledged),
-        )  # fmt: skip
-        return segments, arrival, stray
+        return Ordered(self._read(stream_ids, kept[is_ready]), kept[~is_ready], lost, stray)
 
     # Order
 
-    def _inside(self, stream_ids: Int64, segments: Segments) -> tuple[Int64, Int64]:
-        """Position of each segment, relative to the first byte of its stream that is still needed;
-        and the lowest relative position that is needed."""
+    def _needed(self, stream_ids: Int64) -> Int64:
+        """The first position of each stream that is still needed."""
         streams = self._streams
-        base = np.minimum(
+        base: Int64 = np.minimum(
             streams.flat("boundary")[stream_ids], streams.flat("next_position")[stream_ids]
         )
-        least = np.where(streams.flat("state")[stream_ids] == NEW, -POSITION_LIMIT, 0)
-        return segments.at - base[segments.stream], least[segments.stream]
+        base[streams.flat("state")[stream_ids] == NEW] -= POSITION_LIMIT
+        return base
 
-    def _late(self, stream_ids: Int64, segments: Segments) -> Bools:
-        """Whether each segment begins before one that arrived earlier; by stream and arrival."""
-        streams = self._streams
-        highest, expected = streams.flat("highest"), streams.flat("next_position")[stream_ids]
+    def _placed(
+        self, block: PacketBlock, assignment: Assignment, held: Segments, at: Int64, count: Int64
+    ) -> tuple[Int64, bool]:
+        """A table of carried segments and payloads, by stream and arrival; and whether the segments
+        with new bytes are in order.
 
-        def near(position: Int64, slot: Int64) -> Int64:
-            behind: Int64 = np.maximum(position, expected[slot] - POSITION_LIMIT) - expected[slot]
-            return np.minimum(behind, POSITION_LIMIT - 1)
-
-        slot = segments.stream
-        at = near(segments.at, slot)
-        late: Bools = at < running_maximum(slot, at, near(highest[stream_ids][slot], slot))
-        np.maximum.at(highest, stream_ids[slot], segments.at)
-        return late
-
-    def _without_read(
-        self, stream_ids: Int64, segments: Segments, arrival: Int64, late: Bools, fresh: Bools
-    ) -> tuple[Segments, Int64, Bools]:
-        """Without bytes of earlier blocks that were read and are not carried any more."""
-        inside, least = self._inside(stream_ids, segments)
-        front = np.maximum(least - inside, 0)
-        if not front.any():
-            return segments, arrival, late
-        is_read = front >= segments.span
-        np.add.at(
-            self._table.retransmitted.reshape(-1), stream_ids[segments.stream[is_read & fresh]], 1
-        )
-        unread = segments[~is_read].trimmed(front[~is_read], (segments.span - front)[~is_read])
-        return unread, arrival[~is_read], late[~is_read]
-
-    def _sorted(
-        self, stream_ids: Int64, segments: Segments, arrival: Int64, late: Bools
-    ) -> tuple[Segments, Int64, Bools, bool]:
-        """Sort by stream, position and arrival; and return whether they were sorted."""
-        key = self._inside(stream_ids, segments)[0] + stream_base(segments.stream)
-        if not (key[1:] < key[:-1]).any():
-            return segments, arrival, late, True
-        order = np.argsort(key, kind="stable")
-        return segments[order], arrival[order], late[order], False
-
-    def _clipped(self, stream_ids: Int64, segments: Segments) -> Segments:
-        """End the missing bytes of truncated packets where captured bytes begin.
-
-        In a capture with a snap length this changes nothing. But a damaged packet length must not
-        cover the bytes of later packets.
+        `at`: the position of each payload. `count`: the number of segments of each slot.
         """
-        truncated = np.flatnonzero(segments.span > segments.length)
-        captured = np.flatnonzero(segments.length)
-        if not (len(truncated) and len(captured)):
-            return segments
-        key = self._inside(stream_ids, segments)[0] + stream_base(segments.stream)
-        following = np.searchsorted(key[captured], key[truncated] + segments.length[truncated])
-        following = captured[np.minimum(following, len(captured) - 1)]
-        distance = key[following] - key[truncated]
-        is_behind = segments.stream[following] == segments.stream[truncated]
-        is_behind &= distance >= segments.length[truncated]
-        span = segments.span.copy()
-        span[truncated[is_behind]] = np.minimum(span[truncated], distance)[is_behind]
-        return replace(segments, span=span)
+        stream_ids = assignment.streams
+        table = np.empty((_COLUMNS, int(count.sum())), np.int64)
+        base, highest = self._needed(stream_ids), self._streams.flat("highest")[stream_ids]
+        carried = np.array([getattr(held, each.name) for each in fields(held)], np.int64)
+        is_sorted = _native.place_segments(
+            assignment.slot, at, block.length, block.captured, block.payload, block.time,
+            block.capture, block.number, block.ack, block.flags, carried.reshape(-1), base,
+            np.cumsum(count) - count, highest, base.copy(), base.copy(), base.copy(),
+            table.reshape(-1),
+        )  # fmt: skip
+        self._streams.flat("highest")[stream_ids] = highest
+        return table, is_sorted
+
+    def _sorted(self, stream_ids: Int64, table: Int64, held: int) -> Int64:
+        """Sort by stream, position and arrival; then each byte is of the segment that arrived
+        first. `held`: number of carried segments."""
+        next_position = self._streams.flat("next_position")[stream_ids]
+        needed = self._needed(stream_ids)
+        segments, arrival, late = _segments(table), table[_ARRIVAL], table[_LATE]
+        front = np.maximum(needed[segments.stream] - segments.at, 0)
+        is_read = front >= segments.span
+        self._count_retransmitted(stream_ids, segments.stream[is_read & (arrival >= held)])
+        if front.any():
+            unread = segments[~is_read].trimmed(front[~is_read], (segments.span - front)[~is_read])
+            segments, arrival, late = unread, arrival[~is_read], late[~is_read]
+        ahead = segments.at - next_position[segments.stream]
+        order = np.argsort(ahead + stream_base(segments.stream), kind="stable")
+        segments, arrival, late = segments[order], arrival[order], late[order]
+        ahead = ahead[order]
+        segments = _clipped(segments, ahead)
+        least = (needed - next_position)[segments.stream]
+        overlaps = ahead < running_maximum(segments.stream, ahead + segments.span, least)
+        overlaps &= arrival < running_maximum(segments.stream, arrival, -1)
+        if overlaps.any():
+            affected = np.isin(segments.stream, segments.stream[overlaps])
+            return self._first_copy_wins(stream_ids, segments, arrival, late, held, affected)
+        return _table(segments, arrival, late)
 
     def _first_copy_wins(
-        self, stream_ids: Int64, segments: Segments, arrival: Int64, late: Bools, held: int
-    ) -> tuple[Segments, Int64, Bools]:
-        """On overlap, the bytes of the segment that arrived first win, wherever it begins."""
-        inside, least = self._inside(stream_ids, segments)
-        overlaps = inside < running_maximum(segments.stream, inside + segments.span, least)
-        is_earlier = overlaps & (arrival < running_maximum(segments.stream, arrival, -1))
-        if not is_earlier.any():
-            return segments, arrival, late
-        affected = np.isin(segments.stream, segments.stream[is_earlier])
+        self, stream_ids: Int64, segments: Segments, arrival: Int64, late: Int64, held: int,
+        affected: Bools,
+    ) -> Int64:  # fmt: skip
+        """Each byte of the affected streams is of the segment that arrived first, wherever the
+        segment begins."""
         parts: list[tuple[int, int, int]] = []
-        for stream in np.unique(segments.stream[is_earlier]):
+        for stream in np.unique(segments.stream[affected]):
             index = np.flatnonzero(segments.stream == stream)
             index = index[np.argsort(arrival[index])]
             parts += _first_copies(
@@ -264,65 +202,55 @@ class Reassembler:
             )
         parts.sort()
         part, low, high = np.array(parts, np.int64).reshape(-1, 3).T
-        covered = np.flatnonzero(affected & (arrival >= held))
-        covered = np.setdiff1d(covered, part)
-        np.add.at(self._table.retransmitted.reshape(-1), stream_ids[segments.stream[covered]], 1)
+        covered = np.setdiff1d(np.flatnonzero(affected & (arrival >= held)), part)
+        self._count_retransmitted(stream_ids, segments.stream[covered])
         untouched = np.flatnonzero(~affected)
         trimmed = segments[part].trimmed(low - segments.at[part], high - low)
-        index = np.concatenate([untouched, part])
         merged = segments[untouched] + trimmed
+        # Of the parts of a segment, one counts as late.
+        late_parts = late[part] * np.append(True, part[1:] != part[:-1])[: len(part)]
+        arrival = arrival[np.concatenate([untouched, part])]
+        late = np.concatenate([late[untouched], late_parts])
         order = np.lexsort((merged.at, merged.stream))
-        return merged[order], arrival[index][order], late[index][order]
+        return _table(merged[order], arrival[order], late[order])
 
-    def _trimmed(
-        self, stream_ids: Int64, segments: Segments, fresh: Bools, arrival: Int64, late: Bools
-    ) -> tuple[Segments, Int64]:
-        """Segments without bytes that earlier segments contain; and the number of missing bytes
-        before each one. Segments of one packet have the same `arrival`.
+    def _count_retransmitted(self, stream_ids: Int64, slot: Int64) -> None:
+        np.add.at(self._table.retransmitted.reshape(-1), stream_ids[slot], 1)
+
+    def _trimmed(self, stream_ids: Int64, table: Int64, fresh: int) -> tuple[Int64, Int64]:
+        """The table without bytes that earlier segments contain; and the number of missing bytes
+        before each segment, without holes that were given up before.
+
+        Segments that arrived before the one with the number `fresh` are not counted.
         """
-        inside, least = self._inside(stream_ids, segments)
-        reach = running_maximum(segments.stream, inside + segments.span, least)
-        covered = np.maximum(reach - inside, 0)
-        new = covered < segments.span
-        out_of_order = np.flatnonzero(late & new & fresh)
-        if len(out_of_order):
-            first = np.unique(arrival[out_of_order], return_index=True)[1]
-            stream = stream_ids[segments.stream[out_of_order[first]]]
-            np.add.at(self._table.out_of_order.reshape(-1), stream, 1)
-        if covered.any():
-            retransmitted = segments.stream[~new & fresh]
-            np.add.at(self._table.retransmitted.reshape(-1), stream_ids[retransmitted], 1)
-            segments, inside, reach, covered = segments[new], inside[new], reach[new], covered[new]
-            segments = segments.trimmed(covered, segments.span - covered)
-        return segments, self._gaps(
-            stream_ids, segments, segments.at - np.maximum(inside - reach, 0)
-        )
-
-    def _gaps(self, stream_ids: Int64, segments: Segments, reach: Int64) -> Int64:
-        """Number of missing bytes before each segment, without holes that were given up before."""
-        gaps: Int64 = np.maximum(
-            segments.at
-            - np.maximum(reach, self._streams.flat("next_position")[stream_ids][segments.stream]),
-            0,
-        )
-        return gaps
+        retransmitted, out_of_order = np.zeros((2, len(stream_ids)), np.int64)
+        table = np.ascontiguousarray(table)
+        gap, next_position = np.empty_like(table[0]), self._streams.flat("next_position")
+        kept = _native.trim_segments(
+            fresh, self._needed(stream_ids), next_position[stream_ids], retransmitted,
+            out_of_order, gap, table.reshape(-1),
+        )  # fmt: skip
+        self._table.retransmitted.reshape(-1)[stream_ids] += retransmitted
+        self._table.out_of_order.reshape(-1)[stream_ids] += out_of_order
+        return table[:, :kept], gap[:kept]
 
     # Holes
 
     def _holes(
-        self, block: PacketBlock, assignment: Assignment, kept: Segments, gap: Int64, now: int,
+        self, block: PacketBlock, assignment: Assignment, table: Int64, gap: Int64, now: int,
         give_up: Bools,
-    ) -> tuple[Segments, Int64, Bools, Gaps]:  # fmt: skip
+    ) -> tuple[Int64, Int64, Bools, Gaps]:  # fmt: skip
         """Decide which holes stay open: a mask over the segments behind them.
 
         Segments behind a hole are stray if the hole was never acknowledged nor filled, while the
         stream went on before it: they are removed.
         """
         streams, stream_ids = self._streams, assignment.streams
+        kept = _segments(table)
         not_begun = (streams.flat("state")[stream_ids] == NEW)[kept.stream]
         hole = np.flatnonzero((gap > 0) & ~not_begun)
         if not len(hole):
-            return kept, gap, not_begun, NO_GAPS
+            return table, gap, not_begun, NO_GAPS
         slot = kept.stream[hole]
         stream = stream_ids[slot]
         self._record_acknowledged(block, assignment, slot)
@@ -338,19 +266,16 @@ class Reassembler:
             cluster = np.cumsum((gap > 0) | np.append(True, np.diff(kept.stream) != 0))
             removed = np.isin(cluster, cluster[hole[is_stray]])
             stray = _as_gaps(stream_ids, kept[removed])
-            kept = kept[~removed]
-            all_false = np.zeros(len(kept), np.bool_)
-            zeros = np.zeros(len(kept), np.int64)
-            gap = self._trimmed(stream_ids, kept, all_false, zeros, all_false)[1]
+            table, gap = self._trimmed(stream_ids, table[:, ~removed], LAST_TIME)
             stream = stream[is_stray]
             streams.flat("highest")[stream] = streams.flat("next_position")[stream]
-            kept, gap, open_holes, later_stray = self._holes(
-                block, assignment, kept, gap, now, give_up
+            table, gap, open_holes, later_stray = self._holes(
+                block, assignment, table, gap, now, give_up
             )
-            return kept, gap, open_holes, stray + later_stray
+            return table, gap, open_holes, stray + later_stray
         open_holes = not_begun
         open_holes[hole] = ~(acknowledged | is_full | is_old)
-        return kept, gap, open_holes, NO_GAPS
+        return table, gap, open_holes, NO_GAPS
 
     def _record_acknowledged(self, block: PacketBlock, assignment: Assignment, slot: Int64) -> None:
         """Record how far the receiver acknowledged these streams, which have holes."""
@@ -367,22 +292,48 @@ class Reassembler:
     def _read(self, stream_ids: Int64, ready: Segments) -> Segments:
         """Advance the streams. The time of each segment becomes the time at which it was readable:
         all bytes before it had arrived."""
-        streams = self._streams
-        last = last_of_each(ready.stream)
-        stream = stream_ids[ready.stream]
-        new = ready.at >= streams.flat("next_position")[stream]
-        time = np.where(
-            new, np.maximum(ready.time, streams.flat("readable_time")[stream]), ready.time
+        position, readable = (
+            self._streams.flat(name) for name in ("next_position", "readable_time")
         )
-        same = ready.stream[1:] == ready.stream[:-1]
-        if (same & (time[1:] < time[:-1])).any():
-            values, rank = np.unique(time, return_inverse=True)
-            time = values[np.maximum(rank, running_maximum(ready.stream, rank, 0))]
-        position, readable_time = streams.flat("next_position"), streams.flat("readable_time")
-        end = ready.at[last] + ready.span[last]
-        position[stream[last]] = np.maximum(position[stream[last]], end)
-        readable_time[stream[last]] = np.maximum(readable_time[stream[last]], time[last])
+        before, readable_before = position[stream_ids], readable[stream_ids]
+        end, latest, time = before.copy(), np.full(len(stream_ids), FIRST_TIME), ready.time.copy()
+        _native.read_segments(
+            ready.stream, ready.at, ready.span, before, readable_before, time, end, latest
+        )
+        position[stream_ids], readable[stream_ids] = end, np.maximum(readable_before, latest)
         return replace(ready, time=time)
+
+
+def _segments(table: Int64) -> Segments:
+    """The segments of a table."""
+    return Segments(*table[:_ARRIVAL])
+
+
+def _table(segments: Segments, arrival: Int64, late: Int64) -> Int64:
+    """A table of segments, with their order of arrival, and whether an earlier one begins behind
+    each of them."""
+    return np.array([*(getattr(segments, each.name) for each in fields(segments)), arrival, late])
+
+
+def _clipped(segments: Segments, ahead: Int64) -> Segments:
+    """End the missing bytes of truncated packets where captured bytes begin.
+
+    In a capture with a snap length this changes nothing. But a damaged packet length must not cover
+    the bytes of later packets. `ahead`: positions, relative to one of the stream.
+    """
+    truncated = np.flatnonzero(segments.span > segments.length)
+    captured = np.flatnonzero(segments.length)
+    if not (len(truncated) and len(captured)):
+        return segments
+    key = ahead + stream_base(segments.stream)
+    following = np.searchsorted(key[captured], key[truncated] + segments.length[truncated])
+    following = captured[np.minimum(following, len(captured) - 1)]
+    distance = key[following] - key[truncated]
+    is_behind = segments.stream[following] == segments.stream[truncated]
+    is_behind &= distance >= segments.length[truncated]
+    span = segments.span.copy()
+    span[truncated[is_behind]] = np.minimum(span[truncated], distance)[is_behind]
+    return replace(segments, span=span)
 
 
 def _as_gaps(stream_ids: Int64, segments: Segments) -> Gaps:

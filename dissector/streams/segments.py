@@ -48,9 +48,15 @@ class Segments:
         return len(self.at)
 
     def __getitem__(self, index: NDArray[np.integer] | NDArray[np.bool_]) -> Segments:
+        if index.dtype == np.bool_:
+            if index.all():
+                return self
+            index = np.flatnonzero(index)
         return Segments(*(getattr(self, each.name)[index] for each in fields(self)))
 
     def __add__(self, other: Segments) -> Segments:
+        if not len(self) or not len(other):
+            return self if len(self) else other
         return Segments(
             *(
                 np.concatenate([getattr(self, each.name), getattr(other, each.name)])

@@ -40,6 +40,7 @@ _TYPES = {
     "UInt16": np.uint16,
     "Bools": np.bool_,
     "NDArray[np.int32]": np.int32,
+    "NDArray[np.uint32]": np.uint32,
 }
 _TABLES = [1 << 16, 1 << 8, 1 << 8, 72, 72]
 _COLUMNS = [
@@ -123,7 +124,7 @@ def _value(name: str, kind: str, data: bytes, items: int, chance: random.Random)
         items = chance.randrange(_ITEMS)
     if name == "nodes":
         return _program(chance).reshape(-1)
-    if name in ("address", "position", "length", "rows", "first") and kind == "Int64":
+    if name in ("address", "position", "length", "rows", "first", "slot") and kind == "Int64":
         return np.sort(np.array([chance.randrange(max(items, 1)) for _ in range(items)], np.int64))
     if name in ("count", "base"):
         return np.array([chance.randrange(3) for _ in range(items)], np.int64)

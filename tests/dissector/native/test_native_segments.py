@@ -1,0 +1,78 @@
+"""The tables of segments: which bytes remain, byte by byte."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dissector import _native
+from dissector.streams.segments import BLOCK
+
+pytestmark = pytest.mark.usefixtures("loops")
+
+AT, LENGTH, SPAN, SOURCE, HELD, TIME, ARRIVAL = 1, 2, 3, 4, 5, 6, 10
+STREAMS = 2
+NEEDED = 5
+"""First position of each stream that is needed."""
+
+packets = st.lists(
+    st.tuples(st.integers(0, STREAMS - 1), st.integers(0, 30), st.integers(1, 12)), max_size=12
+)
+
+
+def placed(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, bool]:
+    """A table of payloads: stream, position and length of each."""
+    slot, at, length = np.array(rows, np.int64).reshape(-1, 3).T.copy()
+    index, size = np.arange(len(rows)), length.astype(np.int32)
+    count = np.bincount(slot, minlength=STREAMS)
+    base = np.full(STREAMS, NEEDED)
+    table = np.empty((12, len(rows)), np.int64)
+    is_sorted = _native.place_segments(
+        slot, at, size, size, 100 * index, index, size, index, size.astype(np.uint32),
+        np.zeros(len(rows), np.uint8), np.zeros(0, np.int64), base, np.cumsum(count) - count,
+        np.full(STREAMS, -1), base.copy(), base.copy(), base.copy(), table.reshape(-1),
+    )  # fmt: skip
+    return table, is_sorted
+
+
+@settings(deadline=None)
+@given(packets)
+def test_each_byte_is_of_the_first_segment_that_has_it(rows: list[tuple[int, int, int]]) -> None:
+    table, is_sorted = placed(rows)
+    assert sorted(table[TIME].tolist()) == list(range(len(rows)))
+    in_order = [sorted(row for row in rows if row[0] == stream) for stream in range(STREAMS)]
+    if [each for stream in in_order for each in stream] == sorted(rows, key=lambda row: row[0]):
+        assert is_sorted
+    if not is_sorted:
+        return
+    expected: dict[tuple[int, int], int] = {}
+    for index, (stream, at, length) in enumerate(rows):
+        for place in range(max(at, NEEDED), at + length):
+            expected.setdefault((stream, place), 100 * index + place - at)
+    retransmitted, out_of_order = np.zeros((2, STREAMS), np.int64)
+    next_position, gap = np.full(STREAMS, NEEDED + 1), np.empty(len(rows), np.int64)
+    kept = _native.trim_segments(
+        0, np.full(STREAMS, NEEDED), next_position, retransmitted, out_of_order, gap,
+        table.reshape(-1),
+    )  # fmt: skip
+    actual = {}
+    behind = dict.fromkeys(range(STREAMS), NEEDED + 1)
+    for row, missing in zip(table[:, :kept].T.tolist(), gap[:kept].tolist(), strict=True):
+        stream, at, length, span, source, held = row[:6]
+        assert (length, held) == (span, BLOCK)
+        assert missing == max(at - behind[stream], 0)
+        behind[stream] = max(at + span, behind[stream])
+        actual |= {(stream, at + each): source + each for each in range(length)}
+    assert actual == expected
+    assert retransmitted.sum() == len(rows) - kept
+
+
+def test_times_are_those_of_the_latest_byte_before() -> None:
+    slot, at, span = np.array([[0, 0, 0, 1], [-4, 0, 4, 0], [4, 4, 6, 1]], np.int64)
+    time, end, latest = np.array([7, 3, 9, 1]), np.zeros(3, np.int64), np.full(3, -1)
+    before = np.array([5, 0, 0])
+    _native.read_segments(slot, at, span, np.zeros(3, np.int64), before, time, end, latest)
+    assert time.tolist() == [7, 7, 9, 1]
+    assert (end.tolist(), latest.tolist()) == ([10, 1, 0], [9, 1, -1])
