@@ -1,18 +1,21 @@
-"""Spark compared with one process, on 2 GB of bulk and 460 MB of chatter: MB/s and stage times.
+"""Spark compared with one process, on 1 GB of bulk and 460 MB of chatter.
 
-`python -m bench.spark` measures one process, Spark on one core, Spark on two cores, and a cluster
-of two workers with one core each. Each runs in its own process, and they take turns, so that other
-load affects all of them. Each reads a smaller capture first, because Java compiles what it runs.
-The result is printed as Markdown and inserted into `bench/RESULTS.md`.
+`python -m bench.spark` measures one process, Spark on one core with a single run and with `RUNS`,
+Spark on two cores, and a cluster of two workers with one core each. Each runs in its own process,
+and they take turns, so that other load affects all of them. Each reads a smaller capture first,
+because Java compiles what it runs. Processor seconds are those of all processes of a program; for
+the cluster, those of the driver. The result is printed as Markdown and inserted into
+`bench/RESULTS.md`.
 
 `--one` runs one process, and `--master URL` one Spark session. Both read names of captures from
-standard input, one per line, and print the seconds for each; at the end, stage times as JSON.
+standard input, one per line, and print the seconds of each; at the end, stage times as JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import select
 import subprocess
 import sys
@@ -27,26 +30,59 @@ from bench.report import table
 from bench.suite import HERE, SIZES, Large, Options, make, scaled, sized
 
 MEMORY = "2g"
-LOADS = {"bulk": (0.5, 2.0), "chatter": (1.0, 4.0)}
+LOADS = {"bulk": (0.25, 1.0), "chatter": (1.0, 4.0)}
 """Sizes of each load for the warm-up and the measurement, relative to other sections."""
 ONE = "one process"
-LOCAL = ("local[1]", "local[2]")
-CLUSTER = "two workers"
+RUNS = 16
+"""Runs of a capture, as in a job on four cores."""
+SESSIONS = {
+    "local[1]": ("local[1]", 0),
+    f"local[1], {RUNS} runs": ("local[1]", RUNS),
+    f"local[2], {RUNS} runs": ("local[2]", RUNS),
+}
+"""Master, and number of runs; 0: the default."""
+CLUSTER = f"two workers, {RUNS} runs"
 ROUNDS = 3
-"""The shortest round counts."""
+"""The round with the least processor time counts."""
 TIMEOUT = 150
 """Timeout in seconds."""
-BASES = (ONE, LOCAL[0])
 STAGES = {
-    "dissect": "dissect the runs; Java keeps their rows",
-    "collect": "the driver collects the states at the borders",
-    "finalize": "add connection numbers and topic names; write Parquet",
+    "dissect": "dissect the runs; write rows and states",
+    "finalize": "add connection numbers and topic names; write Parquet. A single run: all stages",
 }
-"""In the order in which Spark runs them. Between the last two, the driver joins the runs."""
+"""In the order in which Spark runs them."""
 OTHER = "other"
 HEADING = "## Spark"
 Seconds: TypeAlias = dict[str, float]
-_CLOCK = time.perf_counter
+
+
+class _Clock:
+    """Seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._begin = time.perf_counter(), _cpu_seconds()
+
+    def print(self) -> None:
+        """Print the elapsed seconds, and the processor seconds."""
+        elapsed, cpu = self._begin
+        print(time.perf_counter() - elapsed, _cpu_seconds() - cpu, flush=True)
+
+
+def _cpu_seconds() -> float:
+    """Processor seconds of this process and of all processes below it."""
+    below: dict[int, list[int]] = {}
+    ticks: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        below.setdefault(int(fields[1]), []).append(int(folder.name))
+        ticks[int(folder.name)] = sum(map(int, fields[11:15]))  # with those of ended children
+    processes = [os.getpid()]
+    for process in processes:
+        processes += below.get(process, [])
+    return sum(ticks[process] for process in processes) / os.sysconf("SC_CLK_TCK")
 
 
 def run_alone(paths: Iterable[str]) -> None:
@@ -57,17 +93,17 @@ def run_alone(paths: Iterable[str]) -> None:
     from dissector.tables import TABLES
 
     for path in paths:
-        begin = _CLOCK()
+        clock = _Clock()
         with (
             tempfile.NamedTemporaryFile(suffix=".parquet") as file,
             pq.ParquetWriter(file.name, TABLES["exchanges"].schema, compression="zstd") as writer,
         ):
             for _, rows in open_capture(path).stream(["exchanges"]):
                 writer.write_batch(rows)
-        print(_CLOCK() - begin, flush=True)
+        clock.print()
 
 
-def on_spark(master: str, paths: Iterable[str]) -> None:
+def on_spark(master: str, paths: Iterable[str], runs: int) -> None:
     """Run the job on Spark."""
     from analysis.spark.session import session
 
@@ -81,36 +117,45 @@ def on_spark(master: str, paths: Iterable[str]) -> None:
                 "spark.eventLog.compress": "false",
             },
         )  # fmt: skip
-        for path in paths:
-            print(_job(spark, path), flush=True)
+        count = 0
+        for count, path in enumerate(paths, 1):
+            spark.sparkContext.setLocalProperty("bench.job", str(count - 1))
+            clock = _Clock()
+            _job(spark, path, Path(path).stat().st_size // runs if runs else 0)
+            clock.print()
         spark.stop()
         (events,) = Path(log).iterdir()
-        stages = [*_stages(events)]
-    print(json.dumps([stages[at : at + len(STAGES)] for at in range(0, len(stages), len(STAGES))]))
+        stages = _stages(events)
+    print(json.dumps([stages.get(str(job), {}) for job in range(count)]))
 
 
-def _job(spark: Any, path: str) -> float:
+def _job(spark: Any, path: str, run_bytes: int) -> None:
     from analysis.spark import job
     from analysis.spark.options import Request
     from analysis.spark.output import Output
 
-    begin, request = _CLOCK(), Request([path])
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Output(folder, request.tables).opened() as output,
-    ):
+    request = Request([path], run_bytes=run_bytes)
+    with tempfile.TemporaryDirectory() as folder, Output(folder, request).opened() as output:
         for _ in job.run(spark, request, output):
             pass
-    return _CLOCK() - begin
 
 
-def _stages(events: Path) -> Iterator[float]:
-    """Seconds of each stage, from Spark's event log."""
+def _stages(events: Path) -> dict[str, Seconds]:
+    """Seconds of each stage by job, from Spark's event log."""
+    works: dict[int, tuple[str, str]] = {}
+    seconds: dict[str, Seconds] = {}
     for line in events.read_text().splitlines():
         event = json.loads(line)
+        if event["Event"] == "SparkListenerStageSubmitted":
+            properties = event["Properties"]
+            work = properties.get("spark.job.description", "").rpartition(" ")[2]
+            works[event["Stage Info"]["Stage ID"]] = properties["bench.job"], work
         if event["Event"] == "SparkListenerStageCompleted":
             stage = event["Stage Info"]
-            yield (stage["Completion Time"] - stage["Submission Time"]) / 1000
+            job, work = works[stage["Stage ID"]]
+            elapsed = (stage["Completion Time"] - stage["Submission Time"]) / 1000
+            seconds.setdefault(job, {})[work] = elapsed
+    return seconds
 
 
 def page(scale: float) -> Iterator[str]:
@@ -143,13 +188,13 @@ def _load(load: str, large: Large, results: Mapping[str, Seconds | str]) -> Iter
         if isinstance(each, str):
             rows.append([name, each, "", "", ""])
             continue
-        ratio = [
-            f"{valid[base]['all'] / each['all']:.2f}" if base in valid else "" for base in BASES
-        ]
-        rows.append([name, f"{each['all']:.1f}", f"{size / each['all']:.0f}", *ratio])
-    yield table(["program", "s", "MB/s", *(f"speed ÷ {base}" for base in BASES)], rows)
+        ratio = f"{each['cpu'] / valid[ONE]['cpu']:.2f}"
+        seconds = [f"{each[column]:.1f}" for column in ("cpu", "all")]
+        is_whole = not name.startswith(CLUSTER)
+        rows.append([name, *seconds, f"{size / each['all']:.0f}", ratio if is_whole else ""])
+    yield table(["program", "CPU s", "s", "MB/s", f"CPU ÷ {ONE}"], rows)
     on_spark = [name for name in valid if name != ONE]
-    works = {**STAGES, OTHER: "planning, sending tasks, moving files"}
+    works = {**STAGES, OTHER: "planning, sending tasks, joining, writing the end"}
     yield table(
         ["stage", *(f"{name}, s" for name in on_spark), "work"],
         [
@@ -164,8 +209,8 @@ class _Runner:
 
     def __init__(self, name: str, *words: str) -> None:
         self.name = name
-        self._seconds: list[float] = []
-        self._stages: list[list[float]] = []
+        self._seconds: list[Seconds] = []
+        self._stages: list[Seconds] = []
         self._failure = ""
         line = [sys.executable, "-m", "bench.spark", *words]
         pipe = subprocess.PIPE
@@ -178,7 +223,8 @@ class _Runner:
         if not self._failure:
             assert self._process.stdin is not None
             print(path, file=self._process.stdin, flush=True)
-            self._seconds.append(float(self._read_line() or "nan"))
+            words = (self._read_line() or "nan nan").split()
+            self._seconds.append(dict(zip(("all", "cpu"), map(float, words), strict=True)))
 
     def end(self) -> None:
         """End the process."""
@@ -199,15 +245,16 @@ class _Runner:
         return line
 
     def best(self, load: int) -> Seconds | str:
-        """The shortest run of a load's large capture with its stages, or an error."""
+        """The best run of a load's large capture with its stages, or an error."""
         if self._failure:
             return self._failure
         begin = load * (1 + ROUNDS) + 1
-        all, run = min((self._seconds[each], each) for each in range(begin, begin + ROUNDS))
+        best = min(range(begin, begin + ROUNDS), key=lambda run: self._seconds[run]["cpu"])
+        seconds = self._seconds[best]
         if not self._stages:
-            return {"all": all}
-        each = dict(zip(STAGES, self._stages[run], strict=True))
-        return {"all": all, **each, OTHER: all - sum(each.values())}
+            return seconds
+        stages = {stage: self._stages[best].get(stage, 0.0) for stage in STAGES}
+        return seconds | stages | {OTHER: seconds["all"] - sum(stages.values())}
 
 
 @contextmanager
@@ -215,8 +262,11 @@ def _runners() -> Iterator[list[_Runner]]:
     from bench.cluster import cluster
 
     with tempfile.TemporaryDirectory() as folder, cluster(Path(folder), memory="3g") as running:
-        masters = {**{cores: cores for cores in LOCAL}, CLUSTER: running.master}
-        runners = [_Runner(name, "--master", master) for name, master in masters.items()]
+        sessions = {**SESSIONS, CLUSTER: (running.master, RUNS)}
+        runners = [
+            _Runner(name, "--master", master, "--runs", str(runs))
+            for name, (master, runs) in sessions.items()
+        ]
         yield [_Runner(ONE, "--one"), *runners]
 
 
@@ -234,12 +284,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=main.__doc__)
     parser.add_argument("--one", action="store_true")
     parser.add_argument("--master")
-    parser.add_argument("--scale", type=float, default=1.0, help="1 is 2 GB of bulk")
+    parser.add_argument("--runs", type=int, default=0)
+    parser.add_argument("--scale", type=float, default=1.0, help="1 is 1 GB of bulk")
     parser.add_argument("--print", action="store_true", help="keep RESULTS.md")
     options = parser.parse_args(arguments)
     paths = map(str.strip, sys.stdin)
     if options.master:
-        on_spark(options.master, paths)
+        on_spark(options.master, paths, options.runs)
     elif options.one:
         run_alone(paths)
     else:

@@ -35,7 +35,7 @@ from dissector.packets.block import PacketSource
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.streaming import DEFAULT_MEMORY, PacketObserver
 from dissector.tables.builder import TableBuilder, TableRows
-from dissector.tables.connections import Connections
+from dissector.tables.connections import Connections, numbered
 from dissector.tables.finalizer import Finalizer, NamedBatch, with_topic_names
 from dissector.tables.log_segments import segment_rows
 from dissector.tables.problems import problem_rows
@@ -323,11 +323,7 @@ class Pipeline:
     def _numbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with connection numbers, which differ from rows if a row was used again."""
         is_number = self._forget_after is None and self._plan is None
-        if is_number or "connection_id" not in batch.schema.names:
-            return batch
-        index = batch.schema.get_field_index("connection_id")
-        numbers = pa.array(self._connections.numbers).take(batch.column(index))
-        return batch.set_column(index, batch.schema.field(index), numbers)
+        return batch if is_number else numbered(batch, self._connections.numbers)
 
     @property
     def in_flight(self) -> int:

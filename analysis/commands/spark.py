@@ -43,7 +43,7 @@ from analysis.startup import allow_pandas
     type=Choice(("error", "overwrite")),
     default="error",
     show_default=True,
-    help="If a table exists in DIR: stop, or replace it when the new one is complete.",
+    help="If DIR has such a table with other options: stop, or replace it.",
 )
 @click.option("--master", metavar="URL", help="Use this Spark master.  [default: on this machine]")
 @click.option(
@@ -74,7 +74,7 @@ def command(
     source: Input, tables: tuple[str, ...], path: str, mode: str, master: str | None,
     settings: tuple[str, ...], since: str, until: str, apis: tuple[str, ...], show_secrets: bool,
 ) -> None:  # fmt: skip
-    """Write tables as Parquet with Spark, partitioned by date and API.
+    """Write tables as Parquet with Spark, partitioned by date.
 
     For captures that one machine cannot read in time. The rows are the same as those of `export`.
     """
@@ -90,7 +90,7 @@ def command(
             source.captures, tables, ports=source.ports, apis=apis, since=since, until=until,
             keylog=source.keylog, show_secrets=show_secrets, memory=source.memory << 20,
         )  # fmt: skip
-        with Output(path, options.tables, mode).opened() as output:
+        with Output(path, options, mode).opened() as output:
             bar = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
             spark = session(
                 master or on_this_machine(source.jobs or processors()), bar | properties

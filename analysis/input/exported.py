@@ -1,7 +1,7 @@
 """Tables that were exported: Parquet files of `export`, of `sniff --export` and of the Spark job.
 
 A table is a file, or all files in a folder and the folders below it, such as
-``exchanges/date=2026-11-21/api=Fetch/part-0.parquet``. The columns of a file decide which table it
+``exchanges/date=2026-11-21/run-000000-3fd0.parquet``. The columns of a file decide which table it
 is. Spark's files have a second column with the nanoseconds of each time, and values in the names of
 folders.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _SUFFIX: Final = ".parquet"
 _BATCH_ROWS: Final = 1 << 15
 _DIVIDED: Final = ("date", "api")
-"""Columns that the Spark job writes to the names of folders."""
+"""Columns that the Spark job writes to the names of folders; earlier versions also wrote `api`."""
 _NULL: Final = "__HIVE_DEFAULT_PARTITION__"
 """The name that stands for null in the name of a folder, as in Hive."""
 

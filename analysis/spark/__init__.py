@@ -5,14 +5,15 @@ options         the request: tables, captures and all options
 session         finds Java and creates a session
 source          the data source
 plan_server     the server that runs plans for the data source
-plan            the Spark jobs from files to tables
+job             the Spark jobs from files to tables as Parquet, by date
+plan            the parts of a job
 dissection      the work of tasks: runs to rows, and their completion
 schemas         the tables as Spark schemas
-writing         rows to Parquet files, written by tasks
-output          the output folder of a job, in which tables appear when all are complete
+writing         the Parquet files of a run
+output          the output folder of a job, in which tables appear run by run
+manifests       the folder with the manifests of complete runs, and with unfinished work
 requirements    checks of the session and the executors
 causes          one-line causes of Spark errors
-job             tables as Parquet, by date and API
 stream          a stream over a folder into which a capture rotates
 file_offsets    sizes of the files of such a folder
 growing_files   the packets that were added to these files

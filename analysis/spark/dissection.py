@@ -1,49 +1,55 @@
 """The work of tasks: runs to rows, and the completion of rows after all runs are joined.
 
-A task dissects a run as a process of `--jobs` does (`dissector.runs`), and returns encoded rows and
-the description of the run, with the state at its borders. Connections are numbered within the run.
-The driver joins the runs. Then tasks give the rows their connections and topic names.
+A task dissects a run as a process of `--jobs` does (`dissector.runs`). It writes the rows, and the
+description of the run with the state at its borders, to files in the folder of the job
+(`manifests`). Connections are numbered within the run. The driver joins the runs. Then a task gives
+the rows their connections and topic names, writes Parquet, and the manifest of the run.
 
-If there is a single run, its task is the one process that has the whole capture.
-
-Encoded rows are one row for Spark: `kind` is the name of a table, or `RESULT`; `run` is the number
-of the run, and `content` an Arrow stream, or the pickled description.
+If there is a single run, its task is the one process that has the whole capture: it writes Parquet
+at once. So do the tasks of log segments.
 """
 
 from __future__ import annotations
 
-import mmap
 import pickle
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import IO, Final
+from typing import TypeAlias
+from uuid import uuid4
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import zstandard
 
+from analysis.spark.manifests import InputFile, JobFolder, Manifest
 from analysis.spark.options import Request
-from analysis.spark.schemas import TOPIC_REPORTS, to_spark
+from analysis.spark.schemas import to_spark
+from analysis.spark.writing import RunFiles
 from dissector.exchanges.topic_names import TopicNames
 from dissector.pipeline import Pipeline
 from dissector.runs import Plan
 from dissector.runs.joined import Joined
 from dissector.runs.plan import TimeRun
+from dissector.runs.rows import StoredRows, batch_of
 from dissector.runs.sources import TimeSource
-from dissector.runs.worker import batch_of
-from dissector.tables.finalizer import finalize_rows
+from dissector.runs.worker import RunResult
+from dissector.tables.builder import TableRows
+from dissector.tables.finalizer import Finalizer, NamedBatch, finalize_rows
+from dissector.tables.log_segments import segment_rows
+from dissector.tables.topics import TopicChanges
 
-RESULT = "result of a run"
-NO_RUN: Final = -1
-"""In place of the number of a run: the rows are complete."""
-ENCODED_SCHEMA: Final = pa.schema(
-    [("kind", pa.string()), ("run", pa.int32()), ("content", pa.binary())]
-)
-ENCODED_ROWS: Final = "kind string, run int, content binary"
+Blocks: TypeAlias = list[list[StoredRows]]
 
-_COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-"""Spark caches encoded rows, and Java copies them."""
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the input: a run, a log segment, or the end with the rows of the driver."""
+
+    name: str
+    """Name of its files; differs if the rows may differ."""
+    inputs: Sequence[InputFile] = ()
+    segment: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,51 +58,122 @@ class Task:
 
     request: Request
     plan: Plan
-    names: Sequence[str]
+    parts: Sequence[Part]
+    """The runs, the log segments, and the end."""
+    job: JobFolder
+    names: Sequence[str] = ()
     """Names of the files in rows, by index."""
-    paths: Sequence[str]
+    paths: Sequence[str] = ()
     """Their absolute paths, since tasks run in another folder."""
     secrets: Sequence[bytes] = ()
     """TLS key logs."""
     comments: Sequence[str] = ()
     """Comments on the files."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether a single run is the whole capture."""
+        return len(self.plan.runs) == 1
+
 
 @dataclass(frozen=True, slots=True)
-class CaptureIndex:
-    """What completes the rows of the runs."""
+class Completion:
+    """What completes the rows of a run; the driver writes it."""
 
-    joined: Mapping[int, Joined | None]
-    """How the rows of a run are moved; None: the driver has read the run. Without an entry, they
-    stay."""
-    names: TopicNames = field(default_factory=TopicNames)
+    file: str
+    """Name of the file with the rows of the run."""
+    blocks: Blocks
+    own: Blocks
+    """The rows of the driver."""
+    joined: Joined
+    """Without rows."""
+    unresolved: Collection[str]
+    """Topic ids in the rows."""
 
 
-def dissect(task: Task, number: int) -> Iterator[pa.RecordBatch]:
-    """Encoded rows of a run, and its description at the end."""
-    request, names = task.request, dict(zip(task.paths, task.names, strict=True))
+def packed(value: object) -> bytes:
+    """A value for a file of the job."""
+    return zstandard.compress(pickle.dumps(value, protocol=5), 1)
 
-    def encoded(table: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-        return encode_rows(table, renamed(filter_apis(request.apis, rows), names), number)
 
-    if len(task.plan.runs) == 1:
-        pipeline = Pipeline(_whole(task), ports=request.ports, memory=request.memory)
+def dissect(task: Task, number: int) -> None:
+    """Dissect a run; write its rows and its result."""
+    name, job = task.parts[number].name, task.job
+    job.check()
+    pipeline = Pipeline(None, ports=task.request.ports, memory=task.request.memory)
+    make = partial(pipeline.new_stages, task.request.tables, task.paths)
+    file_name = f"{name}.{uuid4().hex}.rows"  # another attempt may be running
+    with job.create(file_name) as file:
+        result = task.plan.dissect(number, make, task.paths, file)
+    job.write(f"{name}.result", packed((file_name, result)))
+
+
+def result_of(task: Task, number: int) -> tuple[str, RunResult]:
+    """The name of the file with the rows of a run, and its result."""
+    content = task.job.read(f"{task.parts[number].name}.result")
+    result: tuple[str, RunResult] = pickle.loads(zstandard.decompress(content))
+    return result
+
+
+def finalize(task: Task, number: int, names: TopicNames) -> None:
+    """Write the Parquet files of a part, and its manifest. `names`: all names of topics."""
+    part, job, request = task.parts[number], task.job, task.request
+    job.check()
+    files_by_path = dict(zip(task.paths, task.names, strict=True))
+    waiting: list[str] = []
+    with RunFiles(job.output, part.name) as files:
+        for table, rows in _complete_rows(task, number, names, waiting):
+            if table in request.tables:
+                files.write(table, in_spark(request, table, renamed(rows, files_by_path)))
+        written = files.finish()
+    job.write(f"{part.name}.json", Manifest(part.inputs, written, waiting).encoded())
+
+
+def _complete_rows(
+    task: Task, number: int, names: TopicNames, waiting: list[str]
+) -> Iterator[NamedBatch]:
+    """The complete rows of a part, apart from the table `topics` of a run among others.
+
+    `waiting`: gets the topic ids without names.
+    """
+    request, name = task.request, task.parts[number].name
+    if number < len(task.plan.runs) and task.is_whole:
+        source = _whole(task)
+        pipeline = Pipeline(
+            source, ports=request.ports, memory=request.memory, show_secrets=request.show_secrets
+        )
         pipeline.names.learn_from_comments(task.comments)
-        for table, rows in pipeline.raw_rows(request.tables):
-            if len(rows):
-                yield encoded(table, rows)
-        yield _encoded(RESULT, number, pickle.dumps(pipeline.names))
+        yield from pipeline.stream(request.tables)
         return
-    pipeline = Pipeline(None, ports=request.ports, memory=request.memory)
-    make = partial(pipeline.new_stages, request.tables, task.paths)
-    result, file = task.plan.dissect(number, make, task.paths)
-    with file:
-        stored = _mapped(file)
-        for block in result.blocks:
-            for each in block.rows:
-                yield encoded(each.table, batch_of(each, stored))
-            block.rows.clear()
-    yield _encoded(RESULT, number, pickle.dumps(result, protocol=5))
+    finalizer = Finalizer(names, hold=False, show_secrets=request.show_secrets)
+    if number >= len(task.plan.runs):
+        path = task.parts[number].segment
+        for table, rows in segment_rows(path, request.tables, lambda count: None):
+            yield from finalizer.add(table, rows)
+        return
+    changes, topics = TopicChanges(), list[pa.RecordBatch]()
+    completion: Completion = pickle.loads(zstandard.decompress(task.job.read(f"{name}.join")))
+    for table, rows, _ in _joined_rows(task.job, name, completion):
+        if table == "topics":
+            topics.append(changes.changes(rows))
+        else:
+            yield from finalizer.add(table, rows)
+    if topics:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, topics[0].schema) as writer:
+            for batch in topics:
+                writer.write_batch(batch)
+        task.job.write(f"{name}.topics", sink.getvalue())
+    waiting += sorted({*completion.unresolved} - names.names.keys())
+
+
+def _joined_rows(job: JobFolder, name: str, completion: Completion) -> Iterator[TableRows]:
+    stored, own = job.content(completion.file), job.content(f"{name}.own")
+    own_rows = (
+        [TableRows(each.table, batch_of(each, own), each.rank) for each in block]
+        for block in completion.own
+    )
+    yield from replace(completion.joined, own=own_rows).rows(completion.blocks, stored)
 
 
 def _whole(task: Task) -> TimeSource:
@@ -104,13 +181,6 @@ def _whole(task: Task) -> TimeSource:
     (run,) = task.plan.runs
     assert isinstance(run, TimeRun)
     return TimeSource([*task.paths], run, task.plan.block_bytes, None, [*task.secrets])
-
-
-def _mapped(file: IO[bytes]) -> pa.Buffer:
-    """The content of a file."""
-    file.flush()
-    size = file.seek(0, 2)
-    return pa.py_buffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b"")
 
 
 def renamed(rows: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:
@@ -130,41 +200,14 @@ def filter_apis(apis: Collection[str], rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.filter(pc.is_in(rows.column("api"), pa.array(sorted(apis))))
 
 
-def encode_rows(kind: str, rows: pa.RecordBatch, run: int = NO_RUN) -> pa.RecordBatch:
-    """Encode rows for Spark."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as writer:
-        writer.write_batch(rows)
-    return _encoded(kind, run, sink.getvalue())
-
-
-def _encoded(kind: str, run: int, content: pa.Buffer | bytes) -> pa.RecordBatch:
-    data = pa.py_buffer(content)
-    edges = pa.py_buffer(np.array([0, data.size], np.int32))
-    column = pa.Array.from_buffers(pa.binary(), 1, [None, edges, data])
-    return pa.RecordBatch.from_arrays(
-        [pa.array([kind]), pa.array([run], pa.int32()), column], schema=ENCODED_SCHEMA
-    )
-
-
-def decode_rows(content: bytes | pa.Buffer) -> pa.Table:
-    """The table in encoded rows."""
-    return pa.ipc.open_stream(content).read_all()
-
-
-def finalize(
-    request: Request, table: str, index: CaptureIndex, encoded: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Rows of a table in Spark's schema; for `topics`, those of `TOPIC_REPORTS`."""
-    for batch in encoded:
-        for run, content in zip(batch["run"].to_pylist(), batch["content"], strict=True):
-            joined = index.joined.get(run, NO_RUN)
-            if joined is None:
-                continue
-            for rows in decode_rows(content.as_buffer()).to_batches():
-                moved = joined.moved(rows) if isinstance(joined, Joined) else rows
-                if len(moved):
-                    yield finalized(request, table, index.names, moved)
+def in_spark(request: Request, table: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The requested ones of complete rows, in Spark's schema."""
+    rows = filter_apis(request.apis, rows)
+    if table == "records":
+        for name in () if request.values else ("key", "value", "headers"):
+            at = rows.schema.get_field_index(name)
+            rows = rows.set_column(at, name, pa.nulls(len(rows), rows.schema.types[at]))
+    return to_spark(table, rows)
 
 
 def finalized(
@@ -172,9 +215,4 @@ def finalized(
 ) -> pa.RecordBatch:
     """Rows with topic names, in Spark's schema."""
     rows, _ = finalize_rows(table, rows, names, show_secrets=request.show_secrets)
-    if table == "records":
-        for name in () if request.values else ("key", "value", "headers"):
-            at = rows.schema.get_field_index(name)
-            rows = rows.set_column(at, name, pa.nulls(len(rows), rows.schema.types[at]))
-    is_report = table == "topics" and "connection_id" in rows.schema.names
-    return to_spark(TOPIC_REPORTS if is_report else table, rows)
+    return in_spark(request, table, rows)

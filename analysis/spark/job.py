@@ -1,24 +1,56 @@
-"""The job: tables of captures as Parquet, in folders by date and API."""
+"""The job: tables of captures as Parquet, in folders by date.
+
+    driver      lists the files and divides them into runs (`plan`)
+    dissect     one task per run        rows and states, in files of the job's folder
+    driver      joins the runs, in order, and dissects again what does not fit
+    finalize    one task per run        connections and topic names; the tables
+    driver      writes the end: connections, changes of topics, requests without a response
+
+A run with a manifest is complete, and is not read again. A run with a result was dissected before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import cache
 
+import numpy as np
+import pyarrow as pa
 from py4j.protocol import Py4JError
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from analysis.spark import plan, requirements
+from analysis.spark import dissection, requirements
 from analysis.spark.causes import cause
+from analysis.spark.dissection import Blocks, Completion, Task, packed
+from analysis.spark.manifests import Manifest
 from analysis.spark.options import Request
 from analysis.spark.output import Output
+from analysis.spark.plan import JobPlan, planned
+from analysis.spark.writing import RunFiles
 from dissector.errors import DissectorError
+from dissector.exchanges.topic_names import TopicNames
+from dissector.frame_reader import FrameReader
+from dissector.pipeline import Pipeline
+from dissector.runs.joined import Joined
+from dissector.runs.joining import Joiner
+from dissector.runs.rows import RowFile
+from dissector.runs.worker import Make
+from dissector.streams.table import ConnectionTable
+from dissector.tables.builder import TableBuilder, TableRows
+from dissector.tables.connections import numbered
+from dissector.tables.finalizer import Finalizer, NamedBatch, RowBuffer
+from dissector.tables.problems import problem_rows
 
 
 def check(spark: SparkSession, output: Output) -> None:
     """Check the executors; see `requirements`. Raises DissectorError."""
     try:
-        requirements.check(spark, next(iter(output.folders.values())))
+        requirements.check(spark, output.job)
     except (PySparkException, Py4JError) as error:
         raise DissectorError(cause(error)) from error
 
@@ -26,14 +58,175 @@ def check(spark: SparkSession, output: Output) -> None:
 def run(spark: SparkSession, request: Request, output: Output) -> Iterator[tuple[str, int, str]]:
     """Write the tables to an open output. Yields the name, number of rows and folder of each table.
 
-    Rows are divided by the date (UTC) of their first time, and by API if the table has one. Raises
-    DissectorError.
+    Rows are divided by the date (UTC) of their first time. Raises DissectorError.
     """
+    plan = planned(request, output, spark.sparkContext.defaultParallelism)
     try:
-        with plan.dissect_captures(spark, request) as dissection:
-            rows = {name: dissection.write(name, folder) for name, folder in output.folders.items()}
+        _write(spark, plan, output)
     except (PySparkException, Py4JError) as error:
         raise DissectorError(cause(error)) from error
-    output.commit()
-    for name, count in rows.items():
+    for name, count in output.finish(plan.names, plan.inputs).items():
         yield name, count, output.place(name)
+
+
+def _write(spark: SparkSession, plan: JobPlan, output: Output) -> None:
+    """Write all parts that are not complete. Raises DissectorError and Spark errors."""
+    task, names = plan.task, plan.names
+    complete = output.complete(names, plan.inputs)
+    if len(complete) == len(names):
+        return
+    topics, own = TopicNames(), dict[str, RowBuffer]()
+    if not task.is_whole:
+        present = output.job.names()
+        _for_each(spark, task, "dissect", [*_undissected(task, complete, present)])
+        topics = _joined(plan, complete, own)
+    complete = {
+        name: manifest
+        for name, manifest in complete.items()
+        if not {*manifest.waiting} & topics.names.keys()
+    }
+    output.prune(complete)
+    end = len(names) - 1
+    missing = [number for number in range(end) if names[number] not in complete]
+    _for_each(spark, task, "finalize", missing, topics)
+    _write_end(plan, own, topics)
+
+
+def _undissected(task: Task, complete: Collection[str], present: Collection[str]) -> Iterator[int]:
+    """The runs without a result, or without the rows that are needed."""
+    with_rows = {name.partition(".")[0] for name in present if name.endswith(".rows")}
+    for number in range(len(task.plan.runs)):
+        name = task.parts[number].name
+        has_rows = name in complete or name in with_rows
+        if f"{name}.result" not in present or not has_rows:
+            yield number
+
+
+class _Runs:
+    """The runs that tasks have dissected, as the plan of the driver's pipeline."""
+
+    def __init__(self, task: Task, complete: Collection[str]) -> None:
+        """`complete`: runs with a manifest; only their states are needed."""
+        self._task = task
+        self._complete = complete
+
+    def rows(
+        self, make: Make, reader: FrameReader, builder: TableBuilder,
+        progress: Callable[[int, int], None],
+    ) -> Iterator[TableRows]:  # fmt: skip
+        """The rows behind the last run. Those of the runs are written to files."""
+        task, plan = self._task, self._task.plan
+        reader.streams.flows.hash_key = plan.hash_key
+        joiner = Joiner(reader, builder, plan.block_bytes, plan.limits, progress)
+        for number, run in enumerate(plan.runs):
+            name = task.parts[number].name
+            file, result = dissection.result_of(task, number)
+            joined = joiner.join(run, result)
+            final = reader.streams.connections
+            read = [] if joined else ([rows] for rows in joiner.read(run))
+            if name in self._complete:
+                for _ in read:
+                    pass
+                continue
+            with task.job.create(f"{name}.own") as own_file:
+                own = _stored(RowFile(own_file), joined.own if joined else read, final)
+            blocks = [block.rows for block in result.blocks] if joined else [[] for _ in own]
+            if joined is None:
+                joined = Joined((), np.zeros(0, np.int64), 0, 0)
+            else:
+                row = joined.row_of
+                joined = replace(joined, own=(), row_of=np.where(row < 0, row, final.number[row]))
+            unresolved = result.names.unresolved
+            completion = Completion(file, blocks, own, joined, unresolved)
+            task.job.write(f"{name}.join", packed(completion))
+        yield from joiner.finish()
+
+
+def _stored(
+    file: RowFile, blocks: Iterable[Sequence[TableRows]], connections: ConnectionTable
+) -> Blocks:
+    """Write the rows of the driver, with connection numbers."""
+    return [
+        [
+            file.write(each._replace(batch=numbered(each.batch, connections.number)))
+            for each in block
+            if len(each.batch)
+        ]
+        for block in blocks
+    ]
+
+
+def _joined(plan: JobPlan, complete: Collection[str], own: dict[str, RowBuffer]) -> TopicNames:
+    """Join the runs, and put the rows behind the last one into `own`. Returns topic names."""
+    task, request = plan.task, plan.task.request
+    pipeline = Pipeline(
+        plan.source, ports=request.ports, memory=request.memory, plan=_Runs(task, complete)
+    )
+    for name, rows in pipeline.raw_rows(request.tables):
+        if len(rows):
+            own.setdefault(name, RowBuffer(rows.schema)).write(rows)
+    return pipeline.names
+
+
+def _write_end(plan: JobPlan, own: dict[str, RowBuffer], topics: TopicNames) -> None:
+    """Write the last part, with the rows of the driver."""
+    task, part = plan.task, plan.task.parts[-1]
+    request = task.request
+    finalizer = Finalizer(topics, hold=False, show_secrets=request.show_secrets)
+    with RunFiles(task.job.output, part.name) as files:
+        for name, rows in _end_rows(plan, own):
+            for table, complete in finalizer.add(name, rows):
+                if table in request.tables:
+                    files.write(table, dissection.in_spark(request, table, complete))
+        written = files.finish()
+    task.job.write(f"{part.name}.json", Manifest((), written).encoded())
+
+
+def _end_rows(plan: JobPlan, own: dict[str, RowBuffer]) -> Iterator[NamedBatch]:
+    """The reports of topics of all runs, and the rows of the driver."""
+    task = plan.task
+    present = task.job.names() if "topics" in task.request.tables else ()
+    for part in task.parts[: len(task.plan.runs)]:
+        if f"{part.name}.topics" in present:
+            with closing(pa.ipc.open_stream(task.job.read(f"{part.name}.topics"))) as topics:
+                for batch in topics:
+                    yield "topics", batch
+    for name, buffer in own.items():
+        for rows in buffer.read():
+            yield name, rows
+    if plan.problems:
+        yield "problems", problem_rows([*plan.problems])
+
+
+def _for_each(
+    spark: SparkSession, task: Task, work: str, numbers: Sequence[int], *arguments: object
+) -> None:
+    """Do the work of `dissection` for parts of the input, one part per Spark task."""
+    if not numbers:
+        return
+    context = spark.sparkContext
+    shared = context.broadcast((task, arguments))
+
+    def run(own: Iterator[int]) -> Iterator[None]:
+        current = TaskContext.get()
+        assert current is not None
+        pa.set_cpu_count(current.cpus())  # Arrow would use all cores, which other tasks need
+        _freeze()
+        task, arguments = shared.value
+        for number in own:
+            getattr(dissection, work)(task, number, *arguments)
+        return iter(())
+
+    context.setJobDescription(f"kafka-dissector: {work}")
+    try:
+        context.parallelize(numbers, len(numbers)).mapPartitions(run).collect()
+    finally:
+        context.setJobDescription(None)
+        shared.destroy()
+
+
+@cache
+def _freeze() -> None:
+    """Exclude existing objects from garbage collection, which Spark runs after each task."""
+    gc.collect()
+    gc.freeze()

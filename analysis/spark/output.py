@@ -1,169 +1,204 @@
-"""The output folder of a job. Tables appear in it when all of them are complete.
+"""The output folder of a job.
 
-Tasks write to a hidden folder, whose name starts with a dot, so that readers ignore it. When all
-tables are written and the driver has seen their files, the folders of the tables move to their
-places. `_SUCCESS` is written last, in each of them and next to them.
-
-A killed job leaves its hidden folder behind. The next job removes it if the owner is certainly not
-running, and restores tables that the killed job was about to replace.
+Files of tables appear run by run, and stay under their names (`writing`). Manifests show which runs
+are complete (`manifests`): a job that is repeated, after an interruption or with new captures, goes
+on with the other runs. `_SUCCESS` is written last, in each table and next to them.
 
 This module does not need Spark; the checks run before Spark starts.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from analysis.spark.writing import Folder
+import dissector
+from analysis.spark.manifests import OWNER, RUNS, SHARED, JobFolder, Manifest
+from analysis.spark.options import Request
+from analysis.spark.writing import PARTIAL
 from dissector.errors import DissectorError
 from dissector.packets.remote import is_url, located
 
 MODES: Final = ("error", "overwrite")
 SUCCESS: Final = "_SUCCESS"
-HIDDEN: Final = ".kafka-dissector-"
-_OWNER: Final = "_owner.json"
-_REPLACED: Final = "replaced"
+JOB: Final = "job.json"
+_KEPT: Final = (".json", ".result", ".topics")
+"""Suffixes of files of a complete run that later runs need."""
+_UNIMPORTANT: Final = ("paths", "result_dir", "state", "watermark", "plan_id")
+"""Options on which the rows of a run do not depend, apart from its files."""
 
 
 class Output:
-    """An output folder for these tables, at a path or URL."""
+    """An output folder for the tables of a request, at a path or URL."""
 
-    def __init__(self, path: str, tables: Sequence[str], mode: str = "error") -> None:
-        """`mode`: ``error`` to stop if a table exists, or ``overwrite``."""
+    def __init__(self, path: str, request: Request, mode: str = "error") -> None:
+        """`mode`: ``error`` to stop if another job wrote a table, or ``overwrite``."""
         self.path = path.rstrip("/") if is_url(path) else str(Path(path).absolute())
+        self.tables = request.tables
         self._system, self._root = located(self.path)
         self._mode = mode
-        self._hidden = f"{HIDDEN}{uuid4().hex}"
-        self._is_new = False
-        self.folders = {
-            name: Folder(f"{self.path}/{self._hidden}/{name}", is_divided=True) for name in tables
-        }
-        """Folders that tasks write to, by table."""
+        self._owner = _owner() | {"tables": [*request.tables]}
+        self.job = JobFolder(self.path, _digest(request), json.dumps(self._owner).encode())
+        """The folder of the job."""
 
     def place(self, table: str) -> str:
-        """The final folder of a table."""
+        """The folder of a table."""
         return f"{self.path}/{table}"
 
     @contextmanager
     def opened(self) -> Iterator[Output]:
-        """Check and prepare the folder. At the end, remove everything that was not committed.
+        """Check and prepare the folder. At the end, remove what is of no use.
 
         Raises DissectorError if the folder is not writable, or contains such a table.
         """
         with self._errors():
             if self._system.exists(self._root) and not self._system.isdir(self._root):
                 raise DissectorError(f"{self.path} is a file; tables need a folder")
-            for leftover in self._leftovers():
-                self._clean(leftover)
-            for name in self.folders:
-                self._check(name)
-            self._is_new = not self._system.exists(self._root)
+            self._refuse_running()
+            is_own = self._system.exists(self._at(RUNS, self.job.digest, JOB))
+            for name in self.tables:
+                self._check(name, is_own=is_own)
+            if is_own and self._mode == "overwrite":
+                self._system.rm(self._at(RUNS, self.job.digest), recursive=True)
         try:
             with self._errors():
-                self._system.makedirs(self._at(self._hidden))
-                owner = json.dumps(_owner()).encode()
-                self._system.pipe_file(self._at(self._hidden, _OWNER), owner)
-            for folder in self.folders.values():
-                folder.begin()
+                self.job.write(OWNER, self.job.owner)
             yield self
         finally:
-            self._discard()
+            self._close()
 
-    def commit(self) -> None:
-        """Move the tables to their places. Raises DissectorError."""
+    def settings(self, run_bytes: int) -> dict[str, Any]:
+        """The settings that all jobs of this request share. `run_bytes`: that of the first job."""
         with self._errors():
-            if self._system.exists(self._at(SUCCESS)):
-                self._system.rm_file(self._at(SUCCESS))
-            self._system.makedirs(self._at(self._hidden, _REPLACED))
-            for name in self.folders:
-                self._check(name)
-                if self._system.exists(self._at(name)):
-                    self._move(self._at(name), self._at(self._hidden, _REPLACED, name))
-                self._move(self._at(self._hidden, name), self._at(name))
-            for name in self.folders:
-                self._system.makedirs(self._at(name), exist_ok=True)  # a table without rows
-                self._system.pipe_file(self._at(name, SUCCESS), b"")
-            self._system.pipe_file(self._at(SUCCESS), b"")
+            if JOB not in self.job.names():
+                key = [int.from_bytes(os.urandom(8)) for _ in range(2)]
+                settings = {"tables": [*self.tables], "run_bytes": run_bytes, "hash_key": key}
+                self.job.write(JOB, json.dumps(settings).encode())
+            shared: dict[str, Any] = json.loads(self.job.read(JOB))
+        return shared
 
-    def _check(self, name: str) -> None:
+    def complete(self, names: Sequence[str], inputs: set[str]) -> dict[str, Manifest]:
+        """The manifests of those runs that are complete. `inputs`: the paths of all captures.
+
+        Raises DissectorError if a capture of a complete run is missing.
+        """
+        with self._errors():
+            present = self.job.names()
+            known = sorted(each for each in present - {JOB, OWNER} if each.endswith(".json"))
+            manifests = {
+                name.removesuffix(".json"): Manifest.decoded(content)
+                for name, content in self.job.read_all(known).items()
+            }
+            sizes = self._sizes()
+        used = {file.path for manifest in manifests.values() for file in manifest.inputs}
+        if missing := sorted(used - inputs):
+            raise DissectorError(
+                f"{self.path} has rows of {missing[0]}, which is not among the captures of this "
+                "job; use another folder, or replace its tables with --mode overwrite"
+            )
+        return {
+            name: manifest
+            for name, manifest in manifests.items()
+            if name in {*names} and all(sizes.get(f.file) == f.bytes for f in _files(manifest))
+        }
+
+    def prune(self, manifests: Mapping[str, Manifest]) -> None:
+        """Remove all files of the tables that are not in these manifests. Raises DissectorError."""
+        kept = {file.file for manifest in manifests.values() for file in _files(manifest)}
+        with self._errors():
+            for name in ("", *(f"{table}/" for table in self.tables)):
+                with suppress(FileNotFoundError):
+                    self._system.rm_file(self._at(f"{name}{SUCCESS}"))
+            for file in self._sizes().keys() - kept:
+                self._system.rm_file(self._at(file))
+
+    def finish(self, names: Sequence[str], inputs: set[str]) -> dict[str, int]:
+        """Check that all runs are complete, and remove what no later job needs.
+
+        Returns the number of rows by table. Raises DissectorError.
+        """
+        manifests = self.complete(names, inputs)
+        if missing := [name for name in names if name not in manifests]:
+            raise DissectorError(
+                f"{len(missing):,} of {len(names):,} parts that tasks wrote to {self.path} are "
+                f"missing or incomplete for the driver ({missing[0]}): {SHARED}"
+            )
+        with self._errors():
+            kept = {f"{name}{suffix}" for name in names for suffix in _KEPT} | {JOB, OWNER}
+            waiting = tuple(name for name, each in manifests.items() if each.waiting)
+            unused = self.job.names() - kept
+            self.job.remove(each for each in unused if not (waiting and each.startswith(waiting)))
+            for table in self.tables:
+                self._system.makedirs(self._at(table), exist_ok=True)  # a table without rows
+                self._system.pipe_file(self._at(table, SUCCESS), b"")
+            self._system.pipe_file(self._at(SUCCESS), b"")
+        rows = dict.fromkeys(self.tables, 0)
+        for manifest in manifests.values():
+            for table, files in manifest.files.items():
+                rows[table] += sum(file.rows for file in files)
+        return rows
+
+    def _sizes(self) -> dict[str, int]:
+        """The sizes of all Parquet files of the tables, also of partial ones."""
+        self._system.invalidate_cache()
+        return {
+            path.removeprefix(f"{self._root}/"): info["size"]
+            for table in self.tables
+            if self._system.exists(self._at(table))
+            for path, info in self._system.find(self._at(table), detail=True).items()
+            if path.endswith((".parquet", PARTIAL))
+        }
+
+    def _check(self, table: str, *, is_own: bool) -> None:
         """Raises DissectorError if a table must not be written."""
-        place = self._at(name)
+        place = self._at(table)
         if not self._system.exists(place):
             return
         if not self._system.isdir(place):
-            raise DissectorError(f"{self.place(name)} is a file, but must be a folder")
-        if self._mode == "error":
-            is_complete = self._system.exists(f"{place}/{SUCCESS}")
-            state = "" if is_complete else f", without {SUCCESS}: its job did not finish"
+            raise DissectorError(f"{self.place(table)} is a file, but must be a folder")
+        if self._mode == "error" and not is_own:
             raise DissectorError(
-                f"{self.place(name)} already exists{state}; use another folder, or replace it "
-                "with --mode overwrite"
+                f"{self.place(table)} already exists, and has other options; use another folder, "
+                "or replace it with --mode overwrite"
             )
         for file in self._system.find(place):
             last = file.rpartition("/")[2]
             if not last.endswith(".parquet") and not last.startswith(("_", ".")):
                 raise DissectorError(
-                    f"{self.place(name)} contains {last}, which no job wrote; it is not replaced"
+                    f"{self.place(table)} contains {last}, which no job wrote; it is not replaced"
                 )
 
-    def _leftovers(self) -> list[str]:
-        """Names of the hidden folders of jobs."""
-        if not self._system.exists(self._root):
-            return []
-        names = [path.rstrip("/").rpartition("/")[2] for path in self._listed(self._root)]
-        return [name for name in names if name.startswith(HIDDEN)]
+    def _refuse_running(self) -> None:
+        """Raises DissectorError if a job that writes these tables runs on this machine."""
+        for owner_file in self._system.glob(self._at(RUNS, "*", OWNER)):
+            owner: dict[str, Any] = {}
+            with suppress(FileNotFoundError, ValueError):
+                owner = json.loads(self._system.cat_file(owner_file))
+            is_local = owner.get("host") == self._owner["host"]
+            if is_local and {*owner["tables"]} & {*self.tables} and _is_running(owner["process"]):
+                raise DissectorError(
+                    f"{self.path}: process {owner['process']} on this machine has been writing to "
+                    f"it since {owner['began']}; if it is not running, remove {owner_file}"
+                )
 
-    def _listed(self, folder: str) -> list[str]:
-        self._system.invalidate_cache()
-        return sorted(self._system.ls(folder, detail=False))
-
-    def _clean(self, leftover: str) -> None:
-        """Remove the folder of an ended job. Raises DissectorError if the job may be running."""
-        owner: dict[str, Any] = {}
-        with suppress(FileNotFoundError, ValueError):
-            owner = json.loads(self._system.cat_file(self._at(leftover, _OWNER)))
-        is_local = owner.get("host") == socket.gethostname()
-        name = f"{self.path}/{leftover}"
-        if is_local and _is_running(owner["process"]):
-            raise DissectorError(
-                f"{self.path}: process {owner['process']} on this machine has been writing to it "
-                f"since {owner['began']}; if it is not running, remove {name}"
-            )
-        if not is_local and self._mode == "error":
-            since = f" on {owner['host']}, started at {owner['began']}" if owner else ""
-            raise DissectorError(
-                f"{self.path} contains the unfinished output of another job{since}; if that job "
-                f"has ended, remove {name}, or use --mode overwrite"
-            )
-        self._remove(leftover)
-
-    def _remove(self, hidden: str) -> None:
-        """Remove a hidden folder. Move back a table that was about to be replaced."""
-        replaced = self._at(hidden, _REPLACED)
-        for path in self._listed(replaced) if self._system.exists(replaced) else []:
-            place = self._at(path.rstrip("/").rpartition("/")[2])
-            if not self._system.exists(place):
-                self._move(path, place)
-        self._system.rm(self._at(hidden), recursive=True)
-
-    def _discard(self) -> None:
+    def _close(self) -> None:
+        """Remove the mark of the owner, and all folders if no run was dissected."""
         with suppress(OSError):
-            self._system.invalidate_cache()
-            if self._system.exists(self._at(self._hidden)):
-                self._remove(self._hidden)
-            if self._is_new and not is_url(self.path):
-                Path(self._root).rmdir()  # fails if it contains a table
-
-    def _move(self, path: str, place: str) -> None:
-        self._system.mv(path, place, recursive=True)
+            self.job.remove([OWNER])
+            if not self.job.names() - {JOB}:
+                self._system.rm(self._at(RUNS, self.job.digest), recursive=True)
+            if not is_url(self.path):
+                Path(self._root, RUNS).rmdir()  # fails if it contains a job
+                Path(self._root).rmdir()
 
     def _at(self, *names: str) -> str:
         return "/".join([self._root, *names])
@@ -176,13 +211,26 @@ class Output:
             raise DissectorError(f"cannot write {self.path}: {error.strerror or error}") from error
 
 
+def _files(manifest: Manifest) -> list[Any]:
+    return [file for files in manifest.files.values() for file in files]
+
+
+def _digest(request: Request) -> str:
+    """A digest of everything that the rows depend on, apart from captures."""
+    options = {name: value for name, value in asdict(request).items() if name not in _UNIMPORTANT}
+    options |= {"tables": sorted(request.tables), "apis": sorted(request.apis)}
+    text = json.dumps([dissector.__version__, options], default=list, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def _owner() -> dict[str, Any]:
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"host": socket.gethostname(), "process": os.getpid(), "began": started}
+    process = {"host": socket.gethostname(), "process": os.getpid(), "began": started}
+    return process | {"job": uuid4().hex}
 
 
 def _is_running(process: int) -> bool:
-    """Whether another process with this id runs. This process removes its own folders."""
+    """Whether another process with this id runs."""
     if process == os.getpid():
         return False
     try:

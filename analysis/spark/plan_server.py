@@ -48,7 +48,7 @@ class PlanClient:
             folder, error = server.recv()
         if error:
             raise DissectorError(error)
-        return [InputPartition(str(path)) for path in sorted(Path(folder).glob("*.parquet"))]
+        return [InputPartition(str(path)) for path in sorted(Path(folder).rglob("*.parquet"))]
 
 
 class PlanServer:

@@ -14,12 +14,12 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from analysis.spark.causes import DOCS
-from analysis.spark.writing import Folder
+from analysis.spark.manifests import JobFolder
 from dissector.errors import DissectorError
 
 MODULES: Final = (
     *("numpy", "pyarrow", "pandas", "zstandard", "fsspec", "dissector"),
-    "analysis.spark.plan",
+    "analysis.spark.job",
 )
 """The last module imports everything that tasks need."""
 
@@ -38,7 +38,7 @@ def refuse_connect(spark: Any) -> None:
         )
 
 
-def check(spark: SparkSession, folder: Folder) -> None:
+def check(spark: SparkSession, folder: JobFolder) -> None:
     """Check the package, PySpark and the folder in the executors. The folder must exist.
 
     Raises DissectorError and Spark errors.
@@ -47,7 +47,7 @@ def check(spark: SparkSession, folder: Folder) -> None:
     context = spark.sparkContext
     tasks = context.defaultParallelism
     reports = context.parallelize(range(tasks), tasks).mapPartitions(
-        _check_function(MODULES, folder.path)
+        _check_function(MODULES, (folder.output, folder.digest, folder.owner))
     )
     for host, python, version, missing, mismatch in reports.collect():
         if missing:
@@ -64,7 +64,7 @@ def check(spark: SparkSession, folder: Folder) -> None:
             raise DissectorError(mismatch)
 
 
-def _check_function(modules: Sequence[str], path: str) -> Any:
+def _check_function(modules: Sequence[str], folder: tuple[str, str, bytes]) -> Any:
     """The function of a task. It is sent as code, because an executor may lack this module."""
 
     def check_executor(_: Iterator[int]) -> Iterator[tuple[str, str, str, list[str], str]]:
@@ -83,11 +83,11 @@ def _check_function(modules: Sequence[str], path: str) -> Any:
                 missing += [module] if module not in missing else []
         mismatch = ""
         if not missing:
-            from analysis.spark.writing import Folder
+            from analysis.spark.manifests import JobFolder
             from dissector.errors import DissectorError
 
             try:
-                Folder(path).check()
+                JobFolder(*folder).check()
             except DissectorError as error:
                 mismatch = str(error)
         yield socket.gethostname(), sys.executable, pyspark.__version__, missing, mismatch

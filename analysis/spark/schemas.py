@@ -15,8 +15,6 @@ from pyspark.sql.types import StructType
 
 from dissector.tables import TABLES
 
-TOPIC_REPORTS = "topic reports"
-"""Not a table: all reports of topics in Metadata, with their connections."""
 _MICROSECONDS = pa.timestamp("us", "UTC")
 _NS_PER_US = 1000
 
@@ -25,7 +23,7 @@ _NS_PER_US = 1000
 def spark_schema(table: str) -> StructType:
     """The schema of a table."""
     fields: list[pa.Field] = []
-    for column in _schema(table):
+    for column in TABLES[table].schema:
         if pa.types.is_timestamp(column.type):
             fields += [pa.field(column.name, _MICROSECONDS), _ns(column.name)]
         elif pa.types.is_large_binary(column.type):
@@ -33,12 +31,6 @@ def spark_schema(table: str) -> StructType:
         else:
             fields.append(column)
     return from_arrow_schema(pa.schema(fields))
-
-
-def _schema(table: str) -> pa.Schema:
-    if table == TOPIC_REPORTS:
-        return TABLES["topics"].schema.append(pa.field("connection_id", pa.int64()))
-    return TABLES[table].schema
 
 
 @cache

@@ -36,7 +36,7 @@ _INSTALL: Final = (
     "or set JAVA_HOME"
 )
 SMALL_BATCHES: Final = {"spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20)}
-"""Encoded rows have megabytes; by default, Spark would read 256 MB of them at once."""
+"""Rows that `answers` packs have megabytes; by default, Spark would read 256 MB of them at once."""
 _JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC"
 """Java only passes bytes on. A second compilation takes longer than it saves, and concurrent
 garbage collection takes cores from the tasks."""
@@ -52,9 +52,6 @@ _SETTINGS: Final = {
     _MALLOC.format("TRIM_THRESHOLD"): str(512 << 20),
     "spark.driver.defaultJavaOptions": _JAVA_OPTIONS,
     "spark.executor.defaultJavaOptions": _JAVA_OPTIONS,
-    # The driver collects the states at the borders of runs. By default Spark fails the job at 1 GB.
-    # The real limit is the driver's memory.
-    "spark.driver.maxResultSize": "0",
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",

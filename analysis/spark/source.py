@@ -33,13 +33,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from analysis.spark import plan, requirements
+from analysis.spark import job, requirements
 from analysis.spark.options import Request, parse
+from analysis.spark.output import Output
 from analysis.spark.plan_server import PlanClient, PlanServer, rows_of
 from analysis.spark.schemas import spark_schema
 from analysis.spark.session import SMALL_BATCHES
 from analysis.spark.stream import StreamReader
-from analysis.spark.writing import Folder
 
 FORMAT: Final = "kafka_capture"
 
@@ -78,14 +78,11 @@ def write_result(spark: SparkSession, request: Request, arguments: tuple[Any, ..
 
 def _write(spark: SparkSession, request: Request, result_dir: Path) -> None:
     """Write all tables of a request to a folder. Raises DissectorError and Spark errors."""
-    folders = {name: Folder(str(result_dir / name)) for name in request.tables}
     try:
-        for folder in folders.values():
-            folder.begin()
-        requirements.check(spark, folders[request.tables[0]])
-        with plan.dissect_captures(spark, request) as dissection:
-            for name, folder in folders.items():
-                dissection.write(name, folder)
+        with Output(str(result_dir), request).opened() as output:
+            job.check(spark, output)
+            for _ in job.run(spark, request, output):
+                pass
     except BaseException:
         shutil.rmtree(result_dir, ignore_errors=True)
         raise

@@ -38,10 +38,10 @@ from pyspark.sql.types import StructType
 from analysis.spark import dissection, file_offsets, pending_names, plan
 from analysis.spark.file_offsets import START, Offset
 from analysis.spark.growing_files import GrowingFiles
+from analysis.spark.manifests import SHARED
 from analysis.spark.options import Request, parse
 from analysis.spark.plan_server import PlanClient, rows_of
 from analysis.spark.schemas import arrow_schema, to_spark
-from analysis.spark.writing import SHARED
 from dissector.errors import DissectorError
 from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import Broker

@@ -1,156 +1,175 @@
-"""Writing: tasks write their rows to Parquet files.
+"""Writing: the Parquet files of a run, which appear under their names when they are complete.
 
 Tasks have rows as Arrow in Python, and Parquet is written from Arrow. Spark's own writer would make
 a Java object of each value and convert it back to columns; for small messages that took longer than
-the dissection. So tasks write the files, and Spark gets one row per file.
+the dissection.
 
-A task may run twice, or fail after it has written a part. So each attempt uses its own file names.
-When all tasks are done, the driver compares the files that tasks reported with those that it sees,
-and removes the others.
-
-A task may also run on a machine where the path is a different folder. So the driver writes a marker
-file to the folder, and a task that does not see the marker writes nothing.
+A run is one file per table and date, so a reader of a table sees all rows of a run and date, or
+none. The file is written under a hidden name and renamed. Object stores need no second name: there
+an object appears when it is complete. The name is that of the run, so a task that runs twice
+replaces its own files.
 """
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import chain
-from typing import Any, Final, NamedTuple
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from analysis.export.formats import repeating
-from dissector.errors import DissectorError
+from analysis.export.formats import GROUP_BYTES, repeating
 from dissector.packets.remote import located
 
-WRITTEN: Final = pa.schema([("file", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
-SPARK_WRITTEN: Final = "file string, rows long, bytes long"
 TIMES: Final = ("request_time", "response_time", "first_time", "time")
 """The date of a row is that of the first of these columns that is not null."""
-SHARED: Final = (
-    "the driver and all executors need one folder, on a shared file system or behind a URL such as "
-    "s3:// or hdfs://"
-)
+PARTIAL: Final = ".partial"
+"""Suffix of a file that is not complete; its name starts with a dot, so that readers ignore it."""
 
-_BY: Final = pa.schema([("date", pa.date32()), ("api", pa.string())])
-_MARKER: Final = "_unfinished"
+_DAY: Final = 86_400 * 10**9
+_NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
 _GROUP_ROWS: Final = 1 << 17
-_GATHERED_ROWS: Final = 1 << 15
-"""Rows of a file that are collected before they are written."""
-_MOST_FILES: Final = 256
-"""Open files per task."""
+_OBJECT_STORES: Final = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss"}
+"""Protocols of fsspec whose files appear when they are complete."""
 
 
 class Written(NamedTuple):
-    """A file that a task reports; a row of `WRITTEN`."""
+    """A Parquet file of a run."""
 
     file: str
-    """Path inside the folder."""
+    """Path inside the output folder."""
     rows: int
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """A folder of Parquet files, at a path or URL that tasks and driver can access."""
+@contextmanager
+def whole_file(path: str) -> Iterator[Any]:
+    """A new file for writing at a path or URL, which appears there when the body has ended.
 
-    path: str
-    is_divided: bool = False
-    """Whether rows are divided into folders by date (UTC) and by API, if the table has one."""
+    Raises OSError.
+    """
+    system, place = located(path)
+    folder, _, name = place.rpartition("/")
+    growing = f"{folder}/.{name}.{uuid4().hex}{PARTIAL}"
+    protocols = {system.protocol} if isinstance(system.protocol, str) else {*system.protocol}
+    is_local, is_store = "file" in protocols, bool(protocols & _OBJECT_STORES)
+    system.makedirs(folder, exist_ok=True)
+    try:
+        if is_local:
+            with Path(growing).open("wb") as file:
+                yield file
+            Path(growing).replace(place)
+            return
+        with tempfile.NamedTemporaryFile(prefix="kafka-dissector-") as copy:
+            yield copy
+            copy.flush()
+            system.put_file(copy.name, place if is_store else growing)
+        if not is_store:
+            system.mv(growing, place)
+    except BaseException:
+        with suppress(OSError):
+            system.rm_file(growing)
+        raise
 
-    def begin(self) -> Folder:
-        """Create the folder and its marker. Raises DissectorError if it exists or on errors."""
-        system, root = located(self.path)
-        try:
-            system.makedirs(root)
-            system.pipe_file(f"{root}/{_MARKER}", b"")
-        except OSError as error:
-            raise DissectorError(f"{self.path}: {error.strerror or error}") from error
+
+class RunFiles:
+    """The Parquet files of a run; a context manager. They appear together, after `finish`."""
+
+    def __init__(self, path: str, name: str) -> None:
+        """`path`: the output folder. `name`: of the run."""
+        self._path = path
+        self._name = name
+        self._stack = ExitStack()
+        self._files: dict[tuple[str, str], _File] = {}
+
+    def __enter__(self) -> Self:
+        self._stack.__enter__()
         return self
 
-    def check(self) -> None:
-        """In a task: raises DissectorError if the driver's marker is not in this folder."""
-        system, root = located(self.path)
-        if not system.exists(f"{root}/{_MARKER}"):
-            raise DissectorError(
-                f"{self.path} on {socket.gethostname()} is not the driver's folder: {SHARED}"
+    def __exit__(self, *raised: Any) -> None:
+        self._stack.__exit__(*raised)
+
+    def write(self, table: str, rows: pa.RecordBatch) -> None:
+        """Add rows of a table in Spark's schema. Raises OSError."""
+        for date, part in _by_date(rows):
+            if (file := self._files.get((table, date))) is None:
+                place = f"{table}/date={date}/{self._name}.parquet"
+                file = _File(self._stack, f"{self._path}/{place}", rows.schema)
+                self._files[table, date] = file
+            file.write(part)
+
+    def finish(self) -> dict[str, list[Written]]:
+        """Complete all files; they get their names when the context ends. Raises OSError."""
+        written: dict[str, list[Written]] = {}
+        for (table, _), file in self._files.items():
+            rows, size = file.finish()
+            place = file.path.removeprefix(f"{self._path}/")
+            written.setdefault(table, []).append(Written(place, rows, size))
+        return written
+
+
+class _File:
+    """A Parquet file, which is opened when a row group is complete."""
+
+    def __init__(self, stack: ExitStack, path: str, schema: pa.Schema) -> None:
+        self.path = path
+        self._stack = stack
+        self._schema = schema
+        self._pending: list[pa.RecordBatch] = []
+        self._rows = self._bytes = self._written = 0
+        self._sink: Any = None
+        self._writer: Any = None
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        self._pending.append(rows)
+        self._rows += len(rows)
+        self._bytes += rows.nbytes
+        if self._rows >= _GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        if self._writer is None:
+            self._sink = self._stack.enter_context(whole_file(self.path))
+            self._writer = pq.ParquetWriter(
+                self._sink, self._schema, compression="zstd", use_dictionary=repeating(self._schema)
             )
+        group = pa.Table.from_batches(self._pending)
+        self._writer.write_table(group, row_group_size=max(len(group), 1))
+        self._written += len(group)
+        self._pending, self._rows, self._bytes = [], 0, 0
 
-    def write(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """In a task: write rows in Spark's schema.
-
-        Yields rows of `WRITTEN`, if there are any. Raises OSError and DissectorError.
-        """
-        import pyarrow.dataset as ds
-
-        rows = map(_dated, rows) if self.is_divided else rows
-        first = next(rows, None)
-        if first is None:
-            return
-        self.check()
-        schema, files = first.schema, []
-        system, root = located(self.path)
-
-        def report(file: Any) -> None:
-            name = file.path.partition(f"{root}/")[2]
-            files.append(Written(name, file.metadata.num_rows, file.size))
-
-        by = [_BY.field(name) for name in _BY.names if self.is_divided and name in schema.names]
-        form = ds.ParquetFileFormat()
-        options = form.make_write_options(compression="zstd", use_dictionary=repeating(schema))
-        ds.write_dataset(
-            pa.RecordBatchReader.from_batches(schema, chain([first], rows)),
-            root,
-            filesystem=system,
-            format=form,
-            file_options=options,
-            basename_template=f"part-{uuid4().hex}-{{i}}.parquet",
-            existing_data_behavior="overwrite_or_ignore",  # files of other tasks
-            partitioning=ds.partitioning(pa.schema(by), flavor="hive"),
-            use_threads=False,
-            max_open_files=_MOST_FILES,
-            max_rows_per_group=_GROUP_ROWS,
-            min_rows_per_group=_GATHERED_ROWS,
-            file_visitor=report,
-        )
-        columns = zip(*files, strict=True)
-        yield pa.RecordBatch.from_arrays([*map(pa.array, columns)], schema=WRITTEN)
-
-    def end(self, reported: Iterable[Written]) -> None:
-        """Keep the files that tasks reported, and remove all others.
-
-        Raises DissectorError if the driver does not see all of them.
-        """
-        system, root = located(self.path)
-        sizes = {written.file: written.bytes for written in reported}
-        try:
-            system.invalidate_cache()
-            seen = {
-                path.partition(f"{root}/")[2]: info["size"]
-                for path, info in system.find(root, detail=True).items()
-            }
-            missing = sorted(file for file, size in sizes.items() if seen.get(file) != size)
-            if missing:
-                raise DissectorError(
-                    f"{len(missing):,} of {len(sizes):,} files that tasks wrote to {self.path} are "
-                    f"missing or incomplete for the driver ({missing[0]}): {SHARED}"
-                )
-            for file in seen.keys() - sizes.keys():
-                system.rm_file(f"{root}/{file}")
-        except OSError as error:
-            raise DissectorError(f"{self.path}: {error.strerror or error}") from error
+    def finish(self) -> tuple[int, int]:
+        """Numbers of rows and bytes."""
+        if self._pending:
+            self._write_group()
+        self._writer.close()
+        return self._written, self._sink.seek(0, os.SEEK_CUR)
 
 
-def _dated(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Add the date of each row's first time.
-
-    Spark's own function would use the time zone of the session.
-    """
+def _by_date(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows by the date (UTC) of their first time."""
+    if not len(rows):
+        return
     times = [f"{name}_ns" for name in TIMES if f"{name}_ns" in rows.schema.names]
-    date = pc.coalesce(*map(rows.column, times)).cast(pa.timestamp("ns")).cast(pa.date32())
-    return rows.append_column(_BY.field("date"), date)
+    time = pc.coalesce(*map(rows.column, times))
+    limits = pc.min_max(time).as_py()
+    if not time.null_count and limits["min"] // _DAY == limits["max"] // _DAY:
+        yield _date(limits["min"] // _DAY), rows
+        return
+    day = time.fill_null(0).to_numpy() // _DAY
+    is_dated = time.is_valid().to_numpy(zero_copy_only=False)
+    for each in np.unique(day[is_dated]).tolist():
+        yield _date(each), rows.filter(pa.array(is_dated & (day == each)))
+    if time.null_count:
+        yield _NO_DATE, rows.filter(pa.array(~is_dated))
+
+
+def _date(day: int) -> str:
+    return str(np.datetime64(day, "D"))

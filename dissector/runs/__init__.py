@@ -13,6 +13,7 @@ plan       the runs of a capture
 sources    the packets of a run
 blocks     parts of blocks of packets
 worker     the work of a process
+rows       the file with its rows
 states     the state of connections at the border of two runs
 joining    the work of the parent
 joined     the rows of a run that is joined
@@ -24,6 +25,7 @@ The processes are those of `--jobs`, or tasks of Spark (`analysis.spark`).
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Final
@@ -72,7 +74,8 @@ class Plan:
         names = list(reader.captures)
 
         def work(number: int, known: set[Broker]) -> tuple[RunResult, IO[bytes]]:
-            return self.dissect(number, make, names, known)
+            file = tempfile.TemporaryFile(prefix="kafka-dissector-")  # noqa: SIM115 - the parent gets it
+            return self.dissect(number, make, names, file, known), file
 
         with Workers() as workers:
             results = workers.map(
@@ -87,12 +90,13 @@ class Plan:
             yield from joiner.finish()
 
     def dissect(
-        self, number: int, make: Make, names: Sequence[str], known: Collection[Broker] = ()
-    ) -> tuple[RunResult, IO[bytes]]:
+        self, number: int, make: Make, names: Sequence[str], file: IO[bytes],
+        known: Collection[Broker] = (),
+    ) -> RunResult:  # fmt: skip
         """Dissect a run; see `worker.dissect`."""
         run = self.runs[number]
         warm_up = run.warm_up(self.warm_up_bytes, self.runs[number - 1]) if number else None
-        return dissect(run, warm_up, make, names, self.block_bytes, known, self.hash_key)
+        return dissect(run, warm_up, make, names, self.block_bytes, known, self.hash_key, file)
 
 
 def plan(source: FileSource | None, jobs: int, limits: tuple[int, int]) -> Plan | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.packets.block import Int64
-from dissector.runs.merging import ints
+from dissector.runs.merging import ints, merged
+from dissector.runs.rows import Content, StoredRows, batch_of
 from dissector.streams.table import NEVER
 from dissector.tables.builder import TableRows
 
@@ -22,13 +24,27 @@ PACKET_COLUMNS: Final = ("request_packet", "response_packet", "packet")
 class Joined:
     """How the rows of a run become rows of the capture, and the rows that it lacks."""
 
-    own: list[list[TableRows]]
+    own: Iterable[Sequence[TableRows]]
     """Rows of the connections that were dissected again, by block."""
     row_of: Int64
     """See `Verdict`."""
     before: int
     earlier: int
     """Packets of the file before the run, and before its end: see `states.shift_packets`."""
+
+    def rows(
+        self, blocks: Iterable[Sequence[StoredRows]], stored: Content, number: Int64 | None = None
+    ) -> Iterator[TableRows]:
+        """The rows of the run, block by block. `blocks`, `stored`: those of its process.
+
+        `number`: of each row of `connection_id`, its place in the order; None: its value.
+        """
+        for block, own in zip(blocks, self.own, strict=True):
+            moved = [
+                TableRows(each.table, self.moved(batch_of(each, stored)), each.rank)
+                for each in block
+            ]
+            yield from merged([*moved, *own], number)
 
     def moved(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A batch of the run, with the connections of the parent and absolute packet numbers."""

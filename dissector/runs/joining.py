@@ -24,11 +24,10 @@ from dissector.packets.fragments import Fragments
 from dissector.packets.prefetch import with_room
 from dissector.runs.blocks import chosen, compact, together
 from dissector.runs.joined import DROPPED, Joined
-from dissector.runs.merging import merged
 from dissector.runs.plan import AnyRun, TimeRun
 from dissector.runs.sources import Position, opened
 from dissector.runs.states import States, continues, join, shift_packets, take
-from dissector.runs.worker import RunResult, batch_of
+from dissector.runs.worker import RunResult
 from dissector.streams.limits import GRACE, PATIENCE
 from dissector.streams.table import NEVER, Bools
 from dissector.tables.builder import TableBuilder, TableRows
@@ -142,12 +141,8 @@ class Joiner:
 
     def merged(self, joined: Joined, result: RunResult, stored: pa.Buffer) -> Iterator[TableRows]:
         """The rows of a run, which `stored` contains, block by block."""
-        for block, own in zip(result.blocks, joined.own, strict=True):
-            moved = [
-                TableRows(each.table, joined.moved(batch_of(each, stored)), each.rank)
-                for each in block.rows
-            ]
-            yield from merged([*moved, *own], self._table.number)
+        blocks = [block.rows for block in result.blocks]
+        yield from joined.rows(blocks, stored, self._table.number)
 
     def _may_join(self, run: AnyRun, result: RunResult) -> bool:
         """Whether the run is exact apart from single connections."""

@@ -12,8 +12,11 @@ from dissector.packets.block import Int64
 from dissector.tables.builder import TABLE_ORDER, TableRows
 
 
-def merged(rows: Sequence[TableRows], number: Int64) -> Iterator[TableRows]:
-    """The rows of one block, table by table, each in order of time and connection."""
+def merged(rows: Sequence[TableRows], number: Int64 | None) -> Iterator[TableRows]:
+    """The rows of one block, table by table, each in order of time and connection.
+
+    `number`: of each connection, its place in the order; None: its `connection_id`.
+    """
     for table in TABLE_ORDER:
         parts = [each for each in rows if each.table == table and len(each.batch)]
         if table == "records":
@@ -22,10 +25,13 @@ def merged(rows: Sequence[TableRows], number: Int64) -> Iterator[TableRows]:
             yield TableRows(table, _in_order(table, [each.batch for each in parts], number))
 
 
-def _in_order(table: str, batches: Sequence[pa.RecordBatch], number: Int64) -> pa.RecordBatch:
+def _in_order(
+    table: str, batches: Sequence[pa.RecordBatch], number: Int64 | None
+) -> pa.RecordBatch:
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     connection = ints(batch["connection_id"])
-    connection = np.where(connection < 0, connection, number[connection])
+    if number is not None:
+        connection = np.where(connection < 0, connection, number[connection])
     if table == "exchanges":
         request = batch["request_time"]
         time = ints(pc.coalesce(request, batch["response_time"]) if request.null_count else request)

@@ -9,7 +9,6 @@ all of its processes: only the parent handles it.
 
 from __future__ import annotations
 
-import mmap
 import multiprocessing
 import os
 import pickle
@@ -26,6 +25,7 @@ from typing import IO, Any, Final, TypeVar
 import pyarrow as pa
 
 from dissector.errors import DissectorError
+from dissector.runs.rows import mapped
 
 Known = TypeVar("Known")
 Result = TypeVar("Result")
@@ -139,9 +139,7 @@ def _work_off(work: Callable[[int, Known], tuple[object, IO[bytes]]], channel: C
 def _mapped(handle: int) -> pa.Buffer:
     """The content of a file."""
     with os.fdopen(handle, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        content = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
-        return pa.py_buffer(content)
+        return mapped(file)
 
 
 def _failure(name: str, code: int, failures: Connection) -> DissectorError:

@@ -5,19 +5,16 @@ that are in the normal state at the start of the run, as far as the bytes before
 (`states.is_normal`). The packets of all other connections are kept: they are dissected when the
 state before the run is known.
 
-Rows are written to a file, batch by batch. The parent gets the file and a description of it.
+Rows are written to a file (`rows`), batch by batch. The parent gets a description of it.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, Final, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 
 from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import Broker, FrameReader
@@ -26,30 +23,16 @@ from dissector.packets.prefetch import FRONT, with_room
 from dissector.problems import Problem
 from dissector.runs.blocks import chosen, compact
 from dissector.runs.plan import AnyRun
+from dissector.runs.rows import RowFile, StoredRows
 from dissector.runs.sources import Position, RunSource, TimeSource, opened
 from dissector.runs.states import States, is_normal, take
 from dissector.streams.table import FRAMED, Bools
-from dissector.tables.builder import TableBuilder, TableRows
+from dissector.tables.builder import TableBuilder
 
 KEPT_BYTES: Final = 64 << 20
 """Most payload of a run that is kept for the parent. The parent reads a larger one again."""
 Make: TypeAlias = Callable[[], tuple[FrameReader, TableBuilder]]
 """Returns new stages without a source."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRows:
-    """A batch in the file of a run."""
-
-    table: str
-    rank: Any
-    begin: int
-    size: int
-
-
-def batch_of(rows: StoredRows, stored: pa.Buffer) -> pa.RecordBatch:
-    """A batch in the file of a run."""
-    return pa.ipc.open_stream(stored.slice(rows.begin, rows.size)).read_next_batch()
 
 
 @dataclass(slots=True)
@@ -100,25 +83,6 @@ class RunResult:
     most_waiting: int
     """Most bytes of streams, and of messages, that waited at a time."""
     blocks: list[BlockResult] = field(default_factory=list)
-
-
-class RowFile:
-    """A file without a name, which ends with the last process that has it open."""
-
-    def __init__(self) -> None:
-        self.file = tempfile.TemporaryFile(  # noqa: SIM115 - the parent gets it
-            prefix="kafka-dissector-"
-        )
-        self._sink: Any = pa.PythonFile(self.file, "w")
-        self._end = 0
-
-    def write(self, rows: TableRows) -> StoredRows:
-        """Append a batch."""
-        begin = self._end
-        with pa.ipc.new_stream(self._sink, rows.batch.schema) as writer:
-            writer.write_batch(rows.batch)
-        self._end = self.file.seek(0, os.SEEK_CUR)
-        return StoredRows(rows.table, rows.rank, begin, self._end - begin)
 
 
 class PairFilter:
@@ -176,9 +140,9 @@ def _isin(keys: UInt64, known: UInt64) -> Bools:
 
 def dissect(
     run: AnyRun, warm_up: AnyRun | None, make: Make, names: Sequence[str], block_bytes: int,
-    brokers: Collection[Broker], hash_key: UInt64,
-) -> tuple[RunResult, IO[bytes]]:  # fmt: skip
-    """Dissect a run. Also returns the file with the rows.
+    brokers: Collection[Broker], hash_key: UInt64, file: IO[bytes],
+) -> RunResult:  # fmt: skip
+    """Dissect a run, and write its rows to `file`.
 
     `brokers`: known addresses. `hash_key`: of the parent's pairs of endpoints.
     """
@@ -198,7 +162,7 @@ def dissect(
     reader.learn_brokers({*brokers, *reader.streams.servers(rows)})
     brokers_before = set(reader.streams.brokers)
     pairs = PairFilter(reader, known, unknown, is_first=run.is_first)
-    dissection = _Dissection(reader, builder, pairs)
+    dissection = _Dissection(reader, builder, pairs, RowFile(file))
     source = opened(names, run, block_bytes)
     try:
         while (block := source.read(FRONT)) is not None:
@@ -206,7 +170,7 @@ def dissect(
             del block  # so that its memory is free for the next one
     finally:
         source.close()
-    return dissection.result(rows, border, brokers_before, source), dissection.file.file
+    return dissection.result(rows, border, brokers_before, source)
 
 
 def _warm_up(
@@ -249,11 +213,13 @@ def _clear(reader: FrameReader, builder: TableBuilder) -> None:
 class _Dissection:
     """A run while it is read."""
 
-    def __init__(self, reader: FrameReader, builder: TableBuilder, pairs: PairFilter) -> None:
+    def __init__(
+        self, reader: FrameReader, builder: TableBuilder, pairs: PairFilter, file: RowFile
+    ) -> None:
         self._reader = reader
         self._builder = builder
         self._pairs = pairs
-        self.file = RowFile()
+        self._file = file
         self._blocks: list[BlockResult] = []
         self._troubled: set[int] = set()
         self._is_exact = True
@@ -269,7 +235,7 @@ class _Dissection:
         stored = []
         for rows in builder.rows(batch):
             if len(rows.batch):
-                stored.append(self.file.write(rows))
+                stored.append(self._file.write(rows))
             if rows.table == "problems":
                 kinds = rows.batch["kind"].to_pylist()
                 self._is_exact &= "memory" not in kinds

@@ -44,6 +44,14 @@ class MessageStats(NamedTuple):
     """Software and SASL mechanism of clients, by role and number."""
 
 
+def numbered(batch: pa.RecordBatch, numbers: Int64) -> pa.RecordBatch:
+    """The batch with `numbers` in place of rows of the streams' table."""
+    if (index := batch.schema.get_field_index("connection_id")) < 0:
+        return batch
+    column = pa.array(numbers).take(batch.column(index))
+    return batch.set_column(index, batch.schema.field(index), column)
+
+
 class Connections:
     """The connection table of the streams, with the information from messages."""
 

@@ -71,7 +71,7 @@ def in_tasks(rows: Mapping[str, pa.Table]) -> Iterator[Source]:
         part
         for name, table in rows.items()
         for batch in reversed_rows(table).to_batches()
-        for part in spark_answers._pack(name, iter([to_spark(name, batch)]))
+        for part in spark_answers.pack(name, iter([to_spark(name, batch)]))
     )
     with stored(spark_answers._unpacked(parts), rows) as connection:
 

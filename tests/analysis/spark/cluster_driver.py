@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from pyspark.errors import PySparkException
 
 import analysis.spark
-from analysis.spark import job, plan
+from analysis.spark import job
 from analysis.spark.causes import cause
 from analysis.spark.options import Request
 from analysis.spark.output import Output
 from analysis.spark.session import session
-from analysis.spark.writing import Folder
 from dissector.errors import DissectorError
 from dissector.runs import planning
-from tests.analysis.spark.sharding import TEST_TABLES
+from tests.analysis.spark.sharding import TEST_TABLES, write_with_spark
 
 
 def main() -> None:
@@ -31,7 +32,7 @@ def main() -> None:
     spark = session(master, {"spark.executor.memory": "600m", "spark.driver.memory": "600m"})
 
     def write() -> None:
-        with Output(f"{unshared}/tables", TEST_TABLES).opened() as tables:
+        with Output(f"{unshared}/tables", Request(paths, TEST_TABLES)).opened() as tables:
             job.check(spark, tables)
 
     def query() -> None:
@@ -42,11 +43,15 @@ def main() -> None:
     if unshared:
         report(write)
         report(query)
-    with plan.dissect_captures(spark, Request(paths, TEST_TABLES, run_bytes=50_000)) as dissection:
+    joined = job._joined
+
+    def wait(*given: Any) -> Any:
         print("dissected", flush=True)
         sys.stdin.readline()
-        for name in TEST_TABLES:
-            dissection.write(name, Folder(f"{output}/{name}").begin())
+        return joined(*given)
+
+    job._joined = wait
+    write_with_spark(spark, Request(paths, TEST_TABLES, run_bytes=50_000), Path(output))
     spark.stop()
 
 

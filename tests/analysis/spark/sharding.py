@@ -11,9 +11,13 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
+from analysis.spark import job
+from analysis.spark.options import Request
+from analysis.spark.output import Output
 from analysis.spark.schemas import to_spark
-from analysis.spark.writing import Folder, Written
+from analysis.spark.writing import RunFiles
 from bench import inputs
 from dissector.capture import open_capture
 from dissector.packets import open_packets
@@ -120,12 +124,16 @@ def write_with_one_process(
     paths: Sequence[str], tables: Sequence[str], output: Path, *, keylog: str | None = None
 ) -> None:
     """Write the rows of one process in Spark's schema, one Parquet folder per table."""
-    folders = {name: Folder(str(output / name)) for name in tables}
-    expected = open_capture(paths, keylog=keylog).tables(tables)
-    for name, folder in folders.items():
-        folder.begin()
-        rows = (to_spark(name, batch) for batch in expected[name].to_batches())
-        folder.end(Written(**row) for batch in folder.write(rows) for row in batch.to_pylist())
+    with RunFiles(str(output), "part") as files:
+        for name, batch in open_capture(paths, keylog=keylog).stream(tables):
+            files.write(name, to_spark(name, batch))
+        files.finish()
+
+
+def write_with_spark(spark: SparkSession, request: Request, output: Path) -> dict[str, int]:
+    """Write the tables of a job; returns their numbers of rows."""
+    with Output(str(output), request).opened() as opened:
+        return {name: rows for name, rows, _ in job.run(spark, request, opened)}
 
 
 def assert_same_rows(actual: Path, expected: Path, *, without: str = "") -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import venv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 import analysis.spark
 from analysis.cli import main
 from analysis.spark import session as sessions
+from analysis.spark.dissection import Task
 from tests.analysis.spark.sharding import CAPTURES
 
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
@@ -101,17 +103,18 @@ def test_the_command_reports_an_error_in_a_task(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from analysis.spark import plan
+    from analysis.spark import job
 
-    def fail(batches: object) -> None:
-        raise OSError(28, "No space left on device")
+    for_each = job._for_each
+
+    def fail(spark: SparkSession, task: Task, *arguments: object) -> None:
+        for_each(spark, replace(task, job=replace(task.job, output="/dev/full")), *arguments)
 
     monkeypatch.setattr(SparkSession, "stop", lambda session: None)
-    mapped = plan.mapped
-    monkeypatch.setattr(plan, "mapped", lambda frame, work, schema: mapped(frame, fail, schema))
+    monkeypatch.setattr(job, "_for_each", fail)
     assert main(["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "2"]) == 1
     message = capsys.readouterr().err.splitlines()[-1]
-    assert message.endswith("Error: OSError: [Errno 28] No space left on device")
+    assert "Error: NotADirectoryError: [Errno 20] Not a directory" in message
 
 
 def test_tasks_on_this_machine_have_four_attempts(
@@ -126,10 +129,6 @@ def test_tasks_on_this_machine_have_four_attempts(
     monkeypatch.setattr(sessions, "session", start)
     assert main(["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "3"]) == 130
     assert calls == ["local[3,4]"]
-
-
-def test_the_size_of_driver_results_is_unlimited(spark: SparkSession) -> None:
-    assert spark.sparkContext.getConf().get("spark.driver.maxResultSize") == "0"
 
 
 def test_properties_of_spark_reach_the_session(

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import analysis.spark
 from analysis.cli import main
-from analysis.spark import plan
+from analysis.spark import job
 from analysis.spark.schemas import to_spark
 from dissector.capture import open_capture
 from tests.analysis.spark.sharding import CAPTURES, split_capture, texts
@@ -70,7 +70,7 @@ def test_segments_without_captures(
     monkeypatch.setattr(SparkSession, "stop", lambda session: None)
     words = ["spark", str(segments), "--table", "records", "--table", "exchanges", "--jobs", "2"]
     assert main([*words, "-o", str(tmp_path / "tables")]) == 0
-    by = ds.partitioning(pa.schema({"date": pa.date32(), "api": pa.string()}), flavor="hive")
+    by = ds.partitioning(pa.schema({"date": pa.date32()}), flavor="hive")
     actual = ds.dataset(tmp_path / "tables" / "records", partitioning=by).to_table()
     expected = open_capture(segments).tables(["records"])["records"]
     assert len(actual) == len(expected) > 0
@@ -81,13 +81,13 @@ def test_several_tables_share_one_plan(
     read: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plans: list[tuple[str, ...]] = []
-    dissect_captures = plan.dissect_captures
+    run = job.run
 
-    def counted(spark: SparkSession, request: plan.Request):
+    def counted(spark: SparkSession, request: job.Request, output: job.Output):
         plans.append(tuple(request.tables))
-        return dissect_captures(spark, request)
+        return run(spark, request, output)
 
-    monkeypatch.setattr(plan, "dissect_captures", counted)
+    monkeypatch.setattr(job, "run", counted)
     paths = split_capture(QUOTAS, tmp_path, 3)
     tables = analysis.spark.load(read, paths, LATENCY)
     assert plans == []  # nothing is read before a table is used

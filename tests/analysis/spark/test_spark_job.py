@@ -12,16 +12,15 @@ import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 from analysis.cli import main
-from analysis.spark import job, plan
-from analysis.spark.dissection import decode_rows, dissect
+from analysis.spark import job
 from analysis.spark.options import Request
 from dissector.capture import open_capture
-from tests.analysis.spark.sharding import CAPTURES, split_capture
+from tests.analysis.spark.sharding import CAPTURES, split_capture, write_with_spark
 
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
 
 
-def test_parquet_by_date_and_api(
+def test_parquet_by_date(
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -42,7 +41,7 @@ def test_parquet_by_date_and_api(
     rows = ds.dataset(output / "exchanges", partitioning="hive").to_table()
     assert sorted(rows["api"].to_pylist()) == sorted(expected["exchanges"]["api"].to_pylist())
     assert {str(date) for date in rows["date"].to_pylist()} == {"2026-11-21"}
-    assert main(words) == 1  # existing tables are not overwritten
+    assert main([*words, "--api", "Fetch"]) == 1  # tables of another job are not overwritten
     assert f"{output.as_uri()}/exchanges already exists" in capsys.readouterr().err
 
 
@@ -77,11 +76,6 @@ def test_memory_is_per_task(
     assert main(["spark", str(QUOTAS), "-o", str(tmp_path), "--memory", "20"]) == 0
     assert [request.memory for request in requests] == [20 << 20]
     request = Request([str(QUOTAS)], ["problems"], memory=1 << 10)
-    task, _, _ = plan.planned(spark, request, request.paths, has_segments=False)
-    kinds = [
-        kind
-        for rows in dissect(task, 0)
-        if rows["kind"][0].as_py() == "problems"
-        for kind in decode_rows(rows["content"][0].as_py())["kind"].to_pylist()
-    ]
-    assert "memory" in kinds
+    monkeypatch.undo()
+    write_with_spark(spark, request, tmp_path / "tables")
+    assert "memory" in ds.dataset(tmp_path / "tables" / "problems").to_table()["kind"].to_pylist()

@@ -1,41 +1,48 @@
-"""The output folder: checked before Spark starts, complete or absent, and cleaned after a kill."""
+"""The output folder: checked before Spark starts, complete run by run, continued after a kill."""
 
 from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the dependency group spark is not installed")
 
-import pyarrow as pa
+import duckdb
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 
 from analysis.cli import main
-from analysis.spark import plan, session
-from analysis.spark.output import HIDDEN, SUCCESS, Output
-from analysis.spark.schemas import spark_schema
+from analysis.input.exported import ExportedTables
+from analysis.spark import job, session, writing
+from analysis.spark.dissection import Task
+from analysis.spark.manifests import OWNER, RUNS, JobFolder, Manifest
+from analysis.spark.options import Request
+from analysis.spark.output import JOB, SUCCESS, Output
+from analysis.spark.schemas import spark_schema, to_spark
 from analysis.spark.stream import StreamReader
-from analysis.spark.writing import Folder, Written
+from analysis.spark.writing import PARTIAL, RunFiles
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
-from tests.analysis.spark.sharding import CAPTURES
+from dissector.runs import planning
+from tests.analysis.spark.sharding import (
+    CAPTURES,
+    assert_same_rows,
+    split_capture,
+    write_with_one_process,
+    write_with_spark,
+)
 
-ROOT = Path(__file__).parents[3]
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
-COMMAND = [sys.executable, "-c", "import sys; from analysis.cli import main; sys.exit(main())"]
-TABLE = pa.table({"api": ["Fetch", "Produce"], "request_time_ns": [0, 1]})
+TABLES = ("exchanges", "connections", "topics", "problems")
+RUN_BYTES = 22_739
+"""A run for each file that `split_capture` makes of `QUOTAS`, by time."""
+REQUEST = Request([str(QUOTAS)], ("exchanges", "errors"))
 
 
 @pytest.fixture
@@ -48,34 +55,13 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "session", start)
 
 
-@pytest.fixture
-def kept(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the Spark session, which other tests need."""
-    monkeypatch.setattr(SparkSession, "stop", lambda session: None)
-
-
 def command(output: Path | str, *words: str) -> list[str]:
     return ["spark", str(QUOTAS), "-o", str(output), "--jobs", "2", *words]
 
 
-def below(folder: Path) -> set[str]:
-    """Names of files below a folder; only the suffix of Parquet files."""
-    return {
-        each.suffix if each.suffix == ".parquet" else str(each.relative_to(folder))
-        for each in folder.rglob("*")
-        if each.is_file()
-    }
-
-
-def names(folder: Path) -> set[str]:
-    return {each.name for each in folder.iterdir()}
-
-
-def write(output: Output) -> None:
-    """Write rows to each table, as tasks do."""
-    for folder in output.folders.values():
-        rows = folder.write(iter(TABLE.to_batches()))
-        folder.end(Written(**row) for batch in rows for row in batch.to_pylist())
+def files_of(folder: Path) -> dict[Path, int]:
+    """The Parquet files below a folder, and when each was written."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*.parquet")}
 
 
 @pytest.mark.parametrize(
@@ -114,241 +100,225 @@ def test_a_job_that_cannot_start_leaves_no_folder(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_success_is_written_and_tables_are_replaced_completely(
-    kept: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output = tmp_path / "tables"
-    words = command(output, "--table", "exchanges", "--table", "problems")
-    expected = len(open_capture(QUOTAS).tables(["exchanges"])["exchanges"])
-    assert main(words) == 0
-    success = {SUCCESS, f"exchanges/{SUCCESS}", f"problems/{SUCCESS}"}
-    assert below(output) == success | {".parquet"}
-    before = {*output.rglob("*.parquet")}
-    assert main(words) == 1
-    assert f"{output}/exchanges already exists" in capsys.readouterr().err
-    assert main([*words, "--mode", "overwrite"]) == 0
-    assert below(output) == success | {".parquet"}
-    after = {*output.rglob("*.parquet")}
-    assert not before & after
-    assert ds.dataset(output / "exchanges", partitioning="hive").count_rows() == expected
+def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "errors" / "old").mkdir(parents=True)
+    (tmp_path / "errors" / "old" / "thesis.txt").write_text("precious")
+    with (
+        pytest.raises(DissectorError, match=r"errors contains thesis\.txt, which no job wrote"),
+        Output(str(tmp_path), REQUEST, "overwrite").opened(),
+    ):
+        pass
+    assert (tmp_path / "errors" / "old" / "thesis.txt").read_text() == "precious"
 
 
-def test_if_the_second_table_fails_no_table_appears(
-    kept: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    real = plan.Dissection.write
-
-    def fail(self: plan.Dissection, name: str, folder: Folder) -> object:
-        if name == "errors":
-            raise DissectorError("the disk is full")
-        return real(self, name, folder)
-
-    monkeypatch.setattr(plan.Dissection, "write", fail)
-    words = command(tmp_path / "tables", "--table", "exchanges", "--table", "errors")
-    assert main(words) == 1
-    assert "the disk is full" in capsys.readouterr().err
-    assert [*tmp_path.iterdir()] == []
+def test_the_folder_of_a_running_job_is_kept(tmp_path: Path) -> None:
+    output = Output(str(tmp_path), REQUEST)
+    owner = json.loads(output.job.owner) | {"process": os.getppid()}
+    output.job.write(OWNER, json.dumps(owner).encode())
+    running = f"process {os.getppid()} on this machine has been writing"
+    with pytest.raises(DissectorError, match=running), output.opened():
+        pass
+    output.job.write(OWNER, json.dumps(owner | {"host": "elsewhere.example"}).encode())
+    with output.opened():  # tasks of both would write the same files
+        assert output.job.read(OWNER) == output.job.owner
 
 
-def test_tables_appear_when_all_are_complete(tmp_path: Path) -> None:
-    with Output(str(tmp_path), ["exchanges", "errors"]).opened() as output:
-        write(output)
-        assert all(name.startswith(HIDDEN) for name in names(tmp_path))
-        output.commit()
-        assert pq.read_table(tmp_path / "exchanges").num_rows == TABLE.num_rows
-    assert names(tmp_path) == {"exchanges", "errors", SUCCESS}
-
-
-def test_an_error_keeps_existing_tables(tmp_path: Path) -> None:
-    with Output(str(tmp_path), ["exchanges"]).opened() as output:
-        write(output)
-        output.commit()
-    before = {*tmp_path.rglob("*")}
-
-    def fail() -> None:
-        with Output(str(tmp_path), ["exchanges", "errors"], "overwrite").opened() as output:
-            write(output)
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fail()
-    assert {*tmp_path.rglob("*")} == before
-
-
-def test_a_failed_move_keeps_existing_tables(
+def test_a_file_appears_when_the_run_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Output(str(tmp_path), ["exchanges"]).opened() as output:
-        write(output)
-        output.commit()
-    before = {*tmp_path.rglob("*.parquet")}
-    output = Output(str(tmp_path), ["exchanges"], "overwrite")
-    move, moves = output._move, []
-
-    def fail_once(path: str, place: str) -> None:
-        moves.append(path)
-        if len(moves) == 2:  # the old table is moved, the new one is not
-            raise OSError(5, "Input/output error")
-        move(path, place)
-
-    monkeypatch.setattr(output, "_move", fail_once)
-
-    def replace() -> None:
-        with output.opened():
-            write(output)
-            output.commit()
-
-    with pytest.raises(DissectorError, match=r"cannot write .*: Input/output error"):
-        replace()
-    assert {*tmp_path.rglob("*.parquet")} == before
+    """For Spark, pyarrow, DuckDB and the commands of this package."""
+    (rows,) = open_capture(QUOTAS).tables(["exchanges"])["exchanges"].to_batches()
+    pattern = f"{tmp_path}/**/*.parquet"
+    monkeypatch.setattr(writing, "_GROUP_ROWS", 1)
+    with RunFiles(str(tmp_path), "run-0") as files:
+        for _ in range(2):
+            files.write("exchanges", to_spark("exchanges", rows))
+        written = files.finish()
+        (partial,) = (path for path in tmp_path.rglob("*") if path.is_file())
+        assert partial.name.startswith(".")
+        assert partial.name.endswith(PARTIAL)
+        assert ds.dataset(tmp_path / "exchanges").count_rows() == 0
+        assert duckdb.sql(f"from glob('{pattern}')").fetchall() == []
+    (file,) = written["exchanges"]
+    assert file.rows == 2 * len(rows) == ds.dataset(tmp_path / "exchanges").count_rows()
+    assert file.bytes == (tmp_path / file.file).stat().st_size
+    assert duckdb.read_parquet(pattern).count("*").fetchall() == [(file.rows,)]
 
 
-def test_an_incomplete_table_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "exchanges").mkdir()
-    with (
-        pytest.raises(DissectorError, match="without _SUCCESS: its job did not finish"),
-        Output(str(tmp_path), ["exchanges"]).opened(),
-    ):
-        pass
+def test_an_error_leaves_no_file(tmp_path: Path) -> None:
+    (rows,) = open_capture(QUOTAS).tables(["exchanges"])["exchanges"].to_batches()
+
+    def write() -> None:
+        with RunFiles(str(tmp_path), "run-0") as files:
+            files.write("exchanges", to_spark("exchanges", rows))
+            files.finish()
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        write()
+    assert not any(path.is_file() for path in tmp_path.rglob("*"))
 
 
-def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "records" / "old").mkdir(parents=True)
-    (tmp_path / "records" / "old" / "thesis.txt").write_text("precious")
-    with (
-        pytest.raises(DissectorError, match=r"records contains thesis\.txt, which no job wrote"),
-        Output(str(tmp_path), ["records"], "overwrite").opened(),
-    ):
-        pass
-    assert (tmp_path / "records" / "old" / "thesis.txt").read_text() == "precious"
+class Killed(BaseException):
+    """In place of SIGKILL: nothing is cleaned afterwards."""
 
 
-def killed(folder: Path, *, in_commit: bool) -> None:
-    """Run a process that writes to a folder and is killed before or during the commit."""
-    program = f"""
-import os, signal
-from analysis.spark.output import Output
-from tests.analysis.spark.test_spark_output import write
-kill = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
-with Output({str(folder)!r}, ["exchanges"], "overwrite").opened() as output:
-    write(output)
-    if {in_commit}:
-        moved, move = [], output._move
-        output._move = lambda *places: kill() if moved else moved.append(move(*places))
-        output.commit()
-    kill()
-"""
-    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False)
-    assert result.returncode == -signal.SIGKILL
+class Jobs:
+    """Jobs on files that arrive one by one, and what each of them does."""
 
+    def __init__(self, spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._monkeypatch = monkeypatch
+        self._for_each = job._for_each
+        self.output = folder / "tables"
+        self.done: list[tuple[str, int]] = []
+        monkeypatch.setattr(job, "_for_each", self._counted)
+        monkeypatch.setattr(planning, "LEAST_RUN", 1)
 
-@pytest.mark.parametrize("in_commit", [False, True], ids=["before", "within"])
-def test_leftovers_of_a_killed_job_are_removed_and_tables_restored(
-    tmp_path: Path, in_commit: bool
-) -> None:
-    with Output(str(tmp_path), ["exchanges"]).opened() as output:
-        write(output)
-        output.commit()
-    first = {each.name for each in tmp_path.rglob("*.parquet")}
-    killed(tmp_path, in_commit=in_commit)
-    assert any(name.startswith(HIDDEN) for name in names(tmp_path))
-    assert (tmp_path / "exchanges").exists() != in_commit
-    with Output(str(tmp_path), ["errors"]).opened() as output:
-        assert {each.name for each in (tmp_path / "exchanges").rglob("*.parquet")} == first
-        write(output)
-        output.commit()
-    assert names(tmp_path) == {"exchanges", "errors", SUCCESS}
+    def _counted(
+        self, spark: SparkSession, task: Task, work: str, numbers: Sequence[int], *given: object
+    ) -> None:
+        for number in numbers:
+            self.before(work, number)
+            self._for_each(spark, task, work, [number], *given)
+            self.done.append((work, number))
 
+    def before(self, work: str, number: int) -> None:
+        """Is called before each task."""
 
-def leftover(folder: Path, host: str, process: int) -> Path:
-    actual = folder / f"{HIDDEN}0"
-    actual.mkdir()
-    owner = {"host": host, "process": process, "began": "2026-03-01T12:00:00+00:00"}
-    (actual / "_owner.json").write_text(json.dumps(owner))
-    return actual
+    def run(self, paths: Iterable[str], *, killed_before: tuple[str, int] | None = None) -> None:
+        """Run a job, which may be killed before a task; compare its rows with one process."""
+        self.done.clear()
+        request = Request([*paths], TABLES, run_bytes=RUN_BYTES)
+        if killed_before:
+
+            def kill(*task: object) -> None:
+                if task == killed_before:
+                    raise Killed
+
+            with self._monkeypatch.context() as patched:
+                patched.setattr(self, "before", kill)
+                patched.setattr(Output, "_close", lambda self: None)
+                with pytest.raises(Killed):
+                    write_with_spark(self._spark, request, self.output)
+            return
+        write_with_spark(self._spark, request, self.output)
+        assert (self.output / SUCCESS).exists()
+        expected = self._folder / f"one-{len(request.paths)}"
+        write_with_one_process(request.paths, TABLES, expected)
+        for name in TABLES:
+            assert_same_rows(self.output / name, expected / name)
 
 
 @pytest.fixture
-def running() -> Iterator[int]:
-    process = subprocess.Popen(["sleep", "60"])
-    yield process.pid
-    process.kill()
-    process.wait()
+def jobs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    return Jobs(spark, tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("mode", ["error", "overwrite"])
-def test_the_folder_of_a_running_job_is_kept(tmp_path: Path, running: int, mode: str) -> None:
-    hidden = leftover(tmp_path, socket.gethostname(), running)
-    with (
-        pytest.raises(DissectorError, match=f"process {running} on this machine has been writing"),
-        Output(str(tmp_path), ["errors"], mode).opened(),
-    ):
-        pass
-    assert hidden.exists()
+def test_complete_runs_are_not_repeated(jobs: Jobs, tmp_path: Path) -> None:
+    paths = split_capture(QUOTAS, tmp_path, 4)
+    jobs.run(paths[:3])
+    assert jobs.done == [(work, run) for work in ("dissect", "finalize") for run in range(3)]
+    first = files_of(jobs.output)
+    jobs.run(paths[:3])
+    assert jobs.done == []
+    assert files_of(jobs.output) == first
+    jobs.run(paths)  # the last run may have gone on
+    assert jobs.done == [(work, run) for work in ("dissect", "finalize") for run in (2, 3)]
+    second = files_of(jobs.output)
+    kept = {path for path in first if path.name.startswith(("run-000000", "run-000001"))}
+    assert kept
+    assert kept == {path for path in second if path in first}
+    assert all(second[path] == first[path] for path in kept)
+
+    os.utime(paths[3], ns=(0, 0))  # as if it had been written again
+    jobs.run(paths)
+    assert jobs.done == [("dissect", 3), ("finalize", 3)]
+    next(path for path in second if path in kept).unlink()
+    jobs.run(paths)
+    assert len(jobs.done) == 2
+    with pytest.raises(DissectorError, match=r"has rows of .*\.4\.0, which is not among the capt"):
+        jobs.run(paths[1:])
 
 
-def test_leftovers_of_another_machine_are_reported(tmp_path: Path) -> None:
-    hidden = leftover(tmp_path, "elsewhere.example", 1)
-    with (
-        pytest.raises(
-            DissectorError, match=r"elsewhere\.example, started at .* remove .* overwrite"
-        ),
-        Output(str(tmp_path), ["errors"]).opened(),
-    ):
-        pass
-    assert hidden.exists()
-    with Output(str(tmp_path), ["errors"], "overwrite").opened():
-        assert not hidden.exists()
+@pytest.mark.parametrize("task", [("dissect", 2), ("finalize", 1)])
+def test_a_killed_job_is_continued(jobs: Jobs, tmp_path: Path, task: tuple[str, int]) -> None:
+    paths = split_capture(QUOTAS, tmp_path, 4)[:3]
+    jobs.run(paths, killed_before=task)
+    (before,) = {*jobs.output.glob(f"{RUNS}/*")}
+    assert (before / OWNER).exists()
+    remaining = jobs.output / "exchanges" / "date=2026-11-21" / f".run.parquet.0{PARTIAL}"
+    remaining.parent.mkdir(parents=True, exist_ok=True)
+    remaining.write_bytes(b"PAR1")
+    jobs.run(paths)
+    assert jobs.done[0] == task
+    assert len(jobs.done) == (4 if task[0] == "dissect" else 2)
+    assert not remaining.exists()
+    suffixes = {path.name.rpartition(".")[2] for path in before.iterdir()}
+    assert suffixes == {"json", "result", "topics"}
 
 
-def test_the_command_succeeds_after_a_killed_run(kept: None, tmp_path: Path) -> None:
-    output = tmp_path / "tables"
-    process = subprocess.Popen([*COMMAND, *command(output)], cwd=ROOT, start_new_session=True)
-    try:
-        end = time.monotonic() + 120
-        while not any(path.stat().st_size for path in output.rglob("_owner.json")):
-            assert process.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.01)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    assert any(output.rglob("*"))
-    assert main(command(output)) == 0
-    assert below(output) == {SUCCESS, f"exchanges/{SUCCESS}", ".parquet"}
-    assert len([*output.iterdir()]) == 2
+def test_readers_see_whole_runs(jobs: Jobs, tmp_path: Path) -> None:
+    """During a job, each table has the rows of runs that are complete."""
+    paths = split_capture(QUOTAS, tmp_path, 4)[:3]
+    seen: list[int] = []
+
+    def look(work: str, number: int) -> None:
+        (folder,) = jobs.output.glob(f"{RUNS}/*")
+        complete = [
+            Manifest.decoded(path.read_bytes())
+            for path in folder.glob("*.json")
+            if path.name not in (JOB, OWNER)
+        ]
+        rows = {
+            name: sum(f.rows for m in complete for f in m.files.get(name, ())) for name in TABLES
+        }
+        for name, count in rows.items():
+            if (jobs.output / name).exists():
+                assert ds.dataset(jobs.output / name).count_rows() == count
+        seen.append(rows["exchanges"])
+
+    jobs.before = look
+    jobs.run(paths)
+    assert seen[:4] == [0, 0, 0, 0]
+    assert 0 < seen[4] < seen[5]
+    assert len(ExportedTables([jobs.output]).tables(["exchanges"])["exchanges"]) > seen[5]
+
+
+def test_overwrite_and_a_job_with_other_options(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkSession, "stop", lambda session: None)
+    words = command(tmp_path, "--api", "Metadata")
+    assert main(words) == 0
+    first = files_of(tmp_path)
+    assert main(words) == 0
+    assert files_of(tmp_path) == first
+    assert main([*words, "--mode", "overwrite"]) == 0
+    second = files_of(tmp_path)
+    assert first.keys() == second.keys()
+    assert first != second
+    assert main(command(tmp_path, "--mode", "overwrite")) == 0
+    expected = len(open_capture(QUOTAS).tables(["exchanges"])["exchanges"])
+    assert ds.dataset(tmp_path / "exchanges").count_rows() == expected
 
 
 def test_files_that_the_driver_does_not_see_are_an_error(tmp_path: Path) -> None:
-    def written(name: str) -> tuple[Folder, list[Written]]:
-        folder = Folder(str(tmp_path / name)).begin()
-        rows = folder.write(iter(TABLE.to_batches()))
-        return folder, [Written(**row) for batch in rows for row in batch.to_pylist()]
-
-    folder, files = written("complete")
-    stray = tmp_path / "complete" / "part-of-an-attempt-that-failed.parquet"
-    stray.write_bytes(b"PAR1")
-    folder.end(files)
-    (kept,) = (tmp_path / "complete").iterdir()
-    assert (kept.name, kept.stat().st_size) == (files[0].file, files[0].bytes)
-    assert pq.read_metadata(kept).num_rows == files[0].rows == TABLE.num_rows
-
-    folder, files = written("missing")
-    (tmp_path / "missing" / files[0].file).unlink()
-    with pytest.raises(DissectorError, match=r"1 of 1 files that tasks wrote to .* are missing"):
-        folder.end(files)
-
-    folder, files = written("cut")
-    os.truncate(tmp_path / "cut" / files[0].file, files[0].bytes - 1)
-    with pytest.raises(DissectorError, match="or incomplete"):
-        folder.end(files)
+    output = Output(str(tmp_path), REQUEST)
+    with pytest.raises(DissectorError, match=r"1 of 1 parts that tasks wrote to .* are missing"):
+        output.finish(["run-000000-0"], set())
 
 
 def test_a_task_writes_only_to_the_drivers_folder(tmp_path: Path) -> None:
-    (tmp_path / "tables").mkdir()  # the name exists, but without the driver's marker
+    folder = JobFolder(str(tmp_path), "0", b"1")
     with pytest.raises(DissectorError, match="is not the driver's folder: the driver and all"):
-        next(Folder(str(tmp_path / "tables")).write(iter(TABLE.to_batches())))
-    assert [*(tmp_path / "tables").iterdir()] == []
+        folder.check()
+    folder.write(OWNER, b"2")
+    with pytest.raises(DissectorError, match=f"on {socket.gethostname()} is not the driver's"):
+        folder.check()
+    folder.write(OWNER, b"1")
+    folder.check()
 
 
 def test_a_stream_needs_a_shared_state_folder(tmp_path: Path) -> None:

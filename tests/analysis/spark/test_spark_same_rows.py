@@ -12,9 +12,7 @@ pytest.importorskip("pyspark", reason="the dependency group spark is not install
 
 from pyspark.sql import SparkSession
 
-from analysis.spark import plan
 from analysis.spark.options import Request
-from analysis.spark.writing import Folder
 from dissector.runs import planning
 from tests.analysis.spark.sharding import (
     CAPTURES,
@@ -27,6 +25,7 @@ from tests.analysis.spark.sharding import (
     split_capture,
     split_captures,
     write_with_one_process,
+    write_with_spark,
 )
 
 KEYS = str(CAPTURES / "kafka-4-tls.keys.log")
@@ -53,11 +52,9 @@ def compare(
     """Assert that both give the same rows."""
     request = Request(paths, tables, **options)
     write_with_one_process(paths, tables, folder / "one", keylog=request.keylog)
-    with plan.dissect_captures(spark, request) as dissection:
-        for name in tables:
-            rows = dissection.write(name, Folder(str(folder / "spark" / name)).begin())
-            assert rows == assert_same_rows(folder / "spark" / name, folder / "one" / name)
-            assert rows or name != "exchanges"
+    for name, rows in write_with_spark(spark, request, folder / "spark").items():
+        assert rows == assert_same_rows(folder / "spark" / name, folder / "one" / name)
+        assert rows or name != "exchanges"
     shutil.rmtree(folder)
 
 

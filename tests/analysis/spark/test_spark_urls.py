@@ -19,13 +19,14 @@ from pyspark.sql import SparkSession
 
 from analysis.spark import plan
 from analysis.spark.options import Request
-from analysis.spark.writing import Folder
+from analysis.spark.output import Output
 from dissector.runs import planning
 from tests.analysis.spark.sharding import (
     CAPTURES,
     assert_same_rows,
     split_capture,
     write_with_one_process,
+    write_with_spark,
 )
 
 QUORUM = CAPTURES / "kafka-4-quorum.pcap.zst"
@@ -73,11 +74,9 @@ def test_urls_give_the_same_rows(
     urls = [f"{server}/{name}" for name in names]
     monkeypatch.setattr(planning, "LEAST_RUN", 1)
     request = Request(urls, TABLES, run_bytes=100_000)
-    task, _, _ = plan.planned(spark, request, urls, has_segments=False)
-    assert len(task.plan.runs) > 1
-    with plan.dissect_captures(spark, request) as dissection:
-        for name in TABLES:
-            dissection.write(name, Folder(str(tmp_path / "spark" / name)).begin())
+    with Output(str(tmp_path / "spark"), request).opened() as output:
+        assert len(plan.planned(request, output, 2).task.plan.runs) > 1
+    write_with_spark(spark, request, tmp_path / "spark")
     assert_same_rows(tmp_path / "spark" / "connections", tmp_path / "one" / "connections")
     assert_same_rows(
         tmp_path / "spark" / "exchanges", tmp_path / "one" / "exchanges", without="capture"
