@@ -17,7 +17,6 @@ and versions that are not in the definitions. Outputs show `REDACTED` in place o
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
@@ -124,10 +123,11 @@ def redacted_bytes(
     size = f"{len(data):,} byte{'' if len(data) == 1 else 's'} {REDACTED}"
     if api_key is None or version is None or _has_secrets(api_key, direction):
         return size
-    may_be_text = not 0 <= api_key <= LARGEST_VERSION and not 0 <= version <= LARGEST_VERSION
-    return (
-        size if may_be_text else f"{size}, SHA-256 {hashlib.sha256(data).hexdigest()[:HASH_DIGITS]}"
-    )
+    if not 0 <= api_key <= LARGEST_VERSION and not 0 <= version <= LARGEST_VERSION:
+        return size  # it may be text
+    from hashlib import sha256  # few commands need it
+
+    return f"{size}, SHA-256 {sha256(data).hexdigest()[:HASH_DIGITS]}"
 
 
 def _is_known(api_key: int, version: int) -> bool:

@@ -59,6 +59,10 @@ def on_presentation(command: F) -> F:
 
 
 def _zone(name: str) -> tzinfo:
+    if name == UTC:
+        from datetime import timezone
+
+        return timezone.utc  # noqa: UP017 - `UTC` is a name here
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
     from analysis.commands.choice import with_suggestion

@@ -19,7 +19,6 @@ from functools import wraps
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
-from multiprocessing import parent_process
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,7 +37,13 @@ FUNCTIONS = {
         "read_segments",
     ),
     "streams": ("walk_frames",),
-    "messages": ("read_numbers", "copy_ranges", "walk_bodies"),
+    "messages": (
+        "read_numbers",
+        "copy_ranges",
+        "read_request_headers",
+        "read_response_headers",
+        "walk_bodies",
+    ),
     "records": ("walk_records", "read_records", "read_record_headers", "make_views"),
     "words": ("number_words", "hash_words", "number_pairs"),
 }
@@ -79,8 +84,11 @@ def _load(*, compiled: bool) -> bool:
 
 
 COMPILED = _load(compiled=not os.environ.get("KAFKA_DISSECTOR_PURE"))
-if not COMPILED and not os.environ.get("KAFKA_DISSECTOR_PURE") and parent_process() is None:
-    print(
-        "kafka-dissector: without a C compiler at installation, reading takes 10 times as long",
-        file=sys.stderr,
-    )
+if not COMPILED and not os.environ.get("KAFKA_DISSECTOR_PURE"):
+    from multiprocessing import parent_process  # imported only here, as it takes some ms
+
+    if parent_process() is None:
+        print(
+            "kafka-dissector: without a C compiler at installation, reading takes 10 times as long",
+            file=sys.stderr,
+        )

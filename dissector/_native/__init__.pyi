@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Bytes: TypeAlias = NDArray[np.uint8]
+Int8: TypeAlias = NDArray[np.int8]
 Int64: TypeAlias = NDArray[np.int64]
 UInt64: TypeAlias = NDArray[np.uint64]
 UInt16: TypeAlias = NDArray[np.uint16]
@@ -153,6 +154,28 @@ def copy_ranges(
     copies: Bytes,
 ) -> None:  # fmt: skip
     """The bytes of n ranges, one range after the other."""
+
+def read_request_headers(
+    data: Bytes, address: Int64, position: Int64, length: Int64, header_versions: Int8,
+    largest: int, chosen: Int64, start: Int64, end: Int64, is_whole: Bools, first: int, keys: Int64,
+    versions: Int64, lengths: Int64, bodies: Int64, is_cut: Bools, is_known: Bools,
+) -> int:  # fmt: skip
+    """The headers of the requests at the indices `chosen`, from the index `first` of it on.
+
+    `header_versions`, `largest`: see `message_headers`. `lengths`, `bodies`, `is_cut`, `is_known`:
+    those of its `RequestHeaders`. Returns the index of a header whose version is NEW.
+    """
+
+def read_response_headers(
+    data: Bytes, address: Int64, position: Int64, length: Int64, header_versions: Int8,
+    chosen: Int64, start: Int64, end: Int64, sizes: Int64, keys: Int64, first: int,
+    versions: Int64, bodies: Int64,
+) -> int:  # fmt: skip
+    """The address of the body of each response, as `read_request_headers`.
+
+    `versions`: those of the requests; 0 replaces them as KIP-511 has it. `sizes`: bytes of each
+    response, with the 4 bytes of its size.
+    """
 
 def walk_bodies(
     data: Bytes, address: Int64, position: Int64, length: Int64, nodes: NDArray[np.int32],

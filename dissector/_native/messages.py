@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 # cython: initializedcheck=False
-"""Numbers and ranges at addresses, and the bodies of messages.
+"""Numbers and ranges at addresses, and the headers and bodies of messages.
 
 An address counts bytes of streams. `address`, `position` and `length` have one item per piece: the
 address of its first byte, the position of this byte in `data`, and its length. Addresses ascend.
@@ -22,6 +22,9 @@ Bytes = cython.typedef(cython.const[cython.uchar][::1])
 Ints = cython.typedef(cython.const[cython.longlong][::1])
 IntsOut = cython.typedef(cython.longlong[::1])
 Nodes = cython.typedef(cython.const[cython.int][::1])
+Bools = cython.typedef(cython.const[cython.uchar][::1])
+BoolsOut = cython.typedef(cython.uchar[::1])
+HeaderVersions = cython.typedef(cython.const[cython.schar][::1])
 
 ONE = cython.declare(cython.ulonglong, 1)
 # Fields of a node: see `decoder_program`.
@@ -43,6 +46,13 @@ TEXT = cython.declare(cython.longlong, 1)
 
 STRUCT = cython.declare(cython.longlong, 3)
 ARRAY = cython.declare(cython.longlong, 4)
+# Items of a table of header versions, besides versions: see `message_headers`.
+UNKNOWN = cython.declare(cython.longlong, -1)
+NO_API = cython.declare(cython.longlong, -2)
+NEW = cython.declare(cython.longlong, -3)
+VERSIONS = cython.declare(cython.longlong, 128)
+API_VERSIONS = cython.declare(cython.longlong, 18)
+UNSUPPORTED_VERSION = cython.declare(cython.longlong, 35)
 
 
 @cython.cclass
@@ -59,6 +69,8 @@ class _Space:
     shift: Int
     """From its addresses to positions."""
     piece: Int
+    size: Int
+    """Addresses end here."""
 
     @cython.final
     @cython.cfunc
@@ -205,8 +217,10 @@ class _Space:
 
 def _space(space: _Space, data: Bytes, address: Ints, position: Ints, length: Ints) -> None:
     space.data, space.address, space.position, space.length = data, address, position, length
+    last: Int = len(address) - 1
     space.low = space.high = space.shift = 0
     space.piece = -1
+    space.size = address[last] + length[last] if last >= 0 else 0
 
 
 def read_numbers(
@@ -236,7 +250,7 @@ def copy_ranges(
 @cython.final
 @cython.cclass
 class _Bodies(_Space):
-    """Walks bodies by a program, and keeps the requested fields.
+    """Reads headers, walks bodies by a program, and keeps the requested fields.
 
     Methods that walk return the address behind a field, or -1 if the field is impossible.
     """
@@ -259,6 +273,8 @@ class _Bodies(_Space):
     value: Int
     """The length or count that was read last."""
     is_full: cython.bint
+    header_versions: HeaderVersions
+    """See `read_request_headers`."""
 
     @cython.cfunc
     @cython.inline
@@ -361,6 +377,123 @@ class _Bodies(_Space):
             at = behind
             left -= 1
         return at
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-9, check=False)
+    def header_version(self, key: Int, version: Int) -> Int:
+        """The header version of a message, or UNKNOWN, NO_API, or NEW."""
+        if not 0 <= key < self.header_versions.shape[0] // VERSIONS:
+            return NO_API
+        if 0 <= version < VERSIONS:
+            return self.header_versions[key * VERSIONS + version]
+        return NO_API if self.header_versions[key * VERSIONS] == NO_API else UNKNOWN
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def body_after(self, at: Int, end: Int, is_tagged: cython.bint) -> Int:
+        """The address behind a header: behind `end` if its tagged section is impossible."""
+        at = min(at, end)
+        if is_tagged:
+            at = self.walk_tags(0, 0, at, end)
+        return at if at >= 0 else end + 1
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def check_range(self, at: Int, end: Int) -> cython.int:
+        """ValueError for a header outside of the data."""
+        if not 0 <= at <= end <= self.size:
+            raise ValueError("a header outside of the data")
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def read_requests(
+        self, chosen: Ints, start: Ints, end: Ints, is_whole: Bools, largest: Int, first: Int,
+        keys: IntsOut, versions: IntsOut, lengths: IntsOut, bodies: IntsOut, is_cut: BoolsOut,
+        is_known: BoolsOut,
+    ) -> Int:  # fmt: skip
+        """`read_request_headers`."""
+        index: Int
+        message: Int
+        at: Int
+        stop: Int
+        key: Int
+        version: Int
+        header: Int
+        length: Int
+        has_client: cython.bint
+        fits: cython.bint
+        cut: cython.bint
+        for index in range(first, chosen.shape[0]):
+            if index + 16 < chosen.shape[0]:
+                self.touch(start[chosen[index + 16]])
+            message = chosen[index]
+            at, stop = start[message], end[message]
+            self.check_range(at, stop)
+            key = self.number(min(at, stop), 2, True)
+            version = self.number(min(at + 2, stop), 2, True)
+            keys[message], versions[message] = key, version
+            header = self.header_version(key, version)
+            if header == NEW:
+                return index
+            # In a SASL token that is mistaken for a request, its text would be read as a client id.
+            has_client = (
+                header != 0 and at + 10 <= stop and (header != NO_API or 0 <= version <= largest)
+            )
+            length = self.number(min(at + 8, stop), 2, True)
+            fits = has_client and -1 <= length <= stop - at - 10
+            cut = has_client and not fits and not is_whole[message] and length > 0
+            if not fits:
+                length = stop - at - 10 if cut else -1
+            lengths[message], is_cut[message] = length, cut
+            is_known[message] = (
+                at + 8 <= stop and header >= 0 and (fits or header == 0 or not is_whole[message])
+            )
+            if cut:
+                bodies[message] = stop + 1
+            else:
+                at += 8 if header == 0 else 10 + max(length, 0)
+                bodies[message] = self.body_after(at, stop, header == 2)
+        return chosen.shape[0]
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def read_responses(
+        self, chosen: Ints, start: Ints, end: Ints, sizes: Ints, keys: Ints, first: Int,
+        versions: IntsOut, bodies: IntsOut,
+    ) -> Int:  # fmt: skip
+        """`read_response_headers`."""
+        index: Int
+        message: Int
+        at: Int
+        stop: Int
+        header: Int
+        for index in range(first, chosen.shape[0]):
+            if index + 16 < chosen.shape[0]:
+                self.touch(start[chosen[index + 16]])
+            message = chosen[index]
+            at, stop = start[message], end[message]
+            self.check_range(at, stop)
+            if (
+                keys[message] == API_VERSIONS
+                and versions[message] > 0
+                and self.number(min(at + 4, stop), 2, True) == UNSUPPORTED_VERSION
+                and 14 + 6 * self.number(min(at + 6, stop), 4, True) == sizes[message]
+            ):
+                versions[message] = 0
+            header = self.header_version(keys[message], versions[message])
+            if header == NEW:
+                return index
+            bodies[message] = self.body_after(at + 4, stop, header == 1)
+        return chosen.shape[0]
 
     @cython.cfunc
     @cython.nogil
@@ -517,19 +650,15 @@ class _Bodies(_Space):
         limit: Int, part: Int, first: Int, behind: IntsOut,
     ) -> Int:  # fmt: skip
         """`walk_bodies`."""
-        size: Int = 0
         message: Int
         item: Int
         at: Int
-        if self.address.shape[0]:
-            item = self.address.shape[0] - 1
-            size = self.address[item] + self.length[item]
         for message in range(first, start.shape[0]):
             behind[message] = -1  # until it is walked
             if message + 16 < start.shape[0]:
                 self.touch(start[message + 16])
                 self.touch(start[message + 16] + 64)
-            if not 0 <= start[message] <= end[message] <= size:
+            if not 0 <= start[message] <= end[message] <= self.size:
                 continue
             for item in range(self.count.shape[0]):
                 self.marks[item] = self.count[item]
@@ -546,6 +675,48 @@ class _Bodies(_Space):
             else:
                 self.mend(end[message] if cut[message] else -1)
         return start.shape[0]
+
+
+def _headers(
+    data: Bytes, address: Ints, position: Ints, length: Ints, versions: HeaderVersions
+) -> _Bodies:
+    bodies: _Bodies = _Bodies()
+    bodies.value = 0
+    _space(bodies, data, address, position, length)
+    # A struct without fields: no tag of a header is known.
+    bodies.nodes = memoryview(bytearray(4 * NODE)).cast("i")
+    bodies.header_versions = versions
+    return bodies
+
+
+def read_request_headers(
+    data: Bytes, address: Ints, position: Ints, length: Ints, header_versions: HeaderVersions,
+    largest: int, chosen: Ints, start: Ints, end: Ints, is_whole: Bools, first: int, keys: IntsOut,
+    versions: IntsOut, lengths: IntsOut, bodies: IntsOut, is_cut: BoolsOut, is_known: BoolsOut,
+) -> int:  # fmt: skip
+    headers: _Bodies = _headers(data, address, position, length, header_versions)
+    largest_version: Int = largest
+    begin: Int = first
+    read: Int
+    with cython.nogil:
+        read = headers.read_requests(
+            chosen, start, end, is_whole, largest_version, begin, keys, versions, lengths, bodies,
+            is_cut, is_known,
+        )  # fmt: skip
+    return read
+
+
+def read_response_headers(
+    data: Bytes, address: Ints, position: Ints, length: Ints, header_versions: HeaderVersions,
+    chosen: Ints, start: Ints, end: Ints, sizes: Ints, keys: Ints, first: int, versions: IntsOut,
+    bodies: IntsOut,
+) -> int:  # fmt: skip
+    headers: _Bodies = _headers(data, address, position, length, header_versions)
+    begin: Int = first
+    read: Int
+    with cython.nogil:
+        read = headers.read_responses(chosen, start, end, sizes, keys, begin, versions, bodies)
+    return read
 
 
 def walk_bodies(

@@ -1,6 +1,7 @@
 """Exchanges: requests joined with their responses.
 
 ordering          sort order by several columns
+columns           columns of Arrow tables as arrays of NumPy
 message_headers   the headers of frames, as arrays
 decoded_fields    fields of message bodies, by role, over all APIs
 decoded_messages  headers and fields of the messages of one direction

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dissector.arrays import arrays
 from dissector.exchanges import decoded_fields, matching
+from dissector.exchanges.columns import bool_column, int_column
 from dissector.exchanges.decoded_fields import Messages
 from dissector.exchanges.decoded_messages import DecodedMessages
 from dissector.exchanges.message_headers import (
@@ -44,9 +47,6 @@ from dissector.streams.rows import places
 
 REQUEST_WAIT = 900 * 10**9
 """ns of capture time. JoinGroup may wait for max.poll.interval.ms, whose default is 300 s."""
-
-GROUP_BARRIERS = [api.key for api in registry.all_apis() if api.is_group_barrier]
-"""Keys of JoinGroup and SyncGroup, whose responses wait for the other members of the group."""
 
 RESPONSE_WAIT = 5 * 10**9
 """ns of capture time. Reassembly waits less than this for a byte that was acknowledged."""
@@ -96,7 +96,11 @@ TABLE_ROLES = {
 """Roles of fields that only one table needs."""
 
 
-@dataclass(frozen=True, slots=True)
+_MATCHED = ("key", "connection", "run", "acknowledged", "end_time", "ordinal", "end")
+"""Columns of the request table that `matching.Requests` has."""
+
+
+@arrays
 class CorrelatedBlock:
     """The requests, responses and completed exchanges of one block of frames.
 
@@ -171,7 +175,7 @@ class Correlator:
         """`tables`: tables to fill (None: all). Fields that only other tables need are skipped.
 
         `keep_frames`: also keep the bytes of requests, in a column `frame` of their table.
-        `request_wait`: ns after which a request is unanswered, except for `GROUP_BARRIERS`.
+        `request_wait`: ns after which a request is unanswered, except for `_group_barriers`.
         `memory`: limit for the bytes of pending requests, and for those of pending responses.
         """
         extra = (roles for table, roles in TABLE_ROLES.items() if tables is None or table in tables)
@@ -193,7 +197,7 @@ class Correlator:
     @property
     def pending_connections(self) -> Int64:
         """Connections with a request or response that is not matched yet."""
-        pending = [] if self._pending is None else [_ints(self._pending, "connection")]
+        pending = [] if self._pending is None else [int_column(self._pending, "connection")]
         return np.unique(np.concatenate([self._pending_responses.connection, *pending]))
 
     def forget(self, connections: Int64) -> None:
@@ -208,7 +212,7 @@ class Correlator:
         self._grow(int(connections.max(initial=-1)) + 1)
         requests = self._pending
         if requests is not None:
-            index, place = places(_ints(requests, "connection"), connections)
+            index, place = places(int_column(requests, "connection"), connections)
             requests = with_column(requests.take(pa.array(index)), "connection", place)
         index, place = places(self._pending_responses.connection, connections)
         return ExchangeStates(
@@ -244,9 +248,9 @@ class Correlator:
     def _put_requests(self, rows: Int64, requests: pa.Table | None) -> RequestIds:
         if requests is None:
             return RequestIds(np.zeros(0, np.int64), np.zeros(0, np.int64))
-        requests = requests.filter(pa.array(rows[_ints(requests, "connection")] >= 0))
-        connection, key = rows[_ints(requests, "connection")], _ints(requests, "key")
-        old, ids = _ints(requests, "id"), self._count + np.arange(len(requests))
+        requests = requests.filter(pa.array(rows[int_column(requests, "connection")] >= 0))
+        connection, key = rows[int_column(requests, "connection")], int_column(requests, "key")
+        old, ids = int_column(requests, "id"), self._count + np.arange(len(requests))
         self._count += len(requests)
         moved = matching.moved_keys(key, connection)
         for name, values in (("connection", connection), ("key", moved), ("id", ids)):
@@ -265,8 +269,8 @@ class Correlator:
         self._pending_frames = [self._pending_frames[each] for each in waits.tolist()]
         if self._pending is None:
             return np.zeros(0, np.int64)
-        is_dropped = np.isin(_ints(self._pending, "connection"), connections)
-        dropped = _ints(self._pending, "id")[is_dropped]
+        is_dropped = np.isin(int_column(self._pending, "connection"), connections)
+        dropped = int_column(self._pending, "id")[is_dropped]
         self._pending = self._pending.filter(pa.array(~is_dropped))
         return dropped
 
@@ -304,22 +308,22 @@ class Correlator:
         responses = read_headers(frames, spaces, np.flatnonzero(~frames.is_request))
         responses = self._with_pending(responses, spaces)
         table, first_new = self._table, self._first_new
-        end_time = _ints(table, "end_time")
+        end_time = int_column(table, "end_time")
         is_late = (responses.time < now - RESPONSE_WAIT) | last
         answered, response = self._match(table, responses, is_late)
         matched = responses[response]
         np.maximum.at(self._connections.last_response_time, matched.connection, matched.end_time)
-        expected_none = _ints(table, "ordinal")[answered] == 0
+        expected_none = int_column(table, "ordinal")[answered] == 0
         self._connections.answers_all[matched.connection[expected_none]] = 1
         table = self._with_in_flight(table, first_new, answered, matched)
         is_unmatched = np.ones(len(responses), np.bool_)
         is_unmatched[response] = False
         unmatched = self._keep_pending(responses[np.flatnonzero(is_unmatched)], spaces, now, last)
         left = np.setdiff1d(np.arange(len(table)), answered, assume_unique=True)
-        no_reply = _ints(table, "ordinal")[left] == 0
-        ends = ended[_ints(table, "connection")[left]]
+        no_reply = int_column(table, "ordinal")[left] == 0
+        ends = ended[int_column(table, "connection")[left]]
         ends |= self._without_reply(table, left, no_reply, now)
-        is_barrier = np.isin(_ints(table, "api_key")[left], GROUP_BARRIERS)
+        is_barrier = np.isin(int_column(table, "api_key")[left], _group_barriers())
         wait = np.where(is_barrier, REQUEST_WAIT, self._request_wait)
         ends |= (end_time[left] < now - wait) | last
         evicted = self._evicted(table, np.flatnonzero(~ends), end_time[left])
@@ -341,12 +345,12 @@ class Correlator:
         self, table: pa.Table, responses: MessageHeaders, is_late: NDArray[np.bool_]
     ) -> tuple[Int64, Int64]:
         """Rows of requests, and the index of the response to each."""
+        key, connection, run, acknowledged, time, ordinal, end = (
+            int_column(table, name) for name in _MATCHED
+        )
         requests = matching.Requests(
-            key=_ints(table, "key"), connection=_ints(table, "connection"), run=_ints(table, "run"),
-            acknowledged=_ints(table, "acknowledged"), time=_ints(table, "end_time"),
-            ordinal=_ints(table, "ordinal"), end=_ints(table, "end"),
-            repeats=table["repeats"].to_numpy(),
-        )  # fmt: skip
+            key, connection, run, acknowledged, time, ordinal, end, bool_column(table, "repeats")
+        )
         key = self._response_keys(responses, requests.key)
         candidates = matching.Responses(
             key, responses.connection, responses.run, responses.acknowledged, responses.time,
@@ -430,8 +434,8 @@ class Correlator:
         self, table: pa.Table, first_new: int, answered: Int64, matched: MessageHeaders
     ) -> pa.Table:
         """The table with its column `in_flight`, as far as responses are known."""
-        connection, ordinal = _ints(table, "connection"), _ints(table, "ordinal")
-        end_time, answered_before = _ints(table, "end_time"), self._connections.last_answered
+        connection, ordinal = int_column(table, "connection"), int_column(table, "ordinal")
+        end_time, answered_before = int_column(table, "end_time"), self._connections.last_answered
 
         def count(rows: slice, before: Int64) -> Int64:
             # At the end of each request: one that began in an earlier block may have begun before
@@ -441,7 +445,7 @@ class Correlator:
                 matched.connection, ordinal[answered], matched.time, before,
             )  # fmt: skip
 
-        column = _ints(table, "in_flight").copy()
+        column = int_column(table, "in_flight").copy()
         column[first_new:] = count(slice(first_new, None), answered_before)
         # A response may be recognised later than requests that were sent after it.
         recognised = count(slice(first_new), np.zeros_like(answered_before))
@@ -454,14 +458,17 @@ class Correlator:
         self, headers: MessageHeaders, table: pa.Table, answered: Int64, spaces: Sequence[ByteView]
     ) -> DecodedMessages:
         """Decode the bodies of the matched responses."""
-        api_key, version = _ints(table, "api_key")[answered], _ints(table, "version")[answered]
-        is_token = table["is_token"].to_numpy()[answered]
+        api_key, version = (
+            int_column(table, "api_key")[answered],
+            int_column(table, "version")[answered],
+        )
+        is_token = bool_column(table, "is_token")[answered]
         version, body = response_bodies(headers, spaces, api_key, version)
         messages = Messages(
             Direction.RESPONSE, np.where(is_token, -1, api_key), version, spaces, headers.space,
             body, headers.end,
         )  # fmt: skip
-        known = table["known"].to_numpy()[answered]
+        known = bool_column(table, "known")[answered]
         return DecodedMessages(
             headers,
             messages,
@@ -474,13 +481,13 @@ class Correlator:
         self, table: pa.Table, left: Int64, no_reply: NDArray[np.bool_], now: int
     ) -> NDArray[np.bool_]:
         """Which of these requests, in order, expect no response and will not get one."""
-        connection = _ints(table, "connection")[left]
+        connection = int_column(table, "connection")[left]
         waits = np.flatnonzero(~no_reply)
         earliest = np.full(len(self._connections.sent), len(left))
         earliest[connection[waits[::-1]]] = waits[::-1]  # the last assignment stays
         is_next = np.arange(len(left)) < earliest[connection]
         response_time = self._connections.last_response_time[connection]
-        since = np.maximum(_ints(table, "end_time")[left], response_time)
+        since = np.maximum(int_column(table, "end_time")[left], response_time)
         no_reply = no_reply & (self._connections.answers_all[connection] == 0)
         return no_reply & is_next & (since < now - NO_REPLY_WAIT)
 
@@ -512,6 +519,12 @@ class Correlator:
         return unmatched[np.flatnonzero(old)]
 
 
+@cache
+def _group_barriers() -> list[int]:
+    """Keys of JoinGroup and SyncGroup, whose responses wait for the other members of the group."""
+    return [api.key for api in registry.all_apis() if api.is_group_barrier]
+
+
 def _take_rows(table: pa.Table, row: Int64) -> pa.Table:
     """These rows, with dictionaries that contain only the words of these rows."""
     table = table.take(pa.array(row)).combine_chunks()
@@ -520,8 +533,3 @@ def _take_rows(table: pa.Table, row: Int64) -> pa.Table:
             compact = column.cast(pa.string()).dictionary_encode()
             table = table.set_column(index, table.field(index).name, compact)
     return table
-
-
-def _ints(table: pa.Table, name: str) -> Int64:
-    column: Int64 = table[name].to_numpy()
-    return column

@@ -11,7 +11,7 @@ earlier block. A message is therefore the index of its space, its start and its 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dissector import _native
+from dissector.arrays import arrays
 from dissector.errors import UnknownVersion
 from dissector.exchanges.ordering import ordered
 from dissector.packets.block import Int64
@@ -32,7 +33,7 @@ from dissector.streams.byteview import ByteView, ContiguousBytes
 Bools = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class Messages:
     """n messages of one direction; arrays of shape (n,)."""
 
@@ -50,7 +51,7 @@ class Messages:
         return len(self.start)
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class LayoutGroup:
     """The messages of one layout in one byte space, decoded."""
 
@@ -148,7 +149,7 @@ class LayoutGroup:
         return pc.binary_join_element_wise(*parts, text, "")
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class DecodedFields:
     """The decoded fields of the messages of one direction in a block."""
 

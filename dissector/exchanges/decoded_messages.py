@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dissector.arrays import arrays
 from dissector.exchanges.decoded_fields import DecodedFields, Messages
 from dissector.exchanges.message_headers import MessageHeaders
 from dissector.packets.block import Int64
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class DecodedMessages:
     """n messages of one direction; arrays of shape (n,)."""
 

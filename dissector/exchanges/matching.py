@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.arrays import arrays
 from dissector.exchanges.ordering import ordered
 from dissector.packets.block import Int64
 from dissector.streams.header_evidence import RESERVED
@@ -58,7 +59,7 @@ def moved_keys(key: Int64, connection: Int64) -> Int64:
     return np.where(key < 0, -1 - moved, moved)
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class _Messages:
     """n messages of one direction, those of a connection in stream order; arrays of shape (n,)."""
 
@@ -75,7 +76,7 @@ class _Messages:
         return len(self.key)
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class Requests(_Messages):
     ordinal: Int64
     """Number among the requests of the connection that expect a response, from 1; else 0."""
@@ -88,7 +89,7 @@ class Requests(_Messages):
         return Requests(*(getattr(self, each.name)[index] for each in fields(self)))
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class Responses(_Messages):
     rank: Int64
     """Number among the frames of the stream, from 1."""
@@ -391,7 +392,7 @@ class _ConnectionMatcher:
         return self._bounds
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class _Bounds:
     """The requests that each response of a connection may belong to; shape (responses,)."""
 

@@ -8,31 +8,31 @@ of the captured bytes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector import _native
+from dissector.arrays import arrays
 from dissector.errors import UnknownVersion
 from dissector.packets.block import Int64
 from dissector.protocol import registry
-from dissector.protocol.column_decoder import skip_tags
 from dissector.protocol.notation import Direction
 from dissector.secrets import LARGEST_VERSION
 from dissector.streams.byteview import ByteView, ContiguousBytes
 from dissector.streams.frames import FrameBlock
 
-API_VERSIONS = 18
-UNSUPPORTED_VERSION = 35
-UNKNOWN = -1
-"""Header version of an API or version that the definitions do not contain."""
+UNKNOWN, NO_API, NEW = -1, -2, -3
+"""In place of a header version: of a version and of an API that the definitions do not contain, and
+of one that was not looked up yet."""
 VERSIONS = 1 << 7
 """More versions than any API has."""
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class MessageHeaders:
     """n frames of one direction, in stream order; int64 arrays of shape (n,)."""
 
@@ -106,7 +106,7 @@ def read_headers(frames: FrameBlock, spaces: Sequence[ByteView], index: Int64) -
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class RequestHeaders:
     """The fields of request headers; arrays of shape (n,)."""
 
@@ -126,21 +126,20 @@ class RequestHeaders:
 
 def read_request_headers(headers: MessageHeaders, spaces: Sequence[ByteView]) -> RequestHeaders:
     """Read the fields that only requests have."""
-    start, end = headers.start, headers.end
-    api_key = numbers(spaces, headers.space, np.minimum(start, end), "i2")
-    version = numbers(spaces, headers.space, np.minimum(start + 2, end), "i2")
-    header = header_versions(Direction.REQUEST, api_key, version)
-    # In a SASL token that is mistaken for a request, its text would be read as a client id.
-    may_be = np.isin(api_key, list(registry.apis())) | (version & ~LARGEST_VERSION == 0)
-    has_client = (header != 0) & may_be & (start + 10 <= end)
-    length = numbers(spaces, headers.space, np.minimum(start + 8, end), "i2")
-    fits = has_client & (length >= -1) & (start + 10 + length <= end)
-    is_cut = has_client & ~fits & ~headers.whole & (length > 0)
-    length = np.where(fits, length, np.where(is_cut, end - start - 10, -1))
-    body = start + np.where(header == 0, 8, 10 + np.maximum(length, 0))
-    body = np.where(is_cut, end + 1, _after_tags(spaces, headers.space, body, end, header == 2))
-    known = (start + 8 <= end) & (header != UNKNOWN) & (fits | (header == 0) | ~headers.whole)
-    return RequestHeaders(api_key, version, start + 10, length, is_cut, body, known)
+    count = len(headers)
+    api_key, version, length, body = np.zeros((4, count), np.int64)
+    is_cut, known = np.zeros((2, count), np.bool_)
+    whole, table = headers.whole, _header_versions(Direction.REQUEST)
+    for space, chosen in members_of(spaces, headers.space):
+        first = 0
+        while first < len(chosen):
+            first = _native.read_request_headers(
+                *space.pieces, table, LARGEST_VERSION, chosen, headers.start, headers.end, whole,
+                first, api_key, version, length, body, is_cut, known,
+            )  # fmt: skip
+            if first < len(chosen):
+                _look_up(Direction.REQUEST, api_key[chosen[first]], version[chosen[first]])
+    return RequestHeaders(api_key, version, headers.start + 10, length, is_cut, body, known)
 
 
 def response_bodies(
@@ -151,32 +150,47 @@ def response_bodies(
     A broker responds to an ApiVersions request of an unknown version in version 0, with error 35
     (KIP-511). Such a response has exactly the size of a version 0 body with its number of APIs.
     """
-    index = np.flatnonzero((api_key == API_VERSIONS) & (version > 0))
-    if len(index):
-        start, space = headers.start[index], headers.space[index]
-        error = numbers(spaces, space, np.minimum(start + 4, headers.end[index]), "i2")
-        count = numbers(spaces, space, np.minimum(start + 6, headers.end[index]), "i4")
-        size = headers.bytes[index] - 4
-        version = version.copy()
-        version[index[(error == UNSUPPORTED_VERSION) & (size == 10 + 6 * count)]] = 0
-    header = header_versions(Direction.RESPONSE, api_key, version)
-    body = _after_tags(spaces, headers.space, headers.start + 4, headers.end, header == 1)
+    version, body = version.copy(), np.zeros(len(headers), np.int64)
+    table = _header_versions(Direction.RESPONSE)
+    for space, chosen in members_of(spaces, headers.space):
+        first = 0
+        while first < len(chosen):
+            first = _native.read_response_headers(
+                *space.pieces, table, chosen, headers.start, headers.end, headers.bytes, api_key,
+                first, version, body,
+            )  # fmt: skip
+            if first < len(chosen):
+                _look_up(Direction.RESPONSE, api_key[chosen[first]], version[chosen[first]])
     return version, body
 
 
-def header_versions(direction: Direction, api_key: Int64, version: Int64) -> Int64:
-    """Header version of each message; UNKNOWN if the definitions do not contain it."""
-    largest = max(registry.apis())
-    may_be = (api_key >= 0) & (api_key <= largest) & (version >= 0) & (version < VERSIONS)
-    kind = np.where(may_be, api_key * VERSIONS + version, -1)
-    header_version = np.full((largest + 1) * VERSIONS + 1, UNKNOWN, np.int64)
-    occurs = np.zeros(len(header_version), np.bool_)
-    occurs[kind] = True
-    for each in np.flatnonzero(occurs[:-1]).tolist():
-        with suppress(UnknownVersion):
-            key, number = divmod(each, VERSIONS)
-            header_version[each] = registry.layout(key, direction, number).header_version
-    return header_version[kind]
+@cache
+def _header_versions(direction: Direction) -> NDArray[np.int8]:
+    """Header version by API key and version, `VERSIONS` of each key.
+
+    NO_API if no API has the key. Others are NEW until they are looked up, because that parses the
+    page of the API.
+    """
+    table = np.full((max(registry.apis()) + 1, VERSIONS), NO_API, np.int8)
+    table[list(registry.apis())] = NEW
+    return table.reshape(-1)
+
+
+def _look_up(direction: Direction, api_key: int, version: int) -> None:
+    """Replace NEW by the header version, or by UNKNOWN if the API has no such version."""
+    try:
+        header = registry.layout(int(api_key), direction, int(version)).header_version
+    except UnknownVersion:
+        header = UNKNOWN
+    _header_versions(direction)[api_key * VERSIONS + version] = header
+
+
+def members_of(spaces: Sequence[ByteView], space: Int64) -> Iterator[tuple[ByteView, Int64]]:
+    """Each space, and the indices of the messages in it."""
+    for number, each in enumerate(spaces):
+        members = np.flatnonzero(space == number)
+        if len(members):
+            yield each, members
 
 
 def numbers(spaces: Sequence[ByteView], space: Int64, at: Int64, dtype: str) -> Int64:
@@ -188,14 +202,3 @@ def numbers(spaces: Sequence[ByteView], space: Int64, at: Int64, dtype: str) -> 
         if len(members):
             result[members] = each.number(at[members], dtype)
     return result
-
-
-def _after_tags(
-    spaces: Sequence[ByteView], space: Int64, at: Int64, end: Int64, has: NDArray[np.bool_]
-) -> Int64:
-    at = np.minimum(at, end)
-    for index, each in enumerate(spaces):
-        members = np.flatnonzero(has & (space == index))
-        if len(members):
-            at[members] = skip_tags(each, at[members], end[members])
-    return np.minimum(at, end + 1)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dissector.exchanges.columns import int_column
 from dissector.exchanges.message_headers import MessageHeaders
 from dissector.exchanges.sasl import Tokens
 from dissector.packets.block import Int64
@@ -29,7 +30,7 @@ class RequestIds(NamedTuple):
         return self.after[at], self.before[at] == ids
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ExchangeStates:
     """The state of n connections, numbered from 0, in a `Correlator`."""
 
@@ -46,7 +47,7 @@ class ExchangeStates:
         """The state of the connections at `index`."""
         requests = self.requests
         if requests is not None:
-            chosen_requests, place = places(requests["connection"].to_numpy(), index)
+            chosen_requests, place = places(int_column(requests, "connection"), index)
             requests = requests.take(pa.array(chosen_requests))
             requests = with_column(requests, "connection", place)
         waits, place = places(self.responses.connection, index)

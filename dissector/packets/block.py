@@ -16,12 +16,13 @@ address (RFC 4291, section 2.5.5.2): high 0, low 0x0000ffff_aabbccdd.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.arrays import arrays
 from dissector.problems import Problem
 
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -40,7 +41,7 @@ FIN, SYN, RST, PSH, ACK = 0x01, 0x02, 0x04, 0x08, 0x10
 """TCP flags (RFC 9293, section 3.1)."""
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class PacketBlock:
     """Tens of thousands of TCP packets, as arrays of shape (n,)."""
 

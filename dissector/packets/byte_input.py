@@ -20,7 +20,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-import lz4.frame
 import zstandard
 
 from dissector.packets.remote import is_url, open_file
@@ -149,10 +148,17 @@ class Codec(NamedTuple):
     """Compressed bytes to decompress at a time."""
 
 
+def _lz4() -> Decompressor:
+    import lz4.frame  # takes 5 ms, and few captures are compressed with it
+
+    decompressor: Decompressor = lz4.frame.LZ4FrameDecompressor()
+    return decompressor
+
+
 CODECS = (
     Codec("gzip", b"\x1f\x8b", _Gzip, 1 << 16),
     Codec("zstd", b"\x28\xb5\x2f\xfd", _Zstd, 1 << 16),
-    Codec("lz4", b"\x04\x22\x4d\x18", lz4.frame.LZ4FrameDecompressor, 1 << 16),
+    Codec("lz4", b"\x04\x22\x4d\x18", _lz4, 1 << 16),
 )
 
 

@@ -21,6 +21,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.arrays import arrays
 from dissector.packets.block import PAD, Bytes, Int32, Int64
 from dissector.problems import Problem
 
@@ -50,7 +51,7 @@ def first_false(mask: NDArray[np.bool_]) -> int:
     return len(mask) if mask.all() else int(mask.argmin())
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class PacketColumns:
     """Packets in the order of the file, as arrays of shape (n,)."""
 
@@ -105,7 +106,7 @@ class Interface:
     """Byte order of the packet blocks of pcapng; None for pcap."""
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class ScanResult:
     """The complete packets that one pass over a buffer found, and where it stopped."""
 
@@ -185,7 +186,7 @@ class CaptureFormat(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class PacketRecords:
     """The captured packets of a range of one file."""
 

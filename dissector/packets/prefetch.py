@@ -10,15 +10,17 @@ is known only later.
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
 from dissector.packets.block import Bytes, PacketBlock
 from dissector.packets.capture_reader import Memory
 from dissector.packets.files import FileSource
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 FRONT = 1 << 24
 """Free bytes before a block; most are never used, and take no memory."""
@@ -36,6 +38,10 @@ class ReadAhead:
     """A `FileSource` that reads one block ahead."""
 
     def __init__(self, source: FileSource) -> None:
+        from concurrent.futures import (
+            ThreadPoolExecutor,  # its import takes longer than that of all
+        )
+
         self.names = source.names
         self.total_bytes = source.total_bytes
         self.comments = source.comments

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from dissector import _native
+from dissector.arrays import arrays
 from dissector.packets.block import Bytes, Int64
 
 CHAIN_LIMIT = 1 << 17
 """Records to follow before validation: this limits the cost of a wrong chain."""
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class Steps:
     """The step from a record to the next one."""
 

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from dissector import _native
 from dissector.packets.block import Int64
-from dissector.protocol.decoder_program import TAGS, Program, program
+from dissector.protocol.decoder_program import Program, program
 from dissector.protocol.element_limits import ELEMENT_BYTES, MAX_LIMIT, MIN_LIMIT
 from dissector.protocol.field_columns import DTYPES, DecodedColumns, FieldColumn, Level
 from dissector.protocol.notation import Layout
-from dissector.protocol.surplus import ANY, LIMITS, PART
+from dissector.protocol.surplus import LIMITS, PART
 from dissector.streams.byteview import ByteView
 
 _MIN_ROOM = 256
@@ -44,14 +44,6 @@ def decode_columns(
     good = behind >= 0
     columns = _columns(plan, parts, len(start))
     return DecodedColumns(good, np.where(good, end - behind, 0), columns)
-
-
-def skip_tags(space: ByteView, at: Int64, end: Int64) -> Int64:
-    """The addresses after the tagged sections, such as a header's, that begin at `at`: after `end`
-    if the section is impossible."""
-    cut = np.zeros(len(at), np.bool_)
-    behind, _ = _walk(TAGS, space, at, end, cut, True, ANY)
-    return np.where(behind < 0, end + 1, behind)
 
 
 def _walk(

@@ -20,13 +20,13 @@ the messages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.arrays import arrays
 from dissector.protocol.field_columns import WIDTHS
 from dissector.protocol.notation import Field, Layout
 
@@ -35,7 +35,7 @@ KINDS = {"string": TEXT, "bytes": BYTES, "records": BYTES, "struct": STRUCT}
 UNSIGNED = ("bool", "uint16", "uint32")
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class ProgramColumn:
     """A requested column."""
 
@@ -44,7 +44,7 @@ class ProgramColumn:
     level: int
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class Program:
     """A layout, as far as fields are requested."""
 
@@ -53,10 +53,6 @@ class Program:
     columns: list[ProgramColumn]
     levels: list[tuple[tuple[str, ...], int]]
     """Path and parent of each level, except the level of the messages, which is -1."""
-
-
-TAGS = Program(np.array([STRUCT, 0, 0, 0, -1, -1, -1, -1, 1, 0], np.int32), [], [])
-"""A flexible struct without known fields: only its tagged section."""
 
 
 @cache

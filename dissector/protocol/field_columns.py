@@ -8,11 +8,12 @@ value, which gives the order of several values in one message.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.arrays import arrays
 from dissector.packets.block import Int64
 from dissector.protocol.notation import Field
 
@@ -29,7 +30,7 @@ DTYPES = {
 """NumPy dtype of each numeric type. A uuid has none: it is kept as a range of bytes."""
 
 
-@dataclass(slots=True)
+@arrays
 class Level:
     """The elements of one array over all messages; without a parent, the messages themselves.
 
@@ -48,7 +49,7 @@ class Level:
     """Index of the message."""
 
 
-@dataclass(slots=True)
+@arrays
 class FieldColumn:
     """One requested field of the layout, with a value for each row that has it.
 
@@ -93,7 +94,7 @@ class FieldColumn:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class DecodedColumns:
     """The result for n messages: arrays of shape (n,), and the columns of the good messages.
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from dissector.errors import DefinitionError, DissectorError, UnknownVersion, did_you_mean
 from dissector.protocol.notation import (
@@ -25,6 +25,9 @@ from dissector.protocol.notation import (
     StructureLayout,
 )
 from dissector.protocol.parser import parse_api, parse_page, parse_structures
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 _CODE = re.compile(r"-?\d+")
 _FLAGS: tuple[list[str], ...] = ([], ["retriable"])
@@ -41,6 +44,11 @@ class ErrorCode:
 
 
 def _definitions() -> Traversable:
+    folder = Path(__file__).with_name("definitions")
+    if folder.is_dir():
+        return folder
+    from importlib.resources import files  # takes longer to import than all pages to read
+
     return files("dissector.protocol").joinpath("definitions")
 
 

@@ -28,12 +28,13 @@ than 17 bytes are present, it is only counted. Bytes that are not a batch end th
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.arrays import arrays
 from dissector.packets.block import Int32, Int64, UInt32
 from dissector.problems import Problem
 from dissector.streams.byteview import ByteView
@@ -53,7 +54,7 @@ _ALONE = 16
 """With fewer unfinished fields, following each alone is faster than arrays."""
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class Batches:
     """Batches of n `records` fields: arrays of shape (rows,), by field, then by address.
 
@@ -104,7 +105,7 @@ class Batches:
         return len(self.address)
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class BatchOffsets:
     """Positions of the batches of several fields: arrays of shape (rows,)."""
 

@@ -8,10 +8,9 @@ original one if each range is contiguous in it, otherwise a joined copy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from dissector.arrays import arrays
 from dissector.packets.block import PAD, Bytes, Int64
 from dissector.streams.byteview import ByteView, ContiguousBytes, ScatteredBytes, ranges
 
@@ -19,7 +18,7 @@ MAX_ROW = (1 << 31) - 1
 """Longest array: Arrow views have 32-bit positions."""
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class RangeSlices:
     """The m >= n slices of `data` that make up n ranges, in order."""
 

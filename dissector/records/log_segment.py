@@ -8,11 +8,12 @@ a crash. Zeros at the end of a preallocated segment are one problem.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from dissector.arrays import arrays
 from dissector.errors import CaptureError
 from dissector.packets.block import PAD
 from dissector.problems import Problem
@@ -25,7 +26,7 @@ MAX_BATCH = 256 << 20
 """A batch with a larger length is treated as damaged."""
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class SegmentBlock:
     """The batches of a part of a segment; `read_records(space, batches)` reads their records."""
 

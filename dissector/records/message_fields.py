@@ -11,17 +11,16 @@ all its messages (KIP-32).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.arrays import arrays
 from dissector.packets.block import Bytes, Int64
 from dissector.records.record_columns import Spans
 from dissector.streams.byteview import ContiguousBytes
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class MessageFields:
     """Fields of n messages: arrays of shape (n,); undefined where `good` is False."""
 

@@ -6,12 +6,13 @@ decompressed data. Bytes are copied only when a caller asks for them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.arrays import arrays
 from dissector.packets.block import Bytes, Int64
 from dissector.problems import Problem
 
@@ -24,7 +25,7 @@ Problems: TypeAlias = list[tuple[int, Problem]]
 NO_SPANS: Spans = (np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class BatchBytes:
     """The record bytes of n batches in one array; arrays of shape (n,)."""
 
@@ -41,7 +42,7 @@ class BatchBytes:
         return BatchBytes(self.data, self.batch[mask], self.begin[mask], self.end[mask])
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class Headers:
     """Headers of n records: arrays of shape (headers,), record by record."""
 
@@ -51,7 +52,7 @@ class Headers:
     value: Spans = NO_SPANS
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class RecordColumns:
     """n records with bytes in one array: arrays of shape (n,), batch by batch."""
 
@@ -66,7 +67,7 @@ class RecordColumns:
     headers: Headers
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class Records:
     """Records of several batches, in the order of the batches."""
 

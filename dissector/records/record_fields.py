@@ -10,17 +10,16 @@ at its end is damaged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
 from dissector import _native
+from dissector.arrays import arrays
 from dissector.packets.block import Bytes, Int64
 from dissector.records.record_columns import Headers, Spans
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class RecordFields:
     """Fields of n records: arrays of shape (n,); undefined where `good` is False."""
 

@@ -8,11 +8,10 @@ again, by its bytes alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from dissector import _native
+from dissector.arrays import arrays
 from dissector.packets.block import Bytes, Int64
 from dissector.streams.byteview import ranges
 
@@ -20,7 +19,7 @@ MIN_RECORD = 7
 """Bytes of the smallest record: length, attributes, two deltas, two lengths and a count."""
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class RecordChain:
     """The records of n batches, batch by batch."""
 

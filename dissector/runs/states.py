@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dissector.exchanges.columns import bool_column, int_column
 from dissector.exchanges.states import ExchangeStates
 from dissector.frame_reader import FrameReader
 from dissector.packets.block import Int64
@@ -111,7 +112,7 @@ def shift_packets(states: States, before: int, earlier: int) -> None:
     segments.number[:] = moved(segments.number)
     states.exchanges.responses.packet[:] = moved(states.exchanges.responses.packet)
     if states.exchanges.requests is not None:
-        packets = moved(_ints(states.exchanges.requests, "packet"))
+        packets = moved(int_column(states.exchanges.requests, "packet"))
         states.exchanges.requests = _replaced(states.exchanges.requests, packet=packets)
 
 
@@ -220,12 +221,12 @@ def _relative_requests(states: States) -> tuple[Int64, Int64]:
     if requests is None or not len(requests):
         return np.zeros(0, np.int64), np.zeros((0, len(_REQUEST) + 3), np.int64)
     sent, _, gaps = _counters(states)
-    owner, ordinal = _ints(requests, "connection"), _ints(requests, "ordinal")
-    columns = [_ints(requests, name) for name in _REQUEST]
-    columns.append(requests["repeats"].to_numpy().astype(np.int64))
+    owner, ordinal = int_column(requests, "connection"), int_column(requests, "ordinal")
+    columns = [int_column(requests, name) for name in _REQUEST]
+    columns.append(bool_column(requests, "repeats").astype(np.int64))
     columns.append(np.where(ordinal > 0, ordinal - sent[owner], 1))
-    columns.append(_ints(requests, "run") - gaps[owner, 0])
-    order = np.lexsort((_ints(requests, "id"), owner))
+    columns.append(int_column(requests, "run") - gaps[owner, 0])
+    order = np.lexsort((int_column(requests, "id"), owner))
     return owner[order], np.stack(columns, axis=1)[order]
 
 
@@ -283,11 +284,11 @@ def _join_exchanges(left: States, border: States, right: States, index: Int64) -
     responses.rank[:] += all_frames[responses.connection, 1]
     responses.run[:] += all_gaps[responses.connection, 1]
     if states.requests is not None:
-        owner, ordinal = (_ints(states.requests, name) for name in ("connection", "ordinal"))
+        owner, ordinal = (int_column(states.requests, name) for name in ("connection", "ordinal"))
         states.requests = _replaced(
             states.requests,
             ordinal=np.where(ordinal > 0, ordinal + all_sent[owner], 0),
-            run=_ints(states.requests, "run") + all_gaps[owner, 0],
+            run=int_column(states.requests, "run") + all_gaps[owner, 0],
         )
 
 
@@ -308,8 +309,3 @@ def _replaced(table: pa.Table, **columns: Int64) -> pa.Table:
         index = table.schema.get_field_index(name)
         table = table.set_column(index, name, pa.array(values))
     return table
-
-
-def _ints(table: pa.Table, name: str) -> Int64:
-    column: Int64 = table[name].to_numpy()
-    return column

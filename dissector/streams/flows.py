@@ -20,6 +20,7 @@ from typing import TypeAlias
 import numpy as np
 
 from dissector import _native
+from dissector.arrays import arrays
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt16, UInt32, UInt64
 from dissector.streams import sequence
 from dissector.streams.limits import (
@@ -56,7 +57,7 @@ _LOOK_BACK = 2
 """A late SYN may belong to the incarnation before the newest one of its pair."""
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class Assignment:
     """The connections and streams of a block's packets.
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dissector import _native
+from dissector.arrays import arrays
 from dissector.packets.block import Bytes, Int64
 from dissector.streams.byteview import ScatteredBytes
 from dissector.streams.limits import FRAME_LIMIT
@@ -29,7 +30,7 @@ NO_GAP = 1 << 62
 """An address behind all others."""
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class ChainFrames:
     """n frames; int64 arrays of shape (n,)."""
 

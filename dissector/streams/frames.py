@@ -7,11 +7,12 @@ The arrays of a `FrameBlock` have the same length n; the frames of a stream are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.arrays import arrays
 from dissector.packets.block import Bytes, Int32, Int64
 from dissector.problems import Problem
 from dissector.streams.byteview import ByteView
@@ -21,7 +22,7 @@ from dissector.streams.sequence import numbers
 from dissector.streams.table import ConnectionTable, StreamTable
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class FrameBlock:
     """All frames that a block of packets completed, as arrays of shape (n,)."""
 

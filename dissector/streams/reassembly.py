@@ -15,11 +15,12 @@ If two copies of a byte differ, the one that arrived first wins.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 
 from dissector import _native
+from dissector.arrays import arrays
 from dissector.packets.block import ACK, Int64, PacketBlock
 from dissector.streams import sequence
 from dissector.streams.flows import Assignment
@@ -51,7 +52,7 @@ from dissector.streams.table import (
 _STREAM, _AT, _LENGTH, _SPAN, _ARRIVAL, _LATE, _COLUMNS = 0, 1, 2, 3, 10, 11, 12
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class Gaps:
     """Missing or stray bytes of streams; int64 arrays of shape (n,)."""
 
@@ -74,7 +75,7 @@ class Gaps:
 NO_GAPS = Gaps(*(np.zeros(0, np.int64) for _ in range(4)))
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class Ordered:
     """The reassembled segments of a block."""
 

@@ -5,11 +5,12 @@ Also arithmetic over all streams at once: `stream_base` gives each stream a rang
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.arrays import arrays
 from dissector.packets.block import Int64
 
 BLOCK = -1
@@ -20,7 +21,7 @@ POSITION_LIMIT = 1 << POSITION_BITS
 """Positions that are compared across streams lie in [-POSITION_LIMIT, POSITION_LIMIT)."""
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class Segments:
     """n segments; int64 arrays of shape (n,)."""
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dissector.exchanges.columns import as_array
 from dissector.packets.block import Int64
 from dissector.tables.schema import Table
 
@@ -45,21 +46,6 @@ def as_batch(table: pa.Table) -> pa.RecordBatch:
     """The table as one batch."""
     arrays = [as_array(column) for column in table.columns]
     return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
-
-
-def int_column(table: pa.Table, name: str) -> Int64:
-    """A column without nulls as a NumPy array."""
-    column: Int64 = table[name].to_numpy()
-    return column
-
-
-def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The column as one array."""
-    if isinstance(column, pa.Array):
-        return column
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
 
 
 class SelectedRows:

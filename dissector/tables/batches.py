@@ -10,18 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dissector.exchanges.columns import int_column
 from dissector.exchanges.correlator import CorrelatedBlock
 from dissector.exchanges.topic_names import TopicNames, uuid_text
 from dissector.records.batch_headers import CODECS, TIMESTAMP_TYPES, Batches
 from dissector.records.record_reader import decompressed_sizes
 from dissector.streams.byteview import ByteView
-from dissector.tables.arrow import (
-    empty_batch,
-    int_column,
-    map_codes,
-    milliseconds,
-    to_batch,
-)
+from dissector.tables.arrow import empty_batch, map_codes, milliseconds, to_batch
 from dissector.tables.pending import PendingRows, completed_ids, response_request_ids
 from dissector.tables.record_batches import (
     CarriedBatches,

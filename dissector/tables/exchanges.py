@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector.exchanges.columns import as_array, int_column
 from dissector.exchanges.correlator import CorrelatedBlock
 from dissector.exchanges.ordering import ordered
 from dissector.exchanges.request_table import partitions
@@ -17,9 +18,7 @@ from dissector.packets.block import Int64
 from dissector.streams.byteview import ranges
 from dissector.tables.arrow import (
     SelectedRows,
-    as_array,
     dictionary_codes,
-    int_column,
     map_codes,
     masked,
     take_words,

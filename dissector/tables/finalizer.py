@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from typing import IO, Any, TypeAlias
 
@@ -96,6 +95,8 @@ class RowBuffer:
     """Rows of one table in a temporary file."""
 
     def __init__(self, schema: pa.Schema) -> None:
+        import tempfile  # few captures need it
+
         self._file: IO[bytes] = tempfile.TemporaryFile(  # noqa: SIM115
             prefix="kafka-dissector-"
         )

@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector.exchanges.columns import int_column
 from dissector.exchanges.correlator import CorrelatedBlock
 from dissector.exchanges.decoded_fields import DecodedFields
 from dissector.protocol import registry
-from dissector.tables.arrow import int_column, map_codes, to_batch, unless_empty, without_dictionary
+from dissector.tables.arrow import map_codes, to_batch, unless_empty, without_dictionary
 from dissector.tables.pending import PendingRows, exchange_columns, first_errors, request_ids
 from dissector.tables.schema import MEMBERSHIPS
 from dissector.tables.shared_columns import IN_ORDER, error_names

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector.exchanges.columns import as_array, int_column
 from dissector.exchanges.correlator import CorrelatedBlock
 from dissector.exchanges.decoded_fields import LayoutGroup
 from dissector.exchanges.decoded_messages import DecodedMessages
@@ -22,14 +23,7 @@ from dissector.packets.block import Int64
 from dissector.protocol.field_columns import FieldColumn
 from dissector.protocol.notation import Direction
 from dissector.records.batch_reader import read_batches
-from dissector.tables.arrow import (
-    as_array,
-    empty_batch,
-    int_column,
-    map_codes,
-    to_batch,
-    without_dictionary,
-)
+from dissector.tables.arrow import empty_batch, map_codes, to_batch, without_dictionary
 from dissector.tables.pending import (
     PendingRows,
     exchange_columns,

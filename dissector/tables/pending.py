@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector.exchanges.columns import as_array, int_column
 from dissector.exchanges.correlator import CorrelatedBlock
 from dissector.exchanges.states import RequestIds
 from dissector.packets.block import Int64
-from dissector.tables.arrow import as_array, int_column, without_dictionary
+from dissector.tables.arrow import without_dictionary
 from dissector.tables.errors import sorted_codes
 from dissector.tables.shared_columns import api_of
 

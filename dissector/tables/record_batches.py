@@ -8,13 +8,15 @@ The offsets of produced batches are in the response.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector.arrays import arrays
+from dissector.exchanges.columns import as_array
 from dissector.exchanges.correlator import CorrelatedBlock
 from dissector.exchanges.decoded_fields import LayoutGroup
 from dissector.exchanges.decoded_messages import DecodedMessages
@@ -24,7 +26,7 @@ from dissector.problems import Problem
 from dissector.protocol.field_columns import FieldColumn
 from dissector.records.batch_headers import Batches, take
 from dissector.records.batch_reader import read_batches
-from dissector.tables.arrow import as_array, map_codes, without_dictionary
+from dissector.tables.arrow import map_codes, without_dictionary
 from dissector.tables.pending import response_request_ids
 from dissector.tables.shared_columns import api_of, column_numbers
 
@@ -35,7 +37,7 @@ Rank: TypeAlias = tuple[int | tuple[str, ...], ...]
 """Position of rows among those of their table and block."""
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class CarriedBatches:
     """The batches in one column of `records` fields."""
 

@@ -7,13 +7,15 @@ bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dissector.arrays import arrays
+from dissector.exchanges.columns import int_column
 from dissector.exchanges.correlator import CorrelatedBlock
 from dissector.exchanges.states import RequestIds
 from dissector.exchanges.topic_names import TopicNames
@@ -23,7 +25,7 @@ from dissector.records.arrow import records_table
 from dissector.records.batch_headers import Batches
 from dissector.records.record_columns import Records
 from dissector.records.record_reader import read_records
-from dissector.tables.arrow import int_column, milliseconds, to_batch
+from dissector.tables.arrow import milliseconds, to_batch
 from dissector.tables.pending import completed_ids, with_connections
 from dissector.tables.record_batches import (
     CarriedBatches,
@@ -39,7 +41,7 @@ _PENDING_RANK = -1
 """Start of the rank of rows from earlier blocks, which come before all others."""
 
 
-@dataclass(frozen=True, slots=True)
+@arrays
 class _RecordPart:
     """Rows of `records` from one part of a batch column."""
 

@@ -6,10 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector.exchanges.columns import as_array
 from dissector.exchanges.correlator import CorrelatedBlock
 from dissector.exchanges.topic_names import uuid_text
 from dissector.packets.block import Int64
-from dissector.tables.arrow import as_array, as_batch, map_codes, row_keys, to_batch
+from dissector.tables.arrow import as_batch, map_codes, row_keys, to_batch
 from dissector.tables.schema import TOPICS
 from dissector.tables.shared_columns import column_numbers
 

@@ -13,12 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector.exchanges.columns import int_column
 from dissector.exchanges.correlator import CorrelatedBlock
 from dissector.exchanges.decoded_fields import LayoutGroup
 from dissector.packets.block import Int64
 from dissector.protocol import registry
 from dissector.protocol.field_columns import FieldColumn
-from dissector.tables.arrow import int_column, to_batch
+from dissector.tables.arrow import to_batch
 from dissector.tables.pending import (
     PendingRows,
     exchange_columns,

@@ -5,13 +5,12 @@ Nothing is read beyond the end of a message; a truncated message raises DecodeEr
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dissector.errors import DecodeError
 
-RETRY = hashlib.sha256(b"HelloRetryRequest").digest()
+RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 """Random of a HelloRetryRequest, which has the form of a ServerHello."""
 
 _SNI, _ALPN, _ENCRYPT_THEN_MAC, _EARLY_DATA, _VERSIONS = 0, 16, 22, 42, 43

@@ -45,7 +45,7 @@ def test_bounds_are_checked(name: str) -> None:
 
 WITHOUT_COMPILED_LOOPS = """
 import importlib.machinery, importlib.util, sys
-import numpy, dissector._native
+import multiprocessing, numpy, dissector._native
 sources = importlib.machinery.SourceFileLoader, [".py"]
 python_only = importlib.machinery.FileFinder.path_hook(sources)
 sys.path_hooks[:] = [python_only]

@@ -66,6 +66,8 @@ _COLUMNS = [
 _MOST = (1 << 63) - 1
 _EDGES = (0, -1, _MOST, _MOST - 30, -_MOST - 1, 1 << 31, (1 << 31) - 1, 1 << 32, 1 << 62)
 _ITEMS = 40
+_SORTED = ("address", "position", "length", "rows", "first", "slot", "chosen")
+"""Arguments that ascend, below the number of items."""
 _NODE = 10
 """Numbers of a node of a program for `walk_bodies`."""
 
@@ -124,7 +126,9 @@ def _value(name: str, kind: str, data: bytes, items: int, chance: random.Random)
         items = chance.randrange(_ITEMS)
     if name == "nodes":
         return _program(chance).reshape(-1)
-    if name in ("address", "position", "length", "rows", "first", "slot") and kind == "Int64":
+    if name == "header_versions":
+        return np.frombuffer(data.ljust(256), np.uint8)[:256].astype(np.int8) % 6 - 3
+    if name in _SORTED and kind == "Int64":
         return np.sort(np.array([chance.randrange(max(items, 1)) for _ in range(items)], np.int64))
     if name in ("count", "base"):
         return np.array([chance.randrange(3) for _ in range(items)], np.int64)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dissector.errors import DecodeError
 from dissector.exchanges.decoded_fields import LayoutGroup
 from dissector.protocol import registry
-from dissector.protocol.column_decoder import decode_columns, skip_tags
+from dissector.protocol.column_decoder import decode_columns
 from dissector.protocol.explain import Explanation, explain
 from dissector.protocol.field_columns import DecodedColumns, FieldColumn
 from dissector.protocol.notation import Direction, Field, Layout
@@ -254,9 +254,3 @@ def test_only_what_was_asked_for_is_kept() -> None:
     space, start, end = space_of([write(layout, random.Random(3)) for _ in range(9)])
     walked = decode_columns(layout, space, start, end, frozenset({"acks"}))
     assert [column.path for column in walked.columns] == [("acks",)]
-
-
-def test_skip_tags() -> None:
-    space = ContiguousBytes.of(b"\x00" + b"\x01\x05\x02ab" + b"\x7f")
-    behind = skip_tags(space, np.array([0, 1]), np.array([1, 6]))
-    assert behind.tolist() == [1, 6]

@@ -1,0 +1,46 @@
+"""Start-up: what a command imports."""
+
+from __future__ import annotations
+
+from importlib.util import module_from_spec
+from inspect import signature
+from types import ModuleType
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from analysis.startup import COMPUTE, _DeferFunctions
+
+
+@pytest.fixture(scope="module")
+def deferred() -> ModuleType:
+    """`pyarrow.compute`, loaded again without its functions."""
+    spec = _DeferFunctions().find_spec(COMPUTE, pa.__path__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_functions_of_arrow_are_made_when_they_are_used(deferred: ModuleType) -> None:
+    names = [name for name in vars(pc) if not name.startswith("_")]
+    made = {name for name in names if name in vars(deferred)}
+    assert len(made) < len(names) / 2
+    for name in names:
+        given, expected = getattr(deferred, name), getattr(pc, name)
+        about = getattr(expected, "__arrow_compute_function__", None)
+        assert getattr(given, "__arrow_compute_function__", None) == about, name
+        if about is not None:
+            assert signature(given) == signature(expected), name
+            assert given.__doc__ == expected.__doc__, name
+
+
+def test_deferred_functions_work(deferred: ModuleType) -> None:
+    column = pa.array([3, None, 1])
+    assert deferred.add(column, 1).equals(pc.add(column, 1))
+    assert deferred.and_(True, False).as_py() is False
+    assert deferred.sum(column).as_py() == 4
+    with pytest.raises(AttributeError, match="no attribute 'none_such'"):
+        deferred.none_such  # noqa: B018
