@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DIAGNOSIS_TABLES: Final = (
     "exchanges", "errors", "batches", "connections", "topics", "problems", "partitions",
-    "memberships", "transactions", "decompressed_batches",
+    "memberships", "transactions", "decompressed_batches", "brokers",
 )  # fmt: skip
 """Tables that the rules need."""
 

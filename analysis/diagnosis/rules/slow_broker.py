@@ -1,67 +1,85 @@
 """Slow brokers: a broker takes long for requests, or much longer than its peers.
 
 Latencies exclude long polls and the queue of the connection. Brokers are compared by requests of
-the same API. A broker whose clients wait mostly for the network is not reported here.
+the same API. The endpoints with the same id in `brokers` are one broker. A broker whose clients
+wait mostly for the network is not reported here.
+
+The listener of a KRaft controller is not judged: its requests wait for the metadata quorum, and
+producers and consumers send none (KIP-595, KIP-631).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import Final
 
 from analysis.diagnosis.case import Case, Row
 from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import ms
+from analysis.sql.expressions import endpoint, literal
+from dissector.protocol.structures import METADATA_TOPIC
+
+_CONTROLLERS: Final = f"""
+  select distinct {endpoint("broker")} as broker from exchanges
+  where api in ('BrokerRegistration', 'BrokerHeartbeat', 'ControllerRegistration', 'Vote',
+      'BeginQuorumEpoch', 'EndQuorumEpoch', 'FetchSnapshot')
+    or (api = 'Fetch' and list_contains(topics, {literal(METADATA_TOPIC)}))"""
+"""SQL: endpoints that receive requests of the quorum."""
+
+_IDS: Final = f"""
+  select {endpoint("broker")} as broker, arg_max(broker_id, time) as id
+  from (select host as broker_ip, port as broker_port, broker_id, time from brokers) group by 1"""
+"""SQL: the id of each endpoint."""
 
 
 @rule(
     question="Is it the broker that takes the time?",
     place=5,
-    rests_on="latency network",
+    rests_on="latency network brokers",
     thresholds=(
         Threshold(
             "net_p95_ms", 100, "ms", "0.95 quantile of an API, without waits. A healthy broker "
-            "takes "
-            "1 to 10 ms for most requests, tens of ms with acks=all and slow disks."
+            "takes 1 to 10 ms for most requests, tens of ms with acks=all and slow disks."
         ),
         Threshold(
             "times_peer", 5, "times", "Also slow: this many times the quantile of the fastest "
-            "other "
-            "broker for the same API. Brokers of one cluster rarely differ by more than a factor "
-            "of two."
+            "other broker for the same API. Brokers of one cluster rarely differ by more than a "
+            "factor of two."
         ),
         Threshold(
             "least_ms", 20, "ms", "Slower than a peer counts from this quantile: below it, a "
-            "factor "
-            "costs a client little."
+            "factor costs a client little."
         ),
         Threshold(
             "requests", 100, "requests", "Smallest sample of an API at a broker: a quantile of "
-            "five "
-            "requests."
+            "five requests."
         ),
     ),
 )  # fmt: skip
 def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
     """The slowest API of each slow broker, by the answer `latency`."""
+    controllers = {row["broker"] for row in case.rows(_CONTROLLERS)}
+    ids = {row["broker"]: row["id"] for row in case.rows(_IDS)}
     by_api: dict[str, list[Row]] = defaultdict(list)
     for row in case.answer("latency --by broker,api"):
-        if row["count"] >= limits["requests"] and row["net_p95_ms"] is not None:
-            by_api[row["api"]].append(row)
+        is_sample = row["count"] >= limits["requests"] and row["net_p95_ms"] is not None
+        if is_sample and row["broker"] not in controllers:
+            by_api[row["api"]].append(row | {"id": ids.get(row["broker"], row["broker"])})
     far = {
         row["broker"] for row in case.answer("network --by broker")
         if (row["network_percent"] or 0) >= 50
     }  # fmt: skip
-    slow: dict[str, tuple[float, Finding]] = {}
+    slow: dict[int | str, tuple[float, Finding]] = {}
     for rows in by_api.values():
         for row in rows:
-            peers = [peer for peer in rows if peer is not row]
+            peers = [peer for peer in rows if peer["id"] != row["id"]]
             peer = min(peers, key=lambda peer: peer["net_p95_ms"], default=None)
             if row["broker"] in far or not _is_slow(row, peer, limits):
                 continue
             total = row["net_p95_ms"] * row["count"]
-            if total > slow.get(row["broker"], (0.0,))[0]:
-                slow[row["broker"]] = total, _finding(row, peer)
+            if total > slow.get(row["id"], (0.0,))[0]:
+                slow[row["id"]] = total, _finding(row, peer)
     yield from (finding for _, finding in slow.values())
 
 
@@ -99,8 +117,7 @@ def _finding(row: Row, peer: Row | None) -> Finding:
         side=BROKER,
         setting="num.io.threads",
         change="Look at the broker's RequestQueueTimeMs (too few num.io.threads), LocalTimeMs "
-        "(disk), "
-        "RemoteTimeMs (followers) and ResponseSendTimeMs (clients) of this API.",
+        "(disk), RemoteTimeMs (followers) and ResponseSendTimeMs (clients) of this API.",
         reference="Kafka documentation: Monitoring",
         command="latency --by broker,api",
         requests=row["count"],

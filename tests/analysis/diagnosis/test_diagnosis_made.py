@@ -97,6 +97,22 @@ def test_slow_brokers(count: int, first: float, second: float | None, fires: boo
     assert [row.subject for row in findings.itertuples()] == ["broker 10.0.0.1:9092"] * fires
 
 
+@pytest.mark.parametrize(("ids", "fires"), [((1, 2), True), ((1, 1), False)])
+def test_endpoints_with_one_id_are_one_broker(ids: tuple[int, int], fires: bool) -> None:
+    rows = timed(100, "10.0.0.1", 30.0) + timed(100, "10.0.0.2", 3.0)
+    brokers = [
+        {"broker_id": number, "host": host, "port": 9092, "time": START}
+        for number, host in zip(ids, ("10.0.0.1", "10.0.0.2"), strict=True)
+    ]
+    assert rules(exchanges=rows, brokers=brokers) == ["slow_broker"] * fires
+
+
+def test_the_listener_of_a_controller_is_not_judged() -> None:
+    rows = timed(100, "10.0.0.1", 150.0)
+    rows += [exchange(api="BrokerHeartbeat", api_key=63, broker_ip="10.0.0.1", connection_id=2)]
+    assert rules(exchanges=rows) == []
+
+
 def fetched(seconds: int, stable: int) -> dict[str, Any]:
     """A partition in a Fetch response."""
     return {

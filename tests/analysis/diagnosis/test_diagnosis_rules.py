@@ -135,6 +135,10 @@ def test_the_slow_broker_is_the_stopped_one() -> None:
     assert finding["clients"] == ("hasty",)
 
 
+def test_the_controllers_of_a_cluster_are_not_compared_with_its_brokers() -> None:
+    assert [row["rule"] for row in findings("kafka-4-unbalanced")] == ["leader_skew"]
+
+
 @pytest.mark.parametrize(
     ("rule", "client", "api", "column"),
     [
