@@ -18,6 +18,7 @@ from analysis.browse.findings_pane import FindingsPane
 from analysis.browse.keys import CAPTURE_KEYS, Section
 from analysis.browse.rows import Rows
 from analysis.input.filters import Filter
+from dissector.embedded.records import Decode
 
 
 class Browser(ExchangeScreen):
@@ -32,10 +33,10 @@ class Browser(ExchangeScreen):
 
     def __init__(
         self, source: CaptureSource, name: str, command: Command, *,
-        chosen: Filter | None = None, secrets: bool = False,
+        chosen: Filter | None = None, secrets: bool = False, decode: Decode | None = None,
     ) -> None:  # fmt: skip
         """As `ExchangeScreen`."""
-        super().__init__(source, name, command, chosen=chosen, secrets=secrets)
+        super().__init__(source, name, command, chosen=chosen, secrets=secrets, decode=decode)
         self._capture = source
         self.again = command
 

@@ -155,26 +155,3 @@ class CursorView(ScrollView, can_focus=True):
 
     def head_clicked(self, x: int) -> None:
         """The head was clicked at column x of the line."""
-
-
-class LineView(CursorView):
-    """Lines that are in memory."""
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._lines: list[Text] = []
-
-    def show(self, lines: list[Text], *, cursor: int = 0) -> None:
-        self._lines = lines
-        self.changed(cursor=cursor)
-
-    @property
-    def count(self) -> int:
-        return len(self._lines)
-
-    @property
-    def line_width(self) -> int:
-        return max((line.cell_len for line in self._lines), default=0)
-
-    def text(self, line: int) -> Text:
-        return self._lines[line]

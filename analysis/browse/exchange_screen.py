@@ -29,6 +29,7 @@ from analysis.browse.commands import (
 )
 from analysis.browse.cursor_view import CursorView
 from analysis.browse.dialogs import CopyDialog, Prompt
+from analysis.browse.field_view import TreeLine
 from analysis.browse.frame import Frame
 from analysis.browse.message_pane import MessageContent, MessagePane
 from analysis.browse.row_view import RowView
@@ -39,6 +40,9 @@ from analysis.display.row_table import cells
 from analysis.display.terminal import counted
 from analysis.input.filters import Filter
 from analysis.input.times import time_ns
+from dissector.embedded.records import Decode
+from dissector.errors import DissectorError
+from dissector.exchanges.exchange import Exchange
 
 PAUSE: Final = 0.05
 """Seconds that the cursor stays on an exchange before its fields are decoded."""
@@ -57,14 +61,16 @@ class ExchangeScreen(Frame):
 
     def __init__(
         self, source: Source, name: str, command: Command | None, *,
-        chosen: Filter | None = None, secrets: bool = False,
+        chosen: Filter | None = None, secrets: bool = False, decode: Decode | None = None,
     ) -> None:  # fmt: skip
         """`name`: of the source, for the head. `command`: None if no capture can be read
-        again. `chosen`: the first filter. `secrets`: show them."""
+        again. `chosen`: the first filter. `secrets`: show them. `decode`: decodes keys and values
+        of records by a schema."""
         super().__init__(source, chosen)
         self._source_name = name
         self.command = command
         self._secrets = secrets
+        self._decode = decode
         self.filter = Filter()
         self.rows = Rows([], [])
         self._matching: Numbers = np.zeros(0, np.int64)
@@ -193,18 +199,33 @@ class ExchangeScreen(Frame):
         self._explained = number
         row = self.query_one("#list", RowView).rows.row(number)
 
-        def explain() -> tuple[MessageContent | None, list[Text]]:
+        def explain() -> tuple[MessageContent | None, list[TreeLine], str]:
             exchange = self.source.exchange(row)
             if exchange is None:
                 names = zip(row.schema.names, row.columns, strict=True)
-                return None, [
+                texts = (
                     Text.assemble((f"{name:<20}", "dim"), *cells(name, value, digits=9))
                     for name, value in names
-                ]
-            content = MessageContent.of(exchange, secrets=self._secrets)
-            return content, [line.text for line in content.lines]
+                )
+                return None, [TreeLine(text) for text in texts], ""
+            content, problem = self._content(exchange)
+            return content, content.tree(), problem
 
-        self.start("fields", "", explain, lambda result: self.query_one(MessagePane).show(*result))
+        def show(result: tuple[MessageContent | None, list[TreeLine], str]) -> None:
+            content, tree, problem = result
+            self.query_one(MessagePane).show(content, tree)
+            if problem:
+                self.report(problem, "bold red")
+
+        self.start("fields", "", explain, show)
+
+    def _content(self, exchange: Exchange) -> tuple[MessageContent, str]:
+        """The fields of an exchange, and why records are not decoded by their schema, if so."""
+        try:
+            content = MessageContent.of(exchange, secrets=self._secrets, decode=self._decode)
+        except DissectorError as error:  # of the schema registry
+            return MessageContent.of(exchange, secrets=self._secrets), str(error)
+        return content, ""
 
     def on_cursor_view_opened(self, event: CursorView.Opened) -> None:
         if event.view.id == "list":

@@ -40,6 +40,13 @@ _KEYS: Final[tuple[Section, ...]] = (
             ("Enter", "go to the fields of the exchange"),
         ),
     ),
+    (
+        "Fields",
+        (
+            ("Enter", "fold or unfold; arrays of more than 10 elements are folded at first"),
+            ("+ -", "unfold all, fold all"),
+        ),
+    ),
 )
 CAPTURE_KEYS: Final[tuple[Section, ...]] = (
     (

@@ -1,4 +1,4 @@
-"""The fields of the selected exchange, and the bytes of the selected field.
+"""The fields of the selected exchange as a tree, and the bytes of the selected field.
 
 The bytes of a secret are hidden wherever its value is: also in the bytes of the fields around it,
 and where the secret is inside of compressed bytes, all of these.
@@ -16,10 +16,12 @@ from textual.app import ComposeResult
 from textual.containers import Container, VerticalScroll
 from textual.widgets import Static
 
-from analysis.browse.cursor_view import CursorView, LineView
-from analysis.display.exchange_tree import Line, tree_lines
+from analysis.browse.cursor_view import CursorView
+from analysis.browse.field_view import FieldView, TreeLine
+from analysis.display.exchange_tree import INDENT, OFFSET, Line, tree_lines
 from analysis.display.terminal import counted, printable
 from dissector.embedded import NOWHERE
+from dissector.embedded.records import Decode
 from dissector.exchanges.exchange import Exchange
 from dissector.protocol.explain import Explained
 from dissector.protocol.notation import Direction
@@ -47,15 +49,35 @@ class MessageContent:
     """Paths of hidden fields: message and path."""
 
     @classmethod
-    def of(cls, exchange: Exchange, *, secrets: bool) -> MessageContent:
-        """Explain an exchange. `secrets`: show them."""
+    def of(
+        cls, exchange: Exchange, *, secrets: bool, decode: Decode | None = None
+    ) -> MessageContent:
+        """Explain an exchange. `secrets`: show them. `decode`: see `Exchange.unfold`."""
         # The head of a message is two lines: an empty one, and its title.
-        lines = [part for line in tree_lines(exchange, secrets=secrets) for part in _split(line)]
-        content = cls(exchange, lines)
+        lines = tree_lines(exchange, secrets=secrets, decode=decode)
+        content = cls(exchange, [part for line in lines for part in _split(line)])
         for direction in () if secrets else Direction:
             content.secret[direction], paths = _secret_ranges(exchange, direction)
             content.concealed |= {f"{direction.name}{path}" for path in paths}
         return content
+
+    def tree(self) -> list[TreeLine]:
+        """The lines with their places in the tree: fields are below the title of their message."""
+        tree: list[TreeLine] = []
+        before: Line | None = None
+        for line in self.lines:
+            place, event = _place_of(line), line.event
+            if line.direction is None:
+                tree.append(TreeLine(line.text, key=place))
+            elif before is None or before.direction is None:
+                tree.append(TreeLine(line.text, key=place, mark_at=0))
+            else:
+                depth = event.depth if event else 0
+                is_element = event is not None and event.name.startswith("[")
+                at = OFFSET + INDENT * depth
+                tree.append(TreeLine(line.text, depth + 1, place, at, is_element))
+            before = line
+        return tree
 
     def details(self, index: int, columns: int) -> list[Text]:
         """The field of a line in words, its text, and its bytes. `columns`: bytes per line."""
@@ -79,8 +101,7 @@ class MessageContent:
 
     def place_of(self, index: int) -> Place:
         """The message and field of a line."""
-        line = self.lines[index]
-        return line.direction, line.event.path if line.event else None
+        return _place_of(self.lines[index])
 
     def line_of(self, place: Place | None) -> int:
         """The line of a field; if there is none, of the first message."""
@@ -120,6 +141,10 @@ class MessageContent:
         if len(values) > HEX_LINES * columns:
             lines.append(Text(f"{len(values) - HEX_LINES * columns:,} bytes more", "dim"))
         return lines
+
+
+def _place_of(line: Line) -> Place:
+    return line.direction, line.event.path if line.event else None
 
 
 def _split(line: Line) -> list[Line]:
@@ -194,28 +219,29 @@ class MessagePane(Container):
     content: MessageContent | None = None
 
     def compose(self) -> ComposeResult:
-        yield LineView(id="fields")
+        yield FieldView(id="fields")
         with VerticalScroll(id="bytes", can_focus=True):
             yield Static(id="details")
 
-    def show(self, content: MessageContent | None, lines: list[Text]) -> None:
-        """Show an exchange; without `content`, only lines."""
-        fields = self.query_one("#fields", LineView)
+    def show(self, content: MessageContent | None, lines: Sequence[TreeLine]) -> None:
+        """Show the tree of an exchange; without `content`, only lines."""
+        fields = self.query_one("#fields", FieldView)
         cursor = 0
         if content is not None:
-            place = self.content.place_of(fields.cursor) if self.content else None
+            place = self.content.place_of(fields.selected) if self.content else None
             cursor = content.line_of(place)
         self.content = content
         fields.show(lines, cursor=cursor)
 
     def on_cursor_view_moved(self, event: CursorView.Moved) -> None:
         event.stop()
-        self._show_details(event.line)
+        self._show_details()
 
     def on_resize(self) -> None:
-        self._show_details(self.query_one("#fields", LineView).cursor)
+        self._show_details()
 
-    def _show_details(self, line: int) -> None:
+    def _show_details(self) -> None:
+        line = self.query_one("#fields", FieldView).selected
         pane = self.query_one("#bytes", VerticalScroll)
         width = pane.content_size.width
         columns = next(number for least, number in self.BYTES if width >= least)

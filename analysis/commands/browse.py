@@ -10,6 +10,7 @@ import click
 
 from analysis.commands.common import SHOW_SECRETS, Input, on_capture_alone
 from analysis.commands.filter_options import on_filter
+from analysis.commands.schemas import decoder, on_schema_registry
 from analysis.extras import needed
 from analysis.startup import allow_pandas
 
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 @click.command("browse")
 @on_capture_alone
 @on_filter
+@on_schema_registry
 @click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS)
-def command(source: Input, show_secrets: bool) -> None:
+def command(source: Input, registry: str | None, show_secrets: bool) -> None:
     """Browse a capture on the full screen: exchanges, fields, packets, findings, answers.
 
     The filter options are the first filter, which the screen can change. Press ? for the keys.
@@ -35,6 +37,7 @@ def command(source: Input, show_secrets: bool) -> None:
         from analysis.browse.capture_source import CaptureSource
         from dissector.errors import DissectorError
 
+        decode = decoder(registry)
         if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
             raise DissectorError("the full screen needs a terminal")
 
@@ -42,7 +45,9 @@ def command(source: Input, show_secrets: bool) -> None:
             return replace(source, filter=chosen).again(text)
 
         capture = CaptureSource(source.captures, options)
-        app = Browser(capture, source.name, again, chosen=source.filter, secrets=show_secrets)
+        app = Browser(
+            capture, source.name, again, chosen=source.filter, secrets=show_secrets, decode=decode
+        )
         try:
             error = app.run()
         finally:

@@ -12,6 +12,7 @@ import click
 from analysis.commands.choice import Choice
 from analysis.commands.common import SHOW_SECRETS, Input, on_capture_alone, on_pager
 from analysis.commands.filter_options import on_filter
+from analysis.commands.schemas import decoder, on_schema_registry
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -65,11 +66,7 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
     show_default=True,
     help="Print a tree for each exchange, or a JSON object per line.",
 )
-@click.option(
-    "--schema-registry", "registry", metavar="FOLDER|URL",
-    help="Decode keys and values in Confluent's framing with the schemas of a registry, or of a "
-    "folder with files such as 42.avsc (extra schemas).",
-)  # fmt: skip
+@on_schema_registry
 @click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS)
 @on_pager
 def command(
@@ -103,7 +100,7 @@ def command(
         chosen = list(islice(filter(is_chosen, capture.exchanges()), limit))
     timelines = _timelines(source, chosen) if with_timeline and chosen else None
     with source.options(show_progress=False):
-        decode = _schemas(registry)
+        decode = decoder(registry)
         if form == "json":
             _print_json(chosen, timelines, show_secrets, decode)
         else:
@@ -118,14 +115,6 @@ def counted_exchanges(number: int) -> str:
     from analysis.display.terminal import counted
 
     return counted(number, "exchange")
-
-
-def _schemas(place: str | None) -> Decode | None:
-    if place is None:
-        return None
-    from analysis.schemas.registry import SchemaRegistry
-
-    return SchemaRegistry(place)
 
 
 def _timelines(source: Input, exchanges: Sequence[Exchange]) -> list[list[Event]]:

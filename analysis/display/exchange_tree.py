@@ -35,6 +35,10 @@ WAIT: Final = 10 * 10**6
 """ns without a packet that a timeline points out."""
 TOPICS: Final = 5
 """Most topic names above the messages; newer versions have only ids in messages."""
+OFFSET: Final = 10
+"""Columns of an offset, with the blanks after it."""
+INDENT: Final = 2
+"""Columns for each level of depth."""
 HEX_BYTES: Final = 24
 """Most bytes of a field."""
 TEXT_LENGTH: Final = 200
@@ -179,16 +183,16 @@ def _fields(
     """A line for each field, and for the error that ends the message."""
     events = [event for event in explanation.events if event.type != "tags" or event.value]
     concealed = frozenset() if secrets else hidden(events)
-    width = max((2 * event.depth + len(_name(event)) for event in events), default=0)
+    width = max((INDENT * event.depth + len(_name(event)) for event in events), default=0)
     for event in events:
         if event.type == ERROR:
-            text = f"{'  ' * event.depth}! {printable(event.value)}"
+            text = f"{' ' * INDENT * event.depth}! {printable(event.value)}"
             yield _line(event.offset, text, "bold red"), event
             continue
         value = REDACTED if event.path in concealed else _value(event)
         if "topic_id" in event.roles and event.value in topics:
             value = f"{value} {printable(topics[event.value])}"
-        label = f"{'  ' * event.depth}{_name(event)}"
+        label = f"{' ' * INDENT * event.depth}{_name(event)}"
         line = Text.assemble(
             (_offset(event.offset), "dim"),
             f"{label:<{width}}  " if value else label,
@@ -203,7 +207,7 @@ def _fields(
 
 
 def _offset(offset: int) -> str:
-    return f"{'' if offset == NOWHERE else offset:>8}  "
+    return f"{'' if offset == NOWHERE else offset:>{OFFSET - 2}}  "
 
 
 def _name(event: Explained) -> str:

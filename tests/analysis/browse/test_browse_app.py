@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,15 @@ from textual.widgets import Input, OptionList, Static
 from analysis.browse.app import Browser
 from analysis.browse.capture_source import CaptureSource
 from analysis.browse.connection_pane import ConnectionPane
-from analysis.browse.cursor_view import LineView
+from analysis.browse.field_view import FieldView
 from analysis.browse.jobs import JobApp
 from analysis.browse.message_pane import MessagePane
 from analysis.browse.row_view import RowView
 from analysis.cli import main
 from analysis.input.filters import Filter
 from dissector.capture import open_capture
+from dissector.embedded.records import Decode
+from dissector.errors import DissectorError
 
 CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-quotas.pcap.zst"
 OPTIONS = {"keylog": None, "memory": 512 << 20, "show_secrets": False}
@@ -30,11 +33,12 @@ def command(text: str, chosen: Filter | None) -> str:
 
 
 def drive(
-    steps: Callable[[Browser, Pilot[Exception]], Awaitable[None]], *paths: Path, first: str = ""
-) -> None:
+    steps: Callable[[Browser, Pilot[Exception]], Awaitable[None]], *paths: Path, first: str = "",
+    decode: Decode | None = None,
+) -> None:  # fmt: skip
     """Open the screen, and run steps when the list is there."""
     source = CaptureSource([str(path) for path in paths or (CAPTURE,)], dict(OPTIONS))
-    app = Browser(source, "capture", command, chosen=Filter.parse(first))
+    app = Browser(source, "capture", command, chosen=Filter.parse(first), decode=decode)
 
     async def run() -> None:
         async with app.run_test(size=(100, 30)) as pilot:
@@ -75,6 +79,11 @@ def column(view: RowView, name: str) -> list[object]:
     return [value.as_py() for value in view.rows.take(name, view.numbers)]
 
 
+def shown(view: FieldView) -> list[str]:
+    """The lines that are not folded away."""
+    return [view.text(line).plain for line in range(view.count)]
+
+
 def text(app: Browser, selector: str) -> str:
     return str(app.screen.query_one(selector, Static).render())
 
@@ -96,9 +105,8 @@ def test_exchanges_are_filtered_sorted_and_explained() -> None:
         assert column(view, "latency_ms") == sorted(row["latency_ms"] for row in slow)
         await press(app, pilot, "S", "home")
         assert view.value("latency_ms") == max(row["latency_ms"] for row in slow)
-        fields = app.query_one("#fields", LineView)
-        lines = [fields.text(line).plain for line in range(fields.count)]
-        assert lines[0].startswith("Produce version 13, answered after")
+        fields = app.query_one("#fields", FieldView)
+        assert shown(fields)[0].startswith("Produce version 13, answered after")
         await press(app, pilot, "enter", "down", "down", "down", "down")
         assert "header.client_id" in text(app, "#details")
         assert "00 08 70 72 6f 64 75 63" in text(app, "#details")  # the string "producer"
@@ -109,6 +117,62 @@ def test_exchanges_are_filtered_sorted_and_explained() -> None:
         assert view.count == len(rows)
 
     drive(steps)
+
+
+def test_fields_fold_and_large_arrays_are_folded_at_first() -> None:
+    """The response to ApiVersions has an array of more than forty APIs."""
+
+    async def steps(app: Browser, pilot: Pilot[Exception]) -> None:
+        fields = app.query_one("#fields", FieldView)
+        short = shown(fields)
+        (array,) = (line for line in short if "▸" in line)
+        assert array.split()[1:3] == ["▸", "api_keys"]
+        await press(app, pilot, "enter")
+        fields.go(short.index(array))
+        await pilot.pause()
+        size = text(app, "#details").split("\n")[1]
+        await pilot.press("enter")
+        assert sum("api_key " in line for line in shown(fields)) > 40
+        await pilot.press("down")
+        element = text(app, "#details").split("\n")
+        assert element[0] == "api_keys[0]"
+        assert element[1] != size
+        await pilot.press("down", "down", "minus")
+        assert text(app, "#details").split("\n")[:2] == ["api_keys", size]  # the line around it
+        await pilot.press("plus")
+        assert not any("▸" in line for line in shown(fields))
+        assert len(shown(fields)) > 200
+
+    drive(steps, first="api = 'ApiVersions'")
+
+
+def test_records_are_decoded_by_their_schema() -> None:
+    """The value of a record of the capture gets the framing of Confluent's serializers."""
+    value, framed = b"x" * 100, b"\0" + (42).to_bytes(4) + b"x" * 95
+    decode: Decode = lambda number, payload: f"{number}, {len(payload)} bytes"  # noqa: E731
+
+    async def steps(app: Browser, pilot: Pilot[Exception]) -> None:
+        source, fields = app.source, app.query_one("#fields", FieldView)
+        exchange = source.exchange(app.rows.row(int(app.query_one("#list", RowView).numbers[0])))
+        assert exchange is not None
+        assert exchange.request_frame is not None
+        assert value in exchange.request_frame
+        frame = exchange.request_frame.replace(value, framed, 1)
+        source.exchange = lambda row: replace(exchange, request_frame=frame)  # type: ignore[method-assign]
+        await press(app, pilot, "down")
+        assert any("schema 42: 42, 995 bytes" in line for line in shown(fields))
+
+        def fails(number: int, payload: bytes) -> str | None:
+            raise DissectorError("the registry does not respond")
+
+        app._decode = fails
+        await press(app, pilot, "down")
+        assert text(app, "#status") == "the registry does not respond"
+        assert any(
+            "schema 42, 95 bytes" in line or "schema 42: x" in line for line in shown(fields)
+        )
+
+    drive(steps, first="api = 'Produce'", decode=decode)
 
 
 def test_tabs_have_the_packets_findings_and_answers_of_the_filter() -> None:
@@ -164,8 +228,8 @@ def test_exported_tables_have_rows_without_messages(tmp_path: Path) -> None:
 
     async def steps(app: Browser, pilot: Pilot[Exception]) -> None:
         assert app.query_one("#list", RowView).count == 137
-        fields = app.query_one("#fields", LineView)
-        assert "client_id" in "".join(fields.text(line).plain for line in range(fields.count))
+        fields = app.query_one("#fields", FieldView)
+        assert "client_id" in "".join(shown(fields))
         assert app.query_one(MessagePane).content is None
         await press(app, pilot, "c")
         assert "exported tables do not contain packets" in text(app, "#status")
@@ -173,6 +237,10 @@ def test_exported_tables_have_rows_without_messages(tmp_path: Path) -> None:
     drive(steps, file)
 
 
-def test_the_command_needs_a_terminal_and_files(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_needs_a_terminal_and_valid_options(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["browse", str(CAPTURE)]) == 1
     assert "needs a terminal" in capsys.readouterr().err
+    assert main(["browse", str(CAPTURE), "--schema-registry", "no-folder"]) == 1
+    assert "no-folder is neither a folder" in capsys.readouterr().err

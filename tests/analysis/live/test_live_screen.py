@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from analysis.browse import kept_exchanges
-from analysis.browse.cursor_view import LineView
+from analysis.browse.field_view import FieldView
 from analysis.browse.kept_exchanges import KeptExchanges
 from analysis.browse.live_app import LiveBrowser
 from analysis.browse.row_view import RowView
@@ -70,7 +70,7 @@ def test_groups_are_sorted_paused_and_opened(app: LiveBrowser) -> None:
             view = app.query_one("#list", RowView)
             assert view.count == sum(row["api"] == "Produce" for row in exchanges)
             assert ["bulk"] in column(view, "topics")
-            fields = app.query_one("#fields", LineView)
+            fields = app.query_one("#fields", FieldView)
             assert fields.text(0).plain.startswith("Produce version 13")
             await pilot.press("1", "q")
 
