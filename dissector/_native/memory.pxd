@@ -7,3 +7,8 @@ cdef extern from *:
     #endif
     """
     void prefetch "dissector_prefetch"(const void *place) noexcept nogil
+
+
+cdef inline void touch(const unsigned char[::1] data, long long position) noexcept nogil:
+    if 0 <= position < data.shape[0]:
+        prefetch(&data[position])

@@ -8,6 +8,10 @@ try:
     import cython
 except ImportError:
     from dissector._native import uncompiled as cython
+if cython.compiled:
+    from cython.cimports.dissector._native.memory import touch
+else:
+    from dissector._native.uncompiled import touch
 
 Int = cython.typedef(cython.longlong)
 Word = cython.typedef(cython.ulonglong)
@@ -24,6 +28,8 @@ MAX_WIDTH = cython.declare(cython.longlong, 10)
 """Bytes of the longest varint, which has 64 bits."""
 INLINE = cython.declare(cython.longlong, 12)
 """Bytes of the longest string that a view contains."""
+AHEAD = cython.declare(cython.longlong, 16)
+"""Strings between the one that is read and the one whose memory is asked for."""
 MAX_VIEW = cython.declare(cython.longlong, 0x7FFF_FFFF)
 
 
@@ -285,6 +291,8 @@ def _make_views(
     string: Int
     index: Int
     for string in range(at.shape[0]):
+        if string + AHEAD < at.shape[0]:
+            touch(data, at[string + AHEAD])
         begin, bytes_in = at[string], max(length[string], 0)
         if not 0 <= begin <= size or not bytes_in <= size - begin or begin > MAX_VIEW:
             raise ValueError("a string outside of the data")

@@ -53,6 +53,10 @@ def boundscheck(is_checked: bool) -> Callable[[_Function], _Function]:
     return cfunc
 
 
+def touch(data: object, position: int) -> None:
+    """Ask for the memory of a byte that is read later; only compiled loops do."""
+
+
 def declare(kind: _Type, value: _Value) -> _Value:
     """A variable of the module."""
     return value
