@@ -36,7 +36,7 @@ FUNCTIONS = {
         "trim_segments",
         "read_segments",
     ),
-    "streams": ("walk_frames",),
+    "streams": ("lay_out", "walk_frames", "describe_frames"),
     "messages": (
         "read_numbers",
         "copy_ranges",

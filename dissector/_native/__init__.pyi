@@ -129,6 +129,16 @@ def read_segments(
 
 # streams
 
+def lay_out(
+    stream: Int64, at: Int64, length: Int64, span: Int64, address: Int64, streams: Int64,
+    gaps: Int64,
+) -> tuple[int, int]:  # fmt: skip
+    """The address of each piece, and of the missing bytes: their first one, and the one behind.
+
+    `streams`: slot, first piece and end of each stream, in three parts. Returns the number of
+    streams, and of gaps.
+    """
+
 def walk_frames(
     data: Bytes, address: Int64, position: Int64, length: Int64, first: Int64, end: Int64,
     limit: int, begin: int, at: Int64, ended: Int64, behind: Int64, frames: Int64, total: Int64,
@@ -136,9 +146,22 @@ def walk_frames(
     """Walk the frames of streams: `FrameChains.walk`, from the stream `begin` on.
 
     `address`, `position`, `length`: the pieces. `first`: the first piece of each stream. `limit`:
-    the largest size. `at`: where each stream begins, and then where its walk ended. `frames`:
-    start, size and piece of the frames, in three parts; `total`: their number. Returns the stream
-    at which there was no more room.
+    the largest size. `at`: where each stream begins, and then where its walk ended. `frames`: the
+    columns of `frame_chain.ChainFrames`, in six parts; `total`: number of frames. Returns the
+    stream at which there was no more room.
+    """
+
+def describe_frames(
+    address: Int64, position: Int64, length: Int64, stream: Int64, at: Int64, time: Int64,
+    end: Int64, start: Int64, size: Int64, first: Int64, until: Int64, count: Int64, gaps: Int64,
+    frames: Int64,
+) -> None:  # fmt: skip
+    """Where frames are: `frames.frame_block`.
+
+    `address` to `time`: the pieces. `end`: address behind the last byte of each slot. `start`,
+    `size` and `first` piece of each frame, in order. By slot: `until`: position behind the last
+    frame, `count` of frames, and of `gaps` between them. `frames`, in six parts: position in the
+    data, readable bytes, time of the last byte, position in the stream, rank and run.
     """
 
 # messages

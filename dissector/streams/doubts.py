@@ -95,14 +95,11 @@ class Doubts:
 
         `owner`: index of the frame's stream in `stream` and `is_client`.
         """
-        chains = self._chains
         implausible = frames.size < np.array(_HEADERS)[is_client[owner].astype(np.int64)]
-        number = chains.numbers_at(frames.start + 4)
+        number = frames.first
         request = np.flatnonzero(is_client[owner])
-        client = chains.numbers_at(frames.start[request] + 10) & 0xFFFF
-        client = np.where(client < 1 << 15, client, client - (1 << 16))
         implausible[request] |= self._scorer.implausible_requests(
-            number[request], client, frames.size[request]
+            number[request], frames.third[request], frames.size[request]
         )
         response = np.flatnonzero(~is_client[owner])
         before = np.append(NEVER, number[:-1])[: len(number)]

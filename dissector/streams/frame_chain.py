@@ -10,7 +10,7 @@ hole over a size, or an impossible size, breaks it; then `resync` searches for t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from dissector.arrays import arrays
 from dissector.packets.block import Bytes, Int64
 from dissector.streams.byteview import ScatteredBytes
 from dissector.streams.limits import FRAME_LIMIT
-from dissector.streams.segments import Segments, last_of_each
+from dissector.streams.segments import Segments
 from dissector.streams.table import Bools
 
 WHOLE, CUT, LOST, BAD = range(4)
@@ -39,24 +39,27 @@ class ChainFrames:
     size: Int64
     piece: Int64
     """The piece that holds the first byte of the size."""
+    first: Int64
+    """The 4 bytes behind the size: API and version of a request, or the correlation id of a
+    response."""
+    second: Int64
+    """The next 4 bytes: the correlation id of a request."""
+    third: Int64
+    """The next 2 bytes: the length of the client id of a request."""
 
     @classmethod
     def joined(cls, parts: Sequence[ChainFrames]) -> ChainFrames:
         """The frames of all parts, in order of address."""
         if len(parts) == 1 and (np.diff(parts[0].start) > 0).all():
             return parts[0]
-        empty = [np.zeros(0, np.int64)]
-        start = np.concatenate([each.start for each in parts] or empty)
+        columns = [[getattr(each, name.name) for each in parts] for name in fields(cls)]
+        start, *others = (np.concatenate([*each, np.zeros(0, np.int64)]) for each in columns)
         order = np.argsort(start, kind="stable")
-        return cls(
-            start[order],
-            np.concatenate([each.size for each in parts] or empty)[order],
-            np.concatenate([each.piece for each in parts] or empty)[order],
-        )
+        return cls(start[order], *(each[order] for each in others))
 
     def where(self, mask: Bools) -> ChainFrames:
         """The frames that the mask selects."""
-        return ChainFrames(self.start[mask], self.size[mask], self.piece[mask])
+        return ChainFrames(*(getattr(self, each.name)[mask] for each in fields(self)))
 
 
 @dataclass(slots=True)
@@ -83,19 +86,16 @@ class FrameChains:
 
     def __post_init__(self) -> None:
         pieces, count = self.pieces, len(self.pieces)
-        last = last_of_each(pieces.stream)
-        same = pieces.stream[1:] == pieces.stream[:-1]
-        step = np.where(same, np.diff(pieces.at), pieces.span[:-1])
-        self.address = np.zeros(count, np.int64)
-        np.cumsum(step, out=self.address[1:])
+        self.address = np.empty(count, np.int64)
+        streams, gaps = np.empty((3, count), np.int64), np.empty((count, 2), np.int64)
+        stream_count, gap_count = _native.lay_out(
+            pieces.stream, pieces.at, pieces.length, pieces.span, self.address,
+            streams.reshape(-1), gaps.reshape(-1),
+        )  # fmt: skip
         self.space = ScatteredBytes(self.data, self.address, pieces.source, pieces.length)
-        self.stream = pieces.stream[last]
-        self.first = np.append(0, last + 1)
-        self.end = self.address[last] + pieces.span[last]
-        piece_end = self.address + pieces.length
-        next_start = np.append(self.address[1:], self.end[-1:])
-        gaps = np.flatnonzero(next_start > piece_end)
-        self._gap_start, self._gap_end = piece_end[gaps], next_start[gaps]
+        self.stream, first, self.end = streams[:, :stream_count].copy()
+        self.first = np.append(first, count)
+        self._gap_start, self._gap_end = gaps[:gap_count].T.copy()
 
     def address_of(self, index: Int64, position: Int64) -> Int64:
         """Address of a position in each of these streams."""
@@ -137,10 +137,13 @@ class FrameChains:
         runs: Int64 = piece[is_frame.all(axis=1)]
         return runs
 
-    def numbers_at(self, address: Int64) -> Int64:
-        """The 4-byte numbers at these addresses, which may lie behind the last byte."""
-        at = np.minimum(address, self.space.size)
-        return self.space.number(at, "i4")
+    def frames_at(self, address: Int64, size: Int64) -> ChainFrames:
+        """The frames at these addresses."""
+        heads = (
+            self.space.number(np.minimum(address + offset, self.space.size), dtype)
+            for offset, dtype in ((4, "i4"), (8, "i4"), (12, "i2"))
+        )
+        return ChainFrames(address, size, self.piece_of(address), *heads)
 
     def bytes_between(
         self, index: int, begin: int, end: int
@@ -179,7 +182,7 @@ class FrameChains:
         parts: list[ChainFrames] = []
         walked, room = 0, pieces + len(index)  # mostly, a piece is a frame
         while walked < len(index):
-            frames, count = np.empty((3, room), np.int64), np.zeros(1, np.int64)
+            frames, count = np.empty((6, room), np.int64), np.zeros(1, np.int64)
             walked = _native.walk_frames(
                 *space.pieces, first, end, FRAME_LIMIT, walked, at, ended, behind,
                 frames.reshape(-1), count,

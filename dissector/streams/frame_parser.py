@@ -250,9 +250,8 @@ class FrameParser:
         stream = self._stream_ids[slot]
         client = self._table.client[stream >> 1]
         is_request, is_response = client == stream & 1, client == 1 - (stream & 1)
-        number = self._chains.numbers_at(frames.start + np.where(is_request, 8, 4))
-        kind = self._chains.numbers_at(frames.start[is_request] + 4)
-        self._bodies.log.add(stream[is_request], number[is_request], kind)
+        number = np.where(is_request, frames.second, frames.first)
+        self._bodies.log.add(stream[is_request], number[is_request], frames.first[is_request])
         is_request &= number < RESERVED
         is_response &= number < RESERVED
         if is_request.any():
@@ -345,8 +344,7 @@ class FrameParser:
         at = chains.address_of(index, boundary[stream])
         has_size = streams.flat("frame_end")[stream] >= 0
         size = chains.space.number(at, "i4")
-        piece = chains.piece_of(at[has_size])
-        self._chain_frames.append(ChainFrames(at[has_size], size[has_size], piece))
+        self._chain_frames.append(chains.frames_at(at[has_size], size[has_size]))
         missing = at + 4 + size - chains.end[index]
         for each in np.flatnonzero(has_size).tolist():
             self._block_problems.add(

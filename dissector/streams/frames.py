@@ -12,12 +12,12 @@ from dataclasses import field
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector import _native
 from dissector.arrays import arrays
 from dissector.packets.block import Bytes, Int32, Int64
 from dissector.problems import Problem
 from dissector.streams.byteview import ByteView
 from dissector.streams.frame_chain import ChainFrames, FrameChains
-from dissector.streams.segments import last_of_each
 from dissector.streams.sequence import numbers
 from dissector.streams.table import ConnectionTable, StreamTable
 
@@ -71,59 +71,36 @@ def frame_block(
     streams: StreamTable, problems: list[Problem],
 ) -> FrameBlock:  # fmt: skip
     """The frames of a block. `stream_ids`: the stream of each slot."""
-    pieces = chains.pieces
-    start, size, first = frames.start, frames.size, frames.piece
-    slot = pieces.stream[first]
-    stream = stream_ids[slot]
-    body, behind = start + 4, start + 4 + size
-    # Most frames are in one piece. For others, the pieces of body and end are looked up.
-    holder, last = first.copy(), first.copy()
-    edge = chains.address[first] + pieces.length[first] if len(first) else start
-    several = np.flatnonzero(behind > edge)
-    holder[several] = chains.piece_of(body[several])
-    end = chains.end[np.searchsorted(chains.stream, slot[several])]
-    last[several] = chains.piece_of(np.minimum(behind[several], end) - 1)
-    inside = body - chains.address[holder] if len(first) else body
-    flat = inside + size <= pieces.length[holder] if len(first) else body.astype(np.bool_)
-    readable_end = behind.copy()
-    readable_end[several] = np.minimum(chains.gap_after(body[several]), end)
-    position = pieces.at[first] + start - chains.address[first] if len(first) else start
-    rank, run = _numbered(streams, stream, position, position + 4 + size)
+    pieces, start, size, first = chains.pieces, frames.start, frames.size, frames.piece
+    end = np.zeros(len(stream_ids), np.int64)
+    end[chains.stream] = chains.end
+    names = "framed_until", "frame_count", "gap_count"
+    until, count, gaps = (streams.flat(name)[stream_ids] for name in names)
+    described = np.empty((6, len(start)), np.int64)
+    _native.describe_frames(
+        chains.address, pieces.source, pieces.length, pieces.stream, pieces.at, pieces.time, end,
+        start, size, first, until, count, gaps, described.reshape(-1),
+    )  # fmt: skip
+    for name, column in zip(names, (until, count, gaps), strict=True):
+        streams.flat(name)[stream_ids] = column
+    place, readable, end_time, position, rank, run = described
+    stream = stream_ids[pieces.stream[first]]
     return FrameBlock(
         data=chains.data,
         space=chains.space,
         connection=(stream >> 1).astype(np.int32),
         is_request=(stream & 1) == table.client[stream >> 1],
-        start=body,
-        position=np.where(flat, pieces.source[holder] + inside, -1),
+        start=start + 4,
+        position=place,
         size=size,
-        readable=np.clip(readable_end - body, 0, size),
+        readable=readable,
         capture=pieces.capture[first].astype(np.int32),
         packet=pieces.number[first],
         time=pieces.time[first],
-        end_time=pieces.time[last],
+        end_time=end_time,
         sequence=numbers(position, streams.flat("origin")[stream]).astype(np.int64),
         acknowledged=pieces.acknowledged[first],
         rank=rank,
         run=run,
         problems=problems,
     )
-
-
-def _numbered(streams: StreamTable, stream: Int64, begin: Int64, end: Int64) -> tuple[Int64, Int64]:
-    """Rank and run of frames (see `FrameBlock`). `begin` and `end`: their positions."""
-    last = last_of_each(stream)
-    framed_until, frame_count, gap_count = (
-        streams.flat(each) for each in ("framed_until", "frame_count", "gap_count")
-    )
-    first = np.append(0, last[:-1] + 1)[: len(last)]
-    before = np.append(0, end[:-1])[: len(end)]
-    before[first] = framed_until[stream[first]]
-    gaps = np.cumsum(begin != before)
-    count = last + 1 - first
-    earlier = gaps[first] - (begin[first] != before[first])
-    rank = np.arange(len(stream)) + np.repeat(frame_count[stream[first]] + 1 - first, count)
-    run = gaps + np.repeat(gap_count[stream[first]] - earlier, count)
-    framed_until[stream[last]], frame_count[stream[last]] = end[last], rank[last]
-    gap_count[stream[last]] = run[last]
-    return rank, run

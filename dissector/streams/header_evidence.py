@@ -99,15 +99,12 @@ class HeaderScorer:
     def is_known_broker(self, rows: Int64) -> Bools:
         """Whether each end of these connections has the address and port of a known broker."""
         table = self._table
-        is_known = np.zeros((len(rows), 2), np.bool_)
-        if not len(rows):
-            return is_known
-        for high, low, port in self.brokers:
-            is_known |= (
-                (table.port[rows] == port)
-                & (table.low[rows] == np.uint64(low))
-                & (table.high[rows] == np.uint64(high))
-            )
+        is_known: Bools = np.isin(table.port[rows], [port for _, _, port in self.brokers])
+        index, end = np.nonzero(is_known)
+        row = rows[index]
+        columns = (table.high[row, end], table.low[row, end], table.port[row, end])
+        ends = zip(*(each.tolist() for each in columns), strict=True)
+        is_known[index, end] = [each in self.brokers for each in ends]
         return is_known
 
     def begin_block(self, stream: Int64) -> None:
