@@ -29,7 +29,7 @@ from analysis.diagnosis.run import DIAGNOSIS_TABLES, Diagnosis, diagnosed
 from analysis.display import presentation
 from analysis.input.exported import ExportedTables
 from analysis.input.filters import Filter
-from analysis.input.open import open_input
+from analysis.input.open import open_input, with_context
 from analysis.input.passes import check_files, first_time
 from analysis.sql.stored import stored
 from analysis.timeline.connection import conversation
@@ -143,8 +143,9 @@ class CaptureSource:
                 self._stack.close()
                 self._results.clear()
                 self._filter = None
-                rows = open_input(self._paths, chosen or None, **self._options).stream(TABLES)
-                self._stored = self._stack.enter_context(stored(rows, TABLES))
+                opened = open_input(self._paths, chosen or None, **self._options)
+                names = with_context(opened, TABLES)
+                self._stored = self._stack.enter_context(stored(opened.stream(names), names))
                 self._filter = tuple(chosen.options)
             assert self._stored is not None
             if name not in self._results:

@@ -111,11 +111,12 @@ class Input:
         `shows_brokers`: brokers are shown to people, so learn their ids and hosts.
         """
         from analysis.display.presentation import names
+        from analysis.input.open import with_context
         from analysis.sql.stored import stored
 
         with self.opened(show_progress=show_progress) as capture:
             learns = shows_brokers and capture.has_table(BROKERS)
-            tables = tuple(dict.fromkeys([*tables, *([BROKERS] if learns else [])]))
+            tables = with_context(capture, [*tables, *([BROKERS] if learns else [])])
             with stored(capture.stream(tables), tables) as connection:
                 names().learn_hosts(capture.host_names)
                 if learns:

@@ -10,6 +10,7 @@ from analysis.input.filters import Filter
 from analysis.input.passes import first_time
 from analysis.input.selection import Selection
 from analysis.names.addresses import Names
+from analysis.sql.context import CONTEXT
 from dissector.capture import Capture
 from dissector.errors import DissectorError
 from dissector.packets.byte_input import is_stream
@@ -57,10 +58,12 @@ class FilteredCapture:
         return self._capture.has_table(name)
 
     def stream(self, tables: str | Collection[str] | None = None) -> Iterator[NamedBatch]:
-        """As `Capture.stream`."""
-        wanted = known_tables(tables)
+        """As `Capture.stream`; `tables` may include a context (see `analysis.sql.context`)."""
+        names = (tables,) if isinstance(tables, str) else tables
+        context = [name for name in CONTEXT if names and name in names]
+        wanted = known_tables(names and [name for name in names if name not in context])
         needed = [name for name in TABLES if name in {*wanted, EXCHANGES.name}]
-        return self.selection.rows(self._capture.stream(needed), wanted)
+        return self.selection.rows(self._capture.stream(needed), {*wanted, *context})
 
     def exchanges(self) -> Iterator[Exchange]:
         """As `Capture.exchanges`."""

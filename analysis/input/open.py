@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, Unpack, cast
 
 import dissector
 from analysis.input.exported import ExportedTables, is_exported
 from analysis.input.filters import Filter
+from analysis.sql.context import CONTEXT, has_context
 from dissector.capture import Capture, OpenOptions, Paths
 
 if TYPE_CHECKING:
@@ -32,6 +33,14 @@ def open_input(
     from analysis.input.filtered import FilteredCapture
 
     return FilteredCapture(opened, chosen)
+
+
+def with_context(opened: Opened, names: Iterable[str]) -> tuple[str, ...]:
+    """The names of tables, and of the context of a filter if answers may need it."""
+    names = tuple(dict.fromkeys(names))
+    if isinstance(opened, Capture | ExportedTables) or not has_context(names):
+        return names
+    return (*names, *(name for name in CONTEXT if name not in names))
 
 
 def filter_report(opened: Opened, chosen: Filter | None) -> str:

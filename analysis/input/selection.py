@@ -16,11 +16,13 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from analysis.names.addresses import Names
 from analysis.sql.conditions import Condition
+from analysis.sql.context import ALL_BATCHES, ALL_EXCHANGES, IS_SELECTED
 from analysis.sql.stored import TableFiles, connect
-from dissector.tables import EXCHANGES, TABLES
+from dissector.tables import BATCHES, EXCHANGES, TABLES
 from dissector.tables.finalizer import NamedBatch
 
 INDEPENDENT: Final = frozenset({"topics", "brokers", "problems"})
@@ -51,13 +53,20 @@ class Selection:
 
     def exchanges(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The selected rows of a batch of `exchanges`."""
-        chosen = self._condition(rows)
-        self.selected += len(chosen)
+        return rows.take(pa.array(self._matches(rows)))
+
+    def _matches(self, rows: pa.RecordBatch) -> NDArray[np.int64]:
+        """The numbers of the selected rows of a batch of `exchanges`."""
+        numbers = self._condition.matches(rows)
+        self.selected += len(numbers)
         self.total += len(rows)
-        return chosen
+        return numbers
 
     def rows(self, rows: Iterable[NamedBatch], names: Collection[str]) -> Iterator[NamedBatch]:
-        """The selected rows of the tables `names`. `rows` must contain these and `exchanges`."""
+        """The selected rows of the tables `names`. `rows` must contain these and `exchanges`.
+
+        `names` may include a context: see `analysis.sql.context`.
+        """
         self.selected = self.total = 0
         with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
             following = [n for n in TABLES if n in {*names} - INDEPENDENT - {EXCHANGES.name}]
@@ -66,8 +75,13 @@ class Selection:
             with TableFiles(files, schemas) as waiting:
                 for name, batch in rows:
                     if name == EXCHANGES.name:
-                        batch = self.exchanges(batch)
+                        numbers = self._matches(batch)
+                        if ALL_EXCHANGES in names:
+                            yield ALL_EXCHANGES, _flagged(batch, numbers)
+                        batch = batch.take(pa.array(numbers))
                         waiting.add("keys", batch.select(_KEYS.names))
+                    elif name == BATCHES.name and ALL_BATCHES in names:
+                        yield ALL_BATCHES, batch
                     if name in following:
                         waiting.add(name, batch)
                     elif name in names and len(batch):
@@ -76,6 +90,13 @@ class Selection:
                 for name in following:
                     for batch in _following(connection, name, files[name], files["keys"]):
                         yield name, batch
+
+
+def _flagged(exchanges: pa.RecordBatch, numbers: NDArray[np.int64]) -> pa.RecordBatch:
+    """The exchanges with the column `IS_SELECTED`; `numbers`: those of the selected rows."""
+    is_selected = np.zeros(len(exchanges), np.bool_)
+    is_selected[numbers] = True
+    return exchanges.append_column(IS_SELECTED, pa.array(is_selected))
 
 
 def _following(

@@ -23,6 +23,7 @@ from functools import cache
 from typing import Final
 
 from analysis.columns import Column
+from analysis.sql.context import IS_SELECTED
 from analysis.sql.expressions import literals
 
 PARTS: Final = (
@@ -46,6 +47,8 @@ def group_barriers() -> tuple[str, ...]:
 def exchanges_with_parts() -> str:
     """SQL of the exchanges, each with the parts of its latency; needs `batches`, too.
 
+    Waits depend on all exchanges and batches of the capture: see `analysis.sql.context`.
+
     queue_ms  the broker still processed earlier requests of the connection
     poll_ms   then it waited by design; the rest of the latency for group barriers
     net_ms    the rest; null for group barriers
@@ -55,11 +58,11 @@ def exchanges_with_parts() -> str:
     barriers = literals(group_barriers())
     return f"""(
     with responses as (
-      select connection_id, correlation_id, request_time as time, response_time from exchanges
+      select connection_id, correlation_id, request_time as time, response_time from all_exchanges
       where api = 'Produce' and response_time is not null),
     produced as (
       select topic, partition, base_offset, min(epoch_ns(response_time)) as written
-      from batches join responses using (connection_id, correlation_id, time)
+      from all_batches join responses using (connection_id, correlation_id, time)
       where api = 'Produce' and base_offset is not null group by all),
     readable as (
       select connection_id, correlation_id, time, topic, partition, base_offset,
@@ -69,7 +72,7 @@ def exchanges_with_parts() -> str:
           min(case when is_control then epoch_ns(max_timestamp) end) over (
             partition by connection_id, correlation_id, time, topic, partition, producer_id
             order by base_offset rows between 1 following and unbounded following) end as ended
-      from batches left join produced using (topic, partition, base_offset)
+      from all_batches left join produced using (topic, partition, base_offset)
       where api in ('Fetch', 'ShareFetch')),
     firsts as (
       select connection_id, correlation_id, time as response_time,
@@ -85,7 +88,7 @@ def exchanges_with_parts() -> str:
         max(epoch_ns(response_time)) over (
           partition by connection_id order by request_end_time, nth
           rows between unbounded preceding and 1 preceding) as earlier
-      from exchanges),
+      from all_exchanges),
     queue_times as (
       select queued.* exclude (sent, replied, earlier),
         case when sent is null or replied is null then null
@@ -107,7 +110,7 @@ def exchanges_with_parts() -> str:
           then least(greatest(own_ms, 0), own_ms, max_wait_ms)
           else least(greatest(unwritten_ms, 0), own_ms, max_wait_ms) end as poll_ms
       from queue_times)
-    select * exclude (own_ms, unwritten_ms, returns_at_once),
+    select * exclude (own_ms, unwritten_ms, returns_at_once, {IS_SELECTED}),
       case when coalesce(api in {barriers}, false) then null
         else own_ms - poll_ms end as net_ms
-    from polled)"""
+    from polled where {IS_SELECTED})"""

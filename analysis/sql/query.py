@@ -19,6 +19,7 @@ import duckdb
 import pyarrow as pa
 
 from analysis.frames import frame
+from analysis.sql.context import create_context
 from analysis.sql.expressions import By, column_names
 from analysis.sql.row_order import NTH, register_numbered
 from dissector.errors import DissectorError
@@ -46,6 +47,7 @@ def connected(tables: Tables, names: Collection[str]) -> Iterator[duckdb.DuckDBP
     with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
         for name in names:
             register_numbered(connection, name, arrow_table(name, tables[name]))
+        create_context(connection, names)
         yield connection
 
 

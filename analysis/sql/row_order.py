@@ -14,6 +14,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from analysis.sql.context import CONTEXT
 from dissector.tables import TABLES
 
 NTH: Final = "nth"
@@ -29,8 +30,8 @@ _TIMES: Final = ("request_time", "time", "first_time", "response_time")
 
 @cache
 def row_order(name: str) -> str:
-    """SQL of an ``order by``: the columns of a table."""
-    columns = TABLES[name].schema.names
+    """SQL of an ``order by``: the columns of a table, or of the table of a context."""
+    columns = TABLES[CONTEXT.get(name, name)].schema.names
     times = [column for column in _TIMES if column in columns]
     first = [column for column in _FIRST if column in columns]
     return ", ".join(

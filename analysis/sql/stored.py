@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from analysis.export.formats import repeating
+from analysis.sql.context import create_context
 from analysis.sql.row_order import NTH, row_order
 from analysis.sql.views import schema
 
@@ -40,9 +41,10 @@ Named: TypeAlias = Iterable[tuple[str, pa.RecordBatch]]
 def stored(rows: Named, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection to DuckDB with a view for each of the tables `names`, while the context lasts.
 
-    `rows`: those of `Capture.stream`, whose errors are passed on. A view has the columns of
-    `analysis.sql.views.schema`, and those that answers need (see `analysis.sql.query`). Raises
-    OSError when the folder of temporary files is full.
+    `rows`: those of `Capture.stream`, whose errors are passed on. `names` may include a context
+    (see `analysis.sql.context`). A view has the columns of `analysis.sql.views.schema`, and those
+    that answers need (see `analysis.sql.query`). Raises OSError when the folder of temporary files
+    is full.
     """
     with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
         files = {name: Path(folder) / f"{name}.parquet" for name in names}
@@ -57,6 +59,7 @@ def stored(rows: Named, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConne
                     _ordered(name, file, connection), file_row_number=True
                 )
                 table.project(f"* rename (file_row_number as {NTH})").create_view(name)
+            create_context(connection, files)
             yield connection
 
 

@@ -33,8 +33,9 @@ import pyarrow as pa
 from duckdb.func import PythonUDFType
 
 from analysis.answers import ANSWERS, Answer
-from analysis.input.open import Opened, open_input
+from analysis.input.open import Opened, open_input, with_context
 from analysis.sql import exchange_columns
+from analysis.sql.context import ALL_EXCHANGES, CONTEXT, IS_SELECTED, create_context
 from analysis.sql.exchange_columns import LOOKUPS, Lookup
 from analysis.sql.row_order import register_numbered, row_numbers
 from dissector.errors import DissectorError
@@ -94,7 +95,10 @@ def _connection() -> duckdb.DuckDBPyConnection:
 
 @cache
 def schema(name: str) -> pa.Schema:
-    """The schema of a table, without the additional columns of `exchanges` in SQL."""
+    """The schema of a table or a context, without the additional columns of `exchanges` in SQL."""
+    if name in CONTEXT:
+        fields = schema(CONTEXT[name])
+        return fields.append(pa.field(IS_SELECTED, pa.bool_())) if name == ALL_EXCHANGES else fields
     return _without_zones(TABLES[name].schema)
 
 
@@ -190,13 +194,16 @@ class CaptureTables:
         with self._lock:
             self.read({*self.named, *self.used, *names})
             with _connection() as connection:
-                for name in names:
+                needed = {*names, *(each for each in CONTEXT if each in self._kept)}
+                for name in needed:
                     register_numbered(connection, name, self._kept[name])
+                create_context(connection, needed)
                 yield connection
 
     def read(self, names: Collection[str]) -> None:
         """Read the tables that are not kept yet, in one pass, into mapped files."""
-        names = [name for name in TABLES if name in names and name not in self._kept]
+        needed = with_context(self._capture, {*names, *self._kept})
+        names = [n for n in (*TABLES, *CONTEXT) if n in needed and n not in self._kept]
         if not names:
             return
         with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:

@@ -14,9 +14,14 @@ from hypothesis import strategies as st
 
 import analysis
 import dissector
+from analysis.cli import main
 from analysis.input.filtered import FilteredCapture
 from analysis.input.filters import Filter
+from analysis.input.open import with_context
 from analysis.input.times import length_ns, time_ns
+from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
+from analysis.sql.stored import stored
+from dissector.capture import Capture
 from dissector.errors import DissectorError
 from dissector.pipeline import collected
 from dissector.tables import TABLES
@@ -51,6 +56,34 @@ def test_every_row_belongs_to_an_exchange(name: str) -> None:
     whole["connections"] = whole["connections"].filter(used)
     for table in TABLES:
         assert rows[table].equals(whole[table]), table
+
+
+def parts(capture: Capture | FilteredCapture) -> pd.DataFrame:
+    """Waits and net latencies of exchanges, as a command computes them."""
+    names = with_context(capture, ("exchanges", "batches"))
+    with stored(capture.stream(names), names) as connection:
+        rows = connection.sql(f"from {exchanges_with_parts()} order by nth").df()
+    return rows.set_index(["connection_id", "correlation_id", "request_time"])[[*PART_NAMES]]
+
+
+@pytest.mark.parametrize("api", ["Fetch", "Metadata"])
+@pytest.mark.parametrize("name", ["kafka-4-followed", "kafka-4-transactions"])
+def test_waits_do_not_depend_on_a_filter(name: str, api: str) -> None:
+    capture = dissector.open_capture(path_of(name))
+    selected = parts(FilteredCapture(capture, Filter(api=[api])))
+    whole = parts(capture)
+    assert len(whole) > len(selected) > 10
+    pd.testing.assert_frame_equal(selected, whole.loc[selected.index])
+
+
+def test_waits_in_sql_do_not_depend_on_a_filter(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(path_of("kafka-4-followed"))
+    query = "select count(*), sum(net_ms), max(queue_ms) from exchanges where api = 'Fetch'"
+    outputs = []
+    for options in ([], ["--api", "fetch"]):
+        assert main(["sql", path, *options, query]) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
 
 
 @pytest.mark.parametrize("chosen", FILTERS, ids=lambda chosen: " ".join(chosen.options))
