@@ -22,7 +22,7 @@ import click
 from analysis.answers import ANSWERS
 from analysis.commands.answers import command_of
 from analysis.commands.choice import with_suggestion
-from analysis.startup import defer_functions, hide_pandas
+from analysis.startup import defer_functions, defer_masked_arrays, hide_pandas
 
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
@@ -54,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     if arguments is None:  # the process runs only this command
         hide_pandas()
+        defer_masked_arrays()
         defer_functions()
     try:
         status: int | None = app.main(arguments, prog_name="kafka-dissector", standalone_mode=False)

@@ -5,6 +5,9 @@ DataFrames. Few commands make DataFrames, and the import takes longer than all o
 capture: `export` of a recording took 1.87 s of processor time with pandas hidden, and 2.37 s
 without. Commands that need pandas call `allow_pandas` before they import PyArrow.
 
+`defer_masked_arrays`: NumPy and PyArrow ask `numpy.ma` whether an array is masked. No array is, as
+long as nobody has made one. So the module is imported when another name of it is used.
+
 `defer_functions`: at its import, `pyarrow.compute` makes 300 functions with their documentation, of
 which a command calls a few dozens. So they are made when they are first used: `export` of a
 recording takes 0.04 s less.
@@ -19,12 +22,13 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import MetaPathFinder
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
 from typing import Any
 
 COMPUTE = "pyarrow.compute"
+MASKED = "numpy.ma"
 
 
 class _HidePandas(MetaPathFinder):
@@ -45,6 +49,54 @@ def hide_pandas() -> None:
 def allow_pandas() -> None:
     """Undo `hide_pandas`."""
     sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _HidePandas)]
+
+
+class _MaskedArrays(ModuleType):
+    """`numpy.ma` before there is a masked array."""
+
+    class MaskedArray:
+        """Has no instances."""
+
+    @staticmethod
+    def isMaskedArray(value: object) -> bool:  # noqa: N802 - the name in NumPy
+        return False
+
+    is_masked = isMaskedArray
+
+    def __getattribute__(self, name: str) -> Any:
+        present = sys.modules.get(MASKED)
+        if present is self and name not in _KNOWN:
+            sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _DeferMaskedArrays)]
+            del sys.modules[MASKED]
+            present = import_module(MASKED)
+        if present is None or present is self:
+            return super().__getattribute__(name)
+        return getattr(present, name)
+
+
+_KNOWN = {"MaskedArray", "isMaskedArray", "is_masked", "__name__", "__spec__", "__dict__"}
+"""Attributes that do not import the module."""
+
+
+class _DeferMaskedArrays(MetaPathFinder, Loader):
+    """Puts `_MaskedArrays` in the place of the module."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return ModuleSpec(MASKED, self) if fullname == MASKED else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _MaskedArrays(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Everything is there."""
+
+
+def defer_masked_arrays() -> None:
+    """Let `numpy.ma` be imported when a masked array is made, in this process."""
+    if MASKED not in sys.modules:
+        sys.meta_path.insert(0, _DeferMaskedArrays())
 
 
 class _DeferFunctions(MetaPathFinder):

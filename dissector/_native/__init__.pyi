@@ -203,15 +203,17 @@ def read_response_headers(
 def walk_bodies(
     data: Bytes, address: Int64, position: Int64, length: Int64, nodes: NDArray[np.int32],
     columns: int, is_flexible: bool, limit: int, part: int, start: Int64, end: Int64, cut: Bools,
-    most: Int64, first: int, base: Int64, behind: Int64, room: Int64, count: Int64,
+    least: int, most: int, element_bytes: int, first: int, base: Int64, surplus: Int64, room: Int64,
+    count: Int64,
 ) -> int:  # fmt: skip
     """Walk message bodies by a program (`protocol.decoder_program`), from the message `first` on.
 
-    `limit`, `part`: see `protocol.surplus`. `most`: array elements that each message may have.
-    `base`: elements of each level that earlier calls kept. `behind`: address behind the last field
-    of each body, -1 if the body does not fit the program. `room`: for row, address and value of
-    each column, then for owner and index of each level; parts of equal size. `count`: items of each
-    column and level. Returns the message for which there was no more room.
+    `limit`, `part`: see `protocol.surplus`. `least`, `most`, `element_bytes`: see
+    `protocol.element_limits`. `base`: elements of each level that earlier calls kept. `surplus`:
+    bytes behind the last field of each body, -1 if the body does not fit the program. `room`: for
+    row, address and value of each column, then for owner and index of each level; parts of equal
+    size. `count`: items of each column and level. Returns the message for which there was no more
+    room.
     """
 
 # records

@@ -146,7 +146,11 @@ class _Space:
         begin = at + self.shift
         if begin < 0 or begin > self.data.shape[0] - width:
             raise IndexError
-        for index in range(width):
+        value = self.data[begin]
+        if width >= 2:
+            byte = self.data[begin + 1]
+            value = value << 8 | byte
+        for index in range(2, width):
             byte = self.data[begin + index]
             value = value << 8 | byte
         if is_signed:
@@ -646,15 +650,15 @@ class _Bodies(_Space):
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def walk(
-        self, start: Ints, end: Ints, cut: cython.const[cython.uchar][::1], most: Ints,
-        limit: Int, part: Int, first: Int, behind: IntsOut,
+        self, start: Ints, end: Ints, cut: Bools, least: Int, most: Int, element_bytes: Int,
+        limit: Int, part: Int, first: Int, surplus: IntsOut,
     ) -> Int:  # fmt: skip
         """`walk_bodies`."""
         message: Int
         item: Int
         at: Int
         for message in range(first, start.shape[0]):
-            behind[message] = -1  # until it is walked
+            surplus[message] = -1  # until it is walked
             if message + 16 < start.shape[0]:
                 self.touch(start[message + 16])
                 self.touch(start[message + 16] + 64)
@@ -662,7 +666,7 @@ class _Bodies(_Space):
                 continue
             for item in range(self.count.shape[0]):
                 self.marks[item] = self.count[item]
-            self.elements = most[message]
+            self.elements = max(least, min((end[message] - start[message]) // element_bytes, most))
             at = self.walk_struct(0, message, start[message], end[message])
             if self.is_full:
                 for item in range(self.count.shape[0]):
@@ -671,7 +675,7 @@ class _Bodies(_Space):
             if 0 <= at <= end[message] and end[message] - at <= max(
                 limit, (at - start[message]) // part
             ):
-                behind[message] = at
+                surplus[message] = end[message] - at
             else:
                 self.mend(end[message] if cut[message] else -1)
         return start.shape[0]
@@ -721,18 +725,21 @@ def read_response_headers(
 
 def walk_bodies(
     data: Bytes, address: Ints, position: Ints, length: Ints, nodes: Nodes, columns: int,
-    is_flexible: bool, limit: int, part: int, start: Ints, end: Ints,
-    cut: cython.const[cython.uchar][::1], most: Ints, first: int, base: Ints, behind: IntsOut,
-    room: IntsOut, count: IntsOut,
+    is_flexible: bool, limit: int, part: int, start: Ints, end: Ints, cut: Bools, least: int,
+    most: int, element_bytes: int, first: int, base: Ints, surplus: IntsOut, room: IntsOut,
+    count: IntsOut,
 ) -> int:  # fmt: skip
     bodies: _Bodies = _Bodies()
     bodies.value = 0  # as in C, where attributes begin as 0
-    surplus: Int = limit
+    largest: Int = limit
     fraction: Int = part
+    least_elements: Int = least
+    most_elements: Int = most
+    bytes_each: Int = element_bytes
     begin: Int = first
     walked: Int
     levels = len(base)
-    if columns < 0 or part < 1 or len(count) != columns + levels:
+    if columns < 0 or part < 1 or element_bytes < 1 or len(count) != columns + levels:
         raise ValueError("a program of other columns")
     _space(bodies, data, address, position, length)
     bodies.nodes, bodies.is_flexible, bodies.columns = nodes, is_flexible, columns
@@ -742,5 +749,8 @@ def walk_bodies(
     bodies.is_full = False
     with cython.nogil:
         bodies.check()
-        walked = bodies.walk(start, end, cut, most, surplus, fraction, begin, behind)
+        walked = bodies.walk(
+            start, end, cut, least_elements, most_elements, bytes_each, largest, fraction, begin,
+            surplus,
+        )  # fmt: skip
     return walked

@@ -187,6 +187,8 @@ class Correlator:
         self._memory = memory
         self._count = 0
         self._pending: pa.Table | None = None
+        self._schema: pa.Schema | None = None
+        """That of the table of requests, once it is known."""
         self._pending_responses = EMPTY
         self._pending_frames: list[bytes] = []
         self._evicted_responses = 0
@@ -303,11 +305,13 @@ class Correlator:
         pending.
         """
         self._grow(len(ended))
+        if self._schema and not (len(frames) or self.in_flight or self._pending_frames):
+            return self._empty_block(self._schema)
         spaces = spaces_of(frames)
-        requests = self._requests(frames, spaces)
+        requests, table = self._requests(frames, spaces)
+        first_new = len(table) - len(requests.headers)
         responses = read_headers(frames, spaces, np.flatnonzero(~frames.is_request))
         responses = self._with_pending(responses, spaces)
-        table, first_new = self._table, self._first_new
         end_time = int_column(table, "end_time")
         is_late = (responses.time < now - RESPONSE_WAIT) | last
         answered, response = self._match(table, responses, is_late)
@@ -319,7 +323,9 @@ class Correlator:
         is_unmatched = np.ones(len(responses), np.bool_)
         is_unmatched[response] = False
         unmatched = self._keep_pending(responses[np.flatnonzero(is_unmatched)], spaces, now, last)
-        left = np.setdiff1d(np.arange(len(table)), answered, assume_unique=True)
+        is_left = np.ones(len(table), np.bool_)
+        is_left[answered] = False
+        left = np.flatnonzero(is_left)
         no_reply = int_column(table, "ordinal")[left] == 0
         ends = ended[int_column(table, "connection")[left]]
         ends |= self._without_reply(table, left, no_reply, now)
@@ -358,8 +364,18 @@ class Correlator:
         )  # fmt: skip
         return self._matcher.match(requests, candidates)
 
-    def _requests(self, frames: FrameBlock, spaces: Sequence[ByteView]) -> DecodedMessages:
-        """Decode the requests of the block, and append them to the table of pending requests."""
+    def _empty_block(self, schema: pa.Schema) -> CorrelatedBlock:
+        """A block without messages."""
+        empty = np.zeros(0, np.int64)
+        request, response = (DecodedMessages.empty(direction) for direction in Direction)
+        return CorrelatedBlock(
+            schema.empty_table(), 0, request, response, empty, empty, empty, EMPTY
+        )
+
+    def _requests(
+        self, frames: FrameBlock, spaces: Sequence[ByteView]
+    ) -> tuple[DecodedMessages, pa.Table]:
+        """Decode the requests of the block. Returns them, and the pending ones with them."""
         headers = read_headers(frames, spaces, np.flatnonzero(frames.is_request))
         parts = read_request_headers(headers, spaces)
         tokens, token_keys = self._tokens.requests(
@@ -388,10 +404,10 @@ class Correlator:
         self._count += len(headers)
         if self._keep_frames:
             table = table.append_column("frame", requests.frames_of(headers))
-        pending = self._pending if self._pending is not None else table.slice(0, 0)
-        self._first_new = len(pending)
-        self._table = pa.concat_tables([pending, table]).combine_chunks()
-        return requests
+        self._schema = table.schema
+        if self._pending is None or not len(self._pending):
+            return requests, table
+        return requests, pa.concat_tables([self._pending, table]).combine_chunks()
 
     def _ordinals(self, requests: DecodedMessages) -> Int64:
         """The number of each request among those of its connection that expect a response.
@@ -527,6 +543,8 @@ def _group_barriers() -> list[int]:
 
 def _take_rows(table: pa.Table, row: Int64) -> pa.Table:
     """These rows, with dictionaries that contain only the words of these rows."""
+    if not len(row):
+        return table.schema.empty_table()
     table = table.take(pa.array(row)).combine_chunks()
     for index, column in enumerate(table.columns):
         if pa.types.is_dictionary(column.type):

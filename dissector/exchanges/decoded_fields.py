@@ -10,8 +10,9 @@ earlier block. A message is therefore the index of its space, its start and its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -159,12 +160,18 @@ class DecodedFields:
     surplus: Int64
     """Shape (n,): bytes after the last field of each good message; 0 for the others."""
     groups: list[LayoutGroup] = field(default_factory=list)
+    _by_role: dict[str, list[tuple[LayoutGroup, FieldColumn]]] = field(default_factory=dict)
 
-    def columns(self, role: str) -> Iterator[tuple[LayoutGroup, FieldColumn]]:
+    def add(self, group: LayoutGroup) -> None:
+        """Add the messages of a layout."""
+        self.groups.append(group)
+        for column in group.walked.columns:
+            for role in column.field.roles:
+                self._by_role.setdefault(role, []).append((group, column))
+
+    def columns(self, role: str) -> Sequence[tuple[LayoutGroup, FieldColumn]]:
         """All columns with a role, each with its group."""
-        for group in self.groups:
-            for column in group.walked.by_role(role):
-                yield group, column
+        return self._by_role.get(role, ())
 
     def numbers(self, role: str) -> tuple[Int64, Bools]:
         """The first number with a role in each message, and whether it exists; shapes (n,)."""
@@ -203,6 +210,9 @@ class DecodedFields:
 
     def texts(self, role: str) -> pa.Array:
         """The first text with a role in each message; null if there is none. Shape (n,)."""
+        if not self.columns(role):
+            codes = pa.nulls(len(self.messages), pa.int32())
+            return pa.DictionaryArray.from_arrays(codes, pa.array([], pa.string()))
         message, _, text = self.all_texts(role)
         index = pc.fill_null(text.indices, -1).to_numpy()
         code = np.full(len(self.messages), -1, np.int32)
@@ -229,13 +239,17 @@ def decode_fields(messages: Messages, roles: frozenset[str], whole: Bools) -> De
     `whole`: messages without missing bytes. Of the others, the captured fields are kept. Messages
     whose API or version is not in the definitions are not good, and in no group.
     """
+    if not len(messages):
+        return DecodedFields(messages, np.zeros(0, np.bool_), np.zeros(0, np.int64))
     good = np.zeros(len(messages), np.bool_)
     surplus = np.zeros(len(messages), np.int64)
     fields = DecodedFields(messages, good, surplus)
     kind = (messages.api_key << 24) | (messages.version << 8) | messages.space
-    order = ordered(kind)
+    order = ordered(messages.api_key, messages.version, messages.space)
     borders = np.flatnonzero(np.diff(kind[order])) + 1
-    for members in np.split(order, borders) if len(order) else ():
+    start, end, is_cut = messages.start[order], messages.end[order], ~whole[order]
+    for begin, behind in pairwise([0, *borders.tolist(), len(order)]):
+        members = order[begin:behind]
         first = int(members[0])
         try:
             layout = registry.layout(
@@ -245,11 +259,11 @@ def decode_fields(messages: Messages, roles: frozenset[str], whole: Bools) -> De
             continue
         space = messages.spaces[int(messages.space[first])]
         walked = decode_columns(
-            layout, space, messages.start[members], messages.end[members], roles, ~whole[members]
+            layout, space, start[begin:behind], end[begin:behind], roles, is_cut[begin:behind]
         )
         good[members] = walked.good
         surplus[members] = walked.surplus
-        fields.groups.append(LayoutGroup(space, members.astype(np.int64), walked))
+        fields.add(LayoutGroup(space, members, walked))
     return fields
 
 

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from dissector.arrays import arrays
 from dissector.exchanges.decoded_fields import DecodedFields, Messages
-from dissector.exchanges.message_headers import MessageHeaders
+from dissector.exchanges.message_headers import EMPTY, MessageHeaders
 from dissector.packets.block import Int64
+from dissector.protocol.notation import Direction
 
 
 @arrays
@@ -23,6 +24,13 @@ class DecodedMessages:
     """The header is complete, and the definitions contain the API and version."""
     is_token: NDArray[np.bool_]
     """A SASL token, which has no header."""
+
+    @classmethod
+    def empty(cls, direction: Direction) -> DecodedMessages:
+        """No messages."""
+        empty, false = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        messages = Messages(direction, empty, empty, [], empty, empty, empty)
+        return cls(EMPTY, messages, DecodedFields(messages, false, empty), false, false)
 
     @property
     def decoded(self) -> NDArray[np.bool_]:

@@ -12,7 +12,7 @@ def ordered(*columns: NDArray[np.integer]) -> Int64:
     """The stable order of n rows by the first column, then the next.
 
     If all columns and the row number fit into 63 bits, they are sorted as one number, which is
-    several times as fast.
+    several times as fast; 16 bits are sorted by their bytes (radix sort).
     """
     rows = np.arange(len(columns[0]))
     if not len(rows):
@@ -26,6 +26,8 @@ def ordered(*columns: NDArray[np.integer]) -> Int64:
             return np.lexsort(columns[::-1])
         key <<= width
         key |= column - smallest
+    if bits <= 16:
+        return np.argsort(key.astype(np.uint16), kind="stable")
     key <<= len(rows).bit_length()
     key |= rows
     key.sort()

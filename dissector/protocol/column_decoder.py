@@ -40,22 +40,23 @@ def decode_columns(
     """
     plan = program(layout, roles)
     cut = np.zeros(len(start), np.bool_) if cut is None else cut
-    behind, parts = _walk(plan, space, start, end, cut, layout.flexible, LIMITS[layout.direction])
-    good = behind >= 0
+    surplus, parts = _walk(plan, space, start, end, cut, layout.flexible, LIMITS[layout.direction])
     columns = _columns(plan, parts, len(start))
-    return DecodedColumns(good, np.where(good, end - behind, 0), columns)
+    return DecodedColumns(surplus >= 0, np.maximum(surplus, 0), columns)
 
 
 def _walk(
     plan: Program, space: ByteView, start: Int64, end: Int64, cut: NDArray[np.bool_],
     is_flexible: bool, limit: int,
 ) -> tuple[Int64, list[Int64]]:  # fmt: skip
-    """Walk the bodies. Returns the addresses behind them, and parts of all columns and levels."""
+    """Walk the bodies.
+
+    Returns the bytes behind each body, -1 if it is not good, and parts of all columns and levels.
+    """
     columns, levels = len(plan.columns), len(plan.levels)
     parts = 3 * columns + 2 * levels
     start, end = np.ascontiguousarray(start), np.ascontiguousarray(end)
-    most = np.clip((end - start) // ELEMENT_BYTES, MIN_LIMIT, MAX_LIMIT)
-    behind = np.full(len(start), -1)
+    surplus = np.empty(len(start), np.int64)
     chunks: list[list[Int64]] = []
     base = np.zeros(levels, np.int64)
     # One value per message is enough room, except where arrays have several elements.
@@ -63,17 +64,21 @@ def _walk(
     while first < len(start):
         room, count = np.empty(parts * size, np.int64), np.zeros(columns + levels, np.int64)
         first = _native.walk_bodies(
-            *space.pieces, plan.nodes, columns, is_flexible, limit, PART, start, end, cut, most,
-            first, base, behind, room, count,
+            *space.pieces, plan.nodes, columns, is_flexible, limit, PART, start, end, cut,
+            MIN_LIMIT, MAX_LIMIT, ELEMENT_BYTES, first, base, surplus, room, count,
         )  # fmt: skip
-        filled = np.repeat(count, [3] * columns + [2] * levels).tolist()
-        chunks.append([room[each * size :][:items] for each, items in enumerate(filled)])
+        kept = enumerate(
+            items
+            for index, items in enumerate(count.tolist())
+            for _ in range(3 if index < columns else 2)
+        )
+        chunks.append([room[each * size : each * size + items] for each, items in kept])
         base += count[columns:]
         size *= 2
     if len(chunks) == 1:
-        return behind, chunks[0]
+        return surplus, chunks[0]
     empty = [np.zeros(0, np.int64)] * parts
-    return behind, [np.concatenate(each) for each in zip(empty, *chunks, strict=True)]
+    return surplus, [np.concatenate(each) for each in zip(empty, *chunks, strict=True)]
 
 
 def _columns(plan: Program, parts: list[Int64], count: int) -> list[FieldColumn]:

@@ -57,7 +57,10 @@ class SelectedRows:
         self._row = masked(row, row < 0)
 
     def __getitem__(self, name: str) -> pa.Array:
-        return as_array(self._table[name]).take(self._row)
+        column = as_array(self._table[name])
+        if column.null_count == len(column):
+            return pa.nulls(len(self._row), column.type)
+        return column.take(self._row)
 
 
 def masked(values: NDArray[np.generic], mask: NDArray[np.bool_]) -> pa.Array:

@@ -58,17 +58,20 @@ def exchanges(
         column = request[name]
         return pc.coalesce(column, response[name]) if column.null_count else column
 
-    connection, is_token = either("connection"), request["is_token"]
+    def unless_token(column: pa.Array) -> pa.Array:
+        return column if is_token is None else pc.if_else(is_token, None, column)
+
+    connection, is_token = either("connection"), _tokens(request)
     latency = pc.subtract(response["time"], request["end_time"])
     topics = _lists(block.requests["topics"], request_row, responses["topics"], response_row)
     columns = {
         "capture": take_words(pa.array(captures, pa.string()), either("capture").to_numpy()),
         "connection_id": connection,
         **endpoints.columns(connection.to_numpy()),
-        "api_key": _unless(is_token, request["api_key"]),
+        "api_key": unless_token(request["api_key"]),
         "api": api_of(request),
-        "api_version": _unless(is_token, request["version"]),
-        "correlation_id": _unless(is_token, either("correlation_id")),
+        "api_version": unless_token(request["version"]),
+        "correlation_id": unless_token(either("correlation_id")),
         "client_id": request["client_id"],
         "status": take_words(STATUS, _status(kind, request, response)),
         "request_time": request["time"],
@@ -227,6 +230,7 @@ def _members(request: pa.DictionaryArray, response: pa.DictionaryArray) -> pa.Ar
     return words.take(masked(code, code < 0))
 
 
-def _unless(is_token: pa.Array, column: pa.Array) -> pa.Array:
-    """The column; null for SASL tokens, whose request has no header."""
-    return pc.if_else(pc.fill_null(is_token, False), None, column)
+def _tokens(request: SelectedRows) -> pa.Array | None:
+    """Which exchanges are SASL tokens, whose request has no header; None if there are none."""
+    is_token = request["is_token"]
+    return pc.fill_null(is_token, False) if pc.any(is_token).as_py() else None

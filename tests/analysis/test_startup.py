@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from importlib.util import module_from_spec
 from inspect import signature
 from types import ModuleType
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from analysis.startup import COMPUTE, _DeferFunctions
+from analysis.startup import COMPUTE, MASKED, _DeferFunctions, _DeferMaskedArrays
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +47,19 @@ def test_deferred_functions_work(deferred: ModuleType) -> None:
     assert deferred.sum(column).as_py() == 4
     with pytest.raises(AttributeError, match="no attribute 'none_such'"):
         deferred.none_such  # noqa: B018
+
+
+def test_masked_arrays_are_imported_when_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    masked = import_module(MASKED)
+    monkeypatch.setattr(sys, "meta_path", [_DeferMaskedArrays(), *sys.meta_path])
+    monkeypatch.setattr(np, "ma", masked)  # to have it again at the end
+    monkeypatch.delitem(sys.modules, MASKED)
+    deferred = import_module(MASKED)
+    assert np.ma is deferred
+    assert pa.array(np.arange(3)).to_pylist() == np.unique([2, 0, 1, 1]).tolist() == [0, 1, 2]
+    assert np.ma is sys.modules[MASKED] is deferred
+    array = deferred.masked_array([1, 2], [False, True])
+    assert np.ma is not deferred
+    assert isinstance(array, deferred.MaskedArray)
+    assert deferred.is_masked(array)
+    assert pa.array(array).to_pylist() == [1, None]

@@ -25,17 +25,17 @@ def walked(
 ) -> tuple[list[list[int]], list[bool], int]:  # fmt: skip
     """Row, address and value of each column; which bodies are good; and how many were walked."""
     start, end = np.array(spans, np.int64).reshape(-1, 2).T.copy()
-    behind, cut = np.full(len(start), -1), np.zeros(len(start), np.bool_)
-    most, base = np.full(len(start), 99), np.zeros(levels, np.int64)
+    surplus, cut = np.full(len(start), -1), np.zeros(len(start), np.bool_)
+    base = np.zeros(levels, np.int64)
     parts = 3 * columns + 2 * levels
     places, count = np.zeros(parts * room, np.int64), np.zeros(columns + levels, np.int64)
     done = _native.walk_bodies(
         *ContiguousBytes(DATA).pieces, np.array(nodes, np.int32).reshape(-1), columns, False, 0, 4,
-        start, end, cut, most, 0, base, behind, places, count,
+        start, end, cut, 99, 99, 4, 0, base, surplus, places, count,
     )  # fmt: skip
     filled = np.repeat(count, [3] * columns + [2] * levels).tolist()
     items = [places[part * room :][:size].tolist() for part, size in enumerate(filled)]
-    return items, (behind >= 0).tolist(), done
+    return items, (surplus >= 0).tolist(), done
 
 
 @pytest.mark.parametrize("room", [0, 1, 2, 9])
