@@ -36,7 +36,7 @@ class AnswersPane(Horizontal):
         super().__init__()
         self._names = list(ANSWERS)
         self._asked: tuple[CaptureSource, Filter] | None = None
-        self._shown: tuple[str, list[str]] | None = None
+        self._shown: tuple[CaptureSource, str, list[str]] | None = None
         self._delay: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -68,9 +68,9 @@ class AnswersPane(Horizontal):
             return
         source, chosen = self._asked
         name = self.name_of_answer
-        if self._shown == (name, chosen.options):
+        if self._shown == (source, name, chosen.options):
             return
-        self._shown = name, chosen.options
+        self._shown = source, name, chosen.options
 
         def show(table: pa.Table) -> None:
             answer = ANSWERS[name]

@@ -33,7 +33,7 @@ class ConnectionPane(Vertical):
 
     def __init__(self) -> None:
         super().__init__()
-        self._shown: tuple[int, int] | None = None
+        self._shown: tuple[CaptureSource, int] | None = None
 
     def compose(self) -> ComposeResult:
         yield Static(Text("no exchange is selected"), id="connection-head")
@@ -41,9 +41,9 @@ class ConnectionPane(Vertical):
 
     def request(self, source: CaptureSource, rows: Rows, number: int) -> None:
         """Show the packets around a row of exchanges."""
-        if self._shown == (id(rows), number):
+        if self._shown == (source, number):
             return
-        self._shown = id(rows), number
+        self._shown = source, number
 
         def show(result: tuple[list[Exchange], list[Event]]) -> None:
             exchanges, events = result

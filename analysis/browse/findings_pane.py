@@ -36,7 +36,7 @@ class FindingsPane(Vertical):
 
     def __init__(self) -> None:
         super().__init__()
-        self._shown: list[str] | None = None
+        self._shown: tuple[CaptureSource, list[str]] | None = None
         self._findings: list[Row] = []
         self._commands: list[str] = []
 
@@ -46,18 +46,19 @@ class FindingsPane(Vertical):
 
     @property
     def command(self) -> str | None:
-        """The command line that shows more about the selected finding."""
+        """The command line that shows more about the selected finding; empty if there is none."""
         index = self.query_one(OptionList).highlighted
         return None if index is None or not self._commands else self._commands[index]
 
-    def request(self, source: CaptureSource, chosen: Filter, command: Command) -> None:
-        """Show the findings about the selected exchanges."""
-        if self._shown == chosen.options:
+    def request(self, source: CaptureSource, chosen: Filter, command: Command | None) -> None:
+        """Show the findings about the selected exchanges. `command`: None if no capture can be
+        read again."""
+        if self._shown == (source, chosen.options):
             return
-        self._shown = chosen.options
+        self._shown = source, chosen.options
 
         def line(text: str) -> str:
-            return command(text, chosen)
+            return command(text, chosen) if command else ""
 
         def show(diagnosis: Diagnosis) -> None:
             self._findings = plain(diagnosis.findings)

@@ -42,7 +42,7 @@ class Frame(JobApp):
         + MessagePane.BESIDE
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(str(n + 1), f"tab({n})", show=False) for n in range(4)),
+        *(Binding(str(n + 1), f"tab({n})", show=False) for n in range(5)),
         Binding("escape", "back", show=False),
         Binding("question_mark", "help", "help"),
         Binding("q", "quit", "quit"),
@@ -116,6 +116,7 @@ class Frame(JobApp):
 
     def on_tabbed_content_tab_activated(self) -> None:
         self._focus_tab()
+        self.refresh_bindings()
         self.update_tab(self.active_tab)
 
     def _focus_tab(self) -> None:

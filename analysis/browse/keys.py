@@ -62,7 +62,9 @@ LIVE_KEYS: Final[tuple[Section, ...]] = (
     (
         "Tabs",
         (
-            ("1 2", "rates of the last seconds, latest exchanges"),
+            ("1 2 3 4 5", "rates, latest exchanges, connection, findings, answers"),
+            ("c", "the packets of the connection, around the selected exchange"),
+            ("r", "refresh: connection, findings and answers rest on the packets up to then"),
             ("Tab", "rates: group by client, API, broker or topic"),
             ("Enter", "rates: show the exchanges of a group"),
             ("Space", "pause, and continue"),

@@ -1,6 +1,7 @@
-"""The screen of a session: rates of the last seconds, and the latest exchanges.
+"""The screen of a session: rates of the last seconds, the latest exchanges, and analyses.
 
-The session runs in its own thread. The screen requests rates and rows once per second.
+The session runs in its own thread. The screen requests rates and rows once per second. Connection,
+findings and answers rest on a `Snapshot` of the latest packets, which the user refreshes.
 """
 
 from __future__ import annotations
@@ -8,23 +9,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
+from textual.widgets import TabbedContent
 
-from analysis.browse.exchange_screen import ExchangeScreen
+from analysis.browse.analysis_screen import AnalysisScreen
 from analysis.browse.kept_exchanges import KeptExchanges
 from analysis.browse.keys import LIVE_KEYS, Section
 from analysis.browse.rates_pane import RatesPane
 from analysis.browse.row_view import RowView
+from analysis.browse.snapshot import Snapshot
 from analysis.browse.source import Reading
 from analysis.input.filters import Filter
+from analysis.live.kept_packets import KeptPackets
 from analysis.live.lines import RowFilter
 from analysis.live.recent_exchanges import SECONDS, GroupStats, RecentExchanges
 from analysis.live.session import Session, Watcher
 from dissector.exchanges.exchange import Exchange, as_exchanges
+from dissector.packets.live import Tap
 
 
 class SessionSource:
@@ -44,29 +51,41 @@ class SessionSource:
         return chosen if self.start is None else chosen.starting(self.start)
 
 
-class LiveBrowser(ExchangeScreen):
+class LiveBrowser(AnalysisScreen):
     """Shows `recent` and `kept`, which are watchers of `session`."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("space", "pause", "pause")]
-    TABS: ClassVar[dict[str, str]] = {"rates": "#groups", "exchanges": "#list"}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "pause", "pause"),
+        Binding("r", "refresh", "refresh"),
+    ]
+    TABS: ClassVar[dict[str, str]] = {
+        "rates": "#groups", "exchanges": "#list", **AnalysisScreen.ANALYSES,
+    }  # fmt: skip
     KEYS: ClassVar[Sequence[Section]] = LIVE_KEYS
 
     def __init__(
-        self, recent: RecentExchanges, kept: KeptExchanges, session: Session,
-        status: Callable[[], str], name: str,
+        self, recent: RecentExchanges, kept: KeptExchanges, snapshot: Callable[[], Snapshot],
+        session: Session, status: Callable[[], str], name: str,
     ) -> None:  # fmt: skip
-        """`status` returns further text for the head: packets, drops."""
+        """`snapshot` returns the packets that are kept now. `status` returns further text for the
+        head: packets, drops."""
         super().__init__(SessionSource(), name, None)
         self._recent = recent
         self._kept = kept
+        self._new_snapshot = snapshot
         self._session = session
         self._status = status
+        self._snapshot: Snapshot | None = None
         self._is_paused = False
         self._worker = ThreadPoolExecutor(1)
         self._ended: Future[None] = Future()
 
     def tabs(self) -> dict[str, tuple[str, Widget]]:
-        return {"rates": ("Rates", RatesPane()), "exchanges": ("Exchanges", self.exchange_tab())}
+        return {
+            "rates": ("Rates", RatesPane()),
+            "exchanges": ("Exchanges", self.exchange_tab()),
+            **self.analysis_tabs(),
+        }
 
     def on_mount(self) -> None:
         view = self.query_one("#list", RowView)
@@ -78,6 +97,8 @@ class LiveBrowser(ExchangeScreen):
         """Stop the session and wait for its end. Raises the error that ended it, if any."""
         self._session.stop()
         self._worker.shutdown()
+        if self._snapshot is not None:
+            self._snapshot.close()
         self._ended.result()
 
     def update(self) -> None:
@@ -88,13 +109,52 @@ class LiveBrowser(ExchangeScreen):
             self.update_tab(self.active_tab)
 
     def update_tab(self, active: str) -> None:
-        if self._is_paused and len(self.rows):
-            return
-        if active == "rates":
-            self._show_rates()
-        elif "list" not in self.jobs:
+        if active in self.ANALYSES:
+            self._analyse(active)
+        elif active == "rates":
+            if not (self._is_paused and len(self.rows)):
+                self._show_rates()
+        elif not (self._is_paused and len(self.rows)):
+            self._show_exchanges()
+
+    def _show_exchanges(self) -> None:
+        if "list" not in self.jobs:
             self.rows = self._kept.rows()
             self.select(self.filter.text, "")
+
+    def _analyse(self, active: str) -> None:
+        """Show an analysis of the snapshot; take one if there is none with the exchange."""
+        is_of_exchange = active == "connection"
+        if is_of_exchange and self.selected is None:
+            self._show_exchanges()
+        elif self._snapshot is None or (is_of_exchange and self._is_newer(self._snapshot)):
+            self.action_refresh()
+        else:
+            self.analyse(active, self._snapshot)
+
+    def _is_newer(self, snapshot: Snapshot) -> bool:
+        """Whether the selected exchange ended after the snapshot."""
+        row = self.rows.row(self.selected or 0)
+        end = pc.coalesce(row.column("response_end_time"), row.column("request_end_time"))
+        return bool(end.cast(pa.int64())[0].as_py() > snapshot.span.last_time)
+
+    def action_refresh(self) -> None:
+        """Let the analyses rest on the packets up to now."""
+        if self.active_tab not in self.ANALYSES or "snapshot" in self.jobs:
+            return
+        old = self._snapshot
+
+        def take() -> Snapshot:
+            new = self._new_snapshot()
+            if old is not None:
+                old.close()
+            return new
+
+        def show(snapshot: Snapshot) -> None:
+            self._snapshot = snapshot
+            self.update_tab(self.active_tab)
+
+        self.start("snapshot", "writing packets", take, show)
 
     def _show_rates(self) -> None:
         pane = self.query_one(RatesPane)
@@ -113,6 +173,9 @@ class LiveBrowser(ExchangeScreen):
 
     def head(self) -> list[str]:
         state = "paused" if self._is_paused else "ended" if self._ended.done() else ""
+        if self.active_tab in self.ANALYSES:
+            rests = f"{self._snapshot}; r: refresh" if self._snapshot else ""
+            return [self._source_name, rests, state]
         dimension = self.query_one(RatesPane).dimension
         grouped = f"by {dimension}, last {SECONDS:.0f} s" if self.active_tab == "rates" else ""
         count = f"{self._recent.exchanges:,} exchanges"
@@ -126,6 +189,19 @@ class LiveBrowser(ExchangeScreen):
         self.show_tab("exchanges")
         self.action_filter_by(event.condition)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys without effect on a tab are not shown there."""
+        if not self.query(TabbedContent):  # the program begins or ends
+            return True
+        if action == "refresh":
+            return self.active_tab in self.ANALYSES
+        return self.active_tab != "rates" or action not in ("connection", "copy", "jump")
+
+    async def action_quit(self) -> None:
+        if self._snapshot is not None:
+            self._snapshot.reading.cancel()
+        await super().action_quit()
+
     def action_pause(self) -> None:
         self._is_paused = not self._is_paused
         self.show_status()
@@ -135,17 +211,25 @@ class LiveBrowser(ExchangeScreen):
 class LiveScreen:
     """The screen with its watchers, which a session needs before it runs."""
 
-    def __init__(self, select: RowFilter) -> None:
-        """`select` returns the rows to show."""
+    def __init__(self, select: RowFilter, chosen: Filter, options: dict[str, Any]) -> None:
+        """`select` returns the rows to show, which `chosen` selects. `options`: of
+        `open_capture`, for the kept packets."""
         self._recent, self._kept = RecentExchanges(select), KeptExchanges(select)
+        self._packets = KeptPackets()
+        self._snapshot = partial(Snapshot, self._packets, chosen, options)
 
     @property
     def watchers(self) -> Sequence[Watcher]:
         """Watchers that receive exchanges with their messages."""
         return self._recent, self._kept
 
+    @property
+    def tap(self) -> Tap:
+        """Receives all packets of the session."""
+        return self._packets.record
+
     def run(self, session: Session, status: Callable[[], str], name: str) -> None:
         """Show the session until the user leaves the screen. Raises the error that ended it."""
-        browser = LiveBrowser(self._recent, self._kept, session, status, name)
+        browser = LiveBrowser(self._recent, self._kept, self._snapshot, session, status, name)
         browser.run()
         browser.finish()

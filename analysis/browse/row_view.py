@@ -20,7 +20,7 @@ SAMPLE: Final = 300
 WIDEST: Final = 32
 """Most cells of a column of text; the last column is not limited."""
 GAP: Final = 2
-"""Cells between columns."""
+"""Cells between columns; the mark of the sorted column is in the first one."""
 DIGITS: Final = 6
 """Digits of a second in times."""
 
@@ -93,9 +93,9 @@ class RowView(CursorView):
     def head(self) -> Text:
         head = Text()
         for index, (name, width) in enumerate(zip(self._names, self._widths, strict=True)):
-            mark = (" ▼" if self.descending else " ▲") if name == self.sorted_by else ""
+            mark = ("▼" if self.descending else "▲") if name == self.sorted_by else ""
             title = Text(name + mark, "reverse" if index == self.column else "")
-            before = width - title.cell_len if name in self._of_numbers else 0
+            before = width - len(name) if name in self._of_numbers else 0
             head.append(" " * before).append_text(title)
             head.append(" " * (width + GAP - before - title.cell_len))
         return head
@@ -153,7 +153,7 @@ class RowView(CursorView):
             texts = self._cells(name, sample) if len(sample) else []
             width = max((text.cell_len for text in texts), default=0)
             is_last = name == self._names[-1]
-            self._widths.append(max(len(name) + GAP, width if is_last else min(width, WIDEST)))
+            self._widths.append(max(len(name), width if is_last else min(width, WIDEST)))
 
     def watch_scroll_x(self, old: float, new: float) -> None:
         self._page = (0, [])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from analysis.live.session import Watcher
     from analysis.live.sources import Origin
     from analysis.live.watchers import Notices
-    from dissector.packets.live import LiveSource
+    from dissector.packets.live import LiveSource, Tap
     from dissector.pipeline import Pipeline
 
 UNITS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -201,6 +201,7 @@ def _watch(
     page: str | None, max_series: int, **kept: Any,
 ) -> list[str]:  # fmt: skip
     """Capture until the end, and show the summary. Returns errors of writers."""
+    new_screen = _shower() if view == "screen" else None
     from analysis.display.summary_screen import screen
     from analysis.display.terminal import write
     from analysis.live import (  # noqa: F401 -- imported before privileges.drop
@@ -215,10 +216,11 @@ def _watch(
     from analysis.live.watchers import Notices, SummaryWatcher
     from analysis.startup import import_pipeline
     from dissector.packets.live import LiveSource
+    from dissector.streams.streaming import DEFAULT_MEMORY
 
-    select = _selector(chosen, origin)
+    chosen = _started(chosen, origin)
+    select = _selector(chosen)
     serve = _server(page, max_series) if page else None
-    new_screen = _shower() if view == "screen" else None
     feeds = (terminal.with_keyboard(origin) if view == "screen" else origin).feeds()
     import_pipeline()
     privileges.drop()  # sockets are open, and modules that only root may read are imported
@@ -230,7 +232,11 @@ def _watch(
         watchers.append(serve(source, capture))
     writers = _writers(source, select, notices, **kept)
     watchers += writers
-    full_screen = new_screen(select) if new_screen else None
+    full_screen = None
+    if new_screen:
+        options = {"ports": origin.ports or None, "keylog": keylog, "memory": DEFAULT_MEMORY}
+        full_screen = new_screen(select, chosen, options)
+        source.tap = _both(source.tap, full_screen.tap)
     session = Session(source, capture, watchers, full_screen.watchers if full_screen else ())
     lines = None
     if view in ("lines", "jsonl"):
@@ -264,17 +270,37 @@ def _watch(
     return [writer.failure for writer in writers if writer.failure is not None]
 
 
-def _selector(chosen: Filter | None, origin: Origin) -> RowFilter:
+def _started(chosen: Filter | None, origin: Origin) -> Filter:
     """The filter of rows. Times are relative to the start of a file, or to now."""
+    from analysis.input.filters import Filter
+
+    chosen = chosen or Filter()
+    if not chosen.is_relative:
+        return chosen
+    from analysis.input.passes import first_time
+
+    start = first_time([origin.pipe]) if origin.pipe and origin.is_file else None
+    return chosen.starting(time.time_ns() if start is None else start)
+
+
+def _selector(chosen: Filter) -> RowFilter:
     if not chosen:
         return lambda rows: rows
-    from analysis.input.passes import first_time
     from analysis.sql.conditions import Condition
 
-    if chosen.is_relative:
-        start = first_time([origin.pipe]) if origin.pipe and origin.is_file else None
-        chosen = chosen.starting(time.time_ns() if start is None else start)
     return Condition(chosen.sql, chosen.names)
+
+
+def _both(first: Tap | None, second: Tap) -> Tap:
+    """A tap that passes packets to both."""
+    if first is None:
+        return second
+
+    def tap(*packets: Any) -> None:
+        first(*packets)
+        second(*packets)
+
+    return tap
 
 
 def _writers(
@@ -334,12 +360,18 @@ def _server(page: str, max_series: int) -> Callable[[LiveSource, Pipeline], Watc
     return served
 
 
-def _shower() -> Callable[[RowFilter], LiveScreen]:
-    """A function that makes the full screen for exchanges that a filter selects."""
+def _shower() -> type[LiveScreen]:
+    """The full screen. Also imports what its analyses need, before privileges are dropped."""
     from analysis.extras import needed
+    from analysis.startup import allow_pandas
 
+    allow_pandas()
     with needed("live"):
         from analysis.browse.live_app import LiveScreen
+    from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
+    from analysis.sql.query import no_tables
+
+    diagnose(no_tables(DIAGNOSIS_TABLES))
     return LiveScreen
 
 

@@ -31,7 +31,7 @@ LABELS: Final = 9
 """Width of the labels of a block."""
 
 Command = Callable[[str], str]
-"""From a command to its command line on the same capture."""
+"""From a command to its command line on the same capture; empty if there is none."""
 
 
 def screen(diagnosis: Diagnosis, name: str, command: Command) -> Iterator[RenderableType]:
@@ -87,7 +87,8 @@ def block(finding: Row, command: Command) -> Iterator[RenderableType]:
         ("see", finding["reference"], ""),
         ("more", command(finding["command"]), "cyan"),
     ):
-        lines.add_row(label, Text(printable(text), style))
+        if text:
+            lines.add_row(label, Text(printable(text), style))
     yield Padding(lines, (0, 0, 0, 2), expand=False)
 
 

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Static
+from textual.widgets import OptionList, Static
 
 from analysis.browse import kept_exchanges
 from analysis.browse.field_view import FieldView
 from analysis.browse.kept_exchanges import KeptExchanges
 from analysis.browse.live_app import LiveBrowser
 from analysis.browse.row_view import RowView
+from analysis.browse.snapshot import Snapshot
+from analysis.input.filters import Filter
+from analysis.live import kept_packets
+from analysis.live.kept_packets import KeptPackets
 from analysis.live.recent_exchanges import SECONDS, RecentExchanges
 from analysis.live.session import Session
 from analysis.live.sources import Origin, open_pipeline
 from dissector.capture import open_capture
+from dissector.errors import DissectorError
+from dissector.packets.files import FileSource
 from dissector.packets.live import LiveSource
+from dissector.streams.streaming import DEFAULT_MEMORY
 from tests.analysis.browse.test_browse_app import column, idle, press
 
 CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-quotas.pcap.zst"
@@ -30,10 +38,12 @@ def app() -> LiveBrowser:
     """The screen over a pipe that ends soon."""
     origin = Origin(str(CAPTURE), (), (9092, 19092), "", 1 << 22)
     source = LiveSource(origin.feeds(), interval=0.01)
-    recent, kept = RecentExchanges(), KeptExchanges()
+    recent, kept, packets = RecentExchanges(), KeptExchanges(), KeptPackets()
+    source.tap = packets.record
     pipeline = open_pipeline(source, origin, keylog=None, timeout=60)
     session = Session(source, pipeline, [], [recent, kept])
-    return LiveBrowser(recent, kept, session, lambda: "all well", "pipe")
+    snapshot = partial(Snapshot, packets, Filter(), {"keylog": None, "memory": DEFAULT_MEMORY})
+    return LiveBrowser(recent, kept, snapshot, session, lambda: "all well", "pipe")
 
 
 async def refreshed(app: LiveBrowser, pilot: Pilot[Exception]) -> None:
@@ -76,6 +86,65 @@ def test_groups_are_sorted_paused_and_opened(app: LiveBrowser) -> None:
 
     asyncio.run(drive())
     app.finish()
+
+
+def test_tabs_rest_on_the_kept_packets(app: LiveBrowser) -> None:
+    """The packets of an exchange, findings and answers are those of `browse`."""
+
+    async def drive() -> None:
+        async with app.run_test(size=(100, 30)) as pilot:
+            await pilot.pause()
+            app._ended.result(timeout=30)
+            await press(app, pilot, "2")
+            app.action_filter_by("--client producer")
+            await idle(app, pilot)
+            view = app.query_one("#list", RowView)
+            packet = view.value("request_packet")
+            await press(app, pilot, "c")
+            head = str(app.query_one("#head", Static).render())
+            assert "rests on all 523 packets, 04:17:34 to 04:18:27" in head  # as capinfos
+            packets = app.query_one("#packets", RowView)
+            assert packet in column(packets, "packet")
+            assert column(packets, "content")[0] == "SYN"
+            before = app._snapshot
+            await press(app, pilot, "r")
+            assert app._snapshot is not before
+            await press(app, pilot, "4")
+            findings = app.query_one("#findings-list", OptionList)
+            assert findings.option_count == 1
+            await press(app, pilot, "5", "down")
+            await pilot.pause(0.3)
+            await idle(app, pilot)
+            answer = app.query_one("#answer", RowView)
+            assert column(answer, "client_id") == ["producer"]
+            await pilot.press("q")
+
+    asyncio.run(drive())
+    app.finish()
+
+
+def test_kept_packets_are_the_latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packets = KeptPackets()
+    with pytest.raises(DissectorError, match="no packet has been captured so far"):
+        packets.write(tmp_path / "none.pcapng")
+    monkeypatch.setattr(kept_packets, "BYTES", 50_000)
+    source = FileSource([str(CAPTURE)], block_bytes=1 << 14)
+    while (batch := source.read_records()) is not None:
+        packets.record(["file"], *batch)
+    span = packets.write(tmp_path / "last.pcapng")
+    original, kept = times(CAPTURE), times(tmp_path / "last.pcapng")
+    assert not span.is_whole
+    assert kept == original[-span.packets :]
+    assert 0 < span.packets < len(original)
+    assert (span.first_time, span.last_time) == (kept[0], kept[-1])
+
+
+def times(path: Path) -> list[int]:
+    """The time of each packet."""
+    source, packet_times = FileSource([str(path)], block_bytes=1 << 20), list[int]()
+    while (batch := source.read_records()) is not None:
+        packet_times += batch[0].columns.time.tolist()
+    return packet_times
 
 
 def test_kept_exchanges_are_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
