@@ -127,8 +127,8 @@ def _lag(end: str = "end_offset") -> str:
     )
 
 
-_SUCCESSFUL: Final = """(
-  from partitions where error_code = 0 and response_time is not null and topic is not null)"""
+_IN_RESPONSES: Final = "error_code = 0 and response_time is not null and topic is not null"
+_SUCCESSFUL: Final = f"(from partitions where {_IN_RESPONSES})"
 """SQL: partitions in responses without an error."""
 
 ENDS: Final = f"""(
@@ -139,9 +139,10 @@ ENDS: Final = f"""(
       case when api = 'ListOffsets' and asked_timestamp = -1 then "offset" end,
       case when api in ('Produce', 'ShareFetch') then last_offset + 1 end,
       "offset" + told_lag) as known_end
-    from {_SUCCESSFUL})
+    from all_partitions where {_IN_RESPONSES})
   where known_end is not null and partition is not null)"""
-"""SQL: each response with the end of a partition, and the largest end so far."""
+"""SQL: each response with the end of a partition, and the largest end so far. The end does not
+depend on a filter: see `analysis.sql.context`."""
 
 _DECIDED: Final = f"""(
   with named as (

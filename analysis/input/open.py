@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias, Unpack, cast
 import dissector
 from analysis.input.exported import ExportedTables, is_exported
 from analysis.input.filters import Filter
-from analysis.sql.context import CONTEXT, has_context
+from analysis.sql.context import context_of
 from dissector.capture import Capture, OpenOptions, Paths
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ def open_input(
 def with_context(opened: Opened, names: Iterable[str]) -> tuple[str, ...]:
     """The names of tables, and of the context of a filter if answers may need it."""
     names = tuple(dict.fromkeys(names))
-    if isinstance(opened, Capture | ExportedTables) or not has_context(names):
+    if isinstance(opened, Capture | ExportedTables):
         return names
-    return (*names, *(name for name in CONTEXT if name not in names))
+    return tuple(dict.fromkeys((*names, *context_of(names))))
 
 
 def filter_report(opened: Opened, chosen: Filter | None) -> str:

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from analysis.names.addresses import Names
 from analysis.sql.conditions import Condition
-from analysis.sql.context import ALL_BATCHES, ALL_EXCHANGES, IS_SELECTED
+from analysis.sql.context import ALL_EXCHANGES, CONTEXT, IS_SELECTED
 from analysis.sql.stored import TableFiles, connect
-from dissector.tables import BATCHES, EXCHANGES, TABLES
+from dissector.tables import EXCHANGES, TABLES
 from dissector.tables.finalizer import NamedBatch
 
 INDEPENDENT: Final = frozenset({"topics", "brokers", "problems"})
@@ -80,8 +80,8 @@ class Selection:
                             yield ALL_EXCHANGES, _flagged(batch, numbers)
                         batch = batch.take(pa.array(numbers))
                         waiting.add("keys", batch.select(_KEYS.names))
-                    elif name == BATCHES.name and ALL_BATCHES in names:
-                        yield ALL_BATCHES, batch
+                    elif (context := f"all_{name}") in CONTEXT and context in names:
+                        yield context, batch
                     if name in following:
                         waiting.add(name, batch)
                     elif name in names and len(batch):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import analysis
 import dissector
+from analysis.answers import ANSWERS
 from analysis.cli import main
 from analysis.input.filtered import FilteredCapture
 from analysis.input.filters import Filter
@@ -74,6 +75,18 @@ def test_waits_do_not_depend_on_a_filter(name: str, api: str) -> None:
     whole = parts(capture)
     assert len(whole) > len(selected) > 10
     pd.testing.assert_frame_equal(selected, whole.loc[selected.index])
+
+
+def test_ends_of_partitions_do_not_depend_on_a_filter() -> None:
+    capture = dissector.open_capture(path_of("kafka-4-followed"))
+    ends = []
+    for opened in (capture, FilteredCapture(capture, Filter(client=["b"]))):
+        names = with_context(opened, ANSWERS["lag"].tables)
+        with stored(opened.stream(names), names) as connection:
+            rows = analysis.lag(connection)
+        ends.append(rows.groupby(["topic", "partition"])["end_offset"].unique().map(list))
+    assert len(ends[1]) > 0
+    assert ends[1].equals(ends[0].loc[ends[1].index])
 
 
 def test_waits_in_sql_do_not_depend_on_a_filter(capsys: pytest.CaptureFixture[str]) -> None:
