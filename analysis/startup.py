@@ -112,10 +112,14 @@ class _DeferFunctions(MetaPathFinder):
         return spec
 
 
+_WRAPPER = "\ndef _make_generic_wrapper(func_name, func, options_class, arity):\n"
+"""Part of the source of `pyarrow.compute`."""
+
+
 class _ComputeLoader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         source = self.get_source(self.name) or ""
-        if "\ndef _wrap_function(name, func):" not in source:  # another version of PyArrow
+        if _WRAPPER not in source:  # another version of PyArrow
             super().exec_module(module)
             return
         needed = re.findall(r'globals\(\)\["(\w+)"\]', source)  # by the module itself
@@ -142,12 +146,13 @@ class _Registry:
 
 
 def _compute_function(module: ModuleType, name: str) -> Any:
-    """A function of `pyarrow.compute`, which is made now, as that module would have made it."""
+    """A function of `pyarrow.compute`, which is made now, without documentation."""
     try:
         function = module.get_function({"and_": "and", "or_": "or"}.get(name, name))
     except KeyError:
         raise AttributeError(f"module {COMPUTE!r} has no attribute {name!r}") from None
-    made = module._wrap_function(name, function)
+    options = module._get_options_class(function)
+    made = module._make_generic_wrapper(name, function, options, arity=function.arity)
     setattr(module, name, made)
     return made
 

@@ -29,8 +29,8 @@ from kio.static.constants import EntityType
 
 import dissector
 from bench.report import table
-from dissector.exchanges.correlator import REQUEST_ROLES, RESPONSE_ROLES
 from dissector.exchanges.decoded_fields import Messages, decode_fields, flat
+from dissector.exchanges.wanted_roles import REQUEST_ROLES, RESPONSE_ROLES
 from dissector.protocol.notation import Direction
 
 CAPTURES = Path(__file__).parents[1] / "captures"

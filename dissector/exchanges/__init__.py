@@ -6,9 +6,12 @@ message_headers   the headers of frames, as arrays
 decoded_fields    fields of message bodies, by role, over all APIs
 decoded_messages  headers and fields of the messages of one direction
 matching          pairs of requests and responses; requests in flight
+repeated_ids      pairs on connections that use correlation ids again
 sasl              SASL tokens, which have no header
 topic_names       names of topics that messages refer to by id
 request_table     requests as columns, kept until their responses arrive
+wanted_roles      roles of the fields that tables need
+correlated_block  the result for one block
 correlator        all of these, block by block
 exchange          one exchange as an object
 """

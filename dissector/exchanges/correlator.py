@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dissector.arrays import arrays
 from dissector.exchanges import decoded_fields, matching
 from dissector.exchanges.columns import bool_column, int_column
+from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import Messages
 from dissector.exchanges.decoded_messages import DecodedMessages
 from dissector.exchanges.message_headers import (
@@ -34,10 +34,12 @@ from dissector.exchanges.message_headers import (
     response_bodies,
     spaces_of,
 )
+from dissector.exchanges.repeated_ids import Requests, Responses
 from dissector.exchanges.request_table import request_table
 from dissector.exchanges.sasl import SaslTokens
 from dissector.exchanges.states import ExchangeStates, RequestIds, with_column
 from dissector.exchanges.topic_names import TopicNames
+from dissector.exchanges.wanted_roles import wanted_roles
 from dissector.packets.block import Int64
 from dissector.protocol import registry
 from dissector.protocol.notation import Direction
@@ -63,80 +65,8 @@ PENDING_BYTES = 64 << 20
 """Limit for the bytes of responses that wait for their requests, and for the bytes of requests that
 wait for their responses. Beyond it, the oldest are evicted."""
 
-REQUEST_ROLES = frozenset(
-    {"acks", "max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "client_rack", "group_id",
-     "member_id", "transactional_id", "topic", "topic_id", "partition", "records", "software_name",
-     "software_version", "sasl_mechanism"}
-)  # fmt: skip
-RESPONSE_ROLES = frozenset(
-    {"throttle_time_ms", "error_code", "member_id", "topic", "topic_id", "partition", "records",
-     "host", "port"}
-)  # fmt: skip
-"""Roles of fields that exchanges and connections need, and the correlator itself."""
-
-TABLE_ROLES = {
-    **dict.fromkeys(("batches", "decompressed_batches", "records"), frozenset({"offset"})),
-    "errors": frozenset({"error_message"}),
-    "brokers": frozenset({"broker_id", "broker_rack"}),
-    "topics": frozenset({"leader", "leader_epoch", "replicas", "isr"}),
-    "partitions": frozenset(
-        {"offsets_of", "offset", "offset_epoch", "offset_timestamp", "replica_id", "group_id",
-         "high_watermark", "last_stable_offset", "log_start_offset", "told_leader",
-         "told_leader_epoch", "done_count", "told_lag", "partition_max_bytes", "preferred_replica"}
-    ),
-    "memberships": frozenset(
-        {"generation", "group_instance_id", "group_protocol", "group_leader", "group_member",
-         "group_reason", "session_timeout_ms", "rebalance_timeout_ms"}
-    ),
-    "transactions": frozenset(
-        {"producer_id", "producer_epoch", "given_producer_id", "given_producer_epoch", "committed",
-         "transaction_timeout_ms", "verify_only", "transactional_id"}
-    ),
-}  # fmt: skip
-"""Roles of fields that only one table needs."""
-
-
 _MATCHED = ("key", "connection", "run", "acknowledged", "end_time", "ordinal", "end")
-"""Columns of the request table that `matching.Requests` has."""
-
-
-@arrays
-class CorrelatedBlock:
-    """The requests, responses and completed exchanges of one block of frames.
-
-    `requests` has a row for each pending request: those of earlier blocks, then those of this one.
-    Index arrays refer to its rows.
-    """
-
-    requests: pa.Table
-    """Columns: see `request_table`."""
-    first_new: int
-    """First row of the requests of this block."""
-    request: DecodedMessages
-    """Requests of this block."""
-    response: DecodedMessages
-    """Responses that were matched with a request."""
-    answered: Int64
-    """Row of the request of each response, ascending."""
-    no_reply_expected: Int64
-    """Requests that expected no response and got none."""
-    unanswered: Int64
-    """Requests whose response cannot arrive any more."""
-    unmatched_responses: MessageHeaders
-    """Responses whose request is not in the capture."""
-    evicted: int = 0
-    """Number of unanswered requests and unmatched responses that the memory limit evicted."""
-
-    @property
-    def completed(self) -> Int64:
-        """Requests whose exchange ended in this block."""
-        return np.concatenate([self.answered, self.no_reply_expected, self.unanswered])
-
-    @property
-    def is_empty(self) -> bool:
-        """The block has no request, and no exchange ended in it."""
-        ended = len(self.completed) + len(self.unmatched_responses)
-        return ended == 0 and self.first_new == len(self.requests)
+"""Columns of the request table that `repeated_ids.Requests` has."""
 
 
 @dataclass(slots=True)
@@ -178,9 +108,7 @@ class Correlator:
         `request_wait`: ns after which a request is unanswered, except for `_group_barriers`.
         `memory`: limit for the bytes of pending requests, and for those of pending responses.
         """
-        extra = (roles for table, roles in TABLE_ROLES.items() if tables is None or table in tables)
-        wanted = frozenset[str]().union(*extra)
-        self._request_roles, self._response_roles = REQUEST_ROLES | wanted, RESPONSE_ROLES | wanted
+        self._request_roles, self._response_roles = wanted_roles(tables)
         self._names = names
         self._keep_frames = keep_frames
         self._request_wait = request_wait
@@ -306,7 +234,7 @@ class Correlator:
         """
         self._grow(len(ended))
         if self._schema and not (len(frames) or self.in_flight or self._pending_frames):
-            return self._empty_block(self._schema)
+            return CorrelatedBlock.empty(self._schema)
         spaces = spaces_of(frames)
         requests, table = self._requests(frames, spaces)
         first_new = len(table) - len(requests.headers)
@@ -354,23 +282,15 @@ class Correlator:
         key, connection, run, acknowledged, time, ordinal, end = (
             int_column(table, name) for name in _MATCHED
         )
-        requests = matching.Requests(
+        requests = Requests(
             key, connection, run, acknowledged, time, ordinal, end, bool_column(table, "repeats")
         )
         key = self._response_keys(responses, requests.key)
-        candidates = matching.Responses(
+        candidates = Responses(
             key, responses.connection, responses.run, responses.acknowledged, responses.time,
             responses.rank, responses.sequence, is_late,
         )  # fmt: skip
         return self._matcher.match(requests, candidates)
-
-    def _empty_block(self, schema: pa.Schema) -> CorrelatedBlock:
-        """A block without messages."""
-        empty = np.zeros(0, np.int64)
-        request, response = (DecodedMessages.empty(direction) for direction in Direction)
-        return CorrelatedBlock(
-            schema.empty_table(), 0, request, response, empty, empty, empty, EMPTY
-        )
 
     def _requests(
         self, frames: FrameBlock, spaces: Sequence[ByteView]

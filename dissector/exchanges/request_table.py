@@ -7,7 +7,7 @@ The columns (n rows; null if the request does not contain the value):
     ordinal: int64, number among the connection's requests that expect a response, from 1; else 0
     run, acknowledged: int64, see `FrameBlock`
     end: int64, sequence number after the last byte
-    repeats: bool, see `matching.Requests`
+    repeats: bool, see `repeated_ids.Requests`
     in_flight: int64, known once the request has its response
     known, decoded, is_token: bool, see `DecodedMessages`
     client_id, group_id, member_id, transactional_id, client_rack: strings, in a dictionary

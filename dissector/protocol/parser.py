@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from dissector.errors import DefinitionError
 from dissector.protocol.notation import Api, FieldLine, Page, PageSection, Removal, Structure
@@ -36,8 +35,7 @@ def parse_api(text: str, name: str) -> Api:
     return _Parser(text.partition("\nrequest")[0], name).api()
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(NamedTuple):
     number: int
     depth: int
     words: list[str]

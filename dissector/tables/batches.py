@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dissector.exchanges.columns import int_column
-from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.topic_names import TopicNames, uuid_text
 from dissector.records.batch_headers import CODECS, TIMESTAMP_TYPES, Batches
 from dissector.records.record_reader import decompressed_sizes

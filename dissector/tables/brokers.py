@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.tables.arrow import empty_batch, to_batch, unless_empty
 from dissector.tables.schema import BROKERS
 from dissector.tables.shared_columns import api_of, column_numbers

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.correlator import (
     PENDING_BYTES,
     REQUEST_WAIT,
-    CorrelatedBlock,
     Correlator,
 )
 from dissector.exchanges.states import ExchangeStates

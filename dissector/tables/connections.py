@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import distinct_pairs
 from dissector.packets.block import Int64, UInt64
 from dissector.streams.roundtrips import RoundTrips

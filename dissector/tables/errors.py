@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import DecodedFields, LayoutGroup
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.exchanges.columns import as_array, int_column
-from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.ordering import ordered
 from dissector.exchanges.request_table import partitions
 from dissector.exchanges.topic_names import TopicNames

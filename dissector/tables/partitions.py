@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.exchanges.columns import as_array, int_column
-from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import LayoutGroup
 from dissector.exchanges.decoded_messages import DecodedMessages
 from dissector.exchanges.topic_names import TopicNames, uuid_text

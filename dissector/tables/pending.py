@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.exchanges.columns import as_array, int_column
-from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.states import RequestIds
 from dissector.packets.block import Int64
 from dissector.tables.arrow import without_dictionary

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from dissector.errors import DecodeError, TooManyElements, UnknownVersion
-from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_messages import DecodedMessages
 from dissector.problems import Problem
 from dissector.protocol import registry

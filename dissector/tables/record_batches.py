@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from dissector.arrays import arrays
 from dissector.exchanges.columns import as_array
-from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import LayoutGroup
 from dissector.exchanges.decoded_messages import DecodedMessages
 from dissector.exchanges.topic_names import TopicNames, uuid_text

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dissector.arrays import arrays
 from dissector.exchanges.columns import int_column
-from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.states import RequestIds
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64

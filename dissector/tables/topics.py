@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.exchanges.columns import as_array
-from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.topic_names import uuid_text
 from dissector.packets.block import Int64
 from dissector.tables.arrow import as_batch, map_codes, row_keys, to_batch

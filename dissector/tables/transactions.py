@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.exchanges.columns import int_column
-from dissector.exchanges.correlator import CorrelatedBlock
+from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import LayoutGroup
 from dissector.packets.block import Int64
 from dissector.protocol import registry

@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dissector.exchanges.matching import Matcher, Requests, Responses, in_flight, keys
+from dissector.exchanges.matching import Matcher, in_flight, keys
+from dissector.exchanges.repeated_ids import Requests, Responses
 from dissector.packets.block import Int64
 
 

@@ -1,0 +1,268 @@
+"""Matching on connections that use correlation ids again: see `matching`.
+
+The columns of requests and responses that matching reads are declared here, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dissector.arrays import arrays
+from dissector.packets.block import Int64
+
+Bools = NDArray[np.bool_]
+
+LOOKAHEAD = 64
+"""Number of responses after missing bytes that are compared to find the first one's request.
+Clients keep fewer requests in flight (`max.in.flight.requests.per.connection` is 5, librdkafka
+limits it by bytes)."""
+
+CHAIN = 32
+"""Number of responses that are compared with requests at first. It doubles while all of them match,
+so that the work is linear wherever the first mismatch is."""
+
+
+@arrays
+class _Messages:
+    """n messages of one direction, those of a connection in stream order; arrays of shape (n,)."""
+
+    key: Int64
+    connection: Int64
+    run: Int64
+    """Run of the frame, see `FrameBlock`."""
+    acknowledged: Int64
+    """Acknowledgement number at the time of sending; -1 if not known."""
+    time: Int64
+    """ns, end of a request or start of a response."""
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+
+@arrays
+class Requests(_Messages):
+    ordinal: Int64
+    """Number among the requests of the connection that expect a response, from 1; else 0."""
+    end: Int64
+    """Sequence number after the last byte."""
+    repeats: Bools
+    """A request of an earlier block had, or may have had, the same key."""
+
+    def __getitem__(self, index: Int64) -> Requests:
+        return Requests(*(getattr(self, each.name)[index] for each in fields(self)))
+
+
+@arrays
+class Responses(_Messages):
+    rank: Int64
+    """Number among the frames of the stream, from 1."""
+    begin: Int64
+    """Sequence number of the first byte."""
+    is_late: Bools
+    """It has waited for its request for the allowed time."""
+
+    def __getitem__(self, index: Int64) -> Responses:
+        return Responses(*(getattr(self, each.name)[index] for each in fields(self)))
+
+
+class Anchor(NamedTuple):
+    """A matched request and response; at first, the start of both streams."""
+
+    ordinal: int
+    rank: int
+    request_run: int
+    response_run: int
+
+
+class ConnectionMatcher:
+    """Matches one connection on which keys repeat.
+
+    Most responses are compared with requests many at a time, those after missing bytes one by one.
+    """
+
+    def __init__(
+        self,
+        requests: Requests,
+        responses: Responses,
+        request_of_response: Int64,
+        is_ambiguous: Bools,
+        anchor: Anchor,
+    ) -> None:
+        """`requests`: requests that expect a response. `request_of_response`: the request of each
+        matched response, else -1. `is_ambiguous`: the responses to match. `anchor`: the last match
+        of earlier blocks."""
+        self._requests, self._responses = requests, responses
+        self._ambiguous = np.flatnonzero(is_ambiguous)
+        self._matched = np.flatnonzero(request_of_response >= 0)
+        self._request_of_matched = request_of_response[self._matched]
+        self._free = np.ones(len(requests), np.bool_)
+        self._free[self._request_of_matched] = False
+        self._first_anchor = self._last_anchor = anchor
+        runs = responses.run[self._ambiguous]
+        self._run_end = np.searchsorted(runs, runs, side="right")
+        self._by_key = np.argsort(requests.key, kind="stable")
+        self._keys = requests.key[self._by_key]
+        self._bounds: _Bounds | None = None
+
+    def pairs(self) -> tuple[Int64, Int64]:
+        """Requests and their responses."""
+        request_parts, response_parts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        at = 0
+        while at < len(self._ambiguous) and len(self._requests):
+            first = int(self._ambiguous[at])
+            anchor = self._anchor_before(first)
+            request = self._following(at, anchor)
+            if not len(request) and self._request_follows(first, anchor):
+                if not self._responses.is_late[first]:
+                    break
+            elif not len(request):
+                request = self._after_gap(at, anchor)
+            if not len(request):
+                at += 1
+                continue
+            request_parts.append(request)
+            response_parts.append(self._ambiguous[at : at + len(request)])
+            at += len(request)
+            self._free[request] = False
+            self._last_anchor = self._anchor(int(request[-1]), int(response_parts[-1][-1]))
+        return np.concatenate(request_parts), np.concatenate(response_parts)
+
+    def _anchor(self, request: int, response: int) -> Anchor:
+        requests, responses = self._requests, self._responses
+        return Anchor(
+            int(requests.ordinal[request]), int(responses.rank[response]),
+            int(requests.run[request]), int(responses.run[response]),
+        )  # fmt: skip
+
+    def _anchor_before(self, response: int) -> Anchor:
+        """The last match before this response."""
+        position = int(np.searchsorted(self._matched, response)) - 1
+        if position >= 0:
+            matched = int(self._matched[position])
+            if self._last_anchor is self._first_anchor or self._last_anchor.rank < int(
+                self._responses.rank[matched]
+            ):
+                return self._anchor(int(self._request_of_matched[position]), matched)
+        return self._last_anchor
+
+    def _following(self, at: int, anchor: Anchor) -> Int64:
+        """The requests of the responses from `ambiguous[at]` on, up to the first missing byte after
+        the anchor."""
+        requests, responses = self._requests, self._responses
+        parts = [np.zeros(0, np.int64)]
+        is_same = int(responses.run[self._ambiguous[at]]) == anchor.response_run
+        end = int(self._run_end[at]) if is_same else at
+        count = CHAIN
+        while at < end:
+            response = self._ambiguous[at : min(at + count, end)]
+            ordinal = anchor.ordinal + responses.rank[response] - anchor.rank
+            request = np.minimum(np.searchsorted(requests.ordinal, ordinal), len(requests) - 1)
+            fits = self._free[request] & (requests.ordinal[request] == ordinal)
+            fits &= requests.run[request] == anchor.request_run
+            fits &= requests.key[request] == responses.key[response]
+            fit = len(fits) if fits.all() else int(np.argmin(fits))
+            parts.append(request[:fit])
+            if fit < len(fits):
+                break
+            at += fit
+            count *= 2
+        return np.concatenate(parts)
+
+    def _request_follows(self, response: int, anchor: Anchor) -> bool:
+        """Whether the request of this response comes after all known requests."""
+        requests, responses = self._requests, self._responses
+        if int(responses.run[response]) == anchor.response_run:
+            ordinal = anchor.ordinal + int(responses.rank[response]) - anchor.rank
+            if int(requests.run[-1]) == anchor.request_run and ordinal > int(requests.ordinal[-1]):
+                return True
+        return bool(self._known_bounds().is_beyond[response])
+
+    def _after_gap(self, at: int, anchor: Anchor) -> Int64:
+        """The request of the response `ambiguous[at]`, before which bytes are missing in either
+        stream: the latest one that this response and the following ones allow. Empty if none."""
+        requests, responses, bounds = self._requests, self._responses, self._known_bounds()
+        first = int(self._ambiguous[at])
+        rank = int(responses.rank[first])
+        low, high = 0, self._next_matched_request(first)
+        if anchor.rank < rank:
+            low = int(np.searchsorted(requests.ordinal, anchor.ordinal, side="right"))
+        else:
+            high = min(high, int(np.searchsorted(requests.ordinal, anchor.ordinal)))
+        latest = min(int(bounds.limit[first]), high) - 1
+        if latest < low or bounds.is_lost[first]:
+            return np.zeros(0, np.int64)
+        ahead = self._ambiguous[at : min(at + LOOKAHEAD, int(self._run_end[at]))]
+        limit = np.minimum(bounds.limit[ahead], high) - 1
+        same = (limit >= low) & ~bounds.is_lost[ahead]
+        same &= requests.run[limit] == requests.run[latest]
+        if same.any():
+            shift = int((requests.ordinal[limit] - responses.rank[ahead])[same].min())
+            allowed = int(np.searchsorted(requests.ordinal, rank + shift, side="right")) - 1
+            latest = min(latest, allowed) if allowed >= low else latest
+        return self._latest(int(responses.key[first]), low, latest)
+
+    def _latest(self, key: int, low: int, high: int) -> Int64:
+        """The last request with this key from index `low` to `high`, if it is unanswered."""
+        begin, end = np.searchsorted(self._keys, [key, key + 1])
+        index = self._by_key[begin:end]
+        position = int(np.searchsorted(index, high, side="right")) - 1
+        if position < 0 or index[position] < low or not self._free[index[position]]:
+            return index[:0]
+        return index[position : position + 1]
+
+    def _next_matched_request(self, response: int) -> int:
+        """Index of the request of the next matched response."""
+        position = int(np.searchsorted(self._matched, response))
+        if position == len(self._matched):
+            return len(self._requests)
+        return int(self._request_of_matched[position])
+
+    def _known_bounds(self) -> _Bounds:
+        if self._bounds is None:
+            self._bounds = _bounds(self._requests, self._responses)
+        return self._bounds
+
+
+@arrays
+class _Bounds:
+    """The requests that each response of a connection may belong to; shape (responses,)."""
+
+    limit: Int64
+    """Number of requests that are early enough."""
+    is_beyond: Bools
+    """It acknowledges bytes after all known requests."""
+    is_lost: Bools
+    """It acknowledges bytes after these requests that are missing. So the latest request that it
+    may belong to is missing, too."""
+
+
+def _bounds(requests: Requests, responses: Responses) -> _Bounds:
+    base, begin = int(requests.end[0]), int(responses.begin[0])
+    end = np.maximum.accumulate(_positions(requests.end, base))
+    received = _positions(responses.acknowledged, base)
+    is_known = responses.acknowledged >= 0
+    limit = np.searchsorted(end, received, side="right")
+    run = np.append(requests.run, -1)
+    is_lost = is_known & (received > np.append(base, end)[limit]) & (run[limit] != run[limit - 1])
+    time = np.maximum.accumulate(requests.time)
+    limit = np.where(is_known, limit, np.searchsorted(time, responses.time, side="right"))
+    seen = _positions(requests.acknowledged, begin)
+    seen = np.maximum.accumulate(np.where(requests.acknowledged < 0, np.iinfo(np.int64).min, seen))
+    limit = np.minimum(
+        limit, np.searchsorted(seen, _positions(responses.begin, begin), side="right")
+    )
+    return _Bounds(limit, is_known & (received > end[-1]), is_lost)
+
+
+def _positions(number: Int64, base: int) -> Int64:
+    """Positions of sequence numbers relative to `base`, each nearest to the position before it.
+    Those of unknown numbers (-1) have no meaning."""
+    known = np.maximum.accumulate(np.where(number >= 0, np.arange(len(number)), -1))
+    number = np.where(known >= 0, number[known], base)
+    step = np.diff(number, prepend=base)
+    positions: Int64 = np.cumsum((step + (1 << 31)) % (1 << 32) - (1 << 31))
+    return positions
