@@ -15,12 +15,11 @@ import pickle
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import zstandard
 
 from analysis.spark.manifests import InputFile, JobFolder, Manifest
 from analysis.spark.options import Request
@@ -91,9 +90,17 @@ class Completion:
     """Topic ids in the rows."""
 
 
-def packed(value: object) -> bytes:
+def packed(value: object) -> pa.Buffer:
     """A value for a file of the job."""
-    return zstandard.compress(pickle.dumps(value, protocol=5), 1)
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "lz4") as stream:
+        pickle.dump(value, stream, protocol=5)
+    return sink.getvalue()
+
+
+def _unpacked(content: bytes) -> Any:
+    with pa.CompressedInputStream(pa.BufferReader(content), "lz4") as stream:
+        return pickle.load(stream)
 
 
 def dissect(task: Task, number: int) -> None:
@@ -111,7 +118,7 @@ def dissect(task: Task, number: int) -> None:
 def result_of(task: Task, number: int) -> tuple[str, RunResult]:
     """The name of the file with the rows of a run, and its result."""
     content = task.job.read(f"{task.parts[number].name}.result")
-    result: tuple[str, RunResult] = pickle.loads(zstandard.decompress(content))
+    result: tuple[str, RunResult] = _unpacked(content)
     return result
 
 
@@ -152,7 +159,7 @@ def _complete_rows(
             yield from finalizer.add(table, rows)
         return
     changes, topics = TopicChanges(), list[pa.RecordBatch]()
-    completion: Completion = pickle.loads(zstandard.decompress(task.job.read(f"{name}.join")))
+    completion: Completion = _unpacked(task.job.read(f"{name}.join"))
     for table, rows, _ in _joined_rows(task.job, name, completion):
         if table == "topics":
             topics.append(changes.changes(rows))

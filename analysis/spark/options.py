@@ -9,6 +9,7 @@ Options of the data source are text:
     keylog        file of TLS secrets, which the driver reads
     since, until  time range of packets, in ISO 8601, UTC by default
     apis          only rows of these APIs, by name or key: ``Produce,1``
+    columns       only these columns, separated by commas                      all
     values        false: no keys, values and headers in `records`              true
     show_secrets  true: do not redact                                          false
     result_dir    folder that driver and executors can read and write          temporary
@@ -50,6 +51,8 @@ class Request:
     """ns since 1970; packets at or after this time are skipped."""
     apis: Collection[str] = ()
     """Only rows of these APIs; empty: all."""
+    columns: Sequence[str] = ()
+    """Only these columns of the data source; empty: all."""
     values: bool = True
     """Whether `records` has keys, values and headers."""
     show_secrets: bool = False
@@ -109,6 +112,7 @@ def parse(options: Mapping[str, str]) -> Request:
         since=_time(remaining.pop("since")) if "since" in remaining else BEFORE_ALL,
         until=_time(remaining.pop("until")) if "until" in remaining else AFTER_ALL,
         apis=frozenset(map(registry.find_api, _words(remaining, "apis"))),
+        columns=_words(remaining, "columns"),
         values=_flag(remaining, "values", "true"),
         show_secrets=_flag(remaining, "show_secrets", "false"),
         result_dir=remaining.pop("result_dir", None),

@@ -33,7 +33,7 @@ SUCCESS: Final = "_SUCCESS"
 JOB: Final = "job.json"
 _KEPT: Final = (".json", ".result", ".topics")
 """Suffixes of files of a complete run that later runs need."""
-_UNIMPORTANT: Final = ("paths", "result_dir", "state", "watermark", "plan_id")
+_UNIMPORTANT: Final = ("paths", "columns", "result_dir", "state", "watermark", "plan_id")
 """Options on which the rows of a run do not depend, apart from its files."""
 
 

@@ -6,6 +6,7 @@ Spark's timestamps have microseconds. So each time has two columns: a truncated 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from dissector.errors import DissectorError, did_you_mean
 from dissector.tables import TABLES
 
 _MICROSECONDS = pa.timestamp("us", "UTC")
@@ -31,6 +33,17 @@ def spark_schema(table: str) -> StructType:
         else:
             fields.append(column)
     return from_arrow_schema(pa.schema(fields))
+
+
+def selected(table: str, columns: Sequence[str]) -> StructType:
+    """The schema of these columns of a table; empty: of all. Raises DissectorError."""
+    schema = spark_schema(table)
+    if unknown := [name for name in columns if name not in schema.names]:
+        raise DissectorError(
+            f"unknown column {unknown[0]}; the columns of {table} are {', '.join(schema.names)}"
+            f"{did_you_mean(unknown[0], schema.names)}"
+        )
+    return StructType([schema[name] for name in columns or schema.names])
 
 
 @cache

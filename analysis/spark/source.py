@@ -8,8 +8,9 @@ partition is one file of this folder. The plan runs once per DataFrame, at its f
 actions read the same files. DataFrames with the same option `plan_id` share one plan: the first
 action of any of them writes all tables. The folder is removed when the driver ends.
 
-Filters are never pushed down, because Spark would reuse filtered rows for a query without the
-filter.
+PySpark 4.3 gives a Python data source no columns of the query. The option `columns`, or
+`.schema(...)`, limits what a partition reads. Filters are never pushed down, because Spark would
+reuse filtered rows for a query without the filter.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from analysis.spark import job, requirements
 from analysis.spark.options import Request, parse
 from analysis.spark.output import Output
 from analysis.spark.plan_server import PlanClient, PlanServer, rows_of
-from analysis.spark.schemas import spark_schema
+from analysis.spark.schemas import selected
 from analysis.spark.session import SMALL_BATCHES
 from analysis.spark.stream import StreamReader
 
@@ -95,14 +96,15 @@ class _Source(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        self._request = parse(options)
+        request = parse(options)
+        self._schema = selected(request.tables[0], request.columns)
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
     def schema(self) -> StructType:
-        return spark_schema(self._request.tables[0])
+        return self._schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return _Reader(dict(self.options), schema, self.plan_client)

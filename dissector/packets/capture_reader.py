@@ -286,6 +286,11 @@ class CaptureReader:
         reader._damages = state.damages
         return reader
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether all packets were read, or the file was closed."""
+        return self._ended
+
     def close(self) -> None:
         """Close the file."""
         self._input.close()

@@ -148,6 +148,8 @@ class FileSource:
         self._closed: list[tuple[int, int]] = []  # files to come: time of first packet, index
         self.sizes: list[int] = []
         """Bytes of each file, before decompression."""
+        self.last_times: dict[int, int] = {}
+        """Time of the latest packet of small files, ns, by index; `BEFORE_ALL` without packets."""
         self.pending: list[tuple[int, int]] = []
         """Files with packets behind the range: time of the first packet, and index."""
         self._limits = limits or TimeRange((), BEFORE_ALL, AFTER_ALL, is_last=True)
@@ -177,6 +179,8 @@ class FileSource:
         if self.total_bytes is not None:
             self.total_bytes += reader.size
         records = reader.read(0, _SMALLEST_BLOCK)
+        if reader.has_ended and records:
+            self.last_times[index] = int(records.columns.time.max(initial=BEFORE_ALL))
         reader.close()
         self.comments += reader.comments
         start = int(records.columns.time[0]) if records and len(records.number) else BEFORE_ALL

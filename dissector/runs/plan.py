@@ -176,7 +176,9 @@ def _latest_times(source: FileSource) -> dict[int, int]:
     for index, start in reversed(source.sequence or ()):
         name = source.names[index]
         point = re.sub(r"\d+", "", name)
-        known = None if _divisible_size(name) is None else last_time(name)
+        known = source.last_times.get(index)
+        if known is None and _divisible_size(name) is not None:
+            known = last_time(name)
         latest[index] = following.get(point, AFTER_ALL) if known is None else known
         latest[index] += min(MARGIN, AFTER_ALL - latest[index])
         following[point] = start

@@ -100,12 +100,15 @@ class RoundTrips:
         self._merge()
         wanted = (2 * rows[:, None] + np.arange(2)).ravel()
         medians = np.full(len(wanted), np.nan)
-        stream, first = np.unique(self._keys // _BINS, return_index=True)
+        ends = np.array([wanted.min(), wanted.max() + 1]) if len(wanted) else np.zeros(2, np.int64)
+        part = slice(*np.searchsorted(self._keys, ends * _BINS))
+        keys, counts = self._keys[part], self._counts[part]
+        stream, first = np.unique(keys // _BINS, return_index=True)
         if len(stream):
-            before = np.concatenate([[0], np.cumsum(self._counts)])
+            before = np.concatenate([[0], np.cumsum(counts)])
             total = np.diff(np.append(before[first], before[-1]))
             middle = before[first] + (total + 1) // 2
-            bin_ = self._keys[np.searchsorted(before[1:], middle)] % _BINS
+            bin_ = keys[np.searchsorted(before[1:], middle)] % _BINS
             place = np.minimum(np.searchsorted(stream, wanted), len(stream) - 1)
             has_samples = stream[place] == wanted
             medians[has_samples] = (2.0 ** (bin_ / PER_OCTAVE) / 1e6)[place[has_samples]]
@@ -149,6 +152,8 @@ class RoundTrips:
 
     def _merge(self) -> None:
         """Merge new samples into the counts."""
+        if not self._new:
+            return
         keys = np.concatenate([self._keys, *self._new])
         weights = np.ones(len(keys), np.int64)
         weights[: len(self._counts)] = self._counts

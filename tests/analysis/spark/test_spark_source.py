@@ -59,8 +59,10 @@ def test_sql_with_options(read: SparkSession) -> None:
     moment = datetime.fromtimestamp(until // SECOND, UTC).isoformat()
     read.sql(
         f"""create or replace temporary view asked using kafka_capture options (
-            path '{QUOTAS}', apis 'Metadata, 0', until '{moment}')"""
+            path '{QUOTAS}', apis 'Metadata, 0', until '{moment}',
+            columns 'api, request_time_ns, client_id')"""
     )
+    assert read.table("asked").columns == ["api", "request_time_ns", "client_id"]
     actual = read.sql("select api, request_time_ns, client_id from asked").toArrow()
     time = exchanges["request_time"].cast("int64")
     has_api = pc.is_in(exchanges["api"], pa.array(["Metadata", "Produce"]))
@@ -111,5 +113,7 @@ def test_invalid_options(given: dict[str, str], message: str) -> None:
 def test_spark_reports_invalid_options_and_captures(read: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(AnalysisException, match="unknown table rows"):
         read.read.format("kafka_capture").option("table", "rows").load(str(QUOTAS))
+    with pytest.raises(AnalysisException, match="unknown column lag; the columns of exchanges"):
+        read.read.format("kafka_capture").option("columns", "lag").load(str(QUOTAS))
     with pytest.raises(AnalysisException, match=r"nothing\.pcap"):
         read.read.format("kafka_capture").load(str(tmp_path / "nothing.pcap")).count()
