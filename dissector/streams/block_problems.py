@@ -73,11 +73,11 @@ class BlockProblems:
         segments = self._segments
         if position is None:
             return self._last_time(stream)
-        slot = int(np.searchsorted(self._stream_ids, stream))
+        slot = int(self._stream_ids.searchsorted(stream))
         if slot == len(self._stream_ids):
             return self._last_time(stream)
         first, end = self._first[slot], self._first[slot + 1]
-        index = first + int(np.searchsorted(self._behind[first:end], position, side="right"))
+        index = first + int(self._behind[first:end].searchsorted(position, "right"))
         return int(segments.time[index]) if index < end else self._last_time(stream)
 
     def _last_time(self, stream: int) -> int:

@@ -53,34 +53,36 @@ class RequestLog:
     def __init__(self) -> None:
         self._keys: list[Int64] = []
         self._kinds: list[Int32] = []
-        self._by_stream: dict[int, dict[int, int]] = {}
-        """Kinds by correlation id, of the streams in which requests were looked up."""
+        self._orders: list[Int64 | None] = []
+        """The order of the keys of each chunk, once a request was looked up in it."""
 
     def add(self, stream: Int64, correlation: Int64, kind: Int64) -> None:
         """Add requests. `kind`: API key and version, as one number of the header."""
         if not len(stream):
             return
-        self._by_stream.clear()
         self._keys.append(_key(stream, correlation))
         self._kinds.append(kind.astype(np.int32))
+        self._orders.append(None)
         if len(self._keys) > _CHUNKS:
             self._keys = [np.concatenate(self._keys)[-LOG_ENTRIES:]]
             self._kinds = [np.concatenate(self._kinds)[-LOG_ENTRIES:]]
+            self._orders = [None]
 
     def find(self, stream: int, correlation: int) -> tuple[int, int] | None:
         """API key and version of the latest request with a correlation id in a stream."""
-        if stream not in self._by_stream:
-            kinds: dict[int, int] = {}
-            for keys, chunk in zip(self._keys, self._kinds, strict=True):
-                index = np.flatnonzero(keys >> 32 == stream)
-                kinds.update(zip(keys[index].tolist(), chunk[index].tolist(), strict=True))
-            self._by_stream[stream] = kinds
-        kind = self._by_stream[stream].get(stream << 32 | (correlation & 0xFFFFFFFF))
-        return None if kind is None else divmod(kind, 1 << 16)
+        key = stream << 32 | (correlation & 0xFFFFFFFF)
+        for chunk in range(len(self._keys) - 1, -1, -1):
+            keys, order = self._keys[chunk], self._orders[chunk]
+            if order is None:
+                order = self._orders[chunk] = keys.argsort(kind="stable")
+            rank = int(keys.searchsorted(key, "right", order)) - 1
+            if rank >= 0 and keys[order[rank]] == key:
+                return divmod(int(self._kinds[chunk][order[rank]]), 1 << 16)
+        return None
 
     def forget(self, rows: Int64) -> None:
         """Remove the requests of these connections."""
-        self._by_stream.clear()
+        self._orders = [None] * len(self._keys)
         for number, keys in enumerate(self._keys):
             kept = ~np.isin(keys >> 33, rows)
             self._keys[number], self._kinds[number] = keys[kept], self._kinds[number][kept]

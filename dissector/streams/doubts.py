@@ -41,8 +41,8 @@ class Doubts:
         self._scorer = scorer
         self._bodies = bodies
         self._searches: dict[int, Search] = {}
-        self._entries = np.zeros(0, np.int64)
-        """Addresses of `confirmed_entries` of the chains in `_has_entries`."""
+        self._entries = np.array([-1])
+        """-1, and the addresses of `confirmed_entries` of the chains in `_has_entries`."""
         self._has_entries = np.zeros(len(stream), np.bool_)
 
     def find(
@@ -171,9 +171,10 @@ class Doubts:
             is_client = self._table.is_client(stream)
             confirmed = confirmed_entries(self._chains, self._scorer, new, stream, is_client)
             self._entries = np.union1d(self._entries, confirmed)
-        piece = np.maximum(np.searchsorted(self._chains.address, begin), self._chains.first[index])
+        piece = np.maximum(self._chains.address.searchsorted(begin), self._chains.first[index])
         first = np.append(self._chains.address, -1)[piece]
-        entry = np.where(np.isin(first, self._entries), first, -1)
+        entry = self._entries[self._entries.searchsorted(first, "right") - 1]
+        entry[entry != first] = -1
         unconfirmed = np.flatnonzero(entry < 0)
         if len(unconfirmed):
             self.prepare(index)  # together: the others of a capture with losses follow

@@ -109,7 +109,7 @@ class FrameChains:
 
     def piece_of(self, address: Int64) -> Int64:
         """Index of the piece that holds, or comes last before, each address."""
-        piece: Int64 = np.searchsorted(self.address, address, side="right") - 1
+        piece: Int64 = self.address.searchsorted(address, "right") - 1
         return piece
 
     def gap_after(self, address: Int64) -> Int64:
@@ -117,7 +117,7 @@ class FrameChains:
         counted. NO_GAP if no byte is missing."""
         if not len(self._gap_start):
             return np.full(len(address), NO_GAP)
-        next_gap = np.searchsorted(self._gap_end, address, side="right")
+        next_gap = self._gap_end.searchsorted(address, "right")
         start = np.append(self._gap_start, NO_GAP)[next_gap]
         until: Int64 = np.maximum(start, address)
         return until
@@ -164,7 +164,7 @@ class FrameChains:
         shift = low - (ends - length)
 
         def address(offset: Int64) -> Int64:
-            shifted: Int64 = offset + shift[np.searchsorted(ends, offset, side="right")]
+            shifted: Int64 = offset + shift[ends.searchsorted(offset, "right")]
             return shifted
 
         return np.concatenate(parts), address

@@ -189,10 +189,11 @@ class Search:
         self._scanned = 0, 0
         """All bytes between these addresses were scanned."""
         begin = chains.address[chains.first[index]]
-        low, high = np.searchsorted(segments[_AT], [begin, self._end])
+        low, high = segments[_AT].searchsorted([begin, self._end])
         self._segments = segments[:, low:high]
         """They become nodes when a path reaches them."""
-        self._loaded = np.zeros(self._segments.shape[1], np.bool_)
+        self._places: list[float] = self._segments[_AT].tolist()
+        self._loaded = bytearray(len(self._places))
 
     def entry(self, begin: int) -> int:
         """Address of the first message behind `begin`, where no boundary is known; or -1."""
@@ -240,7 +241,7 @@ class Search:
 
     def _pieces(self, address: int) -> tuple[int, int]:
         """The first piece that begins at or behind an address, and the end of the pieces."""
-        first = int(np.searchsorted(self._chains.address, address))
+        first = int(self._chains.address.searchsorted(address))
         return max(first, int(self._chains.first[self._index])), int(
             self._chains.first[self._index + 1]
         )
@@ -253,10 +254,10 @@ class Search:
 
     def _load(self, begin: int, end: int) -> None:
         """Add the nodes of segments between two addresses."""
-        low, high = np.searchsorted(self._segments[_AT], [begin, end])
-        index = low + np.flatnonzero(~self._loaded[low:high])
-        if len(index):
-            self._loaded[index] = True
+        low, high = bisect_left(self._places, begin), bisect_left(self._places, end)
+        if (low := self._loaded.find(0, low, high)) >= 0:
+            index = [each for each in range(low, high) if not self._loaded[each]]
+            self._loaded[low:high] = bytes([True]) * (high - low)
             self._add(self._segments[:, index])
 
     def _follow(self, places: list[int]) -> None:
