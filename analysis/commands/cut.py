@@ -80,6 +80,11 @@ def _report(file: Path, result: CutResult) -> str:
             f"\n{counted(result.encrypted, 'connection')} with TLS: all packets up to the last "
             "selected message, because TLS is decrypted in order"
         )
+    if result.closed:
+        text += (
+            f"\n{counted(result.closed, 'connection')} with other sequence numbers than in the "
+            "capture: behind the gaps of other messages, exchanges could not be found"
+        )
     if result.unreadable:
         text += (
             f"\n{counted(result.unreadable, 'exchange')} cannot be decoded without the messages "

@@ -1,13 +1,15 @@
 """Write the packets of chosen exchanges to a pcapng file.
 
 The input is read three times: for the places of messages in their streams, for the packets, and to
-write them. So it must be files.
+write them. So it must be files. The written file is read, too: if a chosen exchange cannot be found
+in it without the messages around it, the gaps of its connection are closed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 import dissector
-from analysis.cutting.messages import messages_of
+from analysis.cutting.messages import Messages, messages_of
 from analysis.cutting.packets import PacketChoice
 from analysis.cutting.writing import PacketCount, packet_blocks
 from analysis.export.files import output_file
@@ -51,6 +53,8 @@ class CutResult:
     """Lines of TLS secrets."""
     encrypted: int
     """Connections with TLS."""
+    closed: int
+    """Connections whose sequence numbers were changed, to close the gaps of other messages."""
     unreadable: int
     """Exchanges that only the messages around them make readable; a context helps."""
 
@@ -72,32 +76,88 @@ def cut(
     there is none, FileExistsError if `output` exists and `overwrite` is False.
     """
     files = check_files(paths)
-    located = open_pass(files, ports=ports, keylog=keylog, memory=memory)
+    options: dict[str, Any] = {"ports": ports, "keylog": keylog, "memory": memory}
+    located = open_pass(files, **options)
     exchanges = _arrow(exchanges)
     messages = messages_of(exchanges, located.located_exchanges())
     if not len(messages):
         raise DissectorError("no exchange to cut: none of these rows is in the captures")
-    nanoseconds = None if context is None else round(context * SECOND)
-    choice = PacketChoice(messages, located.encrypted_connections, nanoseconds)
-    again = open_pass(files, ports=ports, keylog=keylog, memory=memory)
-    again.observe_packets(choice.observe)
-    source = open_packets(files)
-    keys = _secrets(source, keylog, choice.randoms) if secrets else []
-    count = PacketCount()
-    comments = [title] if title else []
     topics = {topic for names in exchanges["topics"].to_pylist() for topic in names or ()}
+    comments = [title] if title else []
     comments += [comment(*each) for each in located.names.names.items() if each[1] in topics]
-    with output_file(Path(output), overwrite=overwrite) as sink:
-        sink.write(section_header(f"kafka-dissector {dissector.__version__}", comments))
-        if keys:
-            sink.write(secrets_block(b"\n".join(keys) + b"\n"))
-        for block in packet_blocks(source, choice, count):
-            sink.write(block)
-    return CutResult(
-        messages.exchanges, len(messages.clients), count.packets, count.trimmed, len(keys),
-        len(messages.clients.keys() & set(located.encrypted_connections)),
-        _unreadable(exchanges, dissector.open_capture(output, ports=ports, keylog=keylog)),
-    )  # fmt: skip
+    nanoseconds = None if context is None else round(context * SECOND)
+    encrypted = frozenset(located.encrypted_connections)
+    cutter = _Cutter(
+        files, exchanges, messages, encrypted, nanoseconds, secrets, comments, options, Path(output)
+    )
+    first = cutter.write(overwrite=overwrite)
+    gaps = set(first.lost) - encrypted
+    if not gaps or context is not None:
+        return cutter.result(first)
+    closed = cutter.write(gaps, overwrite=True)
+    improved = {each for each in gaps if closed.lost[each] < first.lost[each]}
+    return cutter.result(closed if improved == gaps else cutter.write(improved, overwrite=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What a file contains."""
+
+    packets: PacketCount
+    secrets: int
+    closed: Collection[int]
+    """The connections whose gaps are closed."""
+    lost: Counter[int]
+    """The number of exchanges that cannot be read in it, by connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cutter:
+    """Writes the file of a cut; the fields are as in `cut`."""
+
+    files: list[str]
+    exchanges: pa.Table
+    messages: Messages
+    encrypted: Collection[int]
+    context: int | None
+    """ns."""
+    with_secrets: bool
+    comments: Sequence[str]
+    options: dict[str, Any]
+    output: Path
+
+    def write(self, closed: Collection[int] = (), *, overwrite: bool) -> _Written:
+        """Write the file, and read it. `closed`: connections whose gaps are closed."""
+        choice = PacketChoice(self.messages, self.encrypted, self.context, closed)
+        open_pass(self.files, **self.options).observe_packets(choice.observe)
+        source, keylog = open_packets(self.files), self.options["keylog"]
+        keys = _secrets(source, keylog, choice.randoms) if self.with_secrets else []
+        clients = (self.messages.clients[each] for each in sorted(closed))
+        comments = [*self.comments, *(_closing(*client) for client in clients)]
+        count = PacketCount()
+        with output_file(self.output, overwrite=overwrite) as sink:
+            sink.write(section_header(f"kafka-dissector {dissector.__version__}", comments))
+            if keys:
+                sink.write(secrets_block(b"\n".join(keys) + b"\n"))
+            for block in packet_blocks(source, choice, count):
+                sink.write(block)
+        written = dissector.open_capture(self.output, ports=self.options["ports"], keylog=keylog)
+        return _Written(count, len(keys), closed, _unreadable(self.exchanges, written))
+
+    def result(self, written: _Written) -> CutResult:
+        clients, count = self.messages.clients, written.packets
+        return CutResult(
+            self.messages.exchanges, len(clients), count.packets, count.trimmed, written.secrets,
+            len(clients.keys() & self.encrypted), len(written.closed), written.lost.total(),
+        )  # fmt: skip
+
+
+def _closing(ip: str, port: int) -> str:
+    """A comment on a file in which the gaps of a connection are closed."""
+    return (
+        f"Sequence numbers of the connection of {ip}:{port} are changed: those of removed messages "
+        "are left out"
+    )
 
 
 def _arrow(exchanges: pd.DataFrame | pa.Table) -> pa.Table:
@@ -114,12 +174,14 @@ def _arrow(exchanges: pd.DataFrame | pa.Table) -> pa.Table:
     return exchanges.cast(pa.schema(fields))
 
 
-def _unreadable(exchanges: pa.Table, written: Capture) -> int:
-    """Number of exchanges that are not in the cut."""
+def _unreadable(exchanges: pa.Table, written: Capture) -> Counter[int]:
+    """The number of exchanges that are not in the cut, by connection."""
     identities: set[tuple[Any, ...]] = set()
     for _, batch in written.stream(["exchanges"]):
         identities.update(_identities(batch))
-    return sum(each not in identities for each in _identities(exchanges))
+    connections = exchanges["connection_id"].to_pylist()
+    rows = zip(connections, _identities(exchanges), strict=True)
+    return Counter(connection for connection, each in rows if each not in identities)
 
 
 def _identities(rows: pa.Table | pa.RecordBatch) -> Iterator[tuple[Any, ...]]:

@@ -21,11 +21,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.cutting.gaps import ClosedGaps
 from analysis.cutting.messages import Messages, Ranges, keys
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock
 from dissector.packets.trimming import Segment
 from dissector.streams.flows import Assignment
-from dissector.streams.table import ConnectionTable
+from dissector.streams.table import NEVER, ConnectionTable
 
 NEAR: Final = 60 * 10**9
 """ns; a retransmission is at most this long before or after its message. Linux gives up later, but
@@ -49,16 +50,25 @@ class Part:
     segment: Segment
     ranges: list[tuple[int, int]]
     """Positions in the payload: begin and end."""
+    numbers: list[tuple[int, int] | None]
+    """Sequence number and acknowledgement of each range; None: as captured."""
+
+    @property
+    def removed(self) -> int:
+        """Payload bytes that the cut does not have."""
+        return self.segment.length - sum(end - begin for begin, end in self.ranges)
 
 
 class PacketChoice:
     """Collects the packets of a cut; `observe` is a `PacketObserver` of `Pipeline`."""
 
     def __init__(
-        self, messages: Messages, encrypted: Collection[int], context: int | None = None
-    ) -> None:
+        self, messages: Messages, encrypted: Collection[int], context: int | None = None,
+        closed: Collection[int] = (),
+    ) -> None:  # fmt: skip
         """`encrypted`: the connection_id of each TLS connection. `context`: ns before and after a
-        message; None for no context.
+        message; None for no context. `closed`: the connections whose gaps are closed, none of
+        which is encrypted; without a context.
         """
         self.places: list[Int64] = []
         """Files and numbers of the chosen packets, shape (2, n), block by block."""
@@ -70,6 +80,9 @@ class PacketChoice:
         """The random in each ClientHello of chosen packets, in hex: it identifies the secrets."""
         self._messages = messages
         self._context = context
+        self._closed = np.array(sorted(closed), np.int64)
+        self._gaps: dict[int, ClosedGaps] = {}
+        """By stream."""
         self._has_comment = np.zeros(len(messages), np.bool_)
         self._by_time = np.lexsort((messages.first_time, messages.connection))
         ids = self._ids = np.array(sorted(messages.clients), np.int64)
@@ -133,9 +146,17 @@ class PacketChoice:
         self._comment_encrypted(stream, place, is_encrypted & chosen & ~is_empty)
         is_cut = (count > 0) & ~is_whole & chosen
         is_cut &= ~_covers(joined, first, count, start, start + length)
-        for each in np.flatnonzero(is_cut).tolist():
-            self._add_part(block, int(packet[each]), place[:, each], joined,
-                           int(first[each]), int(count[each]), int(start[each]))  # fmt: skip
+        is_closed = np.isin(row, self._closed) & chosen
+        for each in np.flatnonzero(is_cut | is_closed).tolist():
+            at = int(first[each])
+            positions = _positions(
+                joined, at, at + int(count[each]), int(start[each]), int(length[each])
+            )
+            part = self._part(block, int(packet[each]), positions)
+            if is_closed[each]:
+                own, opposite = isn[each, end[each]], isn[each, 1 - end[each]]
+                self._close(part, int(stream[each]), int(own), int(opposite))
+            self.parts[int(place[0, each]), int(place[1, each])] = part
         for each in np.flatnonzero(is_encrypted & chosen & ~is_empty & (from_client == 1)).tolist():
             self._add_random(block, int(packet[each]))
 
@@ -185,10 +206,7 @@ class PacketChoice:
             for message in self._encrypted.pop((int(stream[each]), where[1]), ()):
                 self.comments[where].append((0, self._messages.comments[message]))
 
-    def _add_part(
-        self, block: PacketBlock, packet: int, place: Int64, joined: tuple[Int64, Int64],
-        first: int, count: int, start: int,
-    ) -> None:  # fmt: skip
+    def _part(self, block: PacketBlock, packet: int, ranges: list[tuple[int, int]]) -> Part:
         segment = Segment(
             src=(int(block.src_high[packet]), int(block.src_low[packet])),
             dst=(int(block.dst_high[packet]), int(block.dst_low[packet])),
@@ -196,20 +214,40 @@ class PacketChoice:
             seq=int(block.seq[packet]), ack=int(block.ack[packet]),
             length=int(block.length[packet]),
         )  # fmt: skip
-        ranges = []
-        for begin, end in zip(
-            joined[0][first : first + count].tolist(), joined[1][first : first + count].tolist(),
-            strict=True,
-        ):  # fmt: skip
-            low, high = max(begin - start, 0), min(end - start, segment.length)
-            ranges += [(at, min(at + PART_BYTES, high)) for at in range(low, high, PART_BYTES)]
-        self.parts[int(place[0]), int(place[1])] = Part(segment, ranges)
+        return Part(segment, ranges, [None] * len(ranges))
+
+    def _close(self, part: Part, stream: int, own: int, opposite: int) -> None:
+        """Set the numbers of a segment. `own`, `opposite`: initial sequence numbers."""
+        for each, isn in ((stream, own), (stream ^ 1, opposite)):
+            if each not in self._gaps:
+                known = None if isn == NEVER else isn
+                self._gaps[each] = ClosedGaps.of(self._messages, each, known)
+        segment = part.segment
+        ack = segment.ack and self._gaps[stream ^ 1].number(segment.ack)  # 0 in a SYN
+        part.ranges[:] = part.ranges or [(0, segment.length)]
+        part.numbers[:] = [
+            (self._gaps[stream].number((segment.seq + begin) & 0xFFFFFFFF), ack)
+            for begin, _ in part.ranges
+        ]
 
     def _add_random(self, block: PacketBlock, packet: int) -> None:
         at = int(block.payload[packet])
         payload = block.data[at : at + min(int(block.captured[packet]), _RANDOM.stop)].tobytes()
         if len(payload) == _RANDOM.stop and (payload[0], payload[5]) == _HELLO:
             self.randoms.add(payload[_RANDOM].hex())
+
+
+def _positions(
+    joined: tuple[Int64, Int64], first: int, last: int, start: int, length: int
+) -> list[tuple[int, int]]:
+    """The positions in a payload of ranges of sequence numbers. `start`: key of its first byte."""
+    positions = []
+    for begin, end in zip(
+        joined[0][first:last].tolist(), joined[1][first:last].tolist(), strict=True
+    ):
+        low, high = max(begin - start, 0), min(end - start, length)
+        positions += [(at, min(at + PART_BYTES, high)) for at in range(low, high, PART_BYTES)]
+    return positions
 
 
 def _overlaps(ranges: tuple[Int64, Int64], begin: Int64, end: Int64) -> tuple[Int64, Int64]:

@@ -58,7 +58,8 @@ def packet_blocks(source: FileSource, choice: PacketChoice, count: PacketCount) 
                     interfaces[file, interface], described, int(records.columns.time[row]), data,
                     int(records.columns.length[row]), options,
                 )  # fmt: skip
-            count.trimmed += place in choice.parts
+            part = choice.parts.get(place)
+            count.trimmed += part is not None and part.removed > 0
 
 
 def _numbers(places: Int64) -> Int64:
@@ -91,14 +92,17 @@ def _packets(
         limit = part.segment.seq + end
         own = [text for sequence, text in left if sequence < limit]
         left = [each for each in left if each[0] >= limit]
-        removed = part.segment.length - (end - begin)
-        own.append(f"{removed:,} payload bytes of other messages removed")
+        if removed := part.segment.length - (end - begin):
+            own.append(f"{removed:,} payload bytes of other messages removed")
         yield data, [*options, *_comments(own)]
 
 
 def _trimmed(packet: bytes, part: Part) -> list[tuple[int, int, bytes]]:
     """Begin, end and packet of each range; none if the packet cannot be trimmed."""
-    pieces = [(*each, trimmed(packet, part.segment, *each)) for each in part.ranges]
+    pieces = [
+        (*each, trimmed(packet, part.segment, *each, numbers))
+        for each, numbers in zip(part.ranges, part.numbers, strict=True)
+    ]
     return [(begin, end, data) for begin, end, data in pieces if data is not None]
 
 

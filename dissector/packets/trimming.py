@@ -1,4 +1,4 @@
-"""Packets without a part of their TCP payload.
+"""Packets without a part of their TCP payload, or with other sequence numbers.
 
 The headers of a trimmed packet describe what remains: the sequence number is that of the first
 remaining byte, and the length of the IP packet and both checksums fit. Headers outside of this IP
@@ -33,8 +33,12 @@ class Segment:
     """Payload bytes on the wire."""
 
 
-def trimmed(packet: bytes, segment: Segment, begin: int, end: int) -> bytes | None:
+def trimmed(
+    packet: bytes, segment: Segment, begin: int, end: int, numbers: tuple[int, int] | None = None
+) -> bytes | None:
     """The packet with the payload bytes [begin, end) only.
+
+    `numbers`: its sequence number and acknowledgement; None: as captured.
 
     None if the packet does not contain the headers of the segment, as for reassembled fragments.
     """
@@ -47,7 +51,8 @@ def trimmed(packet: bytes, segment: Segment, begin: int, end: int) -> bytes | No
     if not tcp + _TCP_BYTES <= payload <= len(packet):
         return None
     result = bytearray(packet[:payload] + packet[payload + begin : payload + end])
-    struct.pack_into(">I", result, tcp + 4, (segment.seq + begin) & 0xFFFFFFFF)
+    sequence = (segment.seq + begin) & 0xFFFFFFFF
+    struct.pack_into(">II", result, tcp + 4, *(numbers or (sequence, segment.ack)))
     if end < segment.length:
         result[tcp + 13] &= ~FIN & 0xFF
     _set_length(result, ip, payload + end - begin - ip)

@@ -74,6 +74,23 @@ def test_a_cut_has_the_rows_of_its_exchanges(
     assert surplus.total() <= result.unreadable
 
 
+@pytest.mark.parametrize(
+    ("recording", "condition"),
+    [("kafka-3-pykafka.pcap.zst", "slow"), ("kafka-python-mock.pcap", "api")],
+    ids=["one correlation id for all requests", "a response that cannot be decoded"],
+)
+def test_gaps_are_closed_if_messages_behind_them_are_not_found(
+    tmp_path: Path, recording: str, condition: str
+) -> None:
+    rows = chosen(exchanges(CAPTURES / recording), condition)
+    result = cut(CAPTURES / recording, rows, tmp_path / "cut.pcapng")
+    assert (result.closed, result.unreadable) == (1, 0)
+    assert counted(exchanges(tmp_path / "cut.pcapng")) == counted(rows)
+    assert b"Sequence numbers of the connection of 127.0.0.1:" in (
+        (tmp_path / "cut.pcapng").read_bytes()
+    )
+
+
 @TOOLS
 @pytest.mark.parametrize("recording", SAMPLE[:3])
 def test_packets_are_those_of_the_original(tmp_path: Path, recording: str) -> None:

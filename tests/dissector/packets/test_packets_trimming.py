@@ -71,6 +71,15 @@ def test_headers_describe_what_remains(tmp_path: Path, layers: str) -> None:
     assert bytes(again) == bytes(inner)
 
 
+def test_a_packet_gets_other_sequence_numbers(tmp_path: Path) -> None:
+    packet = bytes(LAYERS["ipv6"] / tcp())
+    result = trimmed(packet, segment_of(tmp_path, packet), 0, 200, (5, 6))
+    expected = Ether(packet)
+    expected[TCP].seq, expected[TCP].ack = 5, 6
+    del expected[TCP].chksum
+    assert result == bytes(expected)
+
+
 def test_a_fin_belongs_to_the_last_byte(tmp_path: Path) -> None:
     packet = bytes(LAYERS["ethernet"] / tcp("FPA"))
     segment = segment_of(tmp_path, packet)
