@@ -19,6 +19,8 @@ SAMPLE: Final = 300
 """Rows from which widths of columns are computed."""
 WIDEST: Final = 32
 """Most cells of a column of text; the last column is not limited."""
+SHARE: Final = 6
+"""A column of text has at most a sixth of the width of the view."""
 GAP: Final = 2
 """Cells between columns; the mark of the sorted column is in the first one."""
 DIGITS: Final = 6
@@ -149,11 +151,17 @@ class RowView(CursorView):
         days = {text.plain[:DAY] for each in times.items() for text in cells(*each)} - {"-"}
         self._from_day = DAY + 1 if len(days) == 1 else 0
         self._widths = []
+        limit = min(self.size.width // SHARE or WIDEST, WIDEST)
+        unlimited = {*self._of_numbers, *times, *self._names[-1:]}
         for name in self._names:
             texts = self._cells(name, sample) if len(sample) else []
             width = max((text.cell_len for text in texts), default=0)
-            is_last = name == self._names[-1]
-            self._widths.append(max(len(name), width if is_last else min(width, WIDEST)))
+            self._widths.append(max(len(name), width if name in unlimited else min(width, limit)))
+
+    def on_resize(self) -> None:
+        self._measure()
+        self._page = (0, [])
+        self.changed()
 
     def watch_scroll_x(self, old: float, new: float) -> None:
         self._page = (0, [])
