@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Bytes, Int32, Int64
 from dissector.streams.segments import Segments
-from dissector.tls import TlsFacts, TlsSession
+
+if TYPE_CHECKING:
+    from dissector.tls import TlsFacts, TlsSession
 
 Value = TypeVar("Value")
 Columns: TypeAlias = dict[str, NDArray[Any]]
 """Columns of a table by name."""
-TlsState: TypeAlias = tuple[TlsFacts, TlsSession | None, bool, bool]
+TlsState: TypeAlias = "tuple[TlsFacts, TlsSession | None, bool, bool]"
 """See `TlsStreams.take`."""
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,7 +38,10 @@ from dissector.streams.table import (
     ConnectionTable,
     StreamTable,
 )
-from dissector.tls import KeyLog, Plaintext, TlsFacts, TlsSession
+from dissector.tls import KeyLog, Plaintext, TlsFacts
+
+if TYPE_CHECKING:
+    from dissector.tls import TlsSession
 
 
 class TlsStreams:
@@ -162,6 +166,8 @@ class TlsStreams:
             row = stream >> 1
             session = self._sessions.get(row)
             if session is None and row not in self.facts:
+                from dissector.tls import TlsSession  # few captures need it
+
                 session = self._sessions[row] = TlsSession(self._keys)
                 self.facts[row] = session.facts
                 self._undecided.add(row)

@@ -13,10 +13,27 @@ record_layer   TLS records from the bytes of one end, across holes
 schedule       selects the next secret, by handshake and key log
 protection     keys and ciphers; the only module that needs `cryptography`
 session        one connection: handshake, keys, plaintext
+
+`TlsSession` is imported when it is first used: few captures have TLS connections.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from dissector.tls.events import Plaintext, TlsFacts, TlsProblem
 from dissector.tls.keylog import KeyLog
-from dissector.tls.session import TlsSession, has_cryptography
 
-__all__ = ["KeyLog", "Plaintext", "TlsFacts", "TlsProblem", "TlsSession", "has_cryptography"]
+if TYPE_CHECKING:
+    from dissector.tls.session import TlsSession
+
+__all__ = ["KeyLog", "Plaintext", "TlsFacts", "TlsProblem", "TlsSession"]
+
+if not TYPE_CHECKING:  # type checkers would take every name for an attribute
+
+    def __getattr__(name: str) -> Any:
+        if name != "TlsSession":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from dissector.tls.session import TlsSession
+
+        return TlsSession

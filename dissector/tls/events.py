@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from dissector.tls.record_layer import Arrival
+if TYPE_CHECKING:
+    from dissector.tls.record_layer import Arrival
 
 
 @dataclass(slots=True)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dissector.errors import CaptureError, DissectorError
 from dissector.problems import Problem
-from dissector.tls import has_cryptography
 
 NEEDED = "decrypting TLS needs the package cryptography: pip install 'kafka-dissector[tls]'"
+
+
+def _has_cryptography() -> bool:
+    """Whether the package for decryption is installed."""
+    return importlib.util.find_spec("cryptography") is not None
 
 
 class KeyLogSource:
@@ -22,9 +27,8 @@ class KeyLogSource:
         self._used = 0
         self._path = Path(path) if path is not None else None
         self._offset = 0
-        self._can_decrypt = has_cryptography()
         if self._path is not None:
-            if not self._can_decrypt:
+            if not _has_cryptography():
                 raise DissectorError(NEEDED)
             self._read(self._path, 0)
 
@@ -32,14 +36,14 @@ class KeyLogSource:
         """The secrets since the previous call."""
         embedded = self._embedded[self._used :]
         self._used += len(embedded)
-        if self._can_decrypt:
+        if embedded and _has_cryptography():
             yield from (text + b"\n" for text in embedded)
         if self._path is not None:
             yield self._read(self._path)
 
     def problems(self) -> list[Problem]:
         """A problem if the captures have secrets and a package is missing."""
-        if self._can_decrypt or not self._embedded:
+        if not self._embedded or _has_cryptography():
             return []
         return [Problem("tls", "tls_unsupported", f"the capture has TLS secrets, but {NEEDED}")]
 

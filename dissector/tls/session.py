@@ -18,7 +18,6 @@ end is abandoned if too many of its records do not open.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -72,11 +71,6 @@ _UNREAD = {
     None: "unknown whether the server accepted it",
 }
 """Why early data is not decrypted, by whether the server accepted it."""
-
-
-def has_cryptography() -> bool:
-    """Whether the package for decryption is installed."""
-    return importlib.util.find_spec("cryptography") is not None
 
 
 @dataclass(slots=True)
