@@ -65,6 +65,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
+from dissector.arrays import value
+
 
 class Direction(IntEnum):
     """Index of a direction; the value serves as an array element."""
@@ -73,7 +75,7 @@ class Direction(IntEnum):
     RESPONSE = 1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Field:
     """One field of one version."""
 
@@ -136,7 +138,7 @@ class Definition(Hashable, Protocol):
         """In wire order, tagged fields last."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FieldLine:
     """One line of a page: a field in the versions of the line."""
 
@@ -151,7 +153,7 @@ class FieldLine:
     lines: tuple[FieldLine, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PageSection:
     """The lines of one direction of an API, or of a structure."""
 
@@ -163,7 +165,7 @@ class PageSection:
     """Versions in which `header` replaces the rule."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Removal:
     """Versions of an API that a release of Kafka removed."""
 
@@ -174,7 +176,7 @@ class Removal:
     """What clients that know no newer version cannot do with this release."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Api:
     """An API without its fields: the first lines of its page."""
 
@@ -199,7 +201,7 @@ class Api:
         return kept if kept in self.versions else None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Page:
     """The page of one API."""
 
@@ -218,7 +220,7 @@ class Page:
         return Layout(self.api.key, self.api.name, direction, version, flexible, header, fields)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Structure:
     """All versions of a structure."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from dissector.arrays import value
 from dissector.errors import DefinitionError, DissectorError, UnknownVersion, did_you_mean
 from dissector.protocol.notation import (
     Api,
@@ -33,7 +33,7 @@ _CODE = re.compile(r"-?\d+")
 _FLAGS: tuple[list[str], ...] = ([], ["retriable"])
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ErrorCode:
     """One of Kafka's error codes."""
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from dissector.arrays import value
 from dissector.errors import DecodeError, UnknownVersion
 from dissector.protocol.explain import Explanation, explain
 from dissector.protocol.notation import Field, Structure
@@ -69,7 +70,7 @@ class DecodedStructure:
     """As `tree_decoder.decode` returns it."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StructureBytes:
     """A structure inside bytes: which one, and where."""
 
@@ -237,7 +238,7 @@ def recognise(
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Candidate:
     """A structure that the bytes of a role may contain, in groups of a protocol."""
 

@@ -7,16 +7,17 @@ since 1970, UTC. Packet numbers are 1-based, as in Wireshark. The size of a mess
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import pyarrow as pa
+
+from dissector.arrays import value
 
 TIME = pa.timestamp("ns", "UTC")
 TEXT = pa.string()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TableColumn:
     """One column of a table."""
 
@@ -26,7 +27,7 @@ class TableColumn:
     unit: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Table:
     """One table."""
 
