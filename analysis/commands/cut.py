@@ -87,7 +87,7 @@ def _report(file: Path, result: CutResult) -> str:
         )
     if result.unreadable:
         text += (
-            f"\n{counted(result.unreadable, 'exchange')} cannot be decoded without the messages "
-            "around them; use --context SECONDS"
+            "\nNot the same as in the capture without the messages around them: "
+            f"{counted(result.unreadable, 'exchange')}; use --context SECONDS"
         )
     return text
