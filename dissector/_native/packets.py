@@ -9,7 +9,9 @@ try:
 except ImportError:
     from dissector._native import uncompiled as cython
 if cython.compiled:
-    from cython.cimports.dissector._native.memory import prefetch
+    from cython.cimports.dissector._native.memory import touch
+else:
+    from dissector._native.uncompiled import touch
 
 Int = cython.typedef(cython.longlong)
 Word = cython.typedef(cython.ulonglong)
@@ -43,17 +45,6 @@ class _Numbers:
     """Numbers in bytes. One check of bounds serves all bytes of a number."""
 
     data: Bytes
-
-    @cython.final
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def touch(self, position: Int) -> cython.int:
-        """Ask for the memory of a byte that is read later."""
-        if cython.compiled and 0 <= position < self.data.shape[0]:
-            prefetch(cython.address(self.data[position]))
-        return 0
 
     @cython.final
     @cython.cfunc
@@ -141,7 +132,7 @@ class _Chain(_Numbers):
                 break
             size = max(size + header, least)
             at += size
-            self.touch(at + 8 * size)  # a guess: many records have the size of the one before
+            touch(self.data, at + 8 * size)  # a guess: many records have the size of the one before
         return count
 
 
@@ -218,7 +209,7 @@ class _Pcap(_Numbers):
             before = seconds
             count += 1
             at += captured
-            self.touch(at + 8 * (self.header + captured))  # a guess: they have similar sizes
+            touch(self.data, at + 8 * (self.header + captured))  # a guess: they have similar sizes
         return count
 
 
@@ -422,7 +413,7 @@ class _Packets(_Numbers):
         index: Int
         for index in range(rows.shape[0]):
             if index + 12 < rows.shape[0]:
-                self.touch(self.at[rows[index + 12]])
+                touch(self.data, self.at[rows[index + 12]])
             self.read(rows[index], layers)
         return 0
 

@@ -9,7 +9,9 @@ try:
 except ImportError:
     from dissector._native import uncompiled as cython
 if cython.compiled:
-    from cython.cimports.dissector._native.memory import prefetch
+    from cython.cimports.dissector._native.memory import touch
+else:
+    from dissector._native.uncompiled import touch
 
 Int = cython.typedef(cython.longlong)
 Bytes = cython.typedef(cython.const[cython.uchar][::1])
@@ -40,16 +42,6 @@ class _Chain:
     """The largest size of a frame."""
     size: Int
     """The size that was read last."""
-
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def touch(self, position: Int) -> cython.int:
-        """Ask for the memory of a byte that is read later."""
-        if cython.compiled and 0 <= position < self.data.shape[0]:
-            prefetch(cython.address(self.data[position]))
-        return 0
 
     @cython.cfunc
     @cython.inline
@@ -151,7 +143,7 @@ class _Chain:
                 while piece + 1 < pieces and self.address[piece + 1] <= place:
                     piece += 1
                     if piece + 16 < pieces:
-                        self.touch(self.position[piece + 16])
+                        touch(self.data, self.position[piece + 16])
                 if count == room:
                     at[stream], total[0] = place, count
                     return stream

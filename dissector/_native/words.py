@@ -13,7 +13,9 @@ try:
 except ImportError:
     from dissector._native import uncompiled as cython
 if cython.compiled:
-    from cython.cimports.dissector._native.memory import prefetch
+    from cython.cimports.dissector._native.memory import touch
+else:
+    from dissector._native.uncompiled import touch
 
 Int = cython.typedef(cython.longlong)
 Word = cython.typedef(cython.ulonglong)
@@ -108,17 +110,6 @@ class _Ranges(_Table):
 
     @cython.final
     @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def touch(self, position: Int) -> cython.int:
-        """Ask for the memory of a byte that is read later."""
-        if cython.compiled and 0 <= position < self.data.shape[0]:
-            prefetch(cython.address(self.data[position]))
-        return 0
-
-    @cython.final
-    @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def longest(self) -> Int:
@@ -203,7 +194,7 @@ class _Ranges(_Table):
         index: Int
         for index in range(self.at.shape[0]):
             if index + 24 < self.at.shape[0]:
-                self.touch(self.at[index + 24])
+                touch(self.data, self.at[index + 24])
             at, length = self.at[index], self.length[index]
             slot = self.hash_range(at, length) & mask
             while True:

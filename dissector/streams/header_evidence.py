@@ -86,20 +86,20 @@ class HeaderScorer:
         """Addresses and ports of brokers: from Kafka connections, and named in responses."""
         self._table = table
         self._streams = streams
-        self._ports = np.array(sorted(ports), np.uint16)
+        self._is_port = _port_table(ports)
         self._newest = np.full(max(newest, default=0) + NEWER + 1, NEWER, np.int64)
         for key, version in newest.items():
             self._newest[key] += version
 
     def is_broker(self, rows: Int64) -> Bools:
         """Whether each end of these connections has the port or the address of a broker."""
-        named: Bools = np.isin(self._table.port[rows], self._ports)
+        named: Bools = self._is_port[self._table.port[rows]]
         return named | self.is_known_broker(rows)
 
     def is_known_broker(self, rows: Int64) -> Bools:
         """Whether each end of these connections has the address and port of a known broker."""
         table = self._table
-        is_known: Bools = np.isin(table.port[rows], [port for _, _, port in self.brokers])
+        is_known: Bools = _port_table({port for _, _, port in self.brokers})[table.port[rows]]
         index, end = np.nonzero(is_known)
         row = rows[index]
         columns = (table.high[row, end], table.low[row, end], table.port[row, end])
@@ -338,6 +338,13 @@ class HeaderScorer:
         return np.flatnonzero(
             (number >= low[0]) & (number <= high[0]) & (window[:count] <= FRAME_LIMIT >> 24)
         )
+
+
+def _port_table(ports: Collection[int]) -> Bools:
+    """Whether each port is one of these."""
+    table = np.zeros(1 << 16, np.bool_)
+    table[list(ports)] = True
+    return table
 
 
 def _number(chains: FrameChains, at: Int64, dtype: str) -> Int64:
