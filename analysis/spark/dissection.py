@@ -30,7 +30,7 @@ from dissector.pipeline import Pipeline
 from dissector.runs import Plan
 from dissector.runs.joined import Joined
 from dissector.runs.plan import TimeRun
-from dissector.runs.rows import StoredRows, batch_of
+from dissector.runs.rows import RowFile, StoredRows, batch_of
 from dissector.runs.sources import TimeSource
 from dissector.runs.worker import RunResult
 from dissector.tables.builder import TableRows
@@ -68,6 +68,8 @@ class Task:
     """TLS key logs."""
     comments: Sequence[str] = ()
     """Comments on the files."""
+    compression: str | None = None
+    """Of rows in files of the job."""
 
     @property
     def is_whole(self) -> bool:
@@ -111,7 +113,7 @@ def dissect(task: Task, number: int) -> None:
     make = partial(pipeline.new_stages, task.request.tables, task.paths)
     file_name = f"{name}.{uuid4().hex}.rows"  # another attempt may be running
     with job.create(file_name) as file:
-        result = task.plan.dissect(number, make, task.paths, file)
+        result = task.plan.dissect(number, make, task.paths, RowFile(file, task.compression))
     job.write(f"{name}.result", packed((file_name, result)))
 
 
@@ -126,6 +128,8 @@ def finalize(task: Task, number: int, names: TopicNames) -> None:
     """Write the Parquet files of a part, and its manifest. `names`: all names of topics."""
     part, job, request = task.parts[number], task.job, task.request
     job.check()
+    if job.has(f"{part.name}.json"):  # an earlier attempt of this task
+        return
     files_by_path = dict(zip(task.paths, task.names, strict=True))
     waiting: list[str] = []
     with RunFiles(job.output, part.name) as files:
@@ -134,6 +138,8 @@ def finalize(task: Task, number: int, names: TopicNames) -> None:
                 files.write(table, in_spark(request, table, renamed(rows, files_by_path)))
         written = files.finish()
     job.write(f"{part.name}.json", Manifest(part.inputs, written, waiting).encoded())
+    if not waiting:
+        job.remove_unfinished(part.name)
 
 
 def _complete_rows(

@@ -60,7 +60,10 @@ def run(spark: SparkSession, request: Request, output: Output) -> Iterator[tuple
 
     Rows are divided by the date (UTC) of their first time. Raises DissectorError.
     """
-    plan = planned(request, output, spark.sparkContext.defaultParallelism)
+    context = spark.sparkContext
+    plan = planned(request, output, context.defaultParallelism)
+    if not context.master.startswith("local"):  # a network is slower than lz4
+        plan = replace(plan, task=replace(plan.task, compression="lz4"))
     try:
         _write(spark, plan, output)
     except (PySparkException, Py4JError) as error:

@@ -35,6 +35,8 @@ from dissector.runs.rows import Content, mapped
 
 RUNS: Final = "_runs"
 OWNER: Final = "owner.json"
+UNFINISHED: Final = (".rows", ".own", ".join")
+"""Suffixes of files with rows that no manifest has yet."""
 SHARED: Final = (
     "the driver and all executors need one folder, on a shared file system or behind a URL such as "
     "s3:// or hdfs://"
@@ -136,6 +138,19 @@ class JobFolder:
                 content: Content = mapped(file)
             return content
         return _RemoteContent(system.open(path, "rb"))
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file."""
+        system, path = located(f"{self.path}/{name}")
+        system.invalidate_cache()
+        return bool(system.exists(path))
+
+    def remove_unfinished(self, run: str) -> None:
+        """Remove the rows of a run."""
+        system, root = located(self.path)
+        for suffix in UNFINISHED:
+            for path in system.glob(f"{root}/{run}*{suffix}"):
+                system.rm_file(path)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files."""

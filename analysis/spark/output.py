@@ -72,6 +72,7 @@ class Output:
         try:
             with self._errors():
                 self.job.write(OWNER, self.job.owner)
+                self.job.remove(name for name in self.job.names() if name.endswith(PARTIAL))
             yield self
         finally:
             self._close()
@@ -112,12 +113,17 @@ class Output:
         }
 
     def prune(self, manifests: Mapping[str, Manifest]) -> None:
-        """Remove all files of the tables that are not in these manifests. Raises DissectorError."""
+        """Remove other manifests, and files of the tables that are not in these.
+
+        Raises DissectorError.
+        """
         kept = {file.file for manifest in manifests.values() for file in _files(manifest)}
         with self._errors():
             for name in ("", *(f"{table}/" for table in self.tables)):
                 with suppress(FileNotFoundError):
                     self._system.rm_file(self._at(f"{name}{SUCCESS}"))
+            names = self.job.names() - {JOB, OWNER} - {f"{name}.json" for name in manifests}
+            self.job.remove(name for name in names if name.endswith(".json"))
             for file in self._sizes().keys() - kept:
                 self._system.rm_file(self._at(file))
 

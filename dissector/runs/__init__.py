@@ -38,6 +38,7 @@ from dissector.runs import plan as planning
 from dissector.runs.joining import Joiner
 from dissector.runs.plan import AnyRun
 from dissector.runs.processes import Workers, can_fork
+from dissector.runs.rows import RowFile
 from dissector.runs.worker import Make, RunResult, dissect
 from dissector.tables.builder import TableBuilder, TableRows
 
@@ -75,7 +76,7 @@ class Plan:
 
         def work(number: int, known: set[Broker]) -> tuple[RunResult, IO[bytes]]:
             file = tempfile.TemporaryFile(prefix="kafka-dissector-")  # noqa: SIM115 - the parent gets it
-            return self.dissect(number, make, names, file, known), file
+            return self.dissect(number, make, names, RowFile(file), known), file
 
         with Workers() as workers:
             results = workers.map(
@@ -90,7 +91,7 @@ class Plan:
             yield from joiner.finish()
 
     def dissect(
-        self, number: int, make: Make, names: Sequence[str], file: IO[bytes],
+        self, number: int, make: Make, names: Sequence[str], file: RowFile,
         known: Collection[Broker] = (),
     ) -> RunResult:  # fmt: skip
         """Dissect a run; see `worker.dissect`."""

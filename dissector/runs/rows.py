@@ -32,15 +32,17 @@ class Content(Protocol):
 class RowFile:
     """Writes batches to an open file."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], compression: str | None = None) -> None:
+        """`compression`: ``lz4``, for a file on shared storage."""
         self.file = file
+        self._options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
         self._sink: Any = pa.PythonFile(file, "w")
         self._end = 0
 
     def write(self, rows: TableRows) -> StoredRows:
         """Append a batch."""
         begin = self._end
-        with pa.ipc.new_stream(self._sink, rows.batch.schema) as writer:
+        with pa.ipc.new_stream(self._sink, rows.batch.schema, options=self._options) as writer:
             writer.write_batch(rows.batch)
         self._end = self.file.seek(0, os.SEEK_CUR)
         return StoredRows(rows.table, rows.rank, begin, self._end - begin)

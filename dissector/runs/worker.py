@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import IO, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -140,7 +140,7 @@ def _isin(keys: UInt64, known: UInt64) -> Bools:
 
 def dissect(
     run: AnyRun, warm_up: AnyRun | None, make: Make, names: Sequence[str], block_bytes: int,
-    brokers: Collection[Broker], hash_key: UInt64, file: IO[bytes],
+    brokers: Collection[Broker], hash_key: UInt64, file: RowFile,
 ) -> RunResult:  # fmt: skip
     """Dissect a run, and write its rows to `file`.
 
@@ -162,7 +162,7 @@ def dissect(
     reader.learn_brokers({*brokers, *reader.streams.servers(rows)})
     brokers_before = set(reader.streams.brokers)
     pairs = PairFilter(reader, known, unknown, is_first=run.is_first)
-    dissection = _Dissection(reader, builder, pairs, RowFile(file))
+    dissection = _Dissection(reader, builder, pairs, file)
     source = opened(names, run, block_bytes)
     try:
         while (block := source.read(FRONT)) is not None:
