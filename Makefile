@@ -1,5 +1,7 @@
 # Every target works on a fresh clone: it makes the environment first, and needs nothing before it.
 PYTHON ?= python3
+# Tests start hundreds of commands, which would compile all modules each time.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
