@@ -37,10 +37,11 @@ def open_input(
 
 def with_context(opened: Opened, names: Iterable[str]) -> tuple[str, ...]:
     """The names of tables, and of the context of a filter if answers may need it."""
+    from analysis.input.filtered import FilteredCapture
+
     names = tuple(dict.fromkeys(names))
-    if isinstance(opened, Capture | ExportedTables):
-        return names
-    return tuple(dict.fromkeys((*names, *context_of(names))))
+    context = context_of(names) if isinstance(opened, FilteredCapture) else []
+    return tuple(dict.fromkeys((*names, *context)))
 
 
 def filter_report(opened: Opened, chosen: Filter | None) -> str:

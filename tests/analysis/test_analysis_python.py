@@ -28,7 +28,7 @@ CAPTURE = ROOT / "captures" / "kafka-4-quotas.pcap.zst"
 ALL = pytest.mark.parametrize("answer", ANSWERS.values(), ids=lambda answer: answer.name)
 GROUPED = pytest.mark.parametrize(
     "answer",
-    [answer for answer in ANSWERS.values() if any(o.name == "by" for o in answer.options)],
+    [a for a in ANSWERS.values() if any(o.name == "by" and o.default for o in a.options)],
     ids=lambda answer: answer.name,
 )
 SCRIPT = """\
@@ -57,7 +57,7 @@ import analysis
 tables = analysis.load("kafka.pcap", port=9092)
 analysis.latency(tables, by=3)
 analysis.latencies(tables)
-analysis.lag(tables, by="api")
+analysis.lag(tables, shows="all")
 """
 
 
