@@ -4,6 +4,7 @@ PYTHON ?= python3
 unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
+BASE := $(VENV)/.base
 READY := $(VENV)/.ready
 SPARK := $(VENV)/.spark
 BROWSER := $(VENV)/.browser
@@ -21,7 +22,7 @@ QUICK := tests/dissector/exchanges tests/dissector/packets tests/dissector/proto
   --ignore tests/dissector/protocol/test_protocol_kafka_schemas.py
 
 .PHONY: demo check static quick test coverage test-oldest bench bench-live site fuzz robustness lint lock clean
-demo: $(READY)
+demo: $(BASE)
 	$(BIN)/kafka-dissector summary captures/kafka-4-quotas.pcap.zst
 
 # Each test function of the units once, without those that take seconds, start processes or read all
@@ -91,8 +92,12 @@ lock: $(READY)
 	$(BIN)/uv pip compile pyproject.toml --quiet --all-extras --python-version 3.11 $(GROUPS:%=--group %) \
 	  --no-annotate --custom-compile-command 'make lock' $(UPGRADE) -o requirements.lock
 
-$(READY): pyproject.toml requirements.lock setup.sh setup.py $(wildcard dissector/_native/*.p*)
+$(BASE): pyproject.toml requirements.lock setup.sh setup.py $(wildcard dissector/_native/*.p*)
 	./setup.sh $(PYTHON) $(VENV)
+	touch $@
+
+$(READY): $(BASE)
+	./setup.sh $(PYTHON) $(VENV) dev
 	touch $@
 
 $(OLDEST)/.ready: pyproject.toml requirements.lock setup.sh tools/lower_bounds.py setup.py $(wildcard dissector/_native/*.p*)

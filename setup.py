@@ -1,5 +1,7 @@
 """Compiles the loops of `dissector/_native`, if there is a C compiler; else they run as Python."""
 
+import os
+import sys
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -23,6 +25,7 @@ extensions = cythonize(
         for path in LOOPS
     ],
     build_dir="build/loops",
+    nthreads=(os.cpu_count() or 1) if sys.platform == "linux" else 0,  # by processes, which fork
 )
 for extension in extensions:
     extension.optional = True  # of those that cythonize returns: it does not keep the option

@@ -3,8 +3,10 @@
 # pinned in requirements.lock. On Debian, as root, install Python and a C compiler where they are
 # missing.
 #
-#     setup.sh PYTHON VENV            the packages of the dependency group `dev`
-#     setup.sh PYTHON VENV oldest     the same, with the oldest packages that pyproject.toml allows
+#     setup.sh PYTHON VENV            this project and its extras
+#     setup.sh PYTHON VENV oldest     the same and the group `dev`, with the oldest packages that
+#                                     pyproject.toml allows
+#     setup.sh PYTHON VENV dev        on top: the packages of the dependency group `dev`
 #     setup.sh PYTHON VENV spark      on top: the group `spark`, and Java
 #     setup.sh PYTHON VENV browser    on top: Chromium
 set -eu
@@ -14,6 +16,11 @@ extra=${3-}
 pins=requirements.lock
 
 install() { "$venv/bin/python" -m pip install -q --disable-pip-version-check -c "$pins" "$@"; }
+
+if [ "$extra" = dev ]; then
+  install --group dev
+  exit
+fi
 
 if [ "$extra" = spark ]; then
   install --group spark || echo "PySpark could not be installed: the tests of Spark are skipped." >&2
@@ -58,8 +65,8 @@ install cython pip setuptools # a pip that knows dependency groups; what builds 
 if [ "$extra" = oldest ]; then
   "$python" tools/lower_bounds.py >"$venv/oldest.txt"
   pins=$venv/oldest.txt
+  install --group dev
 fi
-install --group dev
 PYTHONWARNINGS=ignore install --no-build-isolation -e '.[browse,live,report,schemas,sql,tls]'
 # As the installation of a package does; Python itself does not where it is told to write no bytecode.
 "$venv/bin/python" -m compileall -q dissector analysis kafka_dissector
