@@ -13,12 +13,13 @@ OLDEST_PYTHON ?= python3.11
 OLDEST := .venv-oldest
 QUICK := tests/dissector/exchanges tests/dissector/packets tests/dissector/protocol \
   tests/dissector/records tests/dissector/streams tests/dissector/tls tests/analysis/sql \
-  $(addprefix tests/analysis/,export input kafka names schemas summary timeline) \
-  $(filter-out %_stored.py %_commands.py %_cli.py %_python.py,\
+  $(addprefix tests/analysis/,export input kafka names summary) \
+  $(filter-out %_stored.py %_commands.py %_cli.py %_python.py %_startup.py,\
     $(wildcard tests/analysis/test_*.py tests/analysis/answers/test_*.py)) \
   tests/bench --ignore tests/dissector/streams/test_streams_properties.py \
   --ignore tests/dissector/packets/test_packets_byte_input.py \
   --ignore tests/dissector/packets/test_packets_live.py \
+  --ignore tests/analysis/input/test_input_exported.py \
   --ignore tests/dissector/protocol/test_protocol_kafka_schemas.py
 
 .PHONY: demo check static quick test coverage test-oldest bench bench-live site fuzz robustness lint lock clean
