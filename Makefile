@@ -27,7 +27,7 @@ demo: $(BASE)
 	$(BIN)/kafka-dissector summary captures/kafka-4-quotas.pcap.zst
 
 # Each test function of the units once, without those that take seconds, start processes or read all
-# captures: less than a minute on two cores.
+# captures: one to two minutes on two cores.
 check: $(READY)
 	$(MAKE) --no-print-directory -j 2 static quick
 
