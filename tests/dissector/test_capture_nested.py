@@ -1,7 +1,8 @@
-"""Messages that hold the bytes of other messages: what a topic carries is never taken for traffic.
+"""Messages that contain the bytes of other messages: the content of a topic makes no rows.
 
-Whoever may produce can write captured requests into a topic. No byte of these captures is missing,
-so their messages are what the sizes announce, in blocks of any size.
+A producer can write captured requests into a topic. No byte of these captures is missing, so their
+frames follow the sizes, in blocks of any size. `tests/analysis/live/test_live_sniff.py` captures
+the same dialogues on an interface.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import random
 import struct
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -85,8 +87,12 @@ def aligned(message: bytes, begin: bytes, around: bytes) -> bytes:
     return bytes(-(place + len(around)) % SEGMENT)
 
 
-def capture(path: Path, dialogue: list[tuple[int, bytes]]) -> list[Path]:
-    """A capture of one connection: which end sends what, in order."""
+Dialogue = list[tuple[int, bytes]]
+"""Messages of one connection in order: the end that sends it, 0 for the client, and its bytes."""
+
+
+def capture(path: Path, dialogue: Dialogue) -> list[Path]:
+    """A capture of a dialogue."""
     flow, chunks, at = Flow((CLIENT, BROKER), True, 0), [], [0, 0]
     for end, data in dialogue:
         chunks.append(Chunk(0, end, at[end], data, 0, at[1 - end]))
@@ -95,33 +101,38 @@ def capture(path: Path, dialogue: list[tuple[int, bytes]]) -> list[Path]:
     return write(path, packets(Recording("", [flow], chunks), Options(), random.Random(0)))
 
 
-def exchanges(paths: list[Path], block_bytes: int) -> Counter[tuple[str, int, str]]:
+COLUMNS = ("api", "correlation_id", "status")
+"""Columns of the expected rows."""
+Expected = Counter[tuple[str, int, str]]
+
+
+def counted(rows: list[dict[str, Any]]) -> Expected:
+    return Counter(tuple(row[name] for name in COLUMNS) for row in rows)
+
+
+def exchanges(paths: list[Path], block_bytes: int) -> Expected:
     tables = Pipeline(open_packets(paths, block_bytes=block_bytes), []).tables(
         ["exchanges", "problems"]
     )
     assert tables["problems"].to_pylist() == []
-    columns = ("api", "correlation_id", "status")
-    rows = tables["exchanges"].select(columns).to_pylist()
-    return Counter(tuple(row[name] for name in columns) for row in rows)
+    return counted(tables["exchanges"].to_pylist())
 
 
-@pytest.mark.parametrize("block_bytes", BLOCKS)
-def test_a_topic_that_holds_captured_requests(tmp_path: Path, block_bytes: int) -> None:
+def captured_requests() -> tuple[Dialogue, Expected]:
+    """A topic that holds captured requests: each begins a segment."""
     inner = b"".join(metadata(number) for number in range(100, 140))
     pad = aligned(produce(0, batch(inner)), inner, b"")
     dialogue = []
     for number in range(3):
         dialogue += [(0, produce(number, batch(pad + inner))), (1, produced(number))]
-    rows = exchanges(capture(tmp_path, dialogue), block_bytes)
-    assert rows == Counter(("Produce", number, "answered") for number in range(3))
+    return dialogue, Counter(("Produce", number, "answered") for number in range(3))
 
 
-@pytest.mark.parametrize("block_bytes", BLOCKS)
-@pytest.mark.parametrize("is_last_cut", [False, True])
-def test_a_topic_that_holds_captured_responses(
-    tmp_path: Path, block_bytes: int, is_last_cut: bool
-) -> None:
-    """They have the correlation ids that the consumer uses next."""
+def captured_responses(*, is_last_cut: bool = False) -> tuple[Dialogue, Expected]:
+    """A topic that holds captured responses, with the correlation ids that the consumer uses next.
+
+    `is_last_cut`: the connection ends inside the last response.
+    """
     answer = metadata_response(0)
     dialogue = []
     for number in range(1, 6):
@@ -135,22 +146,11 @@ def test_a_topic_that_holds_captured_responses(
             response = response[: len(response) - 3000]
         dialogue += [(0, fetch(number)), (0, fetch(number + 100)), (1, response)]
         dialogue += [] if is_last_cut and number == 5 else [(1, fetched(number + 100, b""))]
-    paths = capture(tmp_path, dialogue)
-    if is_last_cut:
-        tables = Pipeline(open_packets(paths, block_bytes=block_bytes), []).tables(["exchanges"])
-        rows = tables["exchanges"].to_pylist()
-        assert {row["api"] for row in rows} == {"Fetch"}
-        assert sum(row["status"] == "answered" for row in rows) == 9
-        return
     numbers = [*range(1, 6), *range(101, 106)]
-    expected = Counter(("Fetch", number, "answered") for number in numbers)
-    assert exchanges(paths, block_bytes) == expected
+    return dialogue, Counter(("Fetch", number, "answered") for number in numbers)
 
 
-@pytest.mark.parametrize("block_bytes", BLOCKS)
-def test_a_response_whose_numbers_are_near_its_correlation_id(
-    tmp_path: Path, block_bytes: int
-) -> None:
+def near_numbers() -> tuple[Dialogue, Expected]:
     """Metadata v8 of 1,000 partitions on brokers 1001 to 1010, correlation ids 1000 to 1004."""
     chance = random.Random(1)
     partitions = b""
@@ -167,5 +167,27 @@ def test_a_response_whose_numbers_are_near_its_correlation_id(
     for number in range(1000, 1005):
         dialogue.append((0, request(3, 8, number, ask)))
         dialogue.append((1, framed(struct.pack(">i", number) + body)))
-    rows = exchanges(capture(tmp_path, dialogue), block_bytes)
-    assert rows == Counter(("Metadata", number, "answered") for number in range(1000, 1005))
+    return dialogue, Counter(("Metadata", number, "answered") for number in range(1000, 1005))
+
+
+DIALOGUES = {
+    "requests": captured_requests, "responses": captured_responses, "numbers": near_numbers
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("block_bytes", BLOCKS)
+@pytest.mark.parametrize("name", DIALOGUES)
+def test_no_row_is_made_of_the_content_of_a_message(
+    tmp_path: Path, name: str, block_bytes: int
+) -> None:
+    dialogue, expected = DIALOGUES[name]()
+    assert exchanges(capture(tmp_path, dialogue), block_bytes) == expected
+
+
+@pytest.mark.parametrize("block_bytes", BLOCKS)
+def test_a_connection_that_ends_inside_captured_responses(tmp_path: Path, block_bytes: int) -> None:
+    paths = capture(tmp_path, captured_responses(is_last_cut=True)[0])
+    tables = Pipeline(open_packets(paths, block_bytes=block_bytes), []).tables(["exchanges"])
+    rows = tables["exchanges"].to_pylist()
+    assert {row["api"] for row in rows} == {"Fetch"}
+    assert sum(row["status"] == "answered" for row in rows) == 9

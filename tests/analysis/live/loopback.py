@@ -1,20 +1,23 @@
-"""Run librdkafka's mock cluster, real clients and `sniff` in a separate network.
+"""Run Kafka traffic and `sniff` in a separate network.
 
-    python loopback.py FOLDER TOOL ARGUMENT...
+    python loopback.py FOLDER TRAFFIC TOOL ARGUMENT...
 
-The arguments are those of `kafka-dissector sniff`. TOOL writes the pipe that it reads: tcpdump,
-dumpcap or none. Its output goes to FOLDER/out and FOLDER/err, the clients' log to FOLDER/log. The
-exit status is that of `sniff`.
+TRAFFIC is `clients`, real clients of librdkafka's mock cluster, or a dialogue of
+`test_capture_nested`. The arguments are those of `kafka-dissector sniff`. TOOL writes the pipe that
+it reads: tcpdump, dumpcap or none. Its output goes to FOLDER/out and FOLDER/err, the clients' log
+to FOLDER/log. The exit status is that of `sniff`.
 """
 
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from tests.dissector.test_capture_nested import BROKER, DIALOGUES, SEGMENT, Dialogue
 from tools.record import clients
 from tools.record.kafka.recording import enter_new_network
 from tools.record.mock import MockCluster
@@ -30,7 +33,11 @@ TOOLS = {
 }
 
 
-def main(folder: Path, tool: str, arguments: list[str]) -> int:
+PAUSE = 0.01
+"""Seconds between the segments of a dialogue: a live block of 0.1 s ends inside its messages."""
+
+
+def main(folder: Path, traffic: str, tool: str, arguments: list[str]) -> int:
     enter_new_network()
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         writer = None
@@ -43,9 +50,10 @@ def main(folder: Path, tool: str, arguments: list[str]) -> int:
             stdin=writer.stdout if writer else None,
         )  # fmt: skip
     wait_for_sniffer(folder / "err", sniffer)
-    with clients.standard_error_to(folder / "log"), MockCluster(3) as cluster:
-        cluster.create_topic("orders", 3)
-        send_traffic(cluster.bootstrap)
+    if traffic == "clients":
+        run_clients(folder / "log")
+    else:
+        hold_dialogue(DIALOGUES[traffic]()[0])
     time.sleep(2 if writer else 0.5)  # the last packets may still be in buffers
     (writer or sniffer).send_signal(signal.SIGINT)
     return sniffer.wait(30)
@@ -62,6 +70,30 @@ def wait_for_sniffer(log: Path, sniffer: subprocess.Popen[bytes]) -> None:
     raise TimeoutError("sniff does not capture")
 
 
+def run_clients(log: Path) -> None:
+    """Run producers and a consumer; they log their requests."""
+    with clients.standard_error_to(log), MockCluster(3) as cluster:
+        cluster.create_topic("orders", 3)
+        send_traffic(cluster.bootstrap)
+
+
+def hold_dialogue(dialogue: Dialogue) -> None:
+    """Send a dialogue over a connection to the port of brokers, segment by segment."""
+    with socket.create_server(("127.0.0.1", BROKER[1])) as server:
+        client = socket.create_connection(server.getsockname())
+        ends = client, server.accept()[0]
+        for end in ends:
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for sender, message in dialogue:
+            for at in range(0, len(message), SEGMENT):
+                segment = message[at : at + SEGMENT]
+                ends[sender].sendall(segment)
+                ends[1 - sender].recv(len(segment), socket.MSG_WAITALL)
+                time.sleep(PAUSE)
+        for end in ends:
+            end.close()
+
+
 def send_traffic(bootstrap: str) -> None:
     for acks in ("0", "1", "all"):
         produce(bootstrap, f"acks-{acks}", "orders", 20, {"acks": acks, "linger.ms": 0})
@@ -73,4 +105,4 @@ def send_traffic(bootstrap: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3:]))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]))

@@ -1,4 +1,4 @@
-"""`sniff` next to real clients: its exchanges are those of the clients' log."""
+"""`sniff` on an interface: real clients, compared with their log, and messages in messages."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.analysis.live.capturing import needs_privilege
+from tests.dissector.test_capture_nested import DIALOGUES, counted
 from tools.record.truth import of_librdkafka
 
 ROOT = Path(__file__).parents[3]
@@ -22,10 +23,11 @@ SNIFF = "import sys; from analysis.cli import main; sys.exit(main(['sniff', *sys
 IDENTITY = ("client_id", "api", "api_version", "correlation_id", "request_bytes", "response_bytes")
 
 
-def run_with_clients(folder: Path, tool: str, *arguments: str) -> int:
-    """Run clients and `sniff`, which reads the pipe of `tool` if there is one; see `loopback`."""
+def run_with_traffic(folder: Path, traffic: str, tool: str, *arguments: str) -> int:
+    """Run traffic and `sniff`, which reads the pipe of `tool` if there is one; see `loopback`."""
     result = subprocess.run(
-        [sys.executable, LOOPBACK, folder, tool, *arguments], check=False, timeout=120, cwd=ROOT,
+        [sys.executable, LOOPBACK, folder, traffic, tool, *arguments],
+        check=False, timeout=120, cwd=ROOT,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
     )  # fmt: skip
     return result.returncode
@@ -47,9 +49,10 @@ def test_exchanges_are_those_of_the_clients_log(tmp_path: Path, tool: str) -> No
         pytest.skip(f"{tool} is not installed")
     origin, name = (["-i", "lo"], "lo") if tool == "none" else (["-"], "standard input")
     export, record = tmp_path / "tables", tmp_path / "kept.pcapng"
-    status = run_with_clients(
-        tmp_path, tool, *origin, "--view", "jsonl", "--export", str(export), "--write", str(record)
-    )
+    status = run_with_traffic(
+        tmp_path, "clients", tool, *origin,
+        "--view", "jsonl", "--export", str(export), "--write", str(record),
+    )  # fmt: skip
     assert (status, (tmp_path / "err").read_text()) == (0, f"capturing from {name}; Ctrl-C ends\n")
     facts = Counter(logged_requests(tmp_path))
     assert facts.total() > 30
@@ -67,3 +70,16 @@ def test_exchanges_are_those_of_the_clients_log(tmp_path: Path, tool: str) -> No
         # For open requests, and acks=0, to which the mock responds, the log has no response.
         unanswered = Counter(row[:5] for row in (actual - answered).elements())
         assert unanswered == Counter(fact[:5] for fact in (facts - answered).elements())
+
+
+@needs_privilege
+@pytest.mark.parametrize("traffic", DIALOGUES)
+def test_no_row_is_made_of_the_content_of_a_message(tmp_path: Path, traffic: str) -> None:
+    export = tmp_path / "tables"
+    words = ("-i", "lo", "--view", "jsonl", "--export", str(export))
+    assert run_with_traffic(tmp_path, traffic, "none", *words) == 0
+    shown = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    kept = pq.read_table(export / "exchanges").to_pylist()
+    expected = DIALOGUES[traffic]()[1]
+    assert counted(shown) == counted(kept) == expected
+    assert not (export / "problems").exists() or not len(pq.read_table(export / "problems"))
