@@ -16,10 +16,10 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from dissector.packets.block import Int64
-from dissector.streams.byteview import ranges
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.header_evidence import NO, UNCLEAR, YES, HeaderScorer
 from dissector.streams.limits import SEEK_BYTES
+from dissector.streams.places import segment_starts, verdicts
 from dissector.streams.request_evidence import DECISION, Evidence, RequestScorer
 from dissector.streams.rows import chosen
 from dissector.streams.state import HEAD_LOST, States
@@ -37,9 +37,6 @@ from dissector.streams.table import (
 READINGS = 16
 """Most candidates for requests that are decoded in a stream to decide its connection. If this many
 are rejected, the sender is not a Kafka client."""
-
-FIRST_PLACES, ALL_PLACES = 8, 1 << 62
-"""Starts of segments to try: most often, one of the first is a frame."""
 
 
 def looks_like_tls(head: Int64) -> Bools:
@@ -161,99 +158,40 @@ class ProtocolDetector:
         ends = (table.high[rows, end], table.low[rows, end], table.port[rows, end])
         return list(zip(*(each.tolist() for each in ends), strict=True))
 
-    # Places
+    # Connections that are joined midway
 
     def seek(self, chains: FrameChains, index: Int64, stream: Int64, peer_waits: Bools) -> Int64:
-        """Address of a frame in each of these streams of undecided connections, or -1.
+        """Decide connections by a request behind the boundary of each of these streams. Returns the
+        first address in each stream where later bytes may confirm a request, or -1.
 
-        `stream`: the stream of each chain at `index`. A frame decides its connection. Without one,
-        the stream's `boundary` moves on to the first candidate that later bytes may confirm.
-        `peer_waits`: the opposite stream has bytes that cannot be read yet.
-        """
-        at, pending = self._try(chains, index, stream, FIRST_PLACES)
-        missed = np.flatnonzero((at < 0) & ~self._is_decided_broker(stream))
-        at[missed], pending[missed] = self._try(chains, index[missed], stream[missed], ALL_PLACES)
-        later = (at < 0) & self._is_decided_broker(stream)
-        # Requests that cannot be read yet may show that these bytes are responses.
-        waits = peer_waits & (self._streams.protocol[stream >> 1] == UNDECIDED)
-        pending[waits] = chains.address[chains.first[index[waits]]]
-        self.move_on(chains, index, stream, np.flatnonzero((at < 0) & ~later), pending)
-        return at
-
-    def guess(self, chains: FrameChains, index: Int64, stream: Int64) -> Int64:
-        """Address of the first valid header at the start of a segment in each of these streams, or
-        -1. The first request decides its connection.
-
-        `stream`: the stream of each chain at `index`.
-        """
-        row = stream >> 1
-        client = self._table.client[row]
-        may_be_client = (client < 0) | (client == stream & 1)
-        at, owner = self._starts(chains, index, stream, ALL_PLACES)
-        verdict = self._scorer.verdicts(
-            chains, at, index[owner], stream[owner], may_be_client[owner]
-        )
-        place = _first(len(index), owner[verdict == YES], at[verdict == YES])
-        decides = (place >= 0) & may_be_client & (self._streams.protocol[row] == UNDECIDED)
-        self._table.client[row[decides]] = stream[decides] & 1
-        self._states.decide(row[decides], KAFKA)
-        return place
-
-    def _starts(
-        self, chains: FrameChains, index: Int64, stream: Int64, places: int
-    ) -> tuple[Int64, Int64]:
-        """The starts of segments to try, at most `places` in each stream: addresses, and the
-        position in `index` of each."""
-        boundary = chains.address_of(index, self._streams.flat("boundary")[stream])
-        first = np.searchsorted(chains.address, boundary)
-        first = np.maximum(first, chains.first[index])
-        count = np.clip(chains.first[index + 1] - first, 0, places)
-        at = chains.address[ranges(first, count)[0]]
-        return at, np.repeat(np.arange(len(index)), count)
-
-    def _is_decided_broker(self, stream: Int64) -> Bools:
-        """Whether brokers send these streams, in connections that are Kafka by now. Then the
-        correlation ids of requests identify the responses."""
-        row = stream >> 1
-        decided: Bools = self._streams.protocol[row] == KAFKA
-        decided &= self._table.client[row] == 1 - (stream & 1)
-        return decided
-
-    def _try(
-        self, chains: FrameChains, index: Int64, stream: Int64, places: int
-    ) -> tuple[Int64, Int64]:
-        """Try the starts of segments, at most `places` in each stream.
-
-        Returns the address of the first good one, and of the first unclear one, or -1.
+        `stream`: the stream of each chain at `index`. `peer_waits`: the opposite stream has bytes
+        that cannot be read yet.
         """
         table, row = self._table, stream >> 1
-        client = table.client[row]
-        may_be_client = (client < 0) | (client == stream & 1)
-        at, owner = self._starts(chains, index, stream, places)
-        verdict = self._scorer.verdicts(
-            chains, at, index[owner], stream[owner], may_be_client[owner]
-        )
+        may_be_client = self._scorer.may_be_client(stream)
+        boundary = chains.address_of(index, self._streams.flat("boundary")[stream])
+        first = np.maximum(chains.address.searchsorted(boundary), chains.first[index])
+        at, owner = segment_starts(chains, index, first)
+        verdict = verdicts(chains, self._scorer, at, index[owner], stream[owner])
         good, unclear = verdict == YES, verdict == UNCLEAR
-        undecided = self._streams.protocol[row] == UNDECIDED
-        self._streams.was_undecided[row[undecided]] = True
-        if undecided.any():
-            is_one_way = table.packets[row, 1 - (stream & 1)] == 0
-            may_decide = ~undecided | may_be_client
-            may_decide |= is_one_way & self._scorer.is_broker(row).any(1)
-            may_decide = may_decide[owner]
-            unclear |= good & ~may_decide  # a later request may decide
-            good &= may_decide
-            requests = np.flatnonzero(good & (undecided & may_be_client)[owner])
-            bits = np.zeros(len(at), np.int64)
-            bits[requests] = self._weighed(
-                chains, index[owner[requests]], stream[owner[requests]], at[requests]
-            )
-            good[requests], unclear[requests] = bits[requests] >= DECISION, bits[requests] >= 0
-        first_good = _first(len(index), owner[good], at[good])
-        if undecided.any():
-            weight = _first(len(index), owner[good], bits[good])
-            self._accept(chains, stream, first_good, weight, undecided, owner, at)
-        return first_good, _first(len(index), owner[unclear], at[unclear])
+        self._streams.was_undecided[row] = True
+        is_one_way = table.packets[row, 1 - (stream & 1)] == 0
+        may_decide = may_be_client | (is_one_way & self._scorer.is_broker(row).any(1))
+        unclear |= good & ~may_decide[owner]  # a later request may decide
+        good &= may_decide[owner]
+        requests = np.flatnonzero(good & may_be_client[owner])
+        bits = np.zeros(len(at), np.int64)
+        bits[requests] = self._weighed(
+            chains, index[owner[requests]], stream[owner[requests]], at[requests]
+        )
+        good[requests], unclear[requests] = bits[requests] >= DECISION, bits[requests] >= 0
+        self._accept(stream, _first(len(index), owner[good], bits[good]))
+        tls = row[owner[looks_like_tls(chains.space.number(at, "i4"))]]
+        self._states.decide(tls[self._streams.protocol[tls] == UNDECIDED], TLS)
+        pending = _first(len(index), owner[unclear], at[unclear])
+        # Requests that cannot be read yet may show that these bytes are responses.
+        pending[peer_waits] = chains.address[chains.first[index[peer_waits]]]
+        return pending
 
     def _weighed(self, chains: FrameChains, index: Int64, stream: Int64, at: Int64) -> Int64:
         """Bits of each of these candidates, up to the first one in each stream that decides;
@@ -270,8 +208,12 @@ class ProtocolDetector:
                 if position in rejected or len(rejected) == READINGS:
                     bits[each] = -1
                     continue
-                bits[each] = self._requests.bits(
-                    chains, int(index[each]), candidate_stream, int(place[0])
+                bits[each] = (
+                    DECISION
+                    if self.is_guessing
+                    else self._requests.bits(
+                        chains, int(index[each]), candidate_stream, int(place[0])
+                    )
                 )
                 if bits[each] >= DECISION:
                     break
@@ -290,26 +232,17 @@ class ProtocolDetector:
             or len(self._rejected.get(opposite, ())) == READINGS
         )
 
-    def _accept(
-        self, chains: FrameChains, stream: Int64, first_good: Int64, weight: Int64,
-        undecided: Bools, owner: Int64, at: Int64,
-    ) -> None:  # fmt: skip
-        """Decide connections by their candidates. If both ends have one, the client is the end
-        whose candidate has the larger `weight`, in bits."""
+    def _accept(self, stream: Int64, bits: Int64) -> None:
+        """Decide connections by their first good candidates; -1: a stream has none. If both ends
+        have one, the client is the end whose candidate has more bits."""
         table, row = self._table, stream >> 1
-        accepted = np.flatnonzero((first_good >= 0) & undecided)
-        accepted = accepted[np.argsort(-weight[accepted], kind="stable")]
-        _, first = np.unique(row[accepted], return_index=True)
-        doubled = np.setdiff1d(accepted, accepted[first])
-        first_good[doubled] = -1
-        accepted = accepted[first]
+        accepted = np.flatnonzero(bits >= 0)
+        accepted = accepted[np.argsort(-bits[accepted], kind="stable")]
+        accepted = accepted[np.unique(row[accepted], return_index=True)[1]]
         self._states.decide(row[accepted], KAFKA)
         unknown = accepted[table.client[row[accepted]] < 0]
         table.client[row[unknown]] = stream[unknown] & 1
         self._scorer.brokers.update(self.servers(row[accepted]))
-        head = chains.space.number(at, "i4")
-        tls = row[owner[looks_like_tls(head) & undecided[owner]]]
-        self._states.decide(tls[self._streams.protocol[tls] == UNDECIDED], TLS)
 
     def move_on(
         self, chains: FrameChains, index: Int64, stream: Int64, missed: Int64, pending: Int64
@@ -329,8 +262,8 @@ class ProtocolDetector:
         boundary[stream[missed]] = np.maximum(boundary[stream[missed]], position)
 
 
-def _first(count: int, owner: Int64, at: Int64) -> Int64:
-    """The first of the ascending places of each of `count` owners; -1 if it has no place."""
+def _first(count: int, owner: Int64, value: Int64) -> Int64:
+    """The first value of each of `count` owners; -1 if it has none."""
     first = np.full(count, -1)
-    first[owner[::-1]] = at[::-1]
+    first[owner[::-1]] = value[::-1]
     return first

@@ -13,7 +13,8 @@ from dissector.streams.bodies import CONSISTENT, BodyCheck
 from dissector.streams.frame_chain import BAD, CUT, ChainFrames, FrameChains
 from dissector.streams.header_evidence import HeaderScorer
 from dissector.streams.limits import SEEK_BYTES
-from dissector.streams.resync import Node, Search, confirmed_entries, weighed_segments
+from dissector.streams.places import are_confirmed, segment_starts, weighed_chains
+from dissector.streams.resync import Node, Search
 from dissector.streams.table import NEVER, RESUMED, Bools, ConnectionTable, StreamTable
 
 MAX_DOUBTFUL = 64
@@ -41,9 +42,9 @@ class Doubts:
         self._scorer = scorer
         self._bodies = bodies
         self._searches: dict[int, Search] = {}
-        self._entries = np.array([-1])
-        """-1, and the addresses of `confirmed_entries` of the chains in `_has_entries`."""
-        self._has_entries = np.zeros(len(stream), np.bool_)
+        self._confirmed = np.zeros(0, np.int64)
+        """Addresses of messages that need no search, in the chains that are examined."""
+        self._is_examined = np.zeros(len(stream), np.bool_)
 
     def find(
         self, index: Int64, frames: ChainFrames, begin: Int64, at: Int64, ended: Int64
@@ -76,8 +77,7 @@ class Doubts:
         if not len(index):
             return index
         chains, stream, end = self._chains, self._stream[index], self._chains.end[index]
-        is_client = self._table.is_client(stream)
-        sure, impossible = self._scorer.is_sure(chains, at, stream, is_client, end)
+        sure, impossible = self._scorer.is_sure(chains, at, stream, end)
         # A message begins where the walk began, and where a segment begins. After a search, the
         # start of a segment is not sufficient evidence.
         is_border = chains.address[chains.piece_of(at)] == at
@@ -146,38 +146,41 @@ class Doubts:
         if not len(chain):
             return [place]
         chain_index = np.full(len(chain), index)
-        stream = self._stream[chain_index]
         is_sure, _ = self._scorer.is_sure(
-            self._chains,
-            chain,
-            stream,
-            self._table.is_client(stream),
-            self._chains.end[chain_index],
+            self._chains, chain, self._stream[chain_index], self._chains.end[chain_index]
         )
         is_sure |= self._chains.address[self._chains.piece_of(chain)] == chain
         sure = np.flatnonzero(is_sure)
         messages: list[int] = chain[sure[-1] if len(sure) else 0 :].tolist()
         return messages
 
+    def _confirm(self, index: Int64) -> None:
+        """Find the messages at the first bytes of these chains, and behind missing bytes, that need
+        no search."""
+        chains = self._chains
+        self._is_examined[index] = True
+        behind = chains.address + chains.pieces.length
+        piece = 1 + np.flatnonzero(behind[:-1] < chains.address[1:])
+        piece = np.union1d(piece, chains.first[index])
+        owner = chains.first.searchsorted(piece, "right") - 1
+        piece, owner = piece[np.isin(owner, index)], owner[np.isin(owner, index)]
+        at, stream = chains.address[piece], self._stream[owner]
+        is_confirmed = are_confirmed(chains, self._scorer, at, owner, stream)
+        self._confirmed = np.union1d(self._confirmed, at[is_confirmed])
+
     def entries(self, index: Int64, begin: Int64) -> Int64:
         """Addresses of the first messages of chains without a known boundary, or -1.
 
         `begin`: where the search begins in each chain.
         """
-        new = index[~self._has_entries[index]]
-        if len(new):
-            self._has_entries[new] = True
-            stream = self._stream[new]
-            is_client = self._table.is_client(stream)
-            confirmed = confirmed_entries(self._chains, self._scorer, new, stream, is_client)
-            self._entries = np.union1d(self._entries, confirmed)
+        if not self._is_examined[index].all():
+            self._confirm(index[~self._is_examined[index]])
         piece = np.maximum(self._chains.address.searchsorted(begin), self._chains.first[index])
         first = np.append(self._chains.address, -1)[piece]
-        entry = self._entries[self._entries.searchsorted(first, "right") - 1]
-        entry[entry != first] = -1
+        is_confirmed = np.isin(first, self._confirmed) & (piece < self._chains.first[index + 1])
+        entry = np.where(is_confirmed, first, -1)
         unconfirmed = np.flatnonzero(entry < 0)
-        if len(unconfirmed):
-            self.prepare(index)  # together: the others of a capture with losses follow
+        self.prepare(index[unconfirmed])
         for each in unconfirmed.tolist():
             entry[each] = self.search_of(int(index[each])).entry(int(begin[each]))
         return entry
@@ -194,7 +197,8 @@ class Doubts:
         if not len(index):
             return
         stream, is_client = self._stream[index], self._table.is_client(self._stream[index])
-        segments = weighed_segments(self._chains, self._scorer, index, stream, is_client)
+        at, owner = segment_starts(self._chains, index, self._chains.first[index])
+        segments = weighed_chains(self._chains, self._scorer, at, index[owner], stream[owner])
         for each, number, is_request in zip(
             index.tolist(), stream.tolist(), is_client.tolist(), strict=True
         ):

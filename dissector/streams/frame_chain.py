@@ -122,21 +122,6 @@ class FrameChains:
         until: Int64 = np.maximum(start, address)
         return until
 
-    def runs_behind_gaps(self, count: int) -> Int64:
-        """Pieces behind missing bytes that begin at least `count` pieces of one frame each."""
-        piece = np.minimum(np.searchsorted(self.address, self._gap_end), len(self.pieces) - 1)
-        piece = piece[self.address[piece] == self._gap_end]
-        run = piece[:, np.newaxis] + np.arange(count)
-        has_all = run[:, -1] < len(self.pieces)
-        piece, run = piece[has_all], run[has_all]
-        begin, length = self.address[run], self.pieces.length[run]
-        size = self.space.number(begin.reshape(-1), "i4").reshape(run.shape)
-        is_frame = (length >= 4) & (length == self.pieces.span[run]) & (size == length - 4)
-        is_frame &= self.pieces.stream[run] == self.pieces.stream[piece][:, np.newaxis]
-        is_frame[:, 1:] &= begin[:, 1:] == begin[:, :-1] + length[:, :-1]
-        runs: Int64 = piece[is_frame.all(axis=1)]
-        return runs
-
     def frames_at(self, address: Int64, size: Int64) -> ChainFrames:
         """The frames at these addresses."""
         heads = (

@@ -20,13 +20,13 @@ import numpy as np
 from dissector.packets.block import Int64
 from dissector.streams.block_problems import BlockProblems
 from dissector.streams.bodies import CONSISTENT, SURPLUS, UNKNOWN, BodyCheck
-from dissector.streams.byteview import ranges
 from dissector.streams.detection import ProtocolDetector
 from dissector.streams.doubts import Doubts
 from dissector.streams.frame_chain import BAD, LOST, WHOLE, ChainFrames, FrameChains
 from dissector.streams.frames import FrameBlock, frame_block
 from dissector.streams.header_evidence import RESERVED, YES, HeaderScorer
 from dissector.streams.limits import CLOCK_SKEW, RESYNCS, SEEK_BYTES, WAITING_BYTES
+from dissector.streams.places import segment_starts
 from dissector.streams.segments import POSITION_LIMIT, last_of_each, running_maximum
 from dissector.streams.state import ALIGNED, BROKEN, FOUND, HEAD_LOST, States
 from dissector.streams.table import (
@@ -79,12 +79,13 @@ class FrameParser:
         self._lose_missing_heads()
         self._detector.decide(self._chains, self._stream, finished)
         index = np.flatnonzero(goes_on)
-        may_be_client = self._may_be_client(index)
+        may_be_client = self._scorer.may_be_client(self._stream[index])
         self._parse(index[may_be_client], of_clients=True)
         self._record_ids()
         self._stop_waiting_for_heads(finished, peer_waits)
         # Requests that were found may show that the sender of another stream is the broker.
-        self._parse(index[~(may_be_client & self._may_be_client(index))], of_clients=False)
+        may_be_client &= self._scorer.may_be_client(self._stream[index])
+        self._parse(index[~may_be_client], of_clients=False)
         self._open_incomplete()
         self._finish_streams(np.flatnonzero(finished))
         self._record_ids()
@@ -93,29 +94,23 @@ class FrameParser:
             self._streams, self._block_problems.problems,
         )  # fmt: skip
 
-    def _may_be_client(self, index: Int64) -> Bools:
-        """Whether a client sends, or may send, each stream."""
-        client = self._table.client[self._stream[index] >> 1]
-        may_be_client: Bools = (client < 0) | (client == self._stream[index] & 1)
-        return may_be_client
-
     def _parse(self, index: Int64, *, of_clients: bool) -> None:
         """Parse these streams, until each is at its end or has no boundary."""
         for _ in range(RESYNCS):
             # If the connection was just decided, its responses wait for all of its requests.
-            index = index[self._may_be_client(index) == of_clients]
+            index = index[self._scorer.may_be_client(self._stream[index]) == of_clients]
             if not len(index):
                 break
-            index = self._parse_once(index)
+            index = self._parse_once(index, of_clients=of_clients)
 
-    def _parse_once(self, index: Int64) -> Int64:
+    def _parse_once(self, index: Int64, *, of_clients: bool) -> Int64:
         """Search for missing boundaries, and walk the chains. Returns the streams to walk again."""
         streams, chains = self._streams, self._chains
         stream = self._stream[index]
         lost = streams.flat("state")[stream] == SEARCHING
         if lost.any():
             self._record_ids()
-            self._find_boundaries(index[lost])
+            self._find_boundaries(index[lost], of_clients=of_clients)
         index = index[streams.is_framed(stream)]
         stream = self._stream[index]
         begin = chains.address_of(index, streams.flat("boundary")[stream])
@@ -168,28 +163,24 @@ class FrameParser:
         self._states.advance(stream, BROKEN)
         streams.flat("search_from")[stream] = streams.flat("boundary")[stream]
 
-    def _find_boundaries(self, index: Int64) -> None:
+    def _find_boundaries(self, index: Int64, *, of_clients: bool) -> None:
         """Resynchronise these streams, where possible."""
         streams, chains, stream = self._streams, self._chains, self._stream[index]
-        undecided = streams.protocol[stream >> 1] == UNDECIDED
-        place = np.full(len(index), -1)
-        if self._detector.is_guessing:
-            self._resume(index, stream, self._detector.guess(chains, index, stream))
-            return
-        if undecided.any():
-            waits = self._peer_waits[index[undecided]]
-            place[undecided] = self._detector.seek(
-                chains, index[undecided], stream[undecided], waits
-            )
-        # The message that decided the connection may not be the first one.
-        searched = (streams.protocol[stream >> 1] == KAFKA) & (
-            ~undecided | self._table.is_client(stream)
-        )
         begin = chains.address_of(index, streams.flat("boundary")[stream])
-        entry = self._doubts.entries(index[searched], begin[searched])
-        place[searched] = np.where(entry >= 0, entry, place[searched])
-        missed = np.flatnonzero(searched & (place < 0))
-        self._detector.move_on(chains, index, stream, missed, begin)
+        pending, place = begin.copy(), np.full(len(index), -1)
+        undecided = np.flatnonzero(streams.protocol[stream >> 1] == UNDECIDED)
+        if len(undecided):
+            chain = index[undecided]
+            waits = self._peer_waits[chain]
+            pending[undecided] = self._detector.seek(chains, chain, stream[undecided], waits)
+        # If a connection was just decided, its responses wait for all of its requests.
+        is_kafka = streams.protocol[stream >> 1] == KAFKA
+        is_searched = is_kafka & (self._scorer.may_be_client(self._stream[index]) == of_clients)
+        searched = np.flatnonzero(is_searched)
+        pending[searched] = begin[searched]
+        place[searched] = self._doubts.entries(index[searched], begin[searched])
+        missed = np.flatnonzero((place < 0) & (is_searched | ~is_kafka))
+        self._detector.move_on(chains, index, stream, missed, pending)
         self._resume(index, stream, place)
 
     def _resume(self, index: Int64, stream: Int64, place: Int64) -> None:
@@ -293,12 +284,9 @@ class FrameParser:
         at = chains.address_of(np.arange(len(stream)), boundary)
         due &= at >= chains.address[chains.first[:-1]]
         index = np.flatnonzero(due & ~self._finished)
-        first = chains.piece_of(at[index]) + 1
-        count = np.maximum(chains.first[index + 1] - first, 0)
-        place, owner = chains.address[ranges(first, count)[0]], np.repeat(index, count)
-        state = self._scorer.headers(
-            chains, place, chains.end[owner], stream[owner], self._table.is_client(stream[owner])
-        )[1]
+        place, owner = segment_starts(chains, index, chains.piece_of(at[index]) + 1)
+        owner = index[owner]
+        state = self._scorer.headers(chains, place, chains.end[owner], stream[owner])[1]
         without_inner = np.setdiff1d(index, owner[state == YES])
         due[without_inner] = False
         length = end[without_inner] - boundary[without_inner]

@@ -1,16 +1,14 @@
-"""HeaderScorer: how much a place in a stream looks like the start of a frame, in bits of evidence.
+"""HeaderScorer: how much a header looks like the start of a frame, in bits of evidence.
 
 A field that one random value in 2^k would satisfy is worth k bits:
 
 - a request: its size, an API and version that exist, a valid length of the client id. A client id
   that is longer than usual, or has control characters, is weaker evidence: brokers accept it, but
   few clients send it;
-- a response: its size, and a correlation id near those of the client's requests;
-- the start of a segment, since most messages begin one;
-- a frame that ends where a segment ends, and the frames behind it, scored in the same way.
+- a response: its size, and a correlation id near those of the client's requests.
 
-A place with `CERTAINTY` bits is accepted. A place with an impossible field is rejected, whatever
-its bits.
+`places` adds the bits of segment borders and of the frames that follow. A header with an impossible
+field is rejected.
 
 The bits hold for random bytes, and other protocols are not random: ZooKeeper's requests have sizes
 and small numbers in the same places, and SSH frames its key exchange in the same way. So
@@ -26,8 +24,8 @@ from numpy.typing import NDArray
 
 from dissector.packets.block import Int64, UInt8
 from dissector.streams.frame_chain import FrameChains
-from dissector.streams.limits import CERTAINTY, FRAME_LIMIT, SEEK_BYTES
-from dissector.streams.table import KAFKA, NEVER, UNDECIDED, Bools, ConnectionTable, StreamTable
+from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES
+from dissector.streams.table import KAFKA, NEVER, Bools, ConnectionTable, StreamTable
 
 REQUEST_BITS = 30
 """Bits of a request: 5 for the size, 9 for the API, 11 for the version, 5 for the client id."""
@@ -60,12 +58,6 @@ UNUSUAL_BITS = 10
 CONTROLLED_SHUTDOWN = 7
 """Version 0 of this API has no client id."""
 
-HOPS = 4
-"""Frames of a chain that are scored."""
-SURE_HOPS = 2
-"""The first of these frames, whose headers must be possible."""
-SURE = CERTAINTY + BORDER_BITS
-"""A place with these bits is accepted, whatever follows: those of a frame that is a segment."""
 SLACK = 256
 """Distance by which the correlation id of a response may be below those of known requests."""
 LONGEST_STEP = 1 << 16
@@ -107,6 +99,12 @@ class HeaderScorer:
         is_known[index, end] = [each in self.brokers for each in ends]
         return is_known
 
+    def may_be_client(self, stream: Int64) -> Bools:
+        """Whether a client sends, or may send, each stream."""
+        client = self._table.client[stream >> 1]
+        may_be_client: Bools = (client < 0) | (client == stream & 1)
+        return may_be_client
+
     def begin_block(self, stream: Int64) -> None:
         """Begin a block of these streams: their correlation ids become those before the block."""
         streams = self._streams
@@ -133,51 +131,13 @@ class HeaderScorer:
         self._streams.flat("correlation")[stream] = latest
         self._streams.flat("has_correlation")[stream] = True
 
-    def verdicts(
-        self, chains: FrameChains, at: Int64, index: Int64, stream: Int64, is_client: Bools
-    ) -> Int64:
-        """YES, NO or UNCLEAR for each of these starts of segments.
-
-        Follows the chain that begins there, for up to `HOPS` frames.
-        """
-        here, end = at.copy(), chains.end[index]
-        score = np.full(len(at), float(BORDER_BITS))
-        verdict = np.full(len(at), UNCLEAR)
-        before = np.full(len(at), NEVER)
-        live = np.arange(len(at))
-        for hop in range(HOPS):
-            if not len(live):
-                break
-            size, state, gain = self.headers(
-                chains, here[live], end[live], stream[live], is_client[live]
-            )
-            # After two good frames, or a very good one, the next frame may be damaged.
-            if hop < SURE_HOPS:
-                verdict[live[(state == NO) & (score[live] < SURE)]] = NO
-            score[live] += gain
-            is_far = self._is_far_step(
-                chains, here[live], stream[live], is_client[live], before[live]
-            )
-            verdict[live[is_far]] = NO
-            state[is_far] = NO
-            live, size = live[state == YES], size[state == YES]
-            before[live] = _number(chains, here[live] + 4, "i4")
-            here[live] += 4 + size
-            inside = here[live] <= end[live]
-            live = live[inside]
-            piece = chains.piece_of(here[live])
-            border = (chains.address[piece] == here[live]) | (here[live] == end[live])
-            score[live] += BORDER_BITS * border
-            live = live[here[live] < end[live]]
-        verdict[(verdict == UNCLEAR) & (score >= CERTAINTY)] = YES
-        return verdict
-
     def headers(
-        self, chains: FrameChains, at: Int64, end: Int64, stream: Int64, is_client: Bools
+        self, chains: FrameChains, at: Int64, end: Int64, stream: Int64
     ) -> tuple[Int64, Int64, NDArray[np.float64]]:
         """Size, verdict, and bits of evidence of the header at each place."""
         size, verdict = np.zeros(len(at), np.int64), np.full(len(at), NO)
         gain = np.zeros(len(at))
+        is_client = self.may_be_client(stream)
         index = np.flatnonzero(is_client)
         size[index], verdict[index], gain[index] = self.requests(
             chains, at[index], end[index], stream[index] >> 1
@@ -187,18 +147,6 @@ class HeaderScorer:
             chains, at[index], end[index], stream[index]
         )
         return size, verdict, gain
-
-    def _is_far_step(
-        self, chains: FrameChains, at: Int64, stream: Int64, is_client: Bools, before: Int64
-    ) -> Bools:
-        """Whether the correlation id of a response in an undecided connection is far from the one
-        `before`, or the same. Clients count; only some always send 0."""
-        is_far: Bools = (self._streams.protocol[stream >> 1] == UNDECIDED) & ~is_client
-        is_far &= before != NEVER
-        if is_far.any():
-            step = np.abs(_number(chains, at + 4, "i4") - before)
-            is_far &= (step > LONGEST_STEP) | ((step == 0) & (before != 0))
-        return is_far
 
     def requests(
         self, chains: FrameChains, at: Int64, end: Int64, row: Int64, *, any_api: bool = False
@@ -259,13 +207,13 @@ class HeaderScorer:
         return size, verdict, np.where(verdict == YES, bits, 0.0)
 
     def is_sure(
-        self, chains: FrameChains, at: Int64, stream: Int64, is_client: Bools, end: Int64
+        self, chains: FrameChains, at: Int64, stream: Int64, end: Int64
     ) -> tuple[Bools, Bools]:
         """Whether headers alone show that messages begin at these addresses, and whether they show
         the opposite. Certain are requests with a usual client id, and responses with an expected
         correlation id."""
-        _, state, bits = self.headers(chains, at, end, stream, is_client)
-        least = np.where(is_client, REQUEST_BITS, SIZE_BITS + 1)
+        _, state, bits = self.headers(chains, at, end, stream)
+        least = np.where(self.may_be_client(stream), REQUEST_BITS, SIZE_BITS + 1)
         return (state == YES) & (bits >= least), state == NO
 
     def implausible_requests(self, kind: Int64, client: Int64, size: Int64) -> Bools:
@@ -291,9 +239,11 @@ class HeaderScorer:
         return implausible
 
     def id_regression(self, stream: Int64) -> Int64:
-        """Largest distance by which correlation ids of responses may fall: 0 if they ascend."""
-        id_regression: Int64 = self._streams.flat("id_regression")[stream ^ 1]
-        return id_regression
+        """Largest distance by which correlation ids of responses may fall: 0 if they ascend. The
+        order is not known without requests."""
+        client = stream ^ 1
+        has_requests = self._streams.flat("has_correlation")[client]
+        return np.where(has_requests, self._streams.flat("id_regression")[client], LONGEST_STEP)
 
     def expected_ids(self, stream: Int64) -> tuple[Int64, Int64, Bools]:
         """Range of the correlation ids that are expected in these streams; whether it is known.

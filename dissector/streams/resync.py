@@ -15,14 +15,11 @@ from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dissector.packets.block import Int64
 from dissector.streams.bodies import CONSISTENT, SURPLUS, UNKNOWN, BodyCheck
-from dissector.streams.byteview import ranges
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.header_evidence import (
     BORDER_BITS,
@@ -33,22 +30,15 @@ from dissector.streams.header_evidence import (
     YES,
     HeaderScorer,
 )
-from dissector.streams.limits import CERTAINTY, FRAME_LIMIT, SEEK_BYTES
-from dissector.streams.table import Bools
+from dissector.streams.limits import SEEK_BYTES
+from dissector.streams.places import AT, CONFIRMED, ENTRY, HOPS, STATE, Columns, weighed
 
-ENTRY: Final = CERTAINTY
-"""Cost, in bits, of a message that does not begin where another one ends."""
-CONFIRMED: Final = 2 * ENTRY
-"""Bits beyond `ENTRY` of a path that needs no body to confirm it."""
 UNALIGNED_RESPONSE: Final = 5
 """Additional cost of a response that does not begin a segment: it has small numbers, and these are
 common."""
 BROKEN: Final = 20
 """Cost of a message that ends inside a segment where no other one begins: one of them is
 damaged."""
-IMPOSSIBLE_HEADER: Final = -24
-"""Bits of a message with an impossible header: it is damaged, or it is a SASL token, which has no
-header."""
 COMPLETE_BODY: Final = 16
 """Bits of a complete message whose body fits its size."""
 WRONG_BODY: Final = -16
@@ -64,10 +54,6 @@ OUT_OF_ORDER: Final = -40
 """Bits of a response that follows the response to a later request."""
 UNFINISHED: Final = -30
 """Bits of a message that is incomplete at the end of its stream."""
-HOPS: Final = 4
-"""Messages that are followed from each candidate."""
-RUN: Final = 3
-"""Segments of one message each that have the bits of a confirmed path, with usual headers."""
 CHECKS: Final = 16
 """Most bodies that are read in one search."""
 OUTER_NODES: Final = 64
@@ -76,11 +62,6 @@ SORT_FROM: Final = 32
 """From this number of new nodes on, sorting all nodes is cheaper than inserting each new one."""
 SEGMENTS_BEHIND: Final = 8
 """Starts of segments behind a doubtful place that are included in the search."""
-
-
-Columns: TypeAlias = NDArray[np.float64]
-"""Shape (6, places): the first six fields of `Node`, as rows. Addresses are below 2^53."""
-_AT, _END, _BITS, _STATE, _NUMBER = 0, 1, 2, 3, 5
 
 
 @dataclass(slots=True)
@@ -100,69 +81,6 @@ class Node:
     is_checked: bool = False
 
 
-def weighed(
-    chains: FrameChains,
-    scorer: HeaderScorer,
-    at: Int64,
-    index: Int64,
-    stream: Int64,
-    is_client: Bools,
-) -> Columns:
-    """The nodes at these addresses of the chains at `index`."""
-    end = chains.end[index]
-    size, state, bits = scorer.headers(chains, at, end, stream, is_client)
-    border = chains.address[chains.piece_of(at)] == at
-    readable = np.minimum(chains.gap_after(at), end) - at
-    behind = np.where((size < 0) | (size > FRAME_LIMIT) | (readable < 4), -1, at + 4 + size)
-    bits = np.where(state == NO, IMPOSSIBLE_HEADER, bits) + BORDER_BITS * border
-    number = chains.space.number(np.minimum(at + 4, chains.space.size), "i4")
-    return np.array([at, behind, bits, state, border, number], np.float64)
-
-
-def weighed_segments(
-    chains: FrameChains, scorer: HeaderScorer, index: Int64, stream: Int64, is_client: Bools
-) -> Columns:
-    """Nodes at the starts of segments that look like messages, and at the places that they lead
-    to; by address."""
-    count = chains.first[index + 1] - chains.first[index]
-    at = chains.address[ranges(chains.first[index], count)[0]]
-    owner = np.repeat(np.arange(len(index)), count)
-    columns = np.zeros((6, 0))
-    for hop in range(HOPS + 1):
-        new = weighed(chains, scorer, at, index[owner], stream[owner], is_client[owner])
-        columns = np.hstack([columns, new[:, new[_STATE] >= (NO if hop else UNCLEAR)]])
-        leads = np.flatnonzero(new[_STATE] == YES)
-        at, first = np.unique(new[_END, leads].astype(np.int64), return_index=True)
-        owner = owner[leads[first]]
-        fresh = (at < chains.end[index[owner]]) & ~np.isin(at, columns[_AT])
-        at, owner = at[fresh], owner[fresh]
-        if not len(at):
-            break
-    return columns[:, np.argsort(columns[_AT])]
-
-
-def confirmed_entries(
-    chains: FrameChains, scorer: HeaderScorer, index: Int64, stream: Int64, is_client: Bools
-) -> Int64:
-    """Addresses behind missing bytes where a search would find a message without reading bodies.
-
-    The next `RUN` segments are one message each, and their headers have the bits of a confirmed
-    path. `index`, ascending: chains; `stream` and `is_client`: of each.
-    """
-    piece = chains.runs_behind_gaps(RUN)
-    chain = np.searchsorted(chains.first, piece, side="right") - 1
-    piece, chain = piece[np.isin(chain, index)], chain[np.isin(chain, index)]
-    owner = np.searchsorted(index, chain)
-    at = chains.address[piece[:, None] + np.arange(RUN)].ravel()
-    each = np.repeat(owner, RUN)
-    columns = weighed(chains, scorer, at, index[each], stream[each], is_client[each])
-    state, bits, number = (columns[row].reshape(-1, RUN) for row in (_STATE, _BITS, _NUMBER))
-    confirmed = (state == YES).all(1) & (bits.sum(1) >= ENTRY + CONFIRMED)
-    confirmed &= is_client[owner] | (np.diff(number, axis=1) > 0).all(1)
-    entries: Int64 = at[::RUN][confirmed]
-    return entries
-
-
 class Search:
     """The search in one stream of a block. `index`: that of its chain."""
 
@@ -170,7 +88,7 @@ class Search:
         self, chains: FrameChains, index: int, stream: int, scorer: HeaderScorer, bodies: BodyCheck,
         segments: Columns, *, is_request: bool,
     ) -> None:  # fmt: skip
-        """`segments`: see `weighed_segments`."""
+        """`segments`: the places at and behind the starts of its segments; see `places`."""
         self._chains = chains
         self._index = index
         self._stream = stream
@@ -189,10 +107,10 @@ class Search:
         self._scanned = 0, 0
         """All bytes between these addresses were scanned."""
         begin = chains.address[chains.first[index]]
-        low, high = segments[_AT].searchsorted([begin, self._end])
+        low, high = segments[AT].searchsorted([begin, self._end])
         self._segments = segments[:, low:high]
         """They become nodes when a path reaches them."""
-        self._places: list[float] = self._segments[_AT].tolist()
+        self._places: list[float] = self._segments[AT].tolist()
         self._loaded = bytearray(len(self._places))
 
     def entry(self, begin: int) -> int:
@@ -300,14 +218,12 @@ class Search:
         new = sorted({at for at in places if at not in self._weighed and self._is_open(at)})
         if not new:
             return []
-        size = len(new)
-        columns = weighed(
-            self._chains, self._scorer, np.array(new), np.full(size, self._index),
-            np.full(size, self._stream), np.full(size, self._is_request),
-        )  # fmt: skip
+        at = np.array(new)
+        index, stream = np.full_like(at, self._index), np.full_like(at, self._stream)
+        columns = weighed(self._chains, self._scorer, at, index, stream)
         if least == NO:
             self._weighed.update(new)
-        return self._add(columns[:, columns[_STATE] >= least])
+        return self._add(columns[:, columns[STATE] >= least])
 
     def _add(self, columns: Columns) -> list[int]:
         """Add nodes that do not exist yet, and return their addresses."""
@@ -407,7 +323,7 @@ class Search:
             rank = bisect_left(order, node.at + 1)
             return (0.0 if node.state == UNCLEAR else -BROKEN) + best[rank], entry[rank]
         if node.end >= self._end:
-            return node.bits + BORDER_BITS * (node.end == self._end), -1
+            return node.bits, -1
         following = self._nodes.get(node.end)
         if following is not None and following.state == UNCLEAR and following.end < 0:
             rank = bisect_left(order, node.end)

@@ -213,6 +213,16 @@ def test_one_direction_only():
         assert len(dissect(packets).messages()[at]) == 5
 
 
+def test_responses_without_requests_may_have_descending_ids():
+    """A client numbers requests when it creates them, and may send them in another order."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for number in (8, 7, 9, 11, 10, 12):
+        connection.broker(response(number, b"some more"))
+    packets = [each for each in dialogue.packets if each.source[1] == 9092]
+    assert len(dissect(packets).messages()[1]) == 6
+
+
 def test_a_handshake_without_its_first_packet():
     dialogue = Dialogue()
     connection = dialogue.connect()
