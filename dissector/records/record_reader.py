@@ -48,7 +48,7 @@ MANY_RECORDS = 1 << 19
 """Records that are sorted by batch at most."""
 GROUP_BYTES = 16 << 20
 """Decompressed bytes of a group; a single batch may have more."""
-_RATIO = 8
+_RATIO = 4
 """Initial size of the output buffer per compressed byte."""
 _WRAPPED = 64
 """Assumed bytes of a compressed message per record."""
