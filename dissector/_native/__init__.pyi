@@ -218,35 +218,38 @@ def walk_bodies(
 
 # records
 
-def walk_records(
-    data: Bytes, begin: Int64, end: Int64, first: Int64, start: Int64, count: Int64, reached: Int64
-) -> None:
+def walk_records(data: Bytes, begin: Int64, end: Int64, count: Int64, reached: Int64) -> None:
     """Follow each batch's chain of lengths.
 
-    `first`: where the records of each batch begin in `start`, and the end of the last one. `count`:
-    records of each batch, as many as there is room for. `reached`: where the walk ended, `end` + 1
-    if the last record extends beyond the batch.
+    `count`: records of each batch. `reached`: where the walk ended, `end` + 1 if the last record
+    extends beyond the batch.
     """
 
 def read_records(
-    data: Bytes, start: Int64, is_good: Bools, timestamp_delta: Int64, offset_delta: Int64,
-    key_at: Int64, key_length: Int64, value_at: Int64, value_length: Int64, header_count: Int64,
+    data: Bytes, buffer: int, at: Int64, take: Int64, batch: Int64, base_offset: Int64,
+    base_timestamp: Int64, mask: Int64, batches: Int64, offset: Int64, timestamp: Int64,
+    key: UInt64, value: UInt64, header_at: Int64, header_count: Int64, is_good: Bools,
 ) -> int:  # fmt: skip
-    """The fields of the records at `start`, and whether they fill the record. Returns the number of
-    all headers. A damaged record has no key, no value and no headers."""
+    """The next records of several batches, and whether their fields fill them. Returns the number
+    of all headers. A damaged record has no key, no value and no headers.
+
+    By batch: `at`: position of the next record, which is set to the one behind the records that are
+    read. `take`: number of records. `batch`: the number in `batches`. `mask`: -1, or 0 where
+    timestamp deltas do not count. `buffer`: number of `data` among the buffers of the views `key`
+    and `value`. `header_at`: position of the number of headers.
+    """
 
 def read_record_headers(
-    data: Bytes, at: Int64, count: Int64, key_at: Int64, key_length: Int64, value_at: Int64,
-    value_length: Int64,
-) -> None:  # fmt: skip
-    """The headers of records that have `count` of them, record by record.
+    data: Bytes, buffer: int, at: Int64, count: Int64, key: UInt64, value: UInt64
+) -> None:
+    """The views of the headers of records that have `count` of them, record by record.
 
     `at`: the position of the count, behind each record's value.
     """
 
-def make_views(data: Bytes, number: int, at: Int64, length: Int64, views: UInt64) -> None:
-    """Arrow's views of the strings in the buffer `number`, two numbers each. The length -1 counts
-    as 0."""
+def make_views(data: Bytes, buffer: int, at: Int64, length: Int64, views: UInt64) -> None:
+    """Arrow's views of the strings in the buffer `buffer`, two numbers each. Null has the length -1
+    here, and the length 0xFFFF_FFFF in its view."""
 
 # words
 

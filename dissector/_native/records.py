@@ -1,6 +1,11 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 # cython: initializedcheck=False
-"""Records of magic 2 (KIP-98), and Arrow's views of their keys and values."""
+"""Records of magic 2 (KIP-98), and Arrow's views of their keys and values.
+
+A view is two numbers. The low half of the first is the length, or NULL. A string of up to INLINE
+bytes follows, padded with zeros. Of a longer string, the high half of the first number has the
+first four bytes, and the second number the buffer and the position in it.
+"""
 
 from __future__ import annotations
 
@@ -8,107 +13,201 @@ try:
     import cython
 except ImportError:
     from dissector._native import uncompiled as cython
-if cython.compiled:
-    from cython.cimports.dissector._native.memory import touch
-else:
-    from dissector._native.uncompiled import touch
 
 Int = cython.typedef(cython.longlong)
 Word = cython.typedef(cython.ulonglong)
 Bytes = cython.typedef(cython.const[cython.uchar][::1])
 Ints = cython.typedef(cython.const[cython.longlong][::1])
 IntsOut = cython.typedef(cython.longlong[::1])
+WordsOut = cython.typedef(cython.ulonglong[::1])
 BytesOut = cython.typedef(cython.uchar[::1])
 
 ALL = cython.declare(cython.ulonglong, 0xFFFF_FFFF_FFFF_FFFF)
 """Mask of a word: numbers of C wrap, those of Python do not."""
+HALF = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
+"""Largest signed number."""
+NULL = cython.declare(cython.ulonglong, 0xFFFF_FFFF)
+"""Length of null in a view."""
 MIN_RECORD = cython.declare(cython.longlong, 7)
 """Bytes of the smallest record: length, attributes, two deltas, two lengths and a count."""
 MAX_WIDTH = cython.declare(cython.longlong, 10)
 """Bytes of the longest varint, which has 64 bits."""
 INLINE = cython.declare(cython.longlong, 12)
 """Bytes of the longest string that a view contains."""
-AHEAD = cython.declare(cython.longlong, 16)
-"""Strings between the one that is read and the one whose memory is asked for."""
 MAX_VIEW = cython.declare(cython.longlong, 0x7FFF_FFFF)
 
 
 @cython.cclass
-class _Cursor:
-    """Reads the fields of a record, one after the other; `at` is -1 behind a damaged field."""
+class _Reader:
+    """Reads varints and strings. Positions are arguments, which stay in registers."""
 
     data: Bytes
     at: Int
-    stop: Int
-    """The position that no field extends beyond."""
+    length: Int
+    """The string that `string` read."""
+    buffer: Word
+    """Number of the data among the buffers of views."""
+    front: Word
+    back: Word
+    """The view that `view` made."""
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1)
+    def width(self, at: Int, stop: Int) -> Int:
+        """Bytes of the varint at a position; 0 if it does not end before the stop."""
+        if at + 1 < stop:
+            if self.data[at] < 0x80:
+                return 1
+            if self.data[at + 1] < 0x80:
+                return 2
+        return self.long_width(at, stop)
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def long_width(self, at: Int, stop: Int) -> Int:
+        """`width` for any length, up to the stop."""
+        index: Int
+        for index in range(min(stop - at, MAX_WIDTH)):
+            if self.data[at + index] < 0x80:
+                return index + 1
+        return 0
 
     @cython.final
     @cython.cfunc
     @cython.inline
     @cython.nogil
     @cython.exceptval(-0x7FFF_FFFF_FFFF_FF00)
-    def varint(self) -> Int:
-        """A signed number in zigzag form: 0, -1, 1, -2 are written as 0, 1, 2, 3."""
+    def number(self, at: Int, width: Int) -> Int:
+        """The signed number in a varint, in zigzag form: 0, 1, 2, 3 mean 0, -1, 1, -2."""
+        first: Int
+        second: Int
+        if width > 2:
+            return self.long_number(at, width)
+        first = self.data[at]
+        if width == 1:
+            return (first >> 1) ^ -(first & 1)
+        second = self.data[at + 1]
+        return (second << 6 | (first & 0x7F) >> 1) ^ -(first & 1)
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-0x7FFF_FFFF_FFFF_FF00)
+    def long_number(self, at: Int, width: Int) -> Int:
+        """`number` for any width."""
         raw: Word = 0
         byte: Word
         half: Int
-        at: Int = self.at
         index: Int
-        if at < 0:
-            return 0
-        for index in range(MAX_WIDTH):
-            if at + index >= self.stop:
-                break
+        for index in range(width):
             byte = self.data[at + index]
             raw |= (byte & 0x7F) << 7 * index
-            if byte < 0x80:
-                self.at = at + index + 1
-                half = (raw & ALL) >> 1
-                return half if raw & 1 == 0 else -half - 1
-        self.at = -1
-        return 0
+        half = (raw & ALL) >> 1
+        return half if raw & 1 == 0 else -half - 1
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1)
+    def string(self, at: Int, stop: Int, least: Int) -> Int:
+        """Read a length and find its string; the length -1 is null. Returns the position behind it,
+        0 if it is damaged."""
+        length: Int
+        width: Int = self.width(at, stop)
+        if width == 0:
+            return 0
+        length = self.number(at, width)
+        at += width
+        if length < least or length > stop - at:
+            return 0
+        self.at, self.length = at, length
+        return at + max(length, 0)
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(0xFFFF_FFFF_FFFF_FFFE)
+    @cython.boundscheck(False)
+    def word(self, at: Int) -> Word:
+        """The eight bytes at a position, the first one lowest; zeros beyond the data."""
+        index: Int
+        byte: Word
+        word: Word = 0
+        size: Int = self.data.shape[0]
+        if at < 0:
+            raise IndexError
+        # One check of bounds serves all bytes, and a fixed number of bytes needs no loop.
+        if at <= size - 8:
+            for index in range(8):
+                byte = self.data[at + index]
+                word |= byte << 8 * index
+        else:
+            for index in range(size - at):
+                byte = self.data[at + index]
+                word |= byte << 8 * index
+        return word
 
     @cython.final
     @cython.cfunc
     @cython.inline
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def skip(self, length: Int, least: Int) -> Int:
-        """Skip bytes; the length -1 is null. Returns the position of the first byte."""
-        begin: Int = self.at
-        if begin < 0:
+    def view(self, at: Int, length: Int) -> cython.int:
+        """Make the view of a string; the length -1 is null."""
+        word: Word
+        if length < 0:
+            self.front, self.back = NULL, 0
             return 0
-        if length < least or length > self.stop - begin:
-            self.at = -1
-            return 0
-        if length > 0:
-            self.at = begin + length
-        return begin
+        if not 0 <= at <= self.data.shape[0] or length > self.data.shape[0] - at:
+            raise ValueError("a string outside of the data")
+        if at > MAX_VIEW or length > MAX_VIEW:
+            raise ValueError("a string is too long for a view")
+        word = self.word(at)
+        self.front, self.back = length, 0
+        if length > INLINE:
+            self.back = at
+            self.back = self.back << 32 | self.buffer
+        elif length > 8:
+            self.back = self.word(at + 4) & ALL >> 8 * (INLINE - length)
+        elif length > 0:
+            word &= ALL >> 8 * (8 - length)
+            self.back = word >> 32
+        else:
+            word = 0
+        self.front |= (word << 32) & ALL
+        return 0
 
 
 @cython.cfunc
+@cython.inline
 @cython.nogil
-@cython.exceptval(-1, check=False)
-def _next_record(cursor: _Cursor, at: Int, stop: Int) -> Int:
+@cython.exceptval(-1)
+def _next_record(reader: _Reader, at: Int, stop: Int) -> Int:
     """The position behind the record at `at`: `stop` + 1 if it extends beyond the stop, 0 if its
     length is invalid."""
     length: Int
-    cursor.at, cursor.stop = at, stop
-    length = cursor.varint()
-    if cursor.at < 0 or length < MIN_RECORD - 1:
+    width: Int = reader.width(at, stop)
+    if width == 0:
         return 0
-    return stop + 1 if length > stop - cursor.at else cursor.at + length
+    length = reader.number(at, width)
+    if length < MIN_RECORD - 1:
+        return 0
+    return stop + 1 if length > stop - at - width else at + width + length
 
 
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(-1, check=False)
-def _walk(
-    cursor: _Cursor, begin: Ints, end: Ints, first: Ints, start: IntsOut, count: IntsOut,
-    reached: IntsOut,
-) -> cython.int:  # fmt: skip
+def _walk(reader: _Reader, begin: Ints, end: Ints, count: IntsOut, reached: IntsOut) -> cython.int:
     lanes: Int = begin.shape[0]
-    size: Int = cursor.data.shape[0]
+    size: Int = reader.data.shape[0]
     lane: Int
     group: Int
     following: Int
@@ -124,197 +223,230 @@ def _walk(
         while is_going:
             is_going = 0
             for lane in range(group, min(group + 8, lanes)):
-                if reached[lane] >= end[lane] or first[lane] + count[lane] >= first[lane + 1]:
+                if reached[lane] >= end[lane]:
                     continue
-                following = _next_record(cursor, reached[lane], end[lane])
+                following = _next_record(reader, reached[lane], end[lane])
                 if following == 0:
                     continue
-                start[first[lane] + count[lane]] = reached[lane]
                 count[lane] += 1
                 reached[lane] = following
                 is_going = 1
     return 0
 
 
-def walk_records(
-    data: Bytes, begin: Ints, end: Ints, first: Ints, start: IntsOut, count: IntsOut,
-    reached: IntsOut,
-) -> None:  # fmt: skip
-    cursor: _Cursor = _Cursor()
-    cursor.data = data
+def walk_records(data: Bytes, begin: Ints, end: Ints, count: IntsOut, reached: IntsOut) -> None:
+    reader: _Reader = _Reader()
+    reader.data = data
     with cython.nogil:
-        _walk(cursor, begin, end, first, start, count, reached)
+        _walk(reader, begin, end, count, reached)
 
 
 @cython.final
 @cython.cclass
-class _Records(_Cursor):
+class _Records(_Reader):
     """Fields of records, as columns."""
 
-    start: Ints
-    is_good: BytesOut
-    timestamp_delta: IntsOut
-    offset_delta: IntsOut
-    key_at: IntsOut
-    key_length: IntsOut
-    value_at: IntsOut
-    value_length: IntsOut
+    batch: IntsOut
+    offset: IntsOut
+    timestamp: IntsOut
+    key: WordsOut
+    value: WordsOut
+    header_at: IntsOut
     header_count: IntsOut
+    is_good: BytesOut
+    timestamp_delta: Int
+    offset_delta: Int
+    headers: Int
+    """Number of all headers."""
 
     @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def read(self, record: Int) -> Int:
-        """Read one record. Returns the number of its headers."""
+    def read(self, at: Int, record: Int) -> Int:
+        """Read the record at `at` into a row. Returns the position behind it."""
         length: Int
+        headers: Int
+        width: Int = 0
+        stop: Int = self.data.shape[0]
+        if at >= 0:
+            width = self.width(at, stop)
+        if width == 0:
+            raise ValueError("a record outside of the data")
+        length = self.number(at, width)
+        at += width
+        if not 0 < length <= stop - at:
+            raise ValueError("a record outside of the data")
+        stop = at + length
+        headers = self.fields(at + 1, stop, record)  # attributes: Kafka uses none of their bits
+        self.is_good[record] = headers >= 0
+        if headers < 0:
+            # A damaged record has no key, no value and no headers.
+            headers = self.timestamp_delta = self.offset_delta = 0
+            self.key[2 * record] = self.value[2 * record] = NULL
+            self.key[2 * record + 1] = self.value[2 * record + 1] = 0
+        self.header_count[record] = headers
+        self.headers += headers
+        return stop
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.inline
+    @cython.exceptval(-2)
+    def fields(self, at: Int, stop: Int, record: Int) -> Int:
+        """Read the fields of a record. Returns the number of its headers; -1 if it is damaged."""
         header: Int
         headers: Int
-        self.at, self.stop = self.start[record], self.data.shape[0]
-        length = self.varint()
-        if self.at < 0 or not 0 < length <= self.stop - self.at:
-            return self.clear(record)
-        self.stop = self.at + length
-        self.at += 1  # attributes: Kafka uses none of their bits
-        self.timestamp_delta[record] = self.varint()
-        self.offset_delta[record] = self.varint()
-        self.key_length[record] = self.varint()
-        self.key_at[record] = self.skip(self.key_length[record], -1)
-        self.value_length[record] = self.varint()
-        self.value_at[record] = self.skip(self.value_length[record], -1)
-        headers = self.varint()
-        if self.at < 0 or not 0 <= headers <= (self.stop - self.at) >> 1:
-            return self.clear(record)
+        width: Int = self.width(at, stop)
+        if width == 0:
+            return -1
+        self.timestamp_delta = self.number(at, width)
+        at += width
+        width = self.width(at, stop)
+        if width == 0:
+            return -1
+        self.offset_delta = self.number(at, width)
+        at = self.string(at + width, stop, -1)
+        if at == 0:
+            return -1
+        self.view(self.at, self.length)
+        self.key[2 * record], self.key[2 * record + 1] = self.front, self.back
+        at = self.string(at, stop, -1)
+        if at == 0:
+            return -1
+        self.view(self.at, self.length)
+        self.value[2 * record], self.value[2 * record + 1] = self.front, self.back
+        width = self.width(at, stop)
+        if width == 0:
+            return -1
+        self.header_at[record] = at
+        headers = self.number(at, width)
+        at += width
+        if not 0 <= headers <= (stop - at) >> 1:
+            return -1
         for header in range(headers):
-            self.skip(self.varint(), 0)  # the key of a header is never null
-            self.skip(self.varint(), -1)
-            if self.at < 0:
-                break
-        if self.at != self.stop:
-            return self.clear(record)
-        self.is_good[record] = 1
-        self.header_count[record] = headers
-        return headers
+            at = self.string(at, stop, 0)  # the key of a header is never null
+            if at > 0:
+                at = self.string(at, stop, -1)
+            if at == 0:
+                return -1
+        return headers if at == stop else -1
 
     @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def clear(self, record: Int) -> Int:
-        """A damaged record has no key, no value and no headers."""
-        self.is_good[record] = 0
-        self.timestamp_delta[record] = self.offset_delta[record] = 0
-        self.key_at[record] = self.value_at[record] = self.header_count[record] = 0
-        self.key_length[record] = self.value_length[record] = -1
-        return 0
+    def read_all(
+        self, at: IntsOut, take: Ints, batch: Ints, offset: Ints, timestamp: Ints, mask: Ints
+    ) -> Int:
+        """Read records of all batches; returns their number."""
+        record: Int = 0
+        stop: Int
+        following: Int
+        each: Int
+        for each in range(at.shape[0]):
+            stop = record + take[each]
+            following = at[each]
+            while record < stop:
+                following = self.read(following, record)
+                self.batch[record] = batch[each]
+                self.offset[record] = _sum(offset[each], self.offset_delta)
+                self.timestamp[record] = _sum(timestamp[each], self.timestamp_delta & mask[each])
+                record += 1
+            at[each] = following
+        return record
 
-    @cython.final
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def read_all(self) -> Int:
-        headers: Int = 0
-        record: Int
-        for record in range(self.start.shape[0]):
-            headers += self.read(record)
-        return headers
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _sum(first: Int, second: Int) -> Int:
+    """The sum in 64 bits."""
+    raw: Word = first
+    half: Int
+    raw = (raw + second) & ALL
+    if raw <= HALF:
+        return raw
+    half = ALL - raw
+    return -half - 1
 
 
 def read_records(
-    data: Bytes, start: Ints, is_good: BytesOut, timestamp_delta: IntsOut, offset_delta: IntsOut,
-    key_at: IntsOut, key_length: IntsOut, value_at: IntsOut, value_length: IntsOut,
-    header_count: IntsOut,
+    data: Bytes, buffer: Int, at: IntsOut, take: Ints, batch: Ints, base_offset: Ints,
+    base_timestamp: Ints, mask: Ints, batches: IntsOut, offset: IntsOut, timestamp: IntsOut,
+    key: WordsOut, value: WordsOut, header_at: IntsOut, header_count: IntsOut, is_good: BytesOut,
 ) -> int:  # fmt: skip
-    headers: Int
     records: _Records = _Records()
-    records.data = data
-    records.start, records.is_good = start, is_good
-    records.timestamp_delta, records.offset_delta = timestamp_delta, offset_delta
-    records.key_at, records.key_length = key_at, key_length
-    records.value_at, records.value_length = value_at, value_length
-    records.header_count = header_count
+    records.data, records.buffer = data, buffer
+    records.batch, records.offset, records.timestamp = batches, offset, timestamp
+    records.key, records.value = key, value
+    records.header_at, records.header_count = header_at, header_count
+    records.is_good = is_good
+    records.headers = 0
     with cython.nogil:
-        headers = records.read_all()
-    return headers
+        records.read_all(at, take, batch, base_offset, base_timestamp, mask)
+    return records.headers
 
 
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(-1, check=False)
 def _read_headers(
-    cursor: _Cursor, at: Ints, count: Ints, key_at: IntsOut, key_length: IntsOut,
-    value_at: IntsOut, value_length: IntsOut,
-) -> cython.int:  # fmt: skip
+    reader: _Reader, at: Ints, count: Ints, key: WordsOut, value: WordsOut
+) -> cython.int:
     slot: Int = 0
     record: Int
     header: Int
-    cursor.stop = cursor.data.shape[0]
+    place: Int
+    width: Int
+    stop: Int = reader.data.shape[0]
     for record in range(at.shape[0]):
-        cursor.at = at[record]
+        place = at[record]
         if count[record] == 0:
             continue
-        if cursor.varint() != count[record]:
+        width = reader.width(place, stop) if place >= 0 else 0
+        if width == 0 or reader.number(place, width) != count[record]:
             raise ValueError("the number of headers is another one")
+        place += width
         for header in range(count[record]):
-            key_length[slot] = cursor.varint()
-            key_at[slot] = cursor.skip(key_length[slot], 0)
-            value_length[slot] = cursor.varint()
-            value_at[slot] = cursor.skip(value_length[slot], -1)
-            slot += 1
-        if cursor.at < 0:
-            raise ValueError("a header is damaged")
+            place = reader.string(place, stop, 0)
+            if place == 0:
+                raise ValueError("a header is damaged")
+            reader.view(reader.at, reader.length)
+            key[slot], key[slot + 1] = reader.front, reader.back
+            place = reader.string(place, stop, -1)
+            if place == 0:
+                raise ValueError("a header is damaged")
+            reader.view(reader.at, reader.length)
+            value[slot], value[slot + 1] = reader.front, reader.back
+            slot += 2
     return 0
 
 
 def read_record_headers(
-    data: Bytes, at: Ints, count: Ints, key_at: IntsOut, key_length: IntsOut, value_at: IntsOut,
-    value_length: IntsOut,
-) -> None:  # fmt: skip
-    cursor: _Cursor = _Cursor()
-    cursor.data = data
+    data: Bytes, buffer: Int, at: Ints, count: Ints, key: WordsOut, value: WordsOut
+) -> None:
+    reader: _Reader = _Reader()
+    reader.data, reader.buffer = data, buffer
     with cython.nogil:
-        _read_headers(cursor, at, count, key_at, key_length, value_at, value_length)
+        _read_headers(reader, at, count, key, value)
 
 
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(-1, check=False)
-def _make_views(
-    data: Bytes, number: Int, at: Ints, length: Ints, views: cython.ulonglong[::1]
-) -> cython.int:
-    size: Int = data.shape[0]
-    front: Word
-    back: Word
-    byte: Word
-    begin: Int
-    bytes_in: Int
+def _make_views(reader: _Reader, at: Ints, length: Ints, views: WordsOut) -> cython.int:
     string: Int
-    index: Int
     for string in range(at.shape[0]):
-        if string + AHEAD < at.shape[0]:
-            touch(data, at[string + AHEAD])
-        begin, bytes_in = at[string], max(length[string], 0)
-        if not 0 <= begin <= size or not bytes_in <= size - begin or begin > MAX_VIEW:
-            raise ValueError("a string outside of the data")
-        if bytes_in > MAX_VIEW:
-            raise ValueError("a string is too long for a view")
-        front, back = bytes_in, 0
-        for index in range(min(bytes_in, 4 if bytes_in > INLINE else INLINE)):
-            byte = data[begin + index]
-            if index < 4:
-                front |= byte << 8 * index + 32
-            else:
-                back |= byte << 8 * index - 32
-        if bytes_in > INLINE:
-            back = begin
-            back = back << 32 | number
-        views[2 * string], views[2 * string + 1] = front, back
+        reader.view(at[string], length[string])
+        views[2 * string], views[2 * string + 1] = reader.front, reader.back
     return 0
 
 
-def make_views(
-    data: Bytes, number: int, at: Ints, length: Ints, views: cython.ulonglong[::1]
-) -> None:
-    buffer: Int = number
+def make_views(data: Bytes, buffer: Int, at: Ints, length: Ints, views: WordsOut) -> None:
+    reader: _Reader = _Reader()
+    reader.data, reader.buffer = data, buffer
     with cython.nogil:
-        _make_views(data, buffer, at, length, views)
+        _make_views(reader, at, length, views)

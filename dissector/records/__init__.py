@@ -6,11 +6,9 @@ checksums         verifies checksums
 recovery          finds intact batches after damage
 record_reader     `read_records`: the records of batches, decompressed
 codecs            decompresses, with limits
-assemble          builds record columns for each kind of batch
-record_offsets    positions of the records in batches of magic 2
-record_fields     fields of records of magic 2
-message_fields    fields of messages of magic 0 and 1
-record_columns    the classes of record columns
+record_fields     records of magic 2
+message_fields    messages of magic 0 and 1
+record_columns    the classes of record columns, and views of keys and values
 control           types of control records
 contiguous        contiguous memory for address ranges
 arrow             records as Arrow columns

@@ -41,11 +41,11 @@ def crc_holds(
     """Whether the checksum of each of n complete batches is `crc`."""
     skip = COVERED_FROM[magic]
     covered = slices(space, address + skip, size - skip)
-    is_valid = np.zeros(len(address), np.bool_)
-    for index, (magic_, stored) in enumerate(zip(magic.tolist(), crc.tolist(), strict=True)):
+    values: list[int] = []
+    for magic_, memory in zip(magic.tolist(), covered.memory(), strict=True):
         checksum = crc32c if magic_ == 2 else crc32
         value = 0
-        for part in covered.of(index):
+        for part in memory:
             value = checksum(part, value)
-        is_valid[index] = value == stored
-    return is_valid
+        values.append(value)
+    return np.asarray(np.array(values, np.uint32) == crc)

@@ -40,6 +40,8 @@ _SNAPPY_RATIO = 22
 """Largest ratio of a raw snappy block: three bytes copy at most 64."""
 _LZ4_RATIO = 255
 """Largest ratio of an LZ4 block: a length byte stands for at most 255 bytes."""
+_LZ4_BLOCKS = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
+"""Bytes of the largest block, by its code in the header of a frame."""
 _STEP = 1 << 16
 """Initial output buffer if the decompressed size is unknown."""
 _ERRORS = (
@@ -171,6 +173,13 @@ def _unsnappy_block(block: memoryview, row: Inflated) -> None:
 
 def _unlz4(data: memoryview, row: Inflated) -> None:
     while data:
+        end, most = _lz4_extent(data)
+        if 0 < most <= row.left:
+            # Without a copy of the output. The readers below report errors.
+            with suppress(cramjam.DecompressionError):
+                row.take(cramjam.lz4.decompress_into(data[:end], row.room(most)[:most]))
+                data = data[end:]
+                continue
         announced = int.from_bytes(data[6:14], "little") if _has_content_size(data) else 0
         if announced > _LZ4_RATIO * len(data):
             raise EOFError(f"a frame of {len(data)} bytes announces {announced} bytes of output")
@@ -180,6 +189,25 @@ def _unlz4(data: memoryview, row: Inflated) -> None:
             data = data[used:]
         else:
             data = _unlz4_by_steps(data, row)
+
+
+def _lz4_extent(data: memoryview) -> tuple[int, int]:
+    """The end of the first frame, and the most bytes that it can have; (0, 0) if it is damaged."""
+    if data[:4] != _LZ4_MAGIC or len(data) < 7:
+        return 0, 0
+    flags, block = data[4], _LZ4_BLOCKS.get(data[5] >> 4, 0)
+    at = 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
+    checksum = 4 if flags & 0x10 else 0
+    blocks = 0
+    while at + 4 <= len(data):
+        size = int.from_bytes(data[at : at + 4], "little") & 0x7FFF_FFFF
+        at += 4
+        if not size:
+            at += 4 if flags & 0x04 else 0
+            return (at, min(blocks * block, _LZ4_RATIO * at)) if at <= len(data) else (0, 0)
+        at += size + checksum
+        blocks += 1
+    return 0, 0
 
 
 def _has_content_size(frame: memoryview) -> bool:
@@ -241,13 +269,7 @@ _per_thread = _PerThread()
 
 
 def _unzstd(data: memoryview, row: Inflated) -> None:
-    room = row.room(_STEP)[: row.left]
-    # If the frame has its size, and it fits, decompressing at once takes a twelfth less time. The
-    # reader below reports errors.
-    if 0 <= frame_content_size(data) <= len(room):
-        with suppress(cramjam.DecompressionError):
-            row.take(cramjam.zstd.decompress_into(data, room))
-            return
+    frame_content_size(data)  # raises ZstdError for a header that is cut, which the reader ignores
     reader = _per_thread.zstd.stream_reader(data, read_across_frames=True)
     is_done = False
     while not is_done:

@@ -8,6 +8,8 @@ original one if each range is contiguous in it, otherwise a joined copy.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from dissector.arrays import arrays
@@ -29,16 +31,12 @@ class RangeSlices:
     """Begin and end of each slice in `data`; shape (m,)."""
     high: Int64
 
-    def of(self, index: int) -> list[memoryview]:
-        """The memory of one range."""
+    def memory(self) -> list[list[memoryview]]:
+        """The memory of each range."""
         memory = self.data.data
-        selected = slice(int(self.first[index]), int(self.first[index + 1]))
-        return [
-            memory[low:high]
-            for low, high in zip(
-                self.low[selected].tolist(), self.high[selected].tolist(), strict=True
-            )
-        ]
+        pairs = zip(self.low.tolist(), self.high.tolist(), strict=True)
+        parts = [memory[low:high] for low, high in pairs]
+        return [parts[first:behind] for first, behind in pairwise(self.first.tolist())]
 
 
 def slices(space: ByteView, start: Int64, length: Int64) -> RangeSlices:

@@ -10,8 +10,7 @@ import numpy as np
 
 from dissector.packets.block import Int64
 from dissector.records.batch_headers import Batches
-from dissector.records.record_columns import RecordColumns
-from dissector.streams.byteview import ContiguousBytes
+from dissector.records.record_columns import LENGTH, NULL, RecordColumns
 
 CONTROL_KINDS = (
     "abort",
@@ -29,12 +28,11 @@ _KEY_LENGTH = 4
 
 def control_types(columns: RecordColumns, batches: Batches) -> Int64:
     """Type of each record, shape (n,); NOT_CONTROL for ordinary records."""
-    types = np.full(len(columns.offset), NOT_CONTROL)
-    if batches.is_control.any():
-        at, length = columns.key
-        rows = np.flatnonzero(batches.is_control[columns.batch] & (length >= _KEY_LENGTH))
-        types[rows] = ContiguousBytes(columns.row).number(at[rows] + 2, "u2")
-    return types
+    front = columns.key[:, 0]
+    length = front & LENGTH
+    is_control = batches.is_control[columns.batch] & (length >= _KEY_LENGTH) & (length != NULL)
+    types = (front >> 48 & 0xFF) << 8 | front >> 56  # the third and the fourth byte of the key
+    return np.where(is_control, types.astype(np.int64), NOT_CONTROL)
 
 
 def kind_of(control_type: int) -> str | None:

@@ -12,11 +12,10 @@ from itertools import islice
 
 import numpy as np
 
-from dissector.packets.block import Bytes
 from dissector.records.batch_headers import CODECS, TIMESTAMP_TYPES, Batches
 from dissector.records.batch_reader import read_batches
 from dissector.records.control import control_types, kind_of
-from dissector.records.record_columns import RecordColumns, Spans
+from dissector.records.record_columns import Records, read_views
 from dissector.records.record_reader import read_records
 from dissector.streams.byteview import ContiguousBytes
 
@@ -88,9 +87,9 @@ def decode_records(data: bytes) -> list[Batch]:
     for group in read_records(space, batches):
         for index, problem in group.problems:
             details[index].append(problem.detail)
-        for part in group.parts:
-            for index, record in zip(part.batch.tolist(), _objects(part, batches), strict=True):
-                records[index].append(record)
+        owner = group.columns.batch.tolist()
+        for index, record in zip(owner, _objects(group, batches), strict=True):
+            records[index].append(record)
     rows = {address: index for index, address in enumerate(batches.address.tolist())}
     decoded: list[Batch] = []
     for _, problem in batches.problems:
@@ -142,27 +141,24 @@ def _unread(position: int, size: int, problem: str | None) -> Batch:
     )  # fmt: skip
 
 
-def _objects(part: RecordColumns, batches: Batches) -> Iterator[Record]:
-    """The records of one part."""
-    names, values = part.headers.key, part.headers.value
-    headers = zip(_strings(part.row, names), _strings(part.row, values), strict=True)
+def _objects(records: Records, batches: Batches) -> Iterator[Record]:
+    columns, buffers = records.columns, records.buffers
+    headers = zip(
+        read_views(buffers, columns.header_key),
+        read_views(buffers, columns.header_value),
+        strict=True,
+    )
     for offset, timestamp, key, value, count, control in zip(
-        part.offset.tolist(),
-        part.timestamp.tolist(),
-        _strings(part.row, part.key),
-        _strings(part.row, part.value),
-        part.headers.count.tolist(),
-        control_types(part, batches).tolist(),
+        columns.offset.tolist(),
+        columns.timestamp.tolist(),
+        read_views(buffers, columns.key),
+        read_views(buffers, columns.value),
+        columns.header_count.tolist(),
+        control_types(columns, batches).tolist(),
         strict=True,
     ):
         pairs = tuple((_text(key or b""), value) for key, value in islice(headers, count))
         yield Record(offset, timestamp, key, value, pairs, kind_of(control))
-
-
-def _strings(row: Bytes, spans: Spans) -> Iterator[bytes | None]:
-    memory = row.data
-    for at, length in zip(*(column.tolist() for column in spans), strict=True):
-        yield None if length < 0 else bytes(memory[at : at + length])
 
 
 def _text(key: bytes) -> str | bytes:

@@ -1,20 +1,27 @@
-"""Classes of record columns: positions of keys, values and headers.
+"""Classes of record columns: keys, values and headers as views of bytes.
 
-A key, value or header is a position and a length in a row of bytes: the block itself, or
-decompressed data. Bytes are copied only when a caller asks for them.
+A view is two numbers, as in Arrow's `binary_view` (Arrow columnar format, "Variable-size Binary
+View Layout"). The low 32 bits of the first are the length. A string of up to 12 bytes follows,
+padded with zeros. Of a longer string the first four bytes follow, then the number of a buffer and a
+position in it. So keys and values stay in the block, or in the decompressed data, and are not
+copied. Unlike in Arrow, null has a length, `NULL`.
 """
 
 from __future__ import annotations
 
-from dataclasses import field
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector import _native
 from dissector.arrays import arrays
-from dissector.packets.block import Bytes, Int64
+from dissector.packets.block import Bytes, Int64, UInt64
 from dissector.problems import Problem
+from dissector.records.batch_headers import Batches
+from dissector.streams.byteview import ranges
 
 Spans: TypeAlias = tuple[Int64, Int64]
 """Positions and lengths of n byte strings; length -1 for null."""
@@ -22,7 +29,14 @@ Spans: TypeAlias = tuple[Int64, Int64]
 Problems: TypeAlias = list[tuple[int, Problem]]
 """Index of a batch, and a problem in it, with the offset in the batch."""
 
-NO_SPANS: Spans = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+LENGTH = 0xFFFF_FFFF
+"""Mask of the length in the first number of a view."""
+NULL = 0xFFFF_FFFF
+"""Length of null."""
+_INLINE = 12
+"""Bytes of the longest string inside a view."""
+LOG_APPEND = 1
+"""Timestamp type of batches whose records have the time of the batch (KIP-32)."""
 
 
 @arrays
@@ -36,6 +50,8 @@ class BatchBytes:
     begin: Int64
     """Begin and end of its records; for an uncompressed message, of the message."""
     end: Int64
+    buffer: int = 0
+    """Number of the array among the buffers of views."""
 
     def select(self, mask: NDArray[np.bool_]) -> BatchBytes:
         """The batches that `mask` selects."""
@@ -43,60 +59,95 @@ class BatchBytes:
 
 
 @arrays
-class Headers:
-    """Headers of n records: arrays of shape (headers,), record by record."""
-
-    count: Int64
-    """Number of headers of each record; shape (n,)."""
-    key: Spans = NO_SPANS
-    value: Spans = NO_SPANS
-
-
-@arrays
 class RecordColumns:
-    """n records with bytes in one array: arrays of shape (n,), batch by batch."""
+    """n records with m headers: arrays of shape (n,), and views of shape (n, 2) or (m, 2)."""
 
-    row: Bytes
     batch: Int64
     """Index of the record's batch."""
     offset: Int64
     timestamp: Int64
     """ms since 1970; -1 if absent."""
-    key: Spans
-    value: Spans
-    headers: Headers
+    key: UInt64
+    value: UInt64
+    header_count: Int64
+    """Number of headers of each record."""
+    header_key: UInt64
+    """Headers of all records, record by record."""
+    header_value: UInt64
+
+    def select(self, index: Int64) -> RecordColumns:
+        """The records with these indexes."""
+        header, _ = ranges(
+            (np.cumsum(self.header_count) - self.header_count)[index], self.header_count[index]
+        )
+        return RecordColumns(
+            batch=self.batch[index],
+            offset=self.offset[index],
+            timestamp=self.timestamp[index],
+            key=self.key[index],
+            value=self.value[index],
+            header_count=self.header_count[index],
+            header_key=self.header_key[header],
+            header_value=self.header_value[header],
+        )
 
 
 @arrays
 class Records:
     """Records of several batches, in the order of the batches."""
 
-    parts: tuple[RecordColumns, ...]
-    """One part per format and per array of bytes; usually one."""
-    order: Int64 | None
-    """Index of each record into the concatenated parts; None if they are in order."""
-    problems: Problems = field(default_factory=list)
+    columns: RecordColumns
+    buffers: tuple[Bytes, ...]
+    """The buffers of views, by number."""
+    problems: Problems
 
     def __len__(self) -> int:
-        return sum(len(part.offset) for part in self.parts)
+        return len(self.columns.batch)
 
 
-def select_records(columns: RecordColumns, mask: NDArray[np.bool_]) -> RecordColumns:
-    """The records that `mask` selects."""
-
-    def spans(pair: Spans, mask: NDArray[np.bool_]) -> Spans:
-        return pair[0][mask], pair[1][mask]
-
-    headers = columns.headers
-    header_mask = np.repeat(mask, headers.count)
-    return RecordColumns(
-        row=columns.row,
-        batch=columns.batch[mask],
-        offset=columns.offset[mask],
-        timestamp=columns.timestamp[mask],
-        key=spans(columns.key, mask),
-        value=spans(columns.value, mask),
-        headers=Headers(
-            headers.count[mask], spans(headers.key, header_mask), spans(headers.value, header_mask)
-        ),
+def join_columns(parts: list[RecordColumns]) -> RecordColumns:
+    """The records of one or more parts, in the order of their batches."""
+    if len(parts) == 1:
+        return parts[0]
+    names = [each.name for each in fields(RecordColumns)]
+    columns = RecordColumns(
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
     )
+    if (np.diff(columns.batch) >= 0).all():
+        return columns
+    return columns.select(np.argsort(columns.batch, kind="stable"))
+
+
+def no_records() -> RecordColumns:
+    """Columns of zero records."""
+    numbers, views = np.zeros(0, np.int64), np.zeros((0, 2), np.uint64)
+    return RecordColumns(numbers, numbers, numbers, views, views, numbers, views, views)
+
+
+def make_views(data: Bytes, buffer: int, spans: Spans) -> UInt64:
+    """Views of byte strings in `data`, which has this number among the buffers."""
+    at, length = spans
+    views = np.empty((len(at), 2), np.uint64)
+    _native.make_views(data, buffer, at, length, views.reshape(-1))
+    return views
+
+
+def read_views(buffers: Sequence[Bytes], views: UInt64) -> Iterator[bytes | None]:
+    """The byte strings of views, copied."""
+    for front, back in views.tolist():
+        length = front & LENGTH
+        if length == NULL:
+            yield None
+        elif length <= _INLINE:
+            yield (back << 32 | front >> 32).to_bytes(_INLINE, "little")[:length]
+        else:
+            at = back >> 32
+            yield buffers[back & 0xFFFF_FFFF].data[at : at + length].tobytes()
+
+
+def add_problem(problems: Problems, batches: Batches, index: int, kind: str, detail: str) -> None:
+    """Append a problem with the records of one batch."""
+    offset = max(int(batches.base_offset[index]), int(batches.last_offset[index]))
+    detail = f"batch at offset {offset}: {detail}"
+    size = int(batches.size[index])
+    problems.append((index, Problem("records", kind, detail, offset=0, bytes=size)))

@@ -15,30 +15,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 
 from dissector.errors import DecodeError
 from dissector.packets.block import PAD, Int64
-from dissector.records.assemble import (
-    add_problem,
-    read_batch_records,
-    read_message_records,
-    read_wrapped_records,
-)
 from dissector.records.batch_headers import MIN_SIZE, Batches
 from dissector.records.codecs import Inflated, Limits, decompress_into
 from dissector.records.contiguous import as_contiguous
-from dissector.records.message_fields import read_messages
-from dissector.records.record_columns import BatchBytes, Problems, RecordColumns, Records
+from dissector.records.message_fields import (
+    read_message_records,
+    read_messages,
+    read_wrapped_records,
+)
+from dissector.records.record_columns import (
+    BatchBytes,
+    Problems,
+    RecordColumns,
+    Records,
+    add_problem,
+    join_columns,
+    no_records,
+)
+from dissector.records.record_fields import read_batch_records
 from dissector.streams.byteview import ByteView
 
-GROUP_RECORDS = 1 << 18
-"""Records of a group, by the counts in the headers; larger groups have more lanes."""
+GROUP_RECORDS = 16_000
+"""Records of a group, by the counts in the headers. Their columns fit into the cache."""
+MANY_RECORDS = 1 << 19
+"""Records that are sorted by batch at most."""
 GROUP_BYTES = 16 << 20
 """Decompressed bytes of a group; a single batch may have more."""
-_RATIO = 8
+_RATIO = 4
 """Initial size of the output buffer per compressed byte."""
 _WRAPPED = 64
 """Assumed bytes of a compressed message per record."""
@@ -68,29 +78,27 @@ def read_records(
     while at < len(rows):
         goal = behind[at] - claimed[at] + GROUP_RECORDS
         until = max(at + 1, int(np.searchsorted(behind, goal, side="right")))
-        group = rows[at:until]
         problems: Problems = []
-        inflated, taken = _inflate(space, batches, group, limits, problems)
-        yield from _read_group(space, batches, group[:taken], inflated, problems)
+        inflated, taken = _inflate(space, batches, rows[at:until], limits, problems)
+        sources = [inflated, _uncompressed(space, batches, rows[at : at + taken])]
+        yield from _read_group([each for each in sources if len(each.batch)], batches, problems)
         at += taken
 
 
 def _inflate(
-    space: ByteView,
-    batches: Batches,
-    group: Int64,
-    limits: Limits,
-    problems: Problems,
+    space: ByteView, batches: Batches, group: Int64, limits: Limits, problems: Problems
 ) -> tuple[BatchBytes, int]:
     """Decompress the batches of a group; returns them, and how many of the group were taken."""
+    taken = len(group)
     compressed = group[batches.codec[group] != 0]
+    if not len(compressed):
+        return BatchBytes(np.zeros(PAD, np.uint8), compressed, compressed, compressed), taken
     payload = _payloads(space, batches, compressed, problems)
     memory = payload.data.data
     guess = _RATIO * int((payload.end - payload.begin).sum())
     row = Inflated(min(guess + PAD, GROUP_BYTES))
     done: list[int] = []
     offsets = [0]
-    taken = len(group)
     for index, low, high in zip(
         payload.batch.tolist(), payload.begin.tolist(), payload.end.tolist(), strict=True
     ):
@@ -153,47 +161,39 @@ def _payloads(
     return row.select(is_intact)
 
 
-def _read_group(
-    space: ByteView,
-    batches: Batches,
-    group: Int64,
-    inflated: BatchBytes,
-    problems: Problems,
-) -> Iterator[Records]:
+def _uncompressed(space: ByteView, batches: Batches, group: Int64) -> BatchBytes:
+    """The uncompressed batches of a group."""
     plain = group[batches.codec[group] == 0]
-    data, begin = as_contiguous(space, batches.address[plain], batches.size[plain])
-    newest = batches.magic[plain] == 2
-    end = begin + batches.size[plain]
-    begin = begin + np.where(newest, MIN_SIZE[2], 0)
-    row = BatchBytes(data, plain, begin, end)
-    inflated_newest = batches.magic[inflated.batch] == 2
-    readers = [
-        reader(selected, batches, problems)
+    data, at = as_contiguous(space, batches.address[plain], batches.size[plain])
+    header = np.where(batches.magic[plain] == 2, MIN_SIZE[2], 0)
+    return BatchBytes(data, plain, at + header, at + batches.size[plain])
+
+
+def _read_group(
+    sources: list[BatchBytes], batches: Batches, problems: Problems
+) -> Iterator[Records]:
+    readers: list[Iterator[RecordColumns]] = []
+    for number, source in enumerate(sources):
+        is_newest = batches.magic[source.batch] == 2
+        is_wrapped = batches.codec[source.batch] != 0
         for selected, reader in (
-            (row.select(newest), read_batch_records),
-            (row.select(~newest), read_message_records),
-            (inflated.select(inflated_newest), read_batch_records),
-            (inflated.select(~inflated_newest), read_wrapped_records),
-        )
-        if len(selected.batch)
-    ]
-    if len(readers) == 1:
-        for columns in readers[0]:
-            yield Records((columns,), None, problems.copy())
-            problems.clear()
+            (is_newest, read_batch_records),
+            (~is_newest & is_wrapped, read_wrapped_records),
+            (~is_newest & ~is_wrapped, read_message_records),
+        ):
+            if selected.any():
+                row = replace(source.select(selected), buffer=number)
+                readers.append(reader(row, batches, problems))
+    buffers = tuple(source.data for source in sources)
+    # With several readers, all records are sorted by batch. Batches that have far more records than
+    # announced are yielded out of order, to limit memory.
+    most = MANY_RECORDS if len(readers) > 1 else 0
     parts: list[RecordColumns] = []
     for columns in chain.from_iterable(readers):
         parts.append(columns)
-        if sum(len(part.batch) for part in parts) > 2 * GROUP_RECORDS:
-            # Far more records than announced: yield batches out of order to limit memory.
-            yield _together(parts, problems.copy())
+        if sum(len(part.batch) for part in parts) > most:
+            yield Records(join_columns(parts), buffers, problems.copy())
             parts = []
             problems.clear()
     if parts or problems:
-        yield _together(parts, problems)
-
-
-def _together(parts: list[RecordColumns], problems: Problems) -> Records:
-    """The records of several parts, in the order of their batches."""
-    owner = np.concatenate([np.zeros(0, np.int64), *(part.batch for part in parts)])
-    return Records(tuple(parts), np.argsort(owner, kind="stable"), problems)
+        yield Records(join_columns(parts or [no_records()]), buffers, problems)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,9 +15,7 @@ from numpy.typing import NDArray
 
 from dissector import _native
 from dissector.packets.block import PAD
-from dissector.records.arrow import _view
-from dissector.records.record_fields import RecordFields, read_fields
-from dissector.records.record_offsets import walk_records
+from dissector.records.record_columns import make_views, read_views
 
 Int64 = NDArray[np.int64]
 
@@ -91,7 +93,7 @@ class Reader:
         self.at += max(size, 0)
         return None if size < 0 else self.data[self.at - size : self.at]
 
-    def fields(self) -> list[object]:
+    def fields(self) -> list[Any]:
         """Both deltas, key, value and headers. ValueError for a damaged record."""
         size = self.varint()
         if not 0 < size <= len(self.data) - self.at:
@@ -124,54 +126,83 @@ def walk(data: bytes) -> tuple[list[int], int]:
     return starts, at
 
 
+class Columns:
+    """What `read_records` writes for the first records of each batch."""
+
+    def __init__(self, data: NDArray[np.uint8], at: Int64, take: Int64, mask: int = -1) -> None:
+        n = int(take.sum())
+        number = np.arange(len(at))
+        self.at = at.copy()
+        self.batch, self.offset, self.timestamp, self.header_at, self.header_count = (
+            np.zeros(n, np.int64) for _ in range(5)
+        )
+        self.key, self.value = np.zeros(2 * n, np.uint64), np.zeros(2 * n, np.uint64)
+        self.good = np.zeros(n, np.bool_)
+        self.headers = _native.read_records(
+            data, 0, self.at, take, number, 100 * number, 200 * number, np.full(len(at), mask),
+            self.batch, self.offset, self.timestamp, self.key, self.value, self.header_at,
+            self.header_count, self.good,
+        )  # fmt: skip
+
+
 @settings(deadline=None)
 @given(rows())
 def test_chain_and_fields(row: tuple[NDArray[np.uint8], Int64, Int64, Int64]) -> None:
-    data, begin, end, count = row
-    chain = walk_records(data, begin, end, count)
+    data, begin, end, _ = row
+    count, reached = np.empty((2, len(begin)), np.int64)
+    _native.walk_records(data, begin, end, count, reached)
     ranges = [*zip(begin.tolist(), end.tolist(), strict=True)]
     expected = [walk(bytes(data[low:high])) for low, high in ranges]
     pairs = [*zip(begin.tolist(), expected, strict=True)]
-    starts = [low + at for low, (starts_in, _) in pairs for at in starts_in]
-    assert chain.start.tolist() == starts
-    assert chain.count.tolist() == [len(starts_in) for starts_in, _ in expected]
-    assert chain.reached.tolist() == [low + at for low, (_, at) in pairs]
+    assert count.tolist() == [len(starts) for starts, _ in expected]
+    assert reached.tolist() == [low + at for low, (_, at) in pairs]
 
-    fields = read_fields(data, chain.start)
-    good, contents = [], []
-    for start in starts:
-        try:
-            contents.append(Reader(bytes(data[start:])).fields())
+    count -= reached > end  # the last record of these is not complete
+    columns = Columns(data, begin, count)
+    good: list[bool] = []
+    contents = []
+    for number, (low, (starts, _)) in enumerate(pairs):
+        for at in starts[: int(count[number])]:
+            try:
+                fields = Reader(bytes(data[low + at :])).fields()
+            except ValueError:
+                good.append(False)
+                continue
             good.append(True)
-        except ValueError:
-            good.append(False)
-    assert fields.good.tolist() == good
-    assert _contents(fields, data) == [*map(list, zip(*contents, strict=True))] or not contents
+            sums = [wrapped(200 * number + fields[0]), wrapped(100 * number + fields[1])]
+            contents.append([number, *sums, *fields[2:]])
+    assert columns.good.tolist() == good
+    assert _contents(columns, data) == contents
 
 
-def _contents(fields: RecordFields, data: NDArray[np.uint8]) -> list[list[object]]:
+def wrapped(number: int) -> int:
+    """In 64 bits."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _contents(columns: Columns, data: NDArray[np.uint8]) -> list[list[object]]:
     """The fields of good records."""
+    key, value = np.zeros((2, 2 * columns.headers), np.uint64)
+    _native.read_record_headers(data, 0, columns.header_at, columns.header_count, key, value)
 
-    def texts(at: Int64, length: Int64) -> list[bytes | None]:
-        return [
-            None if size < 0 else bytes(data[place : place + size])
-            for place, size in zip(at.tolist(), length.tolist(), strict=True)
-        ]
+    def texts(views: NDArray[np.uint64]) -> list[bytes | None]:
+        return [*read_views([data], views.reshape(-1, 2))]
 
-    good, headers = fields.good, fields.headers
-    pairs = [*zip(texts(*headers.key), texts(*headers.value), strict=True)]
-    behind = np.cumsum(headers.count).tolist()
-    return [
-        fields.timestamp_delta[good].tolist(),
-        fields.offset_delta[good].tolist(),
-        texts(*(column[good] for column in fields.key)),
-        texts(*(column[good] for column in fields.value)),
-        [
-            pairs[stop - size : stop]
-            for stop, size, is_good in zip(behind, headers.count.tolist(), good, strict=True)
-            if is_good
-        ],
-    ]
+    pairs = iter([*zip(texts(key), texts(value), strict=True)])
+    headers = [[*islice(pairs, size)] for size in columns.header_count.tolist()]
+    rows = zip(
+        columns.batch.tolist(), columns.timestamp.tolist(), columns.offset.tolist(),
+        texts(columns.key), texts(columns.value), headers, strict=True,
+    )  # fmt: skip
+    return [[*row] for row, is_good in zip(rows, columns.good, strict=True) if is_good]
+
+
+def test_timestamps_without_their_deltas() -> None:
+    body = b"\0" + varint(7) + varint(3) + varint(-1) + varint(-1) + varint(0)
+    data = np.frombuffer(varint(len(body)) + body, np.uint8)
+    at, take = np.zeros(1, np.int64), np.ones(1, np.int64)
+    assert Columns(data, at, take).timestamp.tolist() == [7]
+    assert Columns(data, at, take, mask=0).timestamp.tolist() == [0]
 
 
 @settings(deadline=None)
@@ -180,30 +211,35 @@ def test_views_are_those_of_arrow(strings: list[bytes]) -> None:
     length = np.array([len(each) for each in strings], np.int64)
     at = 4 + np.cumsum(length) - length
     row = np.frombuffer(b"1234" + b"".join(strings) + bytes(PAD), np.uint8)
-    buffers = [None, pa.py_buffer(_view(row, 0, at, length)), pa.py_buffer(row)]
-    views = pa.Array.from_buffers(pa.binary_view(), len(strings), buffers)
-    views.validate(full=True)
-    assert views.to_pylist() == strings
+    views = make_views(row, 0, (at, length))
+    buffers = [None, pa.py_buffer(views), pa.py_buffer(row)]
+    array = pa.Array.from_buffers(pa.binary_view(), len(strings), buffers)
+    array.validate(full=True)
+    assert array.to_pylist() == strings
+    assert [*read_views([row], views)] == strings
 
 
 def test_arrays_that_do_not_fit_are_refused() -> None:
     """Nothing is read or written outside of the arrays, whoever calls."""
     data, zero = np.zeros(4, np.uint8), np.zeros(1, np.int64)
-    with pytest.raises(IndexError):
-        _native.read_records(data, zero, np.zeros(0, np.bool_), *[zero.copy()] * 7)
+    views = np.zeros(2, np.uint64)
     with pytest.raises(ValueError, match="outside"):
-        _native.make_views(data, 0, zero, zero + 5, np.zeros(2, np.uint64))
+        Columns(data, zero, zero + 1)
+    with pytest.raises(ValueError, match="outside"):
+        _native.make_views(data, 0, zero, zero + 5, views)
     with pytest.raises(ValueError, match="header"):
-        _native.read_record_headers(data, zero + 9, zero + 1, *(zero.copy() for _ in range(4)))
+        _native.read_record_headers(data, 0, zero + 9, zero + 1, views, views.copy())
+    with pytest.raises(IndexError):
+        _native.make_views(data, 0, zero, zero, views[:1])
     with pytest.raises((BufferError, TypeError, ValueError), match="read-only"):
         _native.make_views(data, 0, zero, zero, np.frombuffer(bytes(16), np.uint64))
 
 
 @settings(deadline=None)
-@given(st.binary(max_size=80), st.lists(st.integers(0, 100), min_size=1, max_size=8))
+@given(st.binary(max_size=80), st.lists(st.integers(-9, 100), min_size=1, max_size=8))
 def test_any_positions_at_all(data: bytes, places: list[int]) -> None:
     row = np.frombuffer(data, np.uint8)
     at = np.array(places, np.int64)
-    good = np.empty(len(at), np.bool_)
-    _native.read_records(row, at, good, *(np.empty_like(at) for _ in range(7)))
-    assert not good[at >= len(row)].any()
+    with suppress(ValueError):
+        Columns(row, at, np.ones_like(at))
+        assert ((at >= 0) & (at < len(row))).all()

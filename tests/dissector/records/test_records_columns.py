@@ -19,8 +19,8 @@ from dissector.records.batch_headers import Batches
 from dissector.records.batch_reader import read_batches
 from dissector.records.checksums import check_crc
 from dissector.records.decode import decode_records
-from dissector.records.record_fields import read_fields
-from dissector.records.record_offsets import walk_records
+from dissector.records.record_columns import BatchBytes
+from dissector.records.record_fields import walk_records
 from dissector.records.record_reader import read_records
 from dissector.streams.byteview import ByteView, ContiguousBytes, ScatteredBytes
 from tests.dissector.records.records_writers import (
@@ -182,7 +182,7 @@ def test_some_batches_only() -> None:
     space = ContiguousBytes.of(data)
     batches = whole(space, len(data))
     pieces = list(read_records(space, batches, np.array([3, 1])))
-    assert [offset for piece in pieces for part in piece.parts for offset in part.offset] == [1, 3]
+    assert [offset for piece in pieces for offset in piece.columns.offset] == [1, 3]
     assert list(read_records(space, batches, np.array([], np.int64))) == []
 
 
@@ -248,13 +248,13 @@ def test_one_batch_of_very_many_records() -> None:
     data = batch(payload, count)
     space = ContiguousBytes.of(data)
     batches = whole(space, len(data))
-    offsets = [part.offset for piece in read_records(space, batches) for part in piece.parts]
+    offsets = [piece.columns.offset for piece in read_records(space, batches)]
     assert np.array_equal(np.concatenate(offsets), np.arange(count))
     assert max(map(len, offsets)) < 20_000
 
 
 def test_headers_with_far_too_small_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records_module, "GROUP_RECORDS", 10)
+    monkeypatch.setattr(records_module, "MANY_RECORDS", 20)
     lie = batch(b"".join(record(number) for number in range(40_000)), 1)
     data = lie + WRITERS["aiokafka"](2, 4, [Entry(1, None, b"v" * 50)]) + lie
     space = ContiguousBytes.of(data)
@@ -270,32 +270,23 @@ sizes = st.sampled_from([0, 1, 50, 56, 57, 58, 200, 8_180, 8_190, 9_000])
 runs = st.lists(st.tuples(sizes, st.sampled_from([1, 1, 2, 5, 40])), max_size=4)
 
 
-@given(
-    st.lists(runs, max_size=4),
-    st.integers(0, 60),
-    st.lists(st.tuples(st.integers(0, 100), st.integers(-3, 3)), max_size=4),
-)
+@given(st.lists(runs, max_size=4), st.integers(0, 60))
 @settings(max_examples=60, deadline=None)
-def test_chains_are_walked_by_bytes_not_by_counts(
-    size_runs: list[list[tuple[int, int]]], short_chains: int, count_errors: list[tuple[int, int]]
+def test_chains_of_different_lengths(
+    size_runs: list[list[tuple[int, int]]], short_chains: int
 ) -> None:
     chains = [[size for size, times in each for _ in range(times)] for each in size_runs]
     chains += [
         [number % 7] * (number % 5 * 9) + [3] * (number % 3) for number in range(short_chains)
     ]
     payloads = [[record(value=b"v" * size) for size in chain] for chain in chains]
-    count = np.array([len(chain) for chain in chains], np.int64)
-    for index, by in count_errors:
-        if len(count):
-            count[index % len(count)] += by
     data = np.frombuffer(b"".join(map(b"".join, payloads)) + bytes(PAD), np.uint8)
     size = np.array([sum(map(len, payload)) for payload in payloads], np.int64)
     end = np.cumsum(size)
-    walked = walk_records(data, end - size, end, count)
-    assert walked.count.tolist() == [len(chain) for chain in chains]
-    assert walked.reached.tolist() == end.tolist()
-    lengths = np.array([len(each) for payload in payloads for each in payload], np.int64)
-    assert walked.start.tolist() == (np.cumsum(lengths) - lengths).tolist()
+    row = BatchBytes(data, np.arange(len(end)), end - size, end)
+    count, reached = walk_records(row)
+    assert count.tolist() == [len(chain) for chain in chains]
+    assert reached.tolist() == end.tolist()
 
 
 NUMBERS = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-9_000, 9_000)
@@ -309,17 +300,21 @@ def bare_record(timestamp_delta: bytes, offset_delta: bytes) -> bytes:
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1))
 def test_varints(values: list[tuple[int, int]]) -> None:
-    encoded = [bare_record(*map(varint, pair)) for pair in values]
-    size = np.array([len(each) for each in encoded])
-    data = np.frombuffer(b"".join(encoded) + bytes(PAD), np.uint8)
-    fields = read_fields(data, np.cumsum(size) - size)
-    assert fields.good.all()
-    pairs = zip(fields.timestamp_delta.tolist(), fields.offset_delta.tolist(), strict=True)
-    assert [*pairs] == values
+    payload = b"".join(bare_record(*map(varint, pair)) for pair in values)
+    (read,) = decode_records(batch(payload, len(values), base_offset=0))
+    assert read.problem is None
+    base = read.base_timestamp
+    assert [(each.timestamp, each.offset) for each in read.records] == [
+        (wrapped(base + timestamp), wrapped(offset)) for timestamp, offset in values
+    ]
+
+
+def wrapped(number: int) -> int:
+    """In 64 bits."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 @pytest.mark.parametrize("width", [10, 11, 30])
 def test_a_varint_has_at_most_ten_bytes(width: int) -> None:
-    data = bare_record(b"\x80" * (width - 1) + b"\0", b"\0")
-    fields = read_fields(np.frombuffer(data + bytes(PAD), np.uint8), np.array([0]))
-    assert fields.good.tolist() == [width == 10]
+    (read,) = decode_records(batch(bare_record(b"\x80" * (width - 1) + b"\0", b"\0"), 1))
+    assert len(read.records) == (1 if width == 10 else 0)

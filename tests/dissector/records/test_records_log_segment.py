@@ -26,8 +26,7 @@ def offsets(path: Path, block: int) -> list[int]:
         int(offset)
         for part in read_segment(path, block=block)
         for piece in read_records(part.space, part.batches)
-        for record_part in piece.parts
-        for offset in record_part.offset
+        for offset in piece.columns.offset
     ]
 
 
