@@ -6,10 +6,10 @@ the next undamaged byte. Each problem becomes a row of the table `problems`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dissector.arrays import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Problem:
     """A part of the input that was not read or not decoded. None means unknown."""
 

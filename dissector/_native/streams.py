@@ -25,6 +25,8 @@ LOST = cython.declare(cython.longlong, 2)
 BAD = cython.declare(cython.longlong, 3)
 SIGN_16 = cython.declare(cython.longlong, 1 << 15)
 SIGN_32 = cython.declare(cython.longlong, 1 << 31)
+AHEAD = cython.declare(cython.longlong, 16)
+"""Pieces whose memory is asked for before it is read."""
 MAX_ADDRESS = cython.declare(cython.longlong, 1 << 62)
 """So that the sum of an address and the size of a frame does not overflow."""
 
@@ -42,6 +44,8 @@ class _Chain:
     """The largest size of a frame."""
     size: Int
     """The size that was read last."""
+    is_lost: cython.bint
+    """A byte of a number is lost."""
 
     @cython.cfunc
     @cython.inline
@@ -50,22 +54,14 @@ class _Chain:
     def read_size(self, piece: Int, at: Int, end: Int) -> Int:
         """Read the size at an address, which `piece` has or comes before. Returns how the walk
         continues."""
-        raw: Int = 0
-        inside: Int
-        place: Int
-        for place in range(at, min(at + 4, end)):
-            while piece + 1 < self.address.shape[0] and self.address[piece + 1] <= place:
-                piece += 1
-            inside = place - self.address[piece]
-            if not 0 <= inside < self.length[piece]:
-                return LOST
-            raw = raw << 8 | self.data[self.position[piece] + inside]
-        if at + 4 > end:
-            return CUT
-        self.size = raw
-        if raw > self.limit:  # the highest bit is that of a negative number
+        width: Int = min(4, end - at)
+        self.is_lost = False
+        self.size = self.number(piece, at, width)
+        if self.is_lost:
+            return LOST
+        if width == 4 and self.size > self.limit:  # the highest bit is that of a negative number
             return BAD
-        return CUT if at + 4 + raw > end else WHOLE
+        return CUT if at + 4 > end or at + 4 + self.size > end else WHOLE
 
     @cython.cfunc
     @cython.inline
@@ -74,7 +70,7 @@ class _Chain:
     @cython.boundscheck(False)
     def number(self, piece: Int, at: Int, width: Int) -> Int:
         """The big-endian number at an address, which `piece` has or comes before. Lost bytes are
-        0."""
+        0, and set `is_lost`."""
         number: Int = 0
         inside: Int = at - self.address[piece]
         place: Int
@@ -103,6 +99,8 @@ class _Chain:
             number <<= 8
             if 0 <= inside < self.length[piece]:
                 number |= self.data[self.position[piece] + inside]
+            else:
+                self.is_lost = True
         return number
 
     @cython.cfunc
@@ -134,16 +132,19 @@ class _Chain:
         stream: Int
         piece: Int
         place: Int
+        row: Int
         how: Int
         for stream in range(begin, at.shape[0]):
             piece, place = first[stream], at[stream]
+            for row in range(piece, min(piece + AHEAD, pieces)):
+                touch(self.data, self.position[row])
             how = LOST if place < self.address[piece] else WHOLE
             behind[stream] = -1
             while how == WHOLE and place < min(end[stream], MAX_ADDRESS):
                 while piece + 1 < pieces and self.address[piece + 1] <= place:
                     piece += 1
-                    if piece + 16 < pieces:
-                        touch(self.data, self.position[piece + 16])
+                    if piece + AHEAD < pieces:
+                        touch(self.data, self.position[piece + AHEAD])
                 if count == room:
                     at[stream], total[0] = place, count
                     return stream

@@ -377,9 +377,14 @@ class FlowTracker:
         syn_lost = is_syn_ack & (table.isn[row, 1 - end] == NEVER)
         if syn_lost.any():
             syn_ack, acknowledged = packet[syn_lost], block.ack[packet[syn_lost]]
-            stream = 2 * pairs.code.astype(np.int64) + pairs.end
-            sent = _stream_and_number(stream, block.seq)
-            confirmed = np.isin(_stream_and_number(stream[syn_ack] ^ 1, acknowledged), sent)
+            is_wanted = np.zeros(len(pairs.row), np.bool_)
+            is_wanted[pairs.code[syn_ack]] = True
+            sent = np.flatnonzero(is_wanted[pairs.code])
+            stream = 2 * pairs.code + pairs.end
+            confirmed = np.isin(
+                _stream_and_number(stream[syn_ack] ^ 1, acknowledged),
+                _stream_and_number(stream[sent], block.seq[sent]),
+            )
             syn_lost[syn_lost] = confirmed
             isn = (acknowledged[confirmed] - np.uint32(1)).astype(np.int64)
             table.isn[row[syn_lost], 1 - end[syn_lost]] = isn

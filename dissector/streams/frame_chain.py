@@ -50,16 +50,17 @@ class ChainFrames:
     @classmethod
     def joined(cls, parts: Sequence[ChainFrames]) -> ChainFrames:
         """The frames of all parts, in order of address."""
-        if len(parts) == 1 and (np.diff(parts[0].start) > 0).all():
+        if len(parts) == 1 and (parts[0].start[1:] > parts[0].start[:-1]).all():
             return parts[0]
         columns = [[getattr(each, name.name) for each in parts] for name in fields(cls)]
         start, *others = (np.concatenate([*each, np.zeros(0, np.int64)]) for each in columns)
         order = np.argsort(start, kind="stable")
-        return cls(start[order], *(each[order] for each in others))
+        return cls(start.take(order), *(each.take(order) for each in others))
 
     def where(self, mask: Bools) -> ChainFrames:
         """The frames that the mask selects."""
-        return ChainFrames(*(getattr(self, each.name)[mask] for each in fields(self)))
+        index = np.flatnonzero(mask)
+        return ChainFrames(*(getattr(self, each.name).take(index) for each in fields(self)))
 
 
 @dataclass(slots=True)

@@ -38,15 +38,17 @@ def without_headers(
 
     `stream_ids`: the stream of each slot. The boundaries of streams move behind the headers.
     """
-    is_head = streams.flat("state")[stream_ids] == HEAD
-    if not is_head.any():
-        return segments
-    stream = stream_ids[segments.stream]
+    heads = np.flatnonzero(streams.flat("state")[stream_ids] == HEAD)
+    heads = heads[table.is_client(stream_ids[heads])]
+    first = segments.stream.searchsorted(heads)
+    heads, first = heads[first < len(segments)], first[first < len(segments)]
     boundary = streams.flat("boundary")
-    is_first = is_head[segments.stream] & (segments.at == boundary[stream])
-    is_first &= table.is_client(stream) & (segments.length > 0)
-    candidates = np.flatnonzero(is_first)
+    is_first = (segments.stream[first] == heads) & (segments.length[first] > 0)
+    is_first &= segments.at[first] == boundary[stream_ids[heads]]
+    candidates = first[is_first]
     candidates = candidates[np.isin(data[segments.source[candidates]], (LINE[0], SIGNATURE[0]))]
+    if not len(candidates):
+        return segments
     front = np.zeros(len(segments), np.int64)
     memory = data.data
     for each in candidates.tolist():
@@ -54,7 +56,8 @@ def without_headers(
         front[each] = header_length(bytes(memory[begin : begin + int(segments.length[each])]))
     if not front.any():
         return segments
-    np.add.at(boundary, stream, front)
-    np.add.at(streams.flat("framed_until"), stream, front)
+    stream = stream_ids[segments.stream[candidates]]
+    boundary[stream] += front[candidates]
+    streams.flat("framed_until")[stream] += front[candidates]
     trimmed = segments.trimmed(front, segments.span - front)
     return trimmed[trimmed.span > 0]

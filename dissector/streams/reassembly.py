@@ -64,12 +64,8 @@ class Gaps:
     """ns; arrival of the segment behind missing bytes, or of the stray segment."""
 
     def __add__(self, other: Gaps) -> Gaps:
-        return Gaps(
-            np.concatenate([self.stream, other.stream]),
-            np.concatenate([self.at, other.at]),
-            np.concatenate([self.length, other.length]),
-            np.concatenate([self.time, other.time]),
-        )
+        names = [each.name for each in fields(self)]
+        return Gaps(*(np.append(getattr(self, name), getattr(other, name)) for name in names))
 
 
 NO_GAPS = Gaps(*(np.zeros(0, np.int64) for _ in range(4)))

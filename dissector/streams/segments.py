@@ -53,7 +53,7 @@ class Segments:
             if index.all():
                 return self
             index = np.flatnonzero(index)
-        return Segments(*(getattr(self, each.name)[index] for each in fields(self)))
+        return Segments(*(getattr(self, each.name).take(index) for each in fields(self)))
 
     def __add__(self, other: Segments) -> Segments:
         if not len(self) or not len(other):

@@ -358,13 +358,8 @@ class Streams:
             ("lost_bytes", "bytes are missing in the capture", ordered.lost),
             ("stray", "bytes do not belong to this connection", ordered.stray),
         ):
-            for stream, at, length, time in zip(
-                gaps.stream.tolist(),
-                gaps.at.tolist(),
-                gaps.length.tolist(),
-                gaps.time.tolist(),
-                strict=True,
-            ):
+            columns = gaps.stream, gaps.at, gaps.length, gaps.time
+            for stream, at, length, time in np.transpose(columns).tolist():
                 # A position before the stream's first byte comes from a damaged packet.
                 offset = at if at >= 0 else None
                 block_problems.add("streams", kind, detail, stream, offset, length, time=time)
