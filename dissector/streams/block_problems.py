@@ -34,19 +34,18 @@ class BlockProblems:
         self, stage: str, kind: str, detail: str, stream: int, offset: int | None, size: int,
         *, time: int | None = None, seen_at: int | None = None,
     ) -> None:  # fmt: skip
-        """The sender is appended to `detail`. `offset` is a position in the stream.
+        """The sender is appended to `detail`: its address, since the client may be unknown yet.
 
-        `time`: ns; default: that of the byte at position `seen_at`, which is `offset` by default.
+        `offset`: a position in the stream. `time`: ns; default: that of the byte at position
+        `seen_at`, which is `offset` by default.
         """
-        row = stream >> 1
-        client = int(self._table.client[row])
-        sender = ("broker", "client")[client == stream & 1] if client >= 0 else "unknown end"
+        sender = self._table.endpoint(stream)
         if time is None:
             time = self._time(stream, offset if seen_at is None else seen_at)
         self.problems.append(
             Problem(
-                stage, kind, f"{detail} (sent by the {sender})", time=time,
-                connection_id=row, offset=offset, bytes=size,
+                stage, kind, f"{detail} (sent by {sender})", time=time,
+                connection_id=stream >> 1, offset=offset, bytes=size,
             )
         )  # fmt: skip
 

@@ -6,9 +6,10 @@ Python takes a step per pair only for pairs that have several connections in one
 If a port pair is reused, a new incarnation of it begins (RFC 9293, section 3.4.1). Its sign is a
 SYN with another initial sequence number; a retransmitted SYN has the same one. The SYN of either
 end counts, since a capture may have one direction only. If two incarnations are in one block,
-packets are assigned by arrival, but by sequence number if they are out of order: bytes before the
-new SYN belong to the old connection, although they arrived later. If the SYN is not in the capture,
-a jump of the sequence numbers is the sign, after the old connection was closed or long silent.
+packets are assigned by arrival, but by sequence number and time if they are out of order: bytes
+before the new SYN belong to the old connection, although they arrived later. If the SYN is not in
+the capture, a jump of the sequence numbers is the sign, after the old connection was closed or long
+silent.
 """
 
 from __future__ import annotations
@@ -416,12 +417,15 @@ class FlowTracker:
 
         known, distance, fits = distance_from_syn(current)
         before = np.maximum(current - 1, 0)
-        late = (owner[before] == code) & (before < current) & known & ~fits & no_syn
-        late &= index - begin[current] <= REORDER_PACKETS
+        late = (owner[before] == code) & (before < current) & no_syn & ~fits
+        # A file may be in another order than any network makes: then times count.
+        is_near = known & (index - begin[current] <= REORDER_PACKETS)
+        late &= is_near | (block.time[index] < block.time[begin[current]])
         after = np.minimum(current + 1, len(row) - 1)
         _, next_distance, early = distance_from_syn(after)
         early &= (owner[after] == code) & (after > current) & no_syn
-        early &= begin[after] - index <= REORDER_PACKETS
+        is_near = begin[after] - index <= REORDER_PACKETS
+        early &= is_near | (block.time[index] > block.time[begin[after]])
         stream = 2 * row[current] + end
         has_begun = self._streams.flat("state")[stream] != NEW
         next_seq = sequence.numbers(
@@ -480,19 +484,24 @@ class FlowTracker:
         closing = np.flatnonzero(block.flags & (FIN | RST))
         if len(closing):
             self._record_closes(block, closing, rows[row[closing]])
+        # A connection that one end has closed may go on (RFC 9293, section 3.6): it is over when it
+        # is idle.
+        idle = rows[(table.closed[rows] == FIN_SEEN) & ~table.replaced[rows]]
+        self._streams.close_deadline[idle] = table.last_time[idle, None] + PATIENCE
         if (table.handshake[rows] == NEVER).any():
             self._measure_handshakes(block, assignment)
 
     def _record_closes(self, block: PacketBlock, packet: Int64, row: Int64) -> None:
-        """Record how FIN and RST close connections, and until when late packets may arrive."""
+        """Record how FIN and RST close connections, and until when late packets may arrive behind a
+        RST."""
         table = self._table
         is_rst = block.flags[packet] & RST != 0
-        table.closed[row[is_rst]] = RST_SEEN
-        fin = row[~is_rst]
+        reset, fin = row[is_rst], row[~is_rst]
+        table.closed[reset] = RST_SEEN
         table.closed[fin] = np.maximum(table.closed[fin], FIN_SEEN)
-        deadline = block.time[packet] + np.where(is_rst, GRACE, PATIENCE)
+        deadline = block.time[packet[is_rst]] + GRACE
         for end in (0, 1):
-            np.minimum.at(self._streams.close_deadline[:, end], row, deadline)
+            np.minimum.at(self._streams.close_deadline[:, end], reset, deadline)
 
     def _measure_handshakes(self, block: PacketBlock, assignment: Assignment) -> None:
         """Measure the time from each SYN to the client's ACK directly behind it."""

@@ -325,7 +325,8 @@ class Streams:
     def _ended(self, stream_ids: Int64, waits: Bools) -> Bools:
         """Whether these streams have ended, and their protocol can be decided."""
         streams, row = self._streams, stream_ids >> 1
-        ended: Bools = streams.flat("next_position")[stream_ids] >= streams.flat("fin")[stream_ids]
+        # Bytes behind a FIN show that it was damaged (RFC 9293, section 3.6).
+        ended: Bools = streams.flat("next_position")[stream_ids] == streams.flat("fin")[stream_ids]
         if ended.any():
             # The client's first request may arrive after the broker's FIN.
             recent = self.connections.last_time[row] > self._now - GRACE

@@ -11,6 +11,7 @@ stream from block to block.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -175,6 +176,14 @@ class ConnectionTable(Rows):
     def forget(self, rows: Int64) -> None:
         Rows.forget(self, rows)
         self.free = np.concatenate([self.free, rows])
+
+    def endpoint(self, stream: int) -> str:
+        """The address and port that send a stream, such as ``10.0.0.9:9092``."""
+        row, end = stream >> 1, stream & 1
+        high, low = int(self.high[row, end]), int(self.low[row, end])
+        address = ipaddress.IPv6Address(high << 64 | low)
+        host = str(address.ipv4_mapped or f"[{address}]")
+        return f"{host}:{self.port[row, end]}"
 
     def is_client(self, streams: Int64) -> Bools:
         """Whether the client sends each stream; false if it is not known which end that is."""

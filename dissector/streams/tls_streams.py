@@ -215,11 +215,11 @@ class TlsStreams:
     def _problems(self, row: int, session: TlsSession, now: int) -> list[Problem]:
         problems = [
             Problem(
-                "tls", problem.kind, f"{problem.detail} (sent by the {sender})", time=now,
-                connection_id=row, offset=problem.offset, bytes=problem.bytes,
+                "tls", problem.kind,
+                f"{problem.detail} (sent by {self._table.endpoint(2 * row + problem.end)})",
+                time=now, connection_id=row, offset=problem.offset, bytes=problem.bytes,
             )
             for problem in session.problems
-            for sender in ("client" if problem.end == session.client else "broker",)
         ]  # fmt: skip
         if problems:
             self.reported.add(row)

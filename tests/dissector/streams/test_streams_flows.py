@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from dissector.packets.block import ACK, FIN, RST, SYN
 from dissector.streams import Streams
 from dissector.tls import KeyLog
 from tests.dissector.streams.dialogue import (
@@ -52,6 +53,61 @@ def test_sequence_numbers_separate_connections_if_packets_are_out_of_order():
         out = dissect(packets, cuts=cuts)
         assert out.streams.connections.count == 300
         assert [len(each) for each in out.messages()] == [300, 300]
+
+
+def test_times_separate_connections_if_a_file_is_in_any_order():
+    """The broker refuses the second connection, so that its packets show no initial number."""
+    dialogue = Dialogue()
+    connection = dialogue.connect(port=41000)
+    for number in range(100):
+        connection.client(request(3, 1, number))
+        connection.broker(response(number))
+    connection.fin()
+    dialogue.wait(20_000)
+    refused = dialogue.connect(port=41000, isn=(90_000, 70_000), handshake=False)
+    refused.seq = [90_000, 0]
+    refused.packet(0, flags=SYN, ack=0)
+    refused.packet(1, flags=RST | ACK)
+    for seed in range(20):
+        packets = random.Random(seed).sample(dialogue.packets, len(dialogue.packets))
+        out = dissect(packets)
+        assert out.streams.connections.count == 2
+        assert [len(each) for each in out.messages()] == [100, 100], seed
+        assert not out.problems
+
+
+def test_an_end_may_go_on_after_the_fin_of_the_other():
+    """RFC 9293, section 3.6: the broker sends for a minute."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for number in range(60):
+        connection.client(request(3, 1, number))
+    connection.packet(0, flags=FIN | ACK)
+    for number in range(60):
+        dialogue.wait(1000)
+        whole = response(number, bytes(100))
+        connection.broker(whole[:50])
+        connection.broker(whole[50:])
+    for cuts in ([], range(len(dialogue.packets))):
+        out = dissect(dialogue.packets, cuts=cuts)
+        assert [len(each) for each in out.messages()] == [60, 60]
+        assert not out.problems
+
+
+def test_bytes_behind_a_fin_show_that_it_was_damaged():
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for number in range(20):
+        whole = request(3, 1, number, bytes(100))
+        connection.client(whole[:50])
+        connection.client(whole[50:])
+    damaged = dialogue.packets[10]
+    assert len(damaged.payload) != 50
+    dialogue.packets[10] = replace(damaged, flags=FIN | ACK)
+    for cuts in ([], range(len(dialogue.packets))):
+        out = dissect(dialogue.packets, cuts=cuts)
+        assert len(out.messages()[0]) == 20
+        assert not out.problems
 
 
 def test_connection_numbers_do_not_depend_on_blocks():
