@@ -18,9 +18,9 @@ from dissector import Capture, open_capture, runs
 from dissector.errors import CaptureError, DissectorError
 from dissector.packets import open_packets
 from dissector.runs import planning, processes
-from tests.dissector.streams import rewriting
+from tests.captures import recorded
 
-RECORDING = rewriting.CAPTURES / "librdkafka-mock-produce.pcap"
+RECORDING = recorded.CAPTURES / "librdkafka-mock-produce.pcap"
 SOON = 20.0
 """Seconds that a busy machine may take for what takes no time."""
 
