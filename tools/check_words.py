@@ -58,6 +58,8 @@ def words_of(source: str) -> Counter[str]:
     for name in names(tree):
         words.update(FILLERS & {name})
         words.update(word for word in map(str.lower, _NAME.findall(name)) if word in PRIVATE)
+    if PRIVATE.isdisjoint(map(str.lower, _TEXT.findall(source))):
+        return words
     for text in [*texts(tree), *comments(source)]:
         words.update(word for word in map(str.lower, _TEXT.findall(text)) if word in PRIVATE)
     return words
@@ -66,14 +68,19 @@ def words_of(source: str) -> Counter[str]:
 def names(tree: ast.AST) -> Iterator[str]:
     """Each occurrence of a name: of a variable, attribute, argument, function, class or module."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == "st.none":
-            continue  # Hypothesis has the name
         for field in ("id", "attr", "arg", "name", "asname", "rest"):
             value = getattr(node, field, None)
-            if isinstance(value, str):
+            if isinstance(value, str) and not is_of_hypothesis(node):
                 yield from value.split(".")
         if isinstance(node, ast.ImportFrom) and node.module:
             yield from node.module.split(".")
+
+
+def is_of_hypothesis(node: ast.AST) -> bool:
+    """Whether this is its function `none`."""
+    return (
+        isinstance(node, ast.Attribute) and node.attr == "none" and ast.unparse(node) == "st.none"
+    )
 
 
 def texts(tree: ast.AST) -> Iterator[str]:
