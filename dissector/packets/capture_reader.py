@@ -129,7 +129,7 @@ class ScanResult:
 class Memory:
     """Memory for successive blocks, reused once nothing refers to it.
 
-    Fresh memory costs more than filling it: the kernel clears it, page by page, and none of it is
+    Fresh memory costs more than filling it: the kernel clears it, page by page, and it is not
     in the processor's cache. `blocks`: number of blocks in use at a time.
     """
 

@@ -56,7 +56,7 @@ class MadeCapture:
 
     def stream(self, tables: Collection[str] | None = None) -> Iterator[tuple[str, pa.RecordBatch]]:
         for name in tables or TABLES:
-            for row in self._rows.get(name, []):  # a batch a row: whoever adds up must add up all
+            for row in self._rows.get(name, []):  # a batch per row, so that sums need all rows
                 yield name, pa.RecordBatch.from_pylist([row], TABLES[name].schema)
 
     def tables(self, tables: Collection[str] | None = None) -> dict[str, pa.Table]:

@@ -1,7 +1,7 @@
-"""Messages that hold the bytes of other messages: what a topic carries is never taken for traffic.
+"""Messages that contain the bytes of other messages: records are never taken for traffic.
 
-Whoever may produce can write captured requests into a topic. No byte of these captures is missing,
-so their messages are what the sizes announce, in blocks of any size.
+A producer can write captured requests into a topic. No byte of these captures is missing, so the
+sizes define their messages, in blocks of any size.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Captures of other protocols give no Kafka row, wherever they begin and whatever the port."""
+"""Captures of other protocols give no Kafka row, for any first packet and any port."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_no_row_is_kafka_packet_by_packet(tmp_path: Path, name: str) -> None:
 
 
 def test_kafka_is_found_from_any_packet_on(tmp_path: Path):
-    """The other side of it: in the same way cut, Kafka is still Kafka."""
+    """The same cuts leave a capture of Kafka recognisable."""
     packets = recorded.read("kafka-4-java.pcap.zst")
     for start in range(1, len(packets) - 40, 29):
         path = recorded.write(tmp_path / "kafka.pcap", packets[start:])

@@ -95,7 +95,7 @@ class MockCluster:
         self._call("push_request_errors_array", api_key, len(errors), codes)
 
     def delay(self, broker: int, milliseconds: int) -> None:
-        """Hold every answer of a broker back for so long; -1 for all brokers."""
+        """Delay all responses of a broker by this time; -1 for all brokers."""
         self._call("broker_set_rtt", broker, milliseconds)
 
     def stop(self, broker: int) -> None:

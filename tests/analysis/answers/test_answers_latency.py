@@ -45,7 +45,7 @@ def test_net_of_wait_is_the_time_that_the_broker_worked(name: str) -> None:
     rows = rows[rows["net_ms"].notna()]
     purgatory = rows["remote_ms"].where(rows["max_wait_ms"].notna(), 0)
     off = rows["net_ms"] - (rows["total_ms"] - purgatory)
-    # What lies between the capture and the broker's log: the sockets, and whole milliseconds.
+    # The capture and the broker's log differ by the sockets, and by whole milliseconds.
     assert off.abs().median() < 1
     assert off.abs().max() < 15
 

@@ -112,7 +112,7 @@ def test_pairs(packets: list[tuple[tuple[tuple[int, int], int], ...]]) -> None:
 @settings(deadline=None)
 @given(st.binary(max_size=300), st.integers(0, 320))
 def test_a_chain_through_noise(data: bytes, begin: int) -> None:
-    """Positions ascend, and records have room, whatever the bytes are."""
+    """Positions ascend, and records have room, for any bytes."""
     row, positions = np.frombuffer(data, np.uint8), np.zeros(30, np.int64)
     count = _native.follow_chain(row, begin, 10**6, False, 8, 16, 16, 50, 0, positions)
     at = positions[:count]

@@ -187,7 +187,7 @@ def test_views_are_those_of_arrow(strings: list[bytes]) -> None:
 
 
 def test_arrays_that_do_not_fit_are_refused() -> None:
-    """Nothing is read or written outside of the arrays, whoever calls."""
+    """No call reads or writes outside of the arrays."""
     data, zero = np.zeros(4, np.uint8), np.zeros(1, np.int64)
     with pytest.raises(IndexError):
         _native.read_records(data, zero, np.zeros(0, np.bool_), *[zero.copy()] * 7)

@@ -62,7 +62,7 @@ def test_nothing_is_left_at_the_end() -> None:
     assert not running()
 
 
-def test_nothing_is_left_of_what_nobody_wants_any_more() -> None:
+def test_a_result_without_a_reader_is_deleted() -> None:
     rows = capture().stream(["exchanges"])
     next(rows)
     assert len(running()) == 3
