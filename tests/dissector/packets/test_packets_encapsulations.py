@@ -453,6 +453,7 @@ def test_tcp_of_an_interface_that_the_file_does_not_describe(tmp_path: Path) -> 
     assert "link type -1 (not described in the file)" in details["unread_layer"]
 
 
+@pytest.mark.slow
 def test_a_capture_without_rare_layers_does_not_import_scapy() -> None:
     """The import takes longer than reading most captures."""
     script = (
