@@ -29,7 +29,7 @@ def exchange(**columns: Any) -> dict[str, Any]:
 
 
 def connection(**columns: Any) -> dict[str, Any]:
-    """A row of `connections`: a whole one of a Java client, but for what is given."""
+    """A row of `connections`: a connection of a Java client, with the given values."""
     sides = ("packets", "bytes", "retransmitted", "out_of_order", "lost_bytes")
     row: dict[str, Any] = {f"{end}_{side}": 0 for end in ("client", "broker") for side in sides}
     row |= {

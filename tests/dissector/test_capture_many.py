@@ -50,7 +50,7 @@ def test_ten_thousand_connections_open_at_once(tmp_path: Path):
 @settings(max_examples=5, deadline=None)
 @given(late=st.integers(0, 20 * MS))
 def test_the_same_packets_on_two_interfaces(tmp_path_factory, late: int):
-    """Captured apart, one of them later: each exchange is there once, as the first one saw it."""
+    """Two captures, one of them later: each exchange has one row, with the times of the first."""
     folder = tmp_path_factory.mktemp("two")
     packets = recorded.read("kafka-4-kafkajs.pcap.zst")
     again = [replace(each, time=each.time + late) for each in packets]

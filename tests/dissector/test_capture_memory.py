@@ -1,4 +1,4 @@
-"""Memory has a budget: what waits longest is given up, and counted."""
+"""Memory has a budget: the oldest pending data is given up, and counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captures of the beginnings of packets: headers, and what can be read of the bodies."""
+"""Captures of the beginnings of packets: headers, and the readable part of bodies."""
 
 from __future__ import annotations
 

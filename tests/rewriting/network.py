@@ -40,9 +40,9 @@ class Options:
     disorder: int = 0
     """Each packet moves by fewer than this number of places."""
     repeats: float = 0.0
-    """Share of segments that are sent again later, with other borders."""
+    """Share of segments that are retransmitted with other borders."""
     overlaps: float = 0.0
-    """Share of segments that begin before the end of what was sent."""
+    """Share of segments that begin before the end of the sent bytes."""
     keepalives: float = 0.0
     fragments: bool = False
     tunnel: str = "none"

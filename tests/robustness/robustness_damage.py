@@ -63,7 +63,7 @@ class Damage:
     where: int
     data: bytes
     touched: NDArray[np.bool_]
-    """Which packets are missing, or not what they were; shape (packets,)."""
+    """Whether each packet is missing or changed; shape (packets,)."""
     times: bool = True
     """Every other packet has its time, and the first of several copies is still the first."""
 

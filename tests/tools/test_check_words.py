@@ -1,4 +1,4 @@
-"""Words that names and prose avoid: each place where they count, and the allowance of a file."""
+"""Words that names and prose avoid: where they count, and the allowance of a file."""
 
 import pytest
 

@@ -91,7 +91,7 @@ def at(start: float, end: float, **columns: Any) -> dict[str, Any]:
         ({}, 0, 600),
         ({"max_wait_ms": 500, "record_bytes": 0}, 500, 100),
         ({"max_wait_ms": 700, "record_bytes": None}, 600, 0),
-        ({"max_wait_ms": 500, "record_bytes": 9}, 0, 600),  # of what is old, nothing is waited for
+        ({"max_wait_ms": 500, "record_bytes": 9}, 0, 600),  # old records end no wait
         ({"max_wait_ms": 500, "record_bytes": 9, "min_bytes": 10}, 500, 100),
         ({"max_wait_ms": 500, "min_bytes": 0}, 0, 600),
         ({"max_wait_ms": 500, "min_bytes": 0, "topics": ["__cluster_metadata"]}, 500, 100),

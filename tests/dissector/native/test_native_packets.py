@@ -32,7 +32,7 @@ def blocks(path: Path, block_bytes: int) -> list[PacketBlock]:
 
 
 def rows(parts: list[PacketBlock]) -> dict[str, list[object]]:
-    """All packets, one block after the other, with their payloads; and what was wrong."""
+    """All packets of all blocks with their payloads, and the problems."""
     names = [
         field.name
         for field in dataclasses.fields(PacketBlock)

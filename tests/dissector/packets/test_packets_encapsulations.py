@@ -369,7 +369,7 @@ def test_tcp_in_a_layer_that_is_not_read_is_a_problem(
     tmp_path: Path, name: str, inside: bytes
 ) -> None:
     packets = [unread(name, inside)] * 30
-    # Nothing of these is TCP, though the layer is the same.
+    # These packets have the same layer, but no TCP.
     packets += [
         unread(name, bytes(len(inside))),
         unread(name, checked(ipv4(bytes(20), protocol=17))),

@@ -1,4 +1,4 @@
-"""Requests of versions that no broker knows, and what comes back, if anything.
+"""Requests of versions that no broker knows, and their responses, if any.
 
 python strangers.py HOST PORT
 """
