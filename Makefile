@@ -19,6 +19,8 @@ QUICK := tests/dissector/exchanges tests/dissector/packets tests/dissector/proto
   tests/bench --ignore tests/dissector/streams/test_streams_properties.py \
   --ignore tests/dissector/packets/test_packets_byte_input.py \
   --ignore tests/dissector/packets/test_packets_live.py \
+  --ignore tests/dissector/packets/test_packets_peers.py \
+  --ignore tests/dissector/packets/test_packets_remote.py \
   --ignore tests/analysis/input/test_input_exported.py \
   --ignore tests/dissector/protocol/test_protocol_kafka_schemas.py
 
@@ -27,7 +29,7 @@ demo: $(BASE)
 	$(BIN)/kafka-dissector summary captures/kafka-4-quotas.pcap.zst
 
 # Each test function of the units once, without those that take seconds, start processes or read all
-# captures: one to two minutes on two cores.
+# captures: less than a minute on two cores.
 check: $(READY)
 	$(MAKE) --no-print-directory -j 2 static quick
 

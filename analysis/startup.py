@@ -79,7 +79,7 @@ _KNOWN = {"MaskedArray", "isMaskedArray", "is_masked", "__name__", "__spec__", "
 
 
 class _DeferMaskedArrays(MetaPathFinder, Loader):
-    """Puts `_MaskedArrays` in the place of the module."""
+    """Replaces the module by `_MaskedArrays`."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,12 +1,14 @@
-"""How tests are dealt to several processes (`pytest -n`), which are quick (`pytest --quick`), and
-which parameters are a sample (all of them with `SLOW=1`).
+"""The selection of tests, and their distribution to processes.
 
-A file is a group, and one process runs it: what its tests share, such as a capture's tables, is
-made once. The tests of Spark are one group, because they share a session; so are those that share a
-browser. Groups that take long come first, so that no process is left with one at the end.
+`pytest --quick` runs each test function once, without slow ones. The marker `sampled` selects a
+part of the parameters; `SLOW=1` runs all of them.
 
-pytest-xdist's own groups have no effect with pytest 9.2: they change an attribute that is no longer
-there.
+With `pytest -n`, the tests of a file are a group, and one process runs it. So the process makes
+shared data, such as the tables of a capture, only once. The tests of Spark share a session, and
+those of reports share a browser: each of these folders is one group. Long groups start first.
+
+The groups of pytest-xdist itself have no effect with pytest 9.2: they change an attribute that no
+longer exists.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ LONG: Final = (
     "tests/dissector/streams/",
     "tests/dissector/test_",
 )
-"""Beginnings of the ids of tests whose groups take long, the longest first."""
+"""Prefixes of the test ids of long groups, the longest first."""
 
 if not _native.COMPILED:
-    os.environ["KAFKA_DISSECTOR_PURE"] = "1"  # so that commands do not report it, each on its own
+    os.environ["KAFKA_DISSECTOR_PURE"] = "1"  # else each command reports it
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -72,11 +74,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    gc.freeze()  # commands collect garbage, which would look at the thousands of tests each time
+    gc.freeze()  # a garbage collection of a command skips the thousands of tests
 
 
 def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The items without those that the marker `sampled` leaves out: neighbours are alike."""
+    """The items that the marker `sampled` keeps: each step-th parameter."""
     kept = []
     counts: Counter[str] = Counter()
     for item in items:

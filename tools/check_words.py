@@ -1,7 +1,8 @@
 """Check the words of names and prose: `python -m tools.check_words`.
 
-PRIVATE words are errors in names, comments, docstrings and texts: they have no meaning for a
-reader who knows TCP, Kafka and pandas. FILLERS are errors as names, because a name is a noun for a
+PRIVATE words are errors in names, comments, docstrings, texts and documents: they have no meaning
+for a reader with knowledge of TCP, Kafka and pandas. PHRASES are errors in the same prose, because
+no reference documentation has them. FILLERS are errors as names, because a name is a noun for a
 thing. `words_allowed.json` lists how often each file still has them; a count may shrink, never
 grow. `--shrink` writes the smaller counts. CONTRACT has the columns of tables that keep their name.
 """
@@ -30,6 +31,12 @@ PRIVATE: Final = frozenset([
 ])
 # fmt: on
 FILLERS: Final = frozenset(["some", "none", "every", "more", "rest", "one", "found"])
+PHRASES: Final = re.compile(
+    r"in the place of|look what|say what|what lies|what is left of|held against|turned round"
+    r"|com(?:e|es) of (?:it|them)|of no use|by and by|for so long|no more and no less"
+    r"|(?:the other side|not one|none) of (?:it|which)|one that was not|whoever|somebody",
+    re.IGNORECASE,
+)
 CONTRACT: Final = "told_leader_epoch|told_leader|told_lag|asked_timestamp"
 
 _NAME: Final = re.compile(rf"{CONTRACT}|[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -40,7 +47,7 @@ Counts = dict[str, dict[str, int]]
 
 
 def counts() -> Counts:
-    """Private words and fillers of all Python files."""
+    """Private words, phrases and fillers of all Python files and documents."""
     paths = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
     own = {Path(__file__), ROOT / "tests" / "tools" / "test_check_words.py"}
     by_file = {
@@ -48,32 +55,48 @@ def counts() -> Counts:
         for path in paths
         if path not in own
     }
+    documents = {*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")}
+    for path in documents - {ROOT / "CHANGELOG.md"}:  # has the words that were renamed
+        by_file[path.relative_to(ROOT).as_posix()] = words_of_prose(path.read_text())
     return {path: dict(sorted(words.items())) for path, words in by_file.items() if words}
 
 
 def words_of(source: str) -> Counter[str]:
-    """Private words and fillers of a program."""
+    """Private words, phrases and fillers of a program."""
     tree = ast.parse(source)
     words: Counter[str] = Counter()
     for name in names(tree):
         words.update(FILLERS & {name})
         words.update(word for word in map(str.lower, _NAME.findall(name)) if word in PRIVATE)
-    for text in [*texts(tree), *comments(source)]:
-        words.update(word for word in map(str.lower, _TEXT.findall(text)) if word in PRIVATE)
+    if words_of_prose(source):
+        for text in [*texts(tree), *comments(source)]:
+            words.update(words_of_prose(text))
+    return words
+
+
+def words_of_prose(text: str) -> Counter[str]:
+    """Private words and phrases."""
+    words = Counter(word for word in map(str.lower, _TEXT.findall(text)) if word in PRIVATE)
+    words.update(phrase.lower() for phrase in PHRASES.findall(" ".join(text.split())))
     return words
 
 
 def names(tree: ast.AST) -> Iterator[str]:
     """Each occurrence of a name: of a variable, attribute, argument, function, class or module."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == "st.none":
-            continue  # Hypothesis has the name
         for field in ("id", "attr", "arg", "name", "asname", "rest"):
             value = getattr(node, field, None)
-            if isinstance(value, str):
+            if isinstance(value, str) and not is_of_hypothesis(node):
                 yield from value.split(".")
         if isinstance(node, ast.ImportFrom) and node.module:
             yield from node.module.split(".")
+
+
+def is_of_hypothesis(node: ast.AST) -> bool:
+    """Whether this is its function `none`."""
+    return (
+        isinstance(node, ast.Attribute) and node.attr == "none" and ast.unparse(node) == "st.none"
+    )
 
 
 def texts(tree: ast.AST) -> Iterator[str]:

@@ -67,8 +67,8 @@ class PacketChoice:
         closed: Collection[int] = (),
     ) -> None:  # fmt: skip
         """`encrypted`: the connection_id of each TLS connection. `context`: ns before and after a
-        message; None for no context. `closed`: the connections whose gaps are closed, none of
-        which is encrypted; without a context.
+        message; None for no context. `closed`: the connections whose gaps are closed; they
+        are not encrypted, and have no context.
         """
         self.places: list[Int64] = []
         """Files and numbers of the chosen packets, shape (2, n), block by block."""

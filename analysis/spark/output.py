@@ -56,7 +56,7 @@ class Output:
 
     @contextmanager
     def opened(self) -> Iterator[Output]:
-        """Check and prepare the folder. At the end, remove what is of no use.
+        """Check and prepare the folder. At the end, remove obsolete files.
 
         Raises DissectorError if the folder is not writable, or contains such a table.
         """

@@ -131,7 +131,7 @@ class Correlator:
         return np.unique(np.concatenate([self._pending_responses.connection, *pending]))
 
     def forget(self, connections: Int64) -> None:
-        """Drop the state of these connections, none of which is in `pending_connections`."""
+        """Drop the state of connections outside of `pending_connections`."""
         self._grow(int(connections.max(initial=-1)) + 1)
         self._connections.forget(connections)
         self._matcher.forget(connections)

@@ -26,8 +26,7 @@ from dissector.streams.byteview import ByteView, ContiguousBytes
 from dissector.streams.frames import FrameBlock
 
 UNKNOWN, NO_API, NEW = -1, -2, -3
-"""In place of a header version: of a version and of an API that the definitions do not contain, and
-of one that was not looked up yet."""
+"""Instead of a header version: the definitions lack this version, or this API; or not yet known."""
 VERSIONS = 1 << 7
 """More versions than any API has."""
 

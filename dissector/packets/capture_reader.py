@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,12 @@ SEARCH_OVERLAP = 64
 """Bytes of one piece to search again with the next; no format's record header is longer."""
 DAMAGE_LIMIT = 1000
 """Number of damaged places after which a file is abandoned."""
+
+
+class Fields(Protocol):
+    """An array of structures of numbers, by field: type checkers take long for `dtype[Any]`."""
+
+    def __getitem__(self, name: str, /) -> NDArray[np.integer[Any]]: ...
 
 
 def gather(data: Bytes, at: Int64 | slice, layout: np.dtype[np.void]) -> NDArray[np.void]:
@@ -123,7 +129,7 @@ class ScanResult:
 class Memory:
     """Memory for successive blocks, reused once nothing refers to it.
 
-    Fresh memory costs more than filling it: the kernel clears it, page by page, and none of it is
+    Fresh memory costs more than filling it: the kernel clears it, page by page, and it is not
     in the processor's cache. `blocks`: number of blocks in use at a time.
     """
 

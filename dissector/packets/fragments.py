@@ -77,7 +77,7 @@ class _Datagram:
         return bool(PORTS[port] != Kind.OTHER)
 
     def payload(self) -> bytes | None:
-        """Its bytes, up to the first one that was not captured; None if fragments overlap."""
+        """Its bytes up to the first missing byte; None if fragments overlap."""
         data, end, is_there = bytearray(), 0, True
         for offset, piece in sorted(self.pieces.items()):
             if offset != end:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dissector import _native
 from dissector.packets.block import Bytes, Int64, UInt8, UInt64
-from dissector.packets.capture_reader import PACKET_LIMIT, PacketRecords, gather
+from dissector.packets.capture_reader import PACKET_LIMIT, Fields, PacketRecords, gather
 
 Rows: TypeAlias = "Int64 | slice"
 """Indices of packets, or slice(None) for all packets, which avoids a gather."""
@@ -305,7 +305,7 @@ class Packets:
         ]  # fmt: skip
         _native.read_headers(self.data, _TABLES, rows, layers, columns)
 
-    def header(self, rows: Rows, layout: np.dtype[np.void]) -> tuple[Rows, NDArray[np.void]]:
+    def header(self, rows: Rows, layout: np.dtype[np.void]) -> tuple[Rows, Fields]:
         """The headers at the packets' positions. Packets with an incomplete header are excluded."""
         at = self.at[rows]
         whole = at + layout.itemsize <= self.end[rows]

@@ -5,8 +5,8 @@ run (`states.continues`) takes its state from there. The packets of the others a
 parent, from the exact state: those that the process of the run kept, and those of connections that
 do not go on, which are read again. If nothing is certain, the parent reads the whole run.
 
-Rows of a block are in order of time and connection, whoever made them. A connection has the number
-of its first packet among those of the capture.
+Rows of a block are in order of time and connection, for any number of runs. A connection has the
+number of its first packet among those of the capture.
 """
 
 from __future__ import annotations

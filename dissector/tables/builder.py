@@ -112,7 +112,7 @@ class TableBuilder:
         return self._correlator.pending_connections
 
     def forget(self, connections: Int64) -> None:
-        """Drop the state of these connections, none of which is in `pending_connections`."""
+        """Drop the state of connections outside of `pending_connections`."""
         self._correlator.forget(connections)
         self.connections.forget(connections)
 

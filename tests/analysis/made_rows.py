@@ -29,7 +29,7 @@ def exchange(**columns: Any) -> dict[str, Any]:
 
 
 def connection(**columns: Any) -> dict[str, Any]:
-    """A row of `connections`: a whole one of a Java client, but for what is given."""
+    """A row of `connections`: a connection of a Java client, with the given values."""
     sides = ("packets", "bytes", "retransmitted", "out_of_order", "lost_bytes")
     row: dict[str, Any] = {f"{end}_{side}": 0 for end in ("client", "broker") for side in sides}
     row |= {
@@ -56,7 +56,7 @@ class MadeCapture:
 
     def stream(self, tables: Collection[str] | None = None) -> Iterator[tuple[str, pa.RecordBatch]]:
         for name in tables or TABLES:
-            for row in self._rows.get(name, []):  # a batch a row: whoever adds up must add up all
+            for row in self._rows.get(name, []):  # a batch per row, so that sums need all rows
                 yield name, pa.RecordBatch.from_pylist([row], TABLES[name].schema)
 
     def tables(self, tables: Collection[str] | None = None) -> dict[str, pa.Table]:

@@ -42,7 +42,7 @@ def run(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProc
 def on_terminal(
     *arguments: str, width: int = 0, height: int = 0, pager: str | None = None
 ) -> tuple[int, str]:
-    """Run with both outputs on a terminal; the exit status, and what came."""
+    """Run with both outputs on a terminal; return the exit status and the output."""
     pid, terminal = pty.fork()
     if not pid:
         os.chdir(ROOT)

@@ -1,4 +1,4 @@
-"""Listings keep what answers the question, whatever the width of the terminal."""
+"""Listings keep their most important columns at each width of the terminal."""
 
 from __future__ import annotations
 

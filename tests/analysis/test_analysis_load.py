@@ -1,4 +1,4 @@
-"""DataFrames have the same dtypes whatever is in them."""
+"""The dtypes of DataFrames do not depend on their values."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ def test_secrets_are_not_shown_unless_asked_for(api_key: int, version: int, body
 
 
 def leaks(lines: str) -> bool:
-    """Whether a part of the secret is there, as it is, in hex, or in a dump."""
+    """Whether a part of the secret occurs, as text, in hex, or in a dump."""
     parts = [SECRET[at : at + 4] for at in range(len(SECRET) - 3)]
     forms = [form for part in parts for form in (part, part.encode().hex(), part.encode().hex(" "))]
     return any(form in lines for form in forms)

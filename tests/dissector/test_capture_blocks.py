@@ -57,9 +57,18 @@ def rows(table: pa.Table) -> Counter[str]:
     return Counter(map(repr, table.to_pylist()))
 
 
+@pytest.mark.parametrize("block_bytes", [700, 5_000, 50_000])
+def test_blocks_of_a_larger_recording(block_bytes: int) -> None:
+    assert_same_rows("kafka-4-java.pcap.zst", block_bytes)
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "block_bytes"), cases())
 def test_blocks_of_any_size_give_the_same_rows(name: str, block_bytes: int) -> None:
+    assert_same_rows(name, block_bytes)
+
+
+def assert_same_rows(name: str, block_bytes: int) -> None:
     actual = tables(name, block_bytes)
     for table, whole in expected(name).items():
         if not whole.equals(actual[table]):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import dissector
-from tests.dissector.streams import rewriting
+from tests.captures import recorded
 from tests.robustness.late_start import NO_BROKER, survey
 from tests.robustness.robustness_damage import CAPTURES, recordings
 
@@ -60,11 +60,11 @@ def dialogue(tmp_path: Path, *messages: tuple[int, bytes]) -> Path:
         size = 20 + len(tcp) + len(message)
         ends = bytes([10, 0, 0, 1 + sender, 10, 0, 0, 2 - sender])
         ip = struct.pack(">BBHHHBBH", 69, 0, size, 0, 0, 64, 6, 0) + ends
-        time = rewriting.BEGINNING + number * 10**6
+        time = recorded.BEGINNING + number * 10**6
         frame = bytes(12) + b"\x08\0" + ip + tcp + message
-        packets.append(rewriting.Packet(time, frame))
+        packets.append(recorded.Packet(time, frame))
         seq[sender] += len(message)
-    return rewriting.write(tmp_path / "late.pcap", packets)
+    return recorded.write(tmp_path / "late.pcap", packets)
 
 
 def test_a_response_that_reads_as_a_request_of_an_unknown_version(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def exchanges(path: Path) -> list[dict]:
     return rows
 
 
-def expected(rows: list[dict], packets: list[rewriting.Packet]) -> Counter[Key]:
+def expected(rows: list[dict], packets: list[recorded.Packet]) -> Counter[Key]:
     """The exchanges whose bytes are all in these packets."""
     times = {each.time for each in packets}
     columns = ("request_time", "request_end_time", "response_time", "response_end_time")
@@ -117,8 +117,8 @@ def expected(rows: list[dict], packets: list[rewriting.Packet]) -> Counter[Key]:
 
 
 def half_open(
-    packets: list[rewriting.Packet], handshake: str, lost: int, *, has_fin: bool, has_ack: bool
-) -> list[rewriting.Packet]:
+    packets: list[recorded.Packet], handshake: str, lost: int, *, has_fin: bool, has_ack: bool
+) -> list[recorded.Packet]:
     """Connections without a part of the handshake and without the client's first segments."""
     clients = {each.stream for each in packets if each.flags & (SYN | ACK) == SYN}
     sent: Counter[bytes] = Counter()
@@ -146,13 +146,13 @@ def half_open(
 def test_half_open_connections_lose_no_response(
     tmp_path: Path, name: str, handshake: str, has_fin: bool
 ) -> None:
-    packets = rewriting.read(name)
-    whole = exchanges(rewriting.write(tmp_path / "whole.pcap", packets))
+    packets = recorded.read(name)
+    whole = exchanges(recorded.write(tmp_path / "whole.pcap", packets))
     for lost, has_ack in ((0, True), (1, False)):
         kept = half_open(packets, handshake, lost, has_fin=has_fin, has_ack=has_ack)
         there = expected(whole, kept)
         assert there.total() > 5
-        rows = exchanges(rewriting.write(tmp_path / "half.pcap", kept))
+        rows = exchanges(recorded.write(tmp_path / "half.pcap", kept))
         answered = Counter(
             (row["client_port"], row["api"], row["correlation_id"])
             for row in rows

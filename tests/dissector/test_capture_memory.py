@@ -1,4 +1,4 @@
-"""Memory has a budget: what waits longest is given up, and counted."""
+"""Memory has a budget: the oldest pending data is given up, and counted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import dissector
 from dissector.exchanges.correlator import Correlator
 from dissector.exchanges.topic_names import TopicNames
-from tests.dissector.streams import rewriting
+from tests.captures import recorded
 
 
 @pytest.fixture
@@ -17,11 +17,11 @@ def unanswered(tmp_path: Path) -> Path:
     """Requests of a recording, many times over, each time from other ports; no response."""
     packets = [
         each
-        for each in rewriting.read("kafka-4-java.pcap.zst")
+        for each in recorded.read("kafka-4-java.pcap.zst")
         if each.tcp[2:4] == (9092).to_bytes(2, "big")
     ]
-    again = [rewriting.moved(each, turn, turn * 10**6) for turn in range(40) for each in packets]
-    return rewriting.write(tmp_path / "requests.pcap", again)
+    again = [recorded.moved(each, turn, turn * 10**6) for turn in range(40) for each in packets]
+    return recorded.write(tmp_path / "requests.pcap", again)
 
 
 def exchanges_and_problems(path: Path, **options: int) -> tuple[list[dict], list[str]]:
@@ -48,5 +48,5 @@ def test_requests_that_are_given_up_are_there_and_unanswered(
 
 
 def test_little_memory_reads_in_smaller_blocks_to_the_same_end(tmp_path: Path):
-    path = rewriting.CAPTURES / "bulk-tansu.pcap.zst"
+    path = recorded.CAPTURES / "bulk-tansu.pcap.zst"
     assert exchanges_and_problems(path, memory=1 << 20) == exchanges_and_problems(path)

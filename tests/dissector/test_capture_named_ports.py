@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import dissector
-from tests.dissector.streams import rewriting
+from tests.captures import recorded
 from tests.dissector.streams.dialogue import Dialogue, framed, ipv4, pcap
 
-OTHERS = sorted(path.name for path in (rewriting.CAPTURES / "other").iterdir())
+OTHERS = sorted(path.name for path in (recorded.CAPTURES / "other").iterdir())
 BROKER = ipv4("10.0.0.9")
 PORT = 8080
 HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(194)
@@ -113,9 +113,9 @@ def test_neither_empty_connections_nor_other_ports_are_reported(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_protocols_on_a_named_port(name: str) -> None:
-    packets = rewriting.read(f"other/{name}")
+    packets = recorded.read(f"other/{name}")
     ports = [int.from_bytes(packets[0].tcp[2:4], "big")]
-    read = dissector.open_capture(rewriting.CAPTURES / "other" / name, ports=ports).tables()
+    read = dissector.open_capture(recorded.CAPTURES / "other" / name, ports=ports).tables()
     rows = read["problems"].to_pylist()
     named = [row["connection_id"] for row in rows if row["kind"] in ("not_kafka", "tls_no_keys")]
     expected = [
@@ -129,14 +129,14 @@ def test_other_protocols_on_a_named_port(name: str) -> None:
 
 
 def test_kafka_on_a_named_port_is_no_problem() -> None:
-    path = rewriting.CAPTURES / "kafka-4-java.pcap.zst"
+    path = recorded.CAPTURES / "kafka-4-java.pcap.zst"
     read = dissector.open_capture(path, ports=[9092, 19092]).tables(["problems"])
     assert read["problems"].num_rows == 0
 
 
 def test_tls_without_its_keys() -> None:
-    path = rewriting.CAPTURES / "kafka-4-tls.pcap.zst"
-    keylog = rewriting.CAPTURES / "kafka-4-tls.keys.log"
+    path = recorded.CAPTURES / "kafka-4-tls.pcap.zst"
+    keylog = recorded.CAPTURES / "kafka-4-tls.keys.log"
     read = dissector.open_capture(path, ports=[9092]).tables(["problems", "connections"])
     rows, protocols = read["problems"].to_pylist(), read["connections"]["protocol"].to_pylist()
     assert {row["kind"] for row in rows} == {"tls_no_keys"}

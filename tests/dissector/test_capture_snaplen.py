@@ -1,4 +1,4 @@
-"""Captures of the beginnings of packets: headers, and what can be read of the bodies."""
+"""Captures of the beginnings of packets: headers, and the readable part of bodies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import dissector
-from tests.dissector.streams import rewriting
+from tests.captures import recorded
 
 RECORDINGS = (
     "aiokafka-tansu.pcap",
@@ -50,9 +50,9 @@ def exchanges(path: Path) -> dict[tuple, dict]:
 @pytest.mark.parametrize("name", RECORDINGS)
 @pytest.mark.parametrize("snaplen", [80, 96, 160])
 def test_every_request_is_listed(tmp_path: Path, name: str, snaplen: int):
-    packets = rewriting.read(name)
-    whole = exchanges(rewriting.write(tmp_path / "whole.pcap", packets))
-    cut = exchanges(rewriting.write(tmp_path / "cut.pcap", packets, snaplen))
+    packets = recorded.read(name)
+    whole = exchanges(recorded.write(tmp_path / "whole.pcap", packets))
+    cut = exchanges(recorded.write(tmp_path / "cut.pcap", packets, snaplen))
     assert cut.keys() == whole.keys()
     known = 0
     for key, row in cut.items():
@@ -69,9 +69,9 @@ def test_every_request_is_listed(tmp_path: Path, name: str, snaplen: int):
 
 
 def test_an_error_at_the_top_of_a_cut_message_is_reported(tmp_path: Path):
-    packets = rewriting.read("kafka-4-group-eager.pcap.zst")
-    whole = exchanges(rewriting.write(tmp_path / "whole.pcap", packets))
-    cut = exchanges(rewriting.write(tmp_path / "cut.pcap", packets, 96))
+    packets = recorded.read("kafka-4-group-eager.pcap.zst")
+    whole = exchanges(recorded.write(tmp_path / "whole.pcap", packets))
+    cut = exchanges(recorded.write(tmp_path / "cut.pcap", packets, 96))
     codes = {key: row["error_code"] for key, row in cut.items() if row["error_count"] is None}
     assert {codes[key] for key in codes} > {None}
     assert all(code in (None, whole[key]["error_code"]) for key, code in codes.items())

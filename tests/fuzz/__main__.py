@@ -1,9 +1,9 @@
 """`python -m tests.fuzz [TARGET...]`: fuzz, seeded from the committed captures.
 
-Each target runs in a process of its own, until it has had so many inputs or so much time, or has a
-finding: an exception that is none of this project's, an input that takes seconds, or memory without
-bound. A finding is a file in build/fuzz; put it into tests/fuzz/findings once it is mended. What
-was learnt about each target stays in build/fuzz, too, and is where the next run begins.
+Each target runs in its own process, up to a number of inputs or a time, or until a finding: an
+exception that the project does not define, an input that takes seconds, or unbounded memory. A
+finding is a file in build/fuzz; move it to tests/fuzz/findings with the repair. The corpus of each
+target stays in build/fuzz, and the next run continues with it.
 """
 
 from __future__ import annotations

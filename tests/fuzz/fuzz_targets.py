@@ -1,7 +1,7 @@
 """Fuzz targets: functions that accept any bytes, and may raise the errors of this project.
 
-Whatever else one of them raises, or that it takes seconds or gigabytes, is a finding. Beyond that
-each says what must hold of what it gives.
+Any other exception is a finding, and so is an input that takes seconds or gigabytes. Each target
+also asserts properties of its results.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""`python -m tests.rewriting`: recordings whose TCP layer is written anew at random.
+"""`python -m tests.rewriting`: recordings with a new, random TCP layer.
 
-No byte of a stream is missing, so the rows must be those of the recording; exit status 1 where they
+No byte of a stream is missing, so the rows must be those of the recording. Exit status 1 if they
 differ.
 
 flows      the byte streams of a recording, read with dpkt
-network    segments, acknowledgements, disorder, fragments, tunnels: what a network may do to them
-cases      one random case: a recording, its options, the files, and what must come of them
+network    the packets of a network: segments, acknowledgements, disorder, fragments, tunnels
+cases      one random case: a recording, its options, its files, and the comparison of rows
 
-`test_rewriting_plain.py` checks the tool itself: it sends every byte, and a recording that is
-written anew without any change has the same rows.
+`test_rewriting_plain.py` checks the tool: it sends each byte, and without changes the rows stay the
+same. `test_rewriting_random.py` is a short run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def run_in_folder(seed: int, blocks: str, name: str | None) -> Case:
 
 
 def main() -> int:
-    """1 where a case lost or forged an exchange."""
+    """Exit status: 1 if a case lost or forged an exchange."""
     parser = argparse.ArgumentParser(prog="python -m tests.rewriting", description=__doc__)
     parser.add_argument("--cases", type=int, default=100)
     parser.add_argument("--seed", type=int, default=None, help="of the first case; default: random")

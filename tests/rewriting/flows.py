@@ -1,8 +1,7 @@
-"""The byte streams of a recording, as dpkt reads them; nothing of this project takes part.
+"""The byte streams of a recording, read with dpkt instead of this project's own code.
 
-A flow is one TCP connection: which ends it has, whether its SYNs and FINs were captured, and the
-bytes that each end sent, in the order in which they were captured. Recordings in which a byte of a
-stream is missing are of no use here, and are refused.
+A flow is one TCP connection: its ends, whether its SYNs and FINs were captured, and the bytes that
+each end sent, in order of capture. A recording without all bytes of its streams raises Incomplete.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A network of another kind: the same bytes, in other segments, orders, fragments and tunnels.
+"""A different network: the same bytes, in other segments, orders, fragments and tunnels.
 
-`packets` makes IP packets of the chunks of a recording; `Options` says how. Each byte of each
-stream is in at least one packet, so a reader has nothing to excuse itself with.
+`packets` makes IP packets of the chunks of a recording; `Options` describes the network. Each byte
+of each stream is in at least one packet, so a reader can find all messages.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from tests.rewriting.flows import ACK, FIN, SYN, Address, Chunk, Recording
 
@@ -40,9 +40,9 @@ class Options:
     disorder: int = 0
     """Each packet moves by fewer than this number of places."""
     repeats: float = 0.0
-    """Share of segments that are sent again later, with other borders."""
+    """Share of segments that are retransmitted with other borders."""
     overlaps: float = 0.0
-    """Share of segments that begin before the end of what was sent."""
+    """Share of segments that begin before the end of the sent bytes."""
     keepalives: float = 0.0
     fragments: bool = False
     tunnel: str = "none"
@@ -50,6 +50,8 @@ class Options:
     """Sequence numbers pass 2^32 within the recording."""
     skew: int = 0
     """ns that the clock of the servers' side is ahead; the packets are in order of the clocks."""
+    jitter: int = 0
+    """Largest delay of a packet in ns. The packets of a sender keep their order."""
     taps: bool = False
     """Each packet is captured twice."""
     files: str = "one"
@@ -73,6 +75,7 @@ class Packet:
 
     time: int
     frame: bytes
+    flow: int
     end: int
     file: int = 0
 
@@ -104,13 +107,17 @@ def packets(whole: Recording, options: Options, chance: random.Random) -> list[P
         frames = [
             copy
             for each in frames
-            for copy in (each, Packet(each.time + chance.randrange(2000), _hop(each.frame),
-                                      each.end))
-        ]  # fmt: skip
+            for copy in (
+                each,
+                replace(each, time=each.time + chance.randrange(2000), frame=_hop(each.frame)),
+            )
+        ]
     if options.skew:
         for each in frames:
             each.time += options.skew * each.end
         frames.sort(key=lambda each: each.time)
+    if options.jitter:
+        _delay(frames, options.jitter, chance)
     tunnel = TUNNELS[options.tunnel]
     for each in frames:
         each.frame = tunnel(each.frame)
@@ -126,6 +133,15 @@ def _disordered(frames: list[Packet], places: int, chance: random.Random) -> lis
     for each, time in zip(moved, sorted(each.time for each in frames), strict=True):
         each.time = time
     return moved
+
+
+def _delay(frames: list[Packet], limit: int, chance: random.Random) -> None:
+    latest: dict[tuple[int, int], int] = {}
+    for each in frames:
+        sender = each.flow, each.end
+        time = each.time + chance.randrange(limit)
+        each.time = latest[sender] = max(time, latest.get(sender, 0))
+    frames.sort(key=lambda each: each.time)
 
 
 class _Wire:
@@ -231,7 +247,7 @@ class _Wire:
         seq = (sender.isn + 1 + at) % (1 << 32)
         ack = (other.isn + 1 + sender.reported) % (1 << 32) if flags & ACK else 0
         frame = _frame(ends[end], ends[1 - end], seq, ack, flags, payload)
-        self.frames.append(Packet(self._time, frame, end))
+        self.frames.append(Packet(self._time, frame, flow, end))
 
 
 def _frame(
@@ -279,7 +295,7 @@ def _fragmented(frames: Sequence[Packet], chance: random.Random) -> Iterator[Pac
                 each.frame[26:30], each.frame[30:34], data[at : at + step],
                 ident=number % 65536, offset=flags | at // 8,
             )  # fmt: skip
-            parts.append(Packet(each.time, each.frame[:14] + ip, each.end))
+            parts.append(replace(each, frame=each.frame[:14] + ip))
         chance.shuffle(parts)
         yield from parts
 
@@ -367,12 +383,15 @@ def drawn(chance: random.Random, size: int, *, has_repeated_ids: bool) -> Option
     """Random options for a recording of this size in bytes.
 
     `has_repeated_ids`: its correlation ids repeat, so that only acknowledgements and order pair
-    its messages: a clock that is ahead is then left out where acknowledgements are not current.
+    its messages. The two ends then share a clock unless all acknowledgements are current.
     """
     tiny = ["bytes"] if size < 60_000 else []
     small = ["small"] if size < 1_000_000 else []
     acknowledgements = chance.choice(ACKNOWLEDGEMENTS)
-    skewed = chance.random() < 0.3 and (acknowledgements == "all" or not has_repeated_ids)
+    is_timed = chance.random() < 0.3
+    is_free = acknowledgements == "all" or not has_repeated_ids
+    skewed, delayed = (is_free and chance.random() < share for share in (0.3, 0.15))
+    skew = chance.randrange(-160, 161) if is_timed else chance.randrange(-20, 21)
     return Options(
         segments=chance.choice([*tiny, *small, "mss", "jumbo", "mixed" if small else "mss"]),
         merges=chance.random() < 0.5,
@@ -384,8 +403,9 @@ def drawn(chance: random.Random, size: int, *, has_repeated_ids: bool) -> Option
         fragments=chance.random() < 0.2,
         tunnel=chance.choice(["none"] * 6 + list(TUNNELS)),
         wraps=chance.random() < 0.3,
-        skew=chance.randrange(-20, 21) * 50 * MICROSECOND if skewed else 0,
+        skew=skew * 50 * MICROSECOND if skewed else 0,
+        jitter=3_000 * MICROSECOND if delayed else 0,
         taps=chance.random() < 0.15,
         files=chance.choice(["one", "one", "cut", "ends", "random"]),
-        original_times=chance.random() < 0.3,
+        original_times=is_timed,
     )

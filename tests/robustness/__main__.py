@@ -1,8 +1,8 @@
-"""`python -m tests.robustness [CAPTURE...]`: damage every committed capture, and look what is left.
+"""`python -m tests.robustness [CAPTURE...]`: damage each committed capture, and check its rows.
 
-Every exchange that a damage did not touch must still be there, as it was. A few places in each
-capture are damaged, one at a time; more with --places, all of them with --exhaustive, the smallest
-captures first, until --seconds are over. Exit status 1 where one is missing.
+Each copy of a capture is damaged in one place. Exchanges outside of this place must have the same
+rows as before. `--places` sets the number of copies. `--exhaustive` damages all places, the
+smallest captures first, and `--seconds` limits the time. Exit status 1 if an exchange is missing.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from tests.robustness.robustness_truth import truth
 
 @dataclass(slots=True)
 class Figures:
-    """Of one kind of damage."""
+    """Counts for one kind of damage."""
 
     copies: int = 0
     places: int = 0
-    """Number of places where a copy can be damaged."""
+    """Places where a copy can be damaged."""
     untouched: int = 0
-    """Exchanges of all copies that were not touched."""
+    """Exchanges of all copies outside of the damage."""
     missing: int = 0
-    """Of these, how many are not there."""
+    """Untouched exchanges without a row."""
 
     def add(self, other: Figures) -> None:
-        """Count those of another capture in."""
+        """Add the counts of another capture."""
         self.copies += other.copies
         self.places += other.places
         self.untouched += other.untouched
@@ -73,7 +73,7 @@ def survey(
 def survey_of(
     path: Path, places: int | None, shift: int, until: float, verbose: bool
 ) -> tuple[dict[str, Figures], bool]:
-    """The same, of a recording's file; and whether it came to its end."""
+    """The figures of a file, and whether all its copies were read in time."""
     figures = survey(recording(path), places, shift, until=until, verbose=verbose)
     return figures, time.monotonic() < until
 
@@ -89,15 +89,17 @@ def table(figures: dict[str, Figures]) -> str:
 
 
 def main() -> int:
-    """1 where an exchange is missing that no damage touched."""
+    """Exit status: 1 if an untouched exchange is missing."""
     parser = argparse.ArgumentParser(prog="python -m tests.robustness", description=__doc__)
     parser.add_argument("captures", nargs="*", type=Path, metavar="CAPTURE")
-    parser.add_argument("--places", type=int, default=10, help="of each kind in each capture")
-    parser.add_argument("--shift", type=int, default=0, help="other places")
-    parser.add_argument("--exhaustive", action="store_true", help="every place; takes hours")
-    parser.add_argument("--seconds", type=int, default=None, help="begin no copy after so long")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="captures at a time")
-    parser.add_argument("--verbose", action="store_true", help="say what is missing")
+    parser.add_argument(
+        "--places", type=int, default=10, help="copies per kind of damage and capture"
+    )
+    parser.add_argument("--shift", type=int, default=0, help="damage other places")
+    parser.add_argument("--exhaustive", action="store_true", help="damage all places; takes hours")
+    parser.add_argument("--seconds", type=int, default=None, help="time limit")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="captures read at a time")
+    parser.add_argument("--verbose", action="store_true", help="print missing exchanges")
     options = parser.parse_args()
     os.nice(10)
     places = None if options.exhaustive else options.places

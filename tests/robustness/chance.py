@@ -1,8 +1,8 @@
-"""`python -m tests.robustness.chance`: how often chance makes a message.
+"""`python -m tests.robustness.chance`: how often random bytes are taken for a message.
 
-A Kafka connection loses a segment in each direction; what follows is random bytes, or compressed
-text, and no message. So each frame behind the lost segments is false. Prints their number for each
-kind of bytes; exit status 1 where there is one.
+A Kafka connection loses a segment in each direction. Random bytes or compressed text follow, so
+each frame after the lost segments is false. Prints the number of false frames for each kind of
+bytes. Exit status 1 if there are any.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MEGABYTE = 1 << 20
 
 
 def noise(kind: str, size: int, chance: random.Random) -> bytes:
-    """Bytes that are no messages."""
+    """Bytes without messages."""
     if kind == "random":
         return chance.randbytes(size)
     words = [chance.randbytes(chance.randrange(2, 9)).hex() for _ in range(3000)]
@@ -44,7 +44,7 @@ def noise(kind: str, size: int, chance: random.Random) -> bytes:
 
 
 def false_frames(seed: int, kind: str, size: int) -> int:
-    """Frames that are recognised behind the lost segments. `size`: bytes of each direction."""
+    """Frames recognised after the lost segments. `size`: bytes of each direction."""
     chance = random.Random(f"{seed} {kind}")
     asked = [
         struct.pack(">ihhih", 19, 3, 1, number, 5) + b"chan1" + struct.pack(">i", -1)
@@ -76,7 +76,7 @@ def false_frames(seed: int, kind: str, size: int) -> int:
 
 
 def main() -> int:
-    """1 where a frame is false."""
+    """Exit status: 1 if a frame is false."""
     parser = argparse.ArgumentParser(prog="python -m tests.robustness.chance")
     parser.add_argument("--megabytes", type=int, default=1024, help="of each kind of bytes")
     parser.add_argument("--part", type=int, default=64, help="megabytes of a capture")

@@ -1,9 +1,9 @@
 """`python -m tests.robustness.late_start [CAPTURE...]`: captures that begin late.
 
-The first N packets of each capture are left out, for every N up to --packets, and each copy ends
---window packets later. No port is known to be a broker's, and no row may show a broker as the
-client. Then the ports of brokers are known, and each exchange that lies behind the beginning of the
-copy must be there. Exit status 1 where a row is wrong or missing.
+A copy of a capture lacks the first N packets and ends `--window` packets later; N goes from 1 to
+`--packets`. Each copy is read twice. Without the ports of brokers, no row may have a broker as the
+client. With the ports, each exchange inside the copy must have a row. Exit status 1 if a row is
+wrong or missing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NO_BROKER = (1,)
 
 @dataclass(slots=True)
 class Figures:
-    """Of the copies of one capture."""
+    """Counts for the copies of one capture."""
 
     copies: int = 0
     exchanges: int = 0
@@ -43,9 +43,9 @@ class Figures:
     swapped: int = 0
     """Connections in which the broker is the client."""
     expected: int = 0
-    """Exchanges that lie behind the beginning of a copy."""
+    """Exchanges inside a copy."""
     missing: int = 0
-    """Of these, those that are not there where the ports of brokers are known."""
+    """Expected exchanges without a row where the ports of brokers are known."""
     skipped: int = 0
     """Bytes in which no message was recognised, where the ports of brokers are known."""
 
@@ -67,7 +67,7 @@ class Whole:
     brokers: frozenset[Endpoint]
     """Addresses of brokers, by the handshakes."""
     exchanges: list[tuple[Key, int, int]]
-    """Each one, the packet in which it begins, and ns when it ends."""
+    """For each: key, number of its first packet, and time of its last byte in ns."""
 
 
 def of_whole(whole: Recording) -> Whole:
@@ -95,7 +95,7 @@ def key(row: dict[str, Any]) -> Key:
 
 
 def ends(row: dict[str, Any]) -> int:
-    """ns when the last byte of an exchange comes."""
+    """Time of the last byte of an exchange in ns."""
     return max(row["request_end_time"].value, row["response_end_time"].value)
 
 
@@ -137,11 +137,13 @@ def survey(path: Path, starts: Iterable[int], window: int, verbose: bool) -> Fig
 
 
 def main() -> int:
-    """1 where a broker is a client."""
+    """Exit status: 1 if a row is wrong or missing."""
     parser = argparse.ArgumentParser(prog="python -m tests.robustness.late_start")
     parser.add_argument("captures", nargs="*", type=Path, metavar="CAPTURE")
-    parser.add_argument("--packets", type=int, default=200, help="leave out up to that many")
-    parser.add_argument("--step", type=int, default=1, help="packets from one copy to the next")
+    parser.add_argument(
+        "--packets", type=int, default=200, help="largest number of packets to leave out"
+    )
+    parser.add_argument("--step", type=int, default=1, help="increment of that number")
     parser.add_argument("--window", type=int, default=300, help="packets of each copy")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="captures at a time")
     parser.add_argument("--verbose", action="store_true", help="show each wrong copy")

@@ -1,13 +1,13 @@
-"""Recordings as bytes, and the ways in which each is damaged.
+"""Recordings as bytes, and the kinds of damage.
 
     lost      one packet is missing
-    flipped   one byte has all its bits turned round
-    cut       the file ends inside a packet, or at its beginning
-    shuffled  packets lie in another order: neighbours, up to 16 apart, or all of them
-    doubled   each packet is there twice, in a row, as from two interfaces
+    flipped   all bits of one byte are inverted
+    cut       the file ends inside a packet, or at the beginning of a packet
+    shuffled  packets are in another order: neighbours, up to 16 apart, or all of them
+    doubled   each packet occurs twice in a row, as from two interfaces
 
-Lost and cut come at as many places as there are packets, flipped at as many as there are bytes.
-Where inside a packet a file ends does not matter: it is read as one that ends before that packet
+There is a place for `lost` and `cut` in each packet, and for `flipped` in each byte. The position
+of the cut inside a packet has no effect: the reader ignores an incomplete packet
 (`test_a_file_cut_anywhere_gives_every_whole_packet`, of pcap and of pcapng).
 """
 
@@ -63,7 +63,7 @@ class Damage:
     where: int
     data: bytes
     touched: NDArray[np.bool_]
-    """Which packets are missing, or not what they were; shape (packets,)."""
+    """Whether each packet is missing or changed; shape (packets,)."""
     times: bool = True
     """Every other packet has its time, and the first of several copies is still the first."""
 

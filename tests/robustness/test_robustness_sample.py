@@ -1,4 +1,4 @@
-"""A few captures, damaged at a few places: what was not touched is still there."""
+"""A few captures, damaged at a few places, keep the rows of undamaged exchanges."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import confluent_kafka
 
 PRODUCER = 0
 TRANSPORT = -195
-"""RD_KAFKA_RESP_ERR__TRANSPORT: as an injected error it closes the connection without an answer."""
+"""RD_KAFKA_RESP_ERR__TRANSPORT: as an injected error, it closes the connection unanswered."""
 
 
 def _library() -> ctypes.CDLL:
@@ -73,7 +73,7 @@ class MockCluster:
         self.software = f"librdkafka {confluent_kafka.libversion()[0]} mock cluster of {brokers}"
 
     def _call(self, name: str, *arguments: object) -> None:
-        """One C call on the cluster; RuntimeError where it answers with an error code."""
+        """One C call on the cluster; RuntimeError if it returns an error code."""
         if code := getattr(self._library, f"rd_kafka_mock_{name}")(self._cluster, *arguments):
             raise RuntimeError(f"{name}{arguments}: error {code}")
 
@@ -86,16 +86,16 @@ class MockCluster:
         self._call("topic_set_error", topic.encode(), error)
 
     def offer(self, api_key: int, lowest: int, highest: int) -> None:
-        """The versions of an API that ApiVersions answers with; -1 and -1 for none."""
+        """The versions of an API in the response of ApiVersions; -1 and -1 for none."""
         self._call("set_apiversion", api_key, lowest, highest)
 
     def fail(self, api_key: int, *errors: int) -> None:
-        """Answer the next requests of an API with these errors, one each; 0 is a good answer."""
+        """Return these errors for the next requests of an API, one each; 0 is no error."""
         codes = (ctypes.c_int * len(errors))(*errors)
         self._call("push_request_errors_array", api_key, len(errors), codes)
 
     def delay(self, broker: int, milliseconds: int) -> None:
-        """Hold every answer of a broker back for so long; -1 for all brokers."""
+        """Delay all responses of a broker by this time; -1 for all brokers."""
         self._call("broker_set_rtt", broker, milliseconds)
 
     def stop(self, broker: int) -> None:

@@ -69,7 +69,7 @@ def test_what_the_log_stamps_has_no_age() -> None:
 
 
 def test_a_better_codec_has_a_higher_ratio() -> None:
-    """The clients of this recording wrote the same records, but for the codec's name in them."""
+    """The clients of this recording wrote the same records, except for the name of the codec."""
     codecs = analysis.batching(capture("kafka-4-java", TABLES)).set_index("codecs")
     before = codecs["ratio"] * codecs["bytes"] / codecs["records"]
     assert before.to_dict() == pytest.approx(dict.fromkeys(before.index, before["none"]), abs=4)

@@ -62,7 +62,7 @@ def test_a_classic_group() -> None:
     assert len(spans) == 5
     for time, match in coordinator_log("kafka-4-followed", PREPARING):
         if int(match["old"]) == 5:
-            continue  # the last member has left: there is nobody to rebalance
+            continue  # the last member has left: no rebalance follows
         span = spans.loc[int(match["old"]) + 1]
         expected = next(name for words, name in WHY.items() if words in match["why"])
         assert span["trigger"] == expected
@@ -81,7 +81,7 @@ def test_a_classic_group() -> None:
 def test_a_group_with_epochs() -> None:
     spans = rebalances("kafka-4-followed").query("group_id == 'modern'").set_index("generation")
     bumps = {int(match["new"]): time for time, match in coordinator_log("kafka-4-followed", BUMPED)}
-    assert set(spans.index) == set(bumps) - {max(bumps)}  # by then nobody is left
+    assert set(spans.index) == set(bumps) - {max(bumps)}  # the last one has no members
     moves = [match for _, match in coordinator_log("kafka-4-followed", MOVED)]
     for (epoch, span), move in zip(spans.iterrows(), moves, strict=False):
         assert span["trigger"] == {"joins": "joined", "left": "left"}[move["what"]]

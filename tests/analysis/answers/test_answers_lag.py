@@ -183,6 +183,7 @@ def test_another_way_to_show_it() -> None:
         analysis.lag(made(), show="first")
 
 
+@pytest.mark.slow
 def test_an_interval_ends_as_a_capture_that_ends_there() -> None:
     tables = capture("kafka-4-followed", NEEDS)
     rows = analysis.lag(tables, by="5s")

@@ -45,7 +45,7 @@ def test_net_of_wait_is_the_time_that_the_broker_worked(name: str) -> None:
     rows = rows[rows["net_ms"].notna()]
     purgatory = rows["remote_ms"].where(rows["max_wait_ms"].notna(), 0)
     off = rows["net_ms"] - (rows["total_ms"] - purgatory)
-    # What lies between the capture and the broker's log: the sockets, and whole milliseconds.
+    # The capture and the broker's log differ by the sockets, and by whole milliseconds.
     assert off.abs().median() < 1
     assert off.abs().max() < 15
 
@@ -91,7 +91,7 @@ def at(start: float, end: float, **columns: Any) -> dict[str, Any]:
         ({}, 0, 600),
         ({"max_wait_ms": 500, "record_bytes": 0}, 500, 100),
         ({"max_wait_ms": 700, "record_bytes": None}, 600, 0),
-        ({"max_wait_ms": 500, "record_bytes": 9}, 0, 600),  # of what is old, nothing is waited for
+        ({"max_wait_ms": 500, "record_bytes": 9}, 0, 600),  # old records end no wait
         ({"max_wait_ms": 500, "record_bytes": 9, "min_bytes": 10}, 500, 100),
         ({"max_wait_ms": 500, "min_bytes": 0}, 0, 600),
         ({"max_wait_ms": 500, "min_bytes": 0, "topics": ["__cluster_metadata"]}, 500, 100),

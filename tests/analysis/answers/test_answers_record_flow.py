@@ -133,7 +133,7 @@ def test_the_group_of_a_topic_is_taken_from_its_fetches() -> None:
         exchange(api="Heartbeat", group_id="g1"),
         exchange(api="Heartbeat", group_id="g2"),
         exchange(api="Heartbeat", group_id="g3", client_ip="10.0.0.7"),
-        exchange(api="DescribeGroups", group_id="g4"),  # of somebody else
+        exchange(api="DescribeGroups", group_id="g4"),  # of another client
     ]
     tables = made(
         partitions=[produced(0, 1, topic=topic, **fetch) for topic in ("t", "v")],

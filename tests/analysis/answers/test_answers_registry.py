@@ -39,7 +39,7 @@ def test_an_empty_capture_has_an_answer_without_rows(answer: Answer) -> None:
 @pytest.mark.sampled(2)
 @ALL
 @pytest.mark.parametrize("name", ["kafka-4-quotas", "kafka-4-cut", "librdkafka-mock-errors"])
-def test_the_shape_is_the_same_whatever_is_in_the_capture(answer: Answer, name: str) -> None:
+def test_the_shape_does_not_depend_on_the_capture(answer: Answer, name: str) -> None:
     rows = answer.function(capture(name, answer.tables))
     assert rows.dtypes.equals(answer.function(no_tables(answer.tables)).dtypes)
     assert rows.index.equals(pd.RangeIndex(len(rows)))

@@ -42,7 +42,7 @@ def driver_running(
 ) -> Iterator[list[str]]:
     """Run the body when the driver has dissected all captures but written nothing.
 
-    Yields what it has printed before.
+    Yields its output until then.
     """
     driver = subprocess.Popen(
         [sys.executable, "-m", DRIVER, running.master, output, unshared, *paths],

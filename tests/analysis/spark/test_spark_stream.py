@@ -222,7 +222,7 @@ def test_a_topic_name_after_the_watermark(streams: SparkSession, tmp_path: Path)
 
 
 def ids_in(tables: Sequence[pa.Table]) -> set[str]:
-    """Topic ids in the place of names."""
+    """Topic ids instead of names."""
     words: set[str] = set()
     for table in tables:
         for name in {"topic", "topics"} & {*table.column_names}:

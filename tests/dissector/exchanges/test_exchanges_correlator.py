@@ -1,4 +1,4 @@
-"""Dialogues: what goes over the wire, and the exchanges that come of it."""
+"""Dialogues: messages of a connection, and the exchanges expected from them."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def test_keys_differ_by_connection_and_for_negative_ids() -> None:
 def test_responses_in_order_match_their_requests(
     sent: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """Each connection asks and is answered in order, whatever its ids; nothing is lost.
+    """Requests and responses of a connection are in order, with any ids, and complete.
 
     The clock of the responses is another one.
     """

@@ -32,7 +32,7 @@ def blocks(path: Path, block_bytes: int) -> list[PacketBlock]:
 
 
 def rows(parts: list[PacketBlock]) -> dict[str, list[object]]:
-    """All packets, one block after the other, with their payloads; and what was wrong."""
+    """All packets of all blocks with their payloads, and the problems."""
     names = [
         field.name
         for field in dataclasses.fields(PacketBlock)
@@ -112,7 +112,7 @@ def test_pairs(packets: list[tuple[tuple[tuple[int, int], int], ...]]) -> None:
 @settings(deadline=None)
 @given(st.binary(max_size=300), st.integers(0, 320))
 def test_a_chain_through_noise(data: bytes, begin: int) -> None:
-    """Positions ascend, and records have room, whatever the bytes are."""
+    """Positions ascend, and records have room, for any bytes."""
     row, positions = np.frombuffer(data, np.uint8), np.zeros(30, np.int64)
     count = _native.follow_chain(row, begin, 10**6, False, 8, 16, 16, 50, 0, positions)
     at = positions[:count]

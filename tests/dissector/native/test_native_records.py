@@ -220,7 +220,7 @@ def test_views_are_those_of_arrow(strings: list[bytes]) -> None:
 
 
 def test_arrays_that_do_not_fit_are_refused() -> None:
-    """Nothing is read or written outside of the arrays, whoever calls."""
+    """No call reads or writes outside of the arrays."""
     data, zero = np.zeros(4, np.uint8), np.zeros(1, np.int64)
     views = np.zeros(2, np.uint64)
     with pytest.raises(ValueError, match="outside"):

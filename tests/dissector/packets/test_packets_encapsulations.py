@@ -369,7 +369,7 @@ def test_tcp_in_a_layer_that_is_not_read_is_a_problem(
     tmp_path: Path, name: str, inside: bytes
 ) -> None:
     packets = [unread(name, inside)] * 30
-    # Nothing of these is TCP, though the layer is the same.
+    # These packets have the same layer, but no TCP.
     packets += [
         unread(name, bytes(len(inside))),
         unread(name, checked(ipv4(bytes(20), protocol=17))),
@@ -453,6 +453,7 @@ def test_tcp_of_an_interface_that_the_file_does_not_describe(tmp_path: Path) -> 
     assert "link type -1 (not described in the file)" in details["unread_layer"]
 
 
+@pytest.mark.slow
 def test_a_capture_without_rare_layers_does_not_import_scapy() -> None:
     """The import takes longer than reading most captures."""
     script = (

@@ -1,4 +1,4 @@
-"""Many files as one capture: which they are, in which order their packets come, what goes wrong."""
+"""Many files as one capture: their selection, the order of their packets, and errors."""
 
 import gzip
 import os
@@ -70,7 +70,7 @@ def test_packets_split_over_files_come_back_in_order(tmp_path, owners, block_byt
 
 
 def test_large_files_that_overlap(tmp_path):
-    """So large that each is read in many blocks, also where the smallest block is what it is."""
+    """Files of several blocks, even of the smallest size."""
     owners = random.Random(1).choices(range(3), k=3000)
     payload = bytes(200)
     for owner in range(3):

@@ -89,7 +89,7 @@ def talk(payload: bytes) -> tuple[int, int]:
 
 def blocks(source: LiveSource) -> Iterator[PacketBlock]:
     """All that has come by now."""
-    time.sleep(0.2)  # the kernel hands over what is in a block of the ring after 50 ms
+    time.sleep(0.2)  # the kernel hands over a block of the ring after 50 ms
     source.stop()
     while (block := source.read(0)) is not None:
         yield block

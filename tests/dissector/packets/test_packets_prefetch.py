@@ -27,7 +27,7 @@ BLOCK = 100_000
 
 
 def block_contents(source: prefetch.ReadAhead | object, reserve: int) -> list[object]:
-    """Everything in the blocks, their bytes by packet; each reserve is filled, as its owner may."""
+    """All columns of the blocks, with the bytes of each packet. Overwrites each reserve."""
     contents: list[object] = []
     while (block := source.read(reserve)) is not None:
         assert isinstance(block, PacketBlock)

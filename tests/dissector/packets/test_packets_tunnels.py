@@ -317,6 +317,7 @@ def made_by_scapy() -> list[bytes]:
     return [scapy.raw(packet) for packet in packets]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
 def test_equal_to_tshark(tmp_path):
     packets = made_by_scapy()

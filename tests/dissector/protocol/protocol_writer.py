@@ -1,4 +1,4 @@
-"""Writes random messages by a layout, for tests of what holds whatever the message is.
+"""Writes random messages by a layout, for tests of properties of all messages.
 
 It shares no code with the walkers. What the right bytes are is for the tests with vectors from
 elsewhere; here only the shape matters.

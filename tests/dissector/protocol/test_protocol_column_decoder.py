@@ -220,6 +220,7 @@ def test_long_arrays_of_equal_and_unequal_elements() -> None:
     check(ROWS, [equal, growing, mixed, rows([]), rows([(b"one", [])])])
 
 
+@pytest.mark.slow
 def test_a_long_array_that_is_wrong_in_the_middle() -> None:
     good = rows([(b"topic", [1])] * 200)
     for at in range(4, len(good), 97):

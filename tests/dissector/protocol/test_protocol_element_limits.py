@@ -91,6 +91,7 @@ def test_a_message_of_too_many_elements_is_a_problem(tmp_path: Path) -> None:
     assert problem["packet"] == exchange["request_packet"] == 4
 
 
+@pytest.mark.slow
 def test_the_peak_of_millions_of_empty_names(tmp_path: Path) -> None:
     path = capture(tmp_path / "names.pcap", names(6_000_000))
     code = (

@@ -24,7 +24,7 @@ HEARTBEAT_4 = bytes.fromhex(
     "00000002"
     "02 6d"
     "00"
-    "01 07 02 abcd"  # a tagged section: tag 7, two bytes, that nobody knows
+    "01 07 02 abcd"  # a tagged section: tag 7, two bytes, unknown
 )
 BODY = {"group_id": "group", "generation_id": 2, "member_id": "m", "group_instance_id": None}
 

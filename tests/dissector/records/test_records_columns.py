@@ -1,4 +1,4 @@
-"""The columns: the same whatever the bytes lie in, and whatever is read together."""
+"""The columns do not depend on the buffer, or on the batches that are read together."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ EXAMPLE = bytes.fromhex(
     "0000004a"  # 74 bytes follow
     "00000007"  # leader epoch 7
     "02"  # magic
-    "3823ae89"  # CRC-32C of what follows
+    "3823ae89"  # CRC-32C of the following bytes
     "0010"  # attributes: transactional
     "00000000"  # last offset delta
     "0000018bcfe56800"  # base timestamp 1,700,000,000,000

@@ -18,9 +18,9 @@ from dissector import Capture, open_capture, runs
 from dissector.errors import CaptureError, DissectorError
 from dissector.packets import open_packets
 from dissector.runs import planning, processes
-from tests.dissector.streams import rewriting
+from tests.captures import recorded
 
-RECORDING = rewriting.CAPTURES / "librdkafka-mock-produce.pcap"
+RECORDING = recorded.CAPTURES / "librdkafka-mock-produce.pcap"
 SOON = 20.0
 """Seconds that a busy machine may take for what takes no time."""
 
@@ -62,7 +62,7 @@ def test_nothing_is_left_at_the_end() -> None:
     assert not running()
 
 
-def test_nothing_is_left_of_what_nobody_wants_any_more() -> None:
+def test_a_result_without_a_reader_is_deleted() -> None:
     rows = capture().stream(["exchanges"])
     next(rows)
     assert len(running()) == 3

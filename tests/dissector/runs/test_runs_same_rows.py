@@ -14,13 +14,13 @@ from dissector.packets import open_packets
 from dissector.packets.files import AFTER_ALL, BEFORE_ALL
 from dissector.runs import planning
 from dissector.runs.processes import Workers
+from tests.captures import recorded
+from tests.captures.recorded import Packet
 from tests.dissector.runs.cutting import cut, differences, in_this_process, joined, plain, tables
-from tests.dissector.streams import rewriting
-from tests.dissector.streams.rewriting import Packet
 
-RECORDINGS = sorted(rewriting.CAPTURES.glob("*.pcap*"))
-CHATTER = rewriting.CAPTURES / "chatter-mock.pcap.zst"
-BULK = rewriting.CAPTURES / "bulk-tansu.pcap.zst"
+RECORDINGS = sorted(recorded.CAPTURES.glob("*.pcap*"))
+CHATTER = recorded.CAPTURES / "chatter-mock.pcap.zst"
+BULK = recorded.CAPTURES / "bulk-tansu.pcap.zst"
 
 
 @pytest.fixture
@@ -74,8 +74,8 @@ def reordered(packets: list[Packet], generator: random.Random) -> list[Packet]:
 def test_a_lossy_capture(change: object, name: str, tmp_path: Path) -> None:
     generator = random.Random(name)
     assert callable(change)
-    packets = change(rewriting.read(name), generator)
-    path = rewriting.write(tmp_path / "one.pcap", packets)
+    packets = change(recorded.read(name), generator)
+    path = recorded.write(tmp_path / "one.pcap", packets)
     actual, _ = joined([path], cut([path], 5, generator), warm_up=50_000)
     assert not differences(tables([path]), actual)
 
@@ -89,7 +89,7 @@ def test_a_damaged_file(seed: int, tmp_path: Path) -> None:
     Damaged times end all waits at the end of a block. So the blocks must be the same ones.
     """
     generator = random.Random(seed)
-    path = plain(rewriting.CAPTURES / "kafka-4-admin.pcap.zst", tmp_path)
+    path = plain(recorded.CAPTURES / "kafka-4-admin.pcap.zst", tmp_path)
     content = bytearray(path.read_bytes())
     for _ in range(30):
         content[generator.randrange(24, len(content))] ^= 1 << generator.randrange(8)
@@ -119,10 +119,10 @@ def test_a_border_that_is_no_packet(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_files_one_after_the_other(tmp_path: Path) -> None:
-    packets = rewriting.read("kafka-4-kafkajs.pcap.zst")
+    packets = recorded.read("kafka-4-kafkajs.pcap.zst")
     third = len(packets) // 3
     paths = [
-        rewriting.write(tmp_path / f"{part}.pcap", packets[part * third : (part + 1) * third])
+        recorded.write(tmp_path / f"{part}.pcap", packets[part * third : (part + 1) * third])
         for part in range(3)
     ]
     actual, _ = joined(paths, cut(paths, 3, random.Random(4)), warm_up=20_000)
@@ -163,7 +163,7 @@ def test_the_plan_covers_all_bytes(tmp_path: Path) -> None:
 
 def in_files(folder: Path, *, of_two_points: bool) -> list[Path]:
     """A recording in six compressed files: one after the other, or of two capture points."""
-    packets = rewriting.read("kafka-4-kafkajs.pcap.zst")
+    packets = recorded.read("kafka-4-kafkajs.pcap.zst")
     count = len(packets) // 6 + 1
     parts = [packets[at : at + count] for at in range(0, len(packets), count)]
     if of_two_points:
@@ -173,7 +173,7 @@ def in_files(folder: Path, *, of_two_points: bool) -> list[Path]:
     paths = []
     for number, part in enumerate(parts):
         name = f"point{'ab'[number % 2] if of_two_points else ''}-{number}.pcap"
-        path = rewriting.write(folder / name, part)
+        path = recorded.write(folder / name, part)
         paths.append(path.with_suffix(".pcap.gz"))
         paths[-1].write_bytes(gzip.compress(path.read_bytes(), 1))
     return paths
@@ -235,14 +235,14 @@ def test_damage_in_a_file_of_two_runs(tmp_path: Path) -> None:
 
 
 def test_files_without_a_plan(tmp_path: Path) -> None:
-    packets = rewriting.read("kafka-4-kafkajs.pcap.zst")
-    both = [rewriting.write(tmp_path / f"{part}.pcap", packets[part::2]) for part in range(2)]
+    packets = recorded.read("kafka-4-kafkajs.pcap.zst")
+    both = [recorded.write(tmp_path / f"{part}.pcap", packets[part::2]) for part in range(2)]
     plan = planning.plan(open_packets(both), 1 << 20)
     assert plan is not None
     assert len(plan) == 1  # they overlap in time, and begin together
     compressed = planning.plan(open_packets([CHATTER]), 1)
     assert compressed is not None
     assert len(compressed) == 1
-    secrets = rewriting.CAPTURES / "kafka-4-tls-secrets.pcapng.zst"
+    secrets = recorded.CAPTURES / "kafka-4-tls-secrets.pcapng.zst"
     with_secrets = plain(secrets, tmp_path)
     assert planning.plan(open_packets([with_secrets]), 1 << 20) is None

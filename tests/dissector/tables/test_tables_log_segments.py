@@ -202,7 +202,7 @@ def test_transactions_as_kafka_reads_them(brokers: Path) -> None:
 
 
 def test_groups_of_kafka_4(brokers: Path) -> None:
-    """That broker has no such tool: but what the scenario did must be there, and all of it read."""
+    """This broker has no such tool. The requests of the scenario must have rows, all decoded."""
     tables = read(brokers / "kafka-4")
     assert tables["problems"] == []
     own = [row for row in tables["records"] if row["topic"].startswith("__")]

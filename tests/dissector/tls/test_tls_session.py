@@ -348,7 +348,7 @@ def test_why_nothing_is_read(made, folder):
     assert kinds(parts, other) == ["tls_no_keys"]
     assert kinds(parts[6:], KeyLog(made.keys)) == ["tls_no_handshake"]
     assert kinds([part for part in parts if part[0] == CLIENT], other) == ["tls_no_handshake"]
-    assert kinds(parts, KeyLog()) == []  # nobody asked for it
+    assert kinds(parts, KeyLog()) == []  # only asked for with secrets
 
 
 @pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1"])

@@ -9,6 +9,7 @@ import socket
 import ssl
 import subprocess
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,7 +71,8 @@ def contexts(folder: Path, version: str, ciphers: str = "", kind: str = "RSA") -
     server.load_cert_chain(certificate(folder, kind))
     client.keylog_filename = str(folder / "keys.log")
     for context in (client, server):
-        context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
         context.set_ciphers(f"{ciphers or 'ALL'}:@SECLEVEL=0")
         context.set_alpn_protocols(["kafka"])
     return client, server

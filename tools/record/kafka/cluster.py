@@ -180,7 +180,7 @@ class Cluster:
         end(self._running.pop(number))
 
     def kill(self, number: int) -> None:
-        """Kill a node: what it was doing is never answered, nor logged."""
+        """Kill a node: its pending requests get neither a response nor a line in the log."""
         node, process = self.nodes[number], self._running.pop(number)
         process.kill()
         process.wait(10)

@@ -35,7 +35,7 @@ def captures() -> list[Path]:
 
 
 def seen() -> Seen:
-    """How many answered requests of each API key and version each capture has."""
+    """Number of answered requests in each capture, by API key and version."""
     counts_by_version: Seen = defaultdict(Counter)
     for path in captures():
         table = open_capture(path).tables(["exchanges"])["exchanges"]

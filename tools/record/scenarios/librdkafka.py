@@ -41,7 +41,7 @@ def produce(
 
 
 def read(consumer: Consumer, count: int, seconds: float = 20) -> list[Message]:
-    """Wait for `count` records; errors along the way are the scenario's business."""
+    """Wait for `count` records; the scenario handles errors."""
     records: list[Message] = []
     last = time.monotonic() + seconds
     while len(records) < count and time.monotonic() < last:

@@ -100,7 +100,7 @@ def commit(consumer: Consumer, group: str) -> None:
 
 
 def transact() -> None:
-    """One transaction that commits, one that aborts, one whose time is up."""
+    """One transaction that commits, one that aborts, one that times out."""
     options = {"transactional.id": name, "transaction.timeout.ms": 2000, "linger.ms": 0}
     producer = Producer({**common, **options})
     producer.init_transactions(30)

@@ -56,7 +56,7 @@ def verbose() -> None:
 
 
 def impatient() -> None:
-    """Reads a partition in which nothing happens, without patience."""
+    """Reads an idle partition with short waits."""
     reader = Consumer({"group.id": name, "fetch.wait.max.ms": 5} | common)
     reader.assign([TopicPartition("quiet", 0, 0)])
     for _ in counts(0):

@@ -1,4 +1,4 @@
-"""The scenarios: each a function of what happens, named as its capture is."""
+"""The scenarios: a function for each capture, with its name."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def kafka_4_slow_reader() -> None:
 
 @scenario
 def kafka_4_unbalanced() -> None:
-    """Two of three brokers restart, and nobody moves their leaders back."""
+    """Two of three brokers restart, and their leaders do not move back."""
     broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
     about = (
         "three brokers without automatic leader balancing; two restart, so that the first leads "

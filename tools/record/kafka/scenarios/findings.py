@@ -1,4 +1,4 @@
-"""Problems made on purpose, each with what a broker, a client or a tool reports about it."""
+"""Deliberate problems, each with the report of a broker, a client or a tool."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def kafka_4_group_static() -> None:
 
 @scenario
 def kafka_4_group_share() -> None:
-    """Members that share partitions, and give back some of what they read."""
+    """Members that share partitions and release a part of the records that they read."""
     about = (
         "a share group (KIP-932): records accepted, released and rejected; a member killed; "
         "unread records; an administrator asks for its lag"

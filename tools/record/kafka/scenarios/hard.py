@@ -1,4 +1,4 @@
-"""Captures that are hard to read: of bad networks, in tunnels, cut, one-sided, begun midway."""
+"""Captures that are hard to read: lossy networks, tunnels, cut packets, late starts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WEATHER = {
 
 
 def weather(name: str) -> None:
-    """A producer and a consumer on another host, beyond a bad wire."""
+    """A producer and a consumer on another host, behind a lossy network."""
     broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
     about, given = WEATHER[name]
     vxlan = name.endswith("vxlan")
@@ -54,7 +54,7 @@ each(weather, *WEATHER)
 
 @scenario
 def kafka_4_cut() -> None:
-    """The same work seen by poor captures: from midway, cut short, of one side."""
+    """The same work in incomplete captures: a late start, truncated packets, one direction."""
     broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
     about = "a producer and a group member; the captures kafka-4-cut-* are parts of it"
     with Recording("kafka-4-cut", about) as recording:

@@ -1,7 +1,7 @@
-"""Clients that put more bytes behind a request than its version has fields.
+"""Clients that append bytes to the last field of a request.
 
-Brokers read the fields and ignore the rest. The broker listens on another port than 9092, so that
-the port is no evidence.
+Brokers read the fields and ignore surplus bytes. The broker does not listen on 9092, so the port is
+not evidence.
 """
 
 from __future__ import annotations

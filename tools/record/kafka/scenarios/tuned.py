@@ -1,4 +1,4 @@
-"""Clients with configurations of their own: what they print is compared with what is seen."""
+"""Clients with various configurations, which they print: tests compare the inferred settings."""
 
 from __future__ import annotations
 

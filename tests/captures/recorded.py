@@ -1,27 +1,23 @@
-"""Rewrites recordings: the same conversations, as another network or another capture had them.
+"""The packets of recordings, which tests select, change and write to other files.
 
-A recording is a list of packets, each a time and the bytes of its Ethernet frame. The reader knows
-only the formats of these recordings: pcap, Ethernet, IPv4 or IPv6 without options, TCP. The
-functions change whole frames as a network changes segments (split, merge, duplicate, reorder), and
-`write` makes a file of them, so that a test runs all stages of a dissection.
+The reader knows the formats of these recordings only: pcap, Ethernet, IPv4 or IPv6 without options,
+TCP. `tests.rewriting` writes the TCP layer anew; here, frames keep their bytes.
 """
 
 from __future__ import annotations
 
 import gzip
 import io
-import random
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
 import zstandard
 
-CAPTURES = Path(__file__).resolve().parents[3] / "captures"
+CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 ETHERNET, IPV6 = 14, 0x86DD
-FIN, SYN, PSH = 0x01, 0x02, 0x08
+FIN, SYN = 0x01, 0x02
 BEGINNING = 1_700_000_000 * 10**9
 UNITS = {0xA1B23C4D: 1, 0xA1B2C3D4: 1000}
 """ns per unit of time of a pcap, by its magic number."""
@@ -116,82 +112,6 @@ def write(path: Path, packets: Iterable[Packet], snaplen: int = 262144) -> Path:
             file.write(struct.pack("<IIII", *divmod(each.time, 10**9), len(kept), len(each.frame)))
             file.write(kept)
     return path
-
-
-def split(packets: Iterable[Packet], chance: random.Random, likely: float = 0.5) -> list[Packet]:
-    """Split segments at random into two or more."""
-    out = []
-    for each in packets:
-        payload = each.payload
-        if len(payload) < 2 or chance.random() >= likely:
-            out.append(each)
-            continue
-        count = min(chance.choice([1, 1, 2, 5]), len(payload) - 1)
-        borders = [0, *sorted(chance.sample(range(1, len(payload)), count)), len(payload)]
-        for low, high in pairwise(borders):
-            flags = each.flags if high == len(payload) else each.flags & ~(FIN | PSH)
-            out.append(each.segment(each.seq + low, flags, payload[low:high]))
-    return out
-
-
-def merged(packets: Sequence[Packet], chance: random.Random, likely: float = 0.5) -> list[Packet]:
-    """Merge pairs of successive segments of a stream at random, in the place of the first one.
-
-    The other end acknowledged neither segment before the second one was sent.
-    """
-    out: list[Packet] = []
-    for each in packets:
-        last = out[-1] if out else None
-        if (
-            last is not None
-            and last.stream == each.stream
-            and last.payload
-            and each.payload
-            and not last.flags & (SYN | FIN)
-            and (last.seq + len(last.payload)) % 2**32 == each.seq
-            and len(last.payload) + len(each.payload) < 60_000
-            and chance.random() < likely
-        ):
-            out[-1] = last.segment(last.seq, each.flags, last.payload + each.payload)
-        else:
-            out.append(each)
-    return out
-
-
-def doubled(packets: Iterable[Packet], chance: random.Random, likely: float = 0.3) -> list[Packet]:
-    """Duplicate packets at random."""
-    return [copy for each in packets for copy in [each] * (1 + (chance.random() < likely))]
-
-
-def shuffled(packets: Sequence[Packet], chance: random.Random, window: int = 30) -> list[Packet]:
-    """Move each packet by less than `window` places; times stay."""
-    order = sorted(range(len(packets)), key=lambda index: index + chance.uniform(0, window))
-    return [packets[index] for index in order]
-
-
-def skewed(packets: Iterable[Packet], later: int) -> list[Packet]:
-    """Captured by two clocks: packets of clients are `later` ns later (or earlier)."""
-    moved_packets = [
-        replace(each, time=each.time + later) if each.is_from_client else each for each in packets
-    ]
-    return sorted(moved_packets, key=lambda each: each.time)
-
-
-def wandering(packets: Iterable[Packet], chance: random.Random, most: int) -> list[Packet]:
-    """Captured on two paths: the delay of each direction of each connection varies, up to `most`
-    ns, and keeps the order of packets."""
-    latest: dict[bytes, int] = {}
-    delayed = []
-    for each in packets:
-        time = max(each.time + chance.randrange(most), latest.get(each.stream, 0))
-        latest[each.stream] = time
-        delayed.append(replace(each, time=time))
-    return sorted(delayed, key=lambda each: each.time)
-
-
-def stamped(packets: Iterable[Packet]) -> list[Packet]:
-    """One packet per 100 µs: a network delays no packet for as long as a recording is silent."""
-    return [replace(each, time=BEGINNING + at * 100_000) for at, each in enumerate(packets)]
 
 
 def moved(packet: Packet, turn: int, later: int) -> Packet:

@@ -1,0 +1,28 @@
+"""A short run of `python -m tests.rewriting` with a new seed each time.
+
+A failure prints the commands that repeat the wrong cases.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.rewriting.cases import run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("blocks", "count"), [("default", 20), ("small", 4), ("packets", 1)])
+def test_random_networks_change_no_row(tmp_path: Path, blocks: str, count: int) -> None:
+    first = random.SystemRandom().getrandbits(40)
+    wrong = []
+    for seed in range(first, first + count):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        case = run(seed, folder, blocks=blocks)
+        if not case.is_equal:
+            command = f"python -m tests.rewriting --cases 1 --blocks {blocks} --seed {seed}"
+            wrong.append(f"{command}\n{case}")
+    assert not wrong, "\n".join(wrong)
