@@ -126,17 +126,19 @@ def export(path: Path) -> tuple[int, int]:
     from dissector.packets import open_packets
     from dissector.pipeline import Pipeline
     from dissector.tables import TABLES
+    from dissector.tables.arrow import with_dictionaries
 
     rows = 0
 
     def counted() -> Iterator[pa.RecordBatch]:
         nonlocal rows
-        for _, batch in pipeline.stream(["exchanges"]):
+        for _, batch in pipeline.stream(["exchanges"], dictionaries=True):
             rows += len(batch)
             yield batch
 
     pipeline = Pipeline(open_packets([path]))
-    FORMATS["parquet"](counted(), TABLES["exchanges"].schema, pa.BufferOutputStream())
+    schema = with_dictionaries(TABLES["exchanges"].schema)
+    FORMATS["parquet"](counted(), schema, pa.BufferOutputStream())
     return pipeline.packets, rows
 
 

@@ -166,19 +166,23 @@ class Capture:
         return collected(self.stream(wanted), wanted)
 
     def stream(
-        self, tables: Names | None = None, *, with_messages: bool = False
-    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        self, tables: Names | None = None, *, with_messages: bool = False,
+        dictionaries: bool = False,
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:  # fmt: skip
         """Rows of the tables as they are read, in bounded memory: name of the table, and a batch.
 
         None: all tables that are not opt-in. The rows of a table are roughly in order of time.
         `with_messages`: rows of `exchanges` also have the bytes of their messages, in which secrets
-        are not redacted: the columns of an `Exchange`. Then one process reads. Raises
-        DissectorError for a table that does not exist.
+        are not redacted: the columns of an `Exchange`. Then one process reads. `dictionaries`: the
+        texts of `exchanges` may be dictionaries, which takes less time. Raises DissectorError for a
+        table that does not exist.
         """
         wanted = known_tables(tables)
         return self._read(
             wanted,
-            lambda pipeline: _not_empty(pipeline.stream(wanted, with_messages=with_messages)),
+            lambda pipeline: _not_empty(
+                pipeline.stream(wanted, with_messages=with_messages, dictionaries=dictionaries)
+            ),
         )
 
     def has_table(self, name: str) -> bool:

@@ -146,15 +146,17 @@ class Pipeline:
         return collected(self.stream(wanted), wanted)
 
     def stream(
-        self, tables: Collection[str] | None = None, *, with_messages: bool = False
-    ) -> Generator[NamedBatch]:
+        self, tables: Collection[str] | None = None, *, with_messages: bool = False,
+        dictionaries: bool = False,
+    ) -> Generator[NamedBatch]:  # fmt: skip
         """The rows of all wanted tables: of each block of frames, of connections, of log segments.
 
         Batches may be empty. If `problems` is wanted, a batch of it ends each block.
         `with_messages`: rows of `exchanges` also have the columns `tables.exchanges.MESSAGES`.
+        `dictionaries`: texts of `exchanges` may be dictionaries, as `tables.arrow` makes them.
         """
         wanted = known_tables(tables)
-        for table, batch in self._all_rows(wanted, with_messages):
+        for table, batch in self._all_rows(wanted, with_messages, dictionaries):
             for complete in self._finalizer.add(table, batch):
                 if complete[0] in wanted:
                     yield complete
@@ -162,9 +164,11 @@ class Pipeline:
             if complete[0] in wanted:
                 yield complete
 
-    def _all_rows(self, wanted: Collection[str], with_messages: bool) -> Iterator[NamedBatch]:
+    def _all_rows(
+        self, wanted: Collection[str], with_messages: bool, dictionaries: bool
+    ) -> Iterator[NamedBatch]:
         """The rows of the packets, then of the log segments."""
-        yield from self.raw_rows(wanted, with_messages=with_messages)
+        yield from self.raw_rows(wanted, with_messages=with_messages, dictionaries=dictionaries)
         for path in self._segments:
             yield from segment_rows(path, wanted, self._read)
 
@@ -218,8 +222,9 @@ class Pipeline:
         return self._reader.streams.brokers
 
     def raw_rows(
-        self, wanted: Collection[str], *, goes_on: bool = False, with_messages: bool = False
-    ) -> Iterator[NamedBatch]:
+        self, wanted: Collection[str], *, goes_on: bool = False, with_messages: bool = False,
+        dictionaries: bool = False,
+    ) -> Iterator[NamedBatch]:  # fmt: skip
         """The rows of the packets before they are finalized, for a caller that joins several parts.
 
         `topics` has all reported states: see `topics.topic_states`. `goes_on`: the source will have
@@ -229,8 +234,9 @@ class Pipeline:
         if "connections" in wanted:
             self._reader.streams.round_trips = self._trips
         for table, batch, _ in self._packet_rows(
-            wanted, goes_on=goes_on, keep_frames=with_messages, with_sequences=with_messages
-        ):
+            wanted, goes_on=goes_on, keep_frames=with_messages, with_sequences=with_messages,
+            dictionaries=dictionaries,
+        ):  # fmt: skip
             yield table, self._numbered(batch)
         if "connections" in wanted and not goes_on:
             for batch in self._connection_rows():
@@ -249,7 +255,7 @@ class Pipeline:
 
     def _packet_rows(
         self, wanted: Collection[str], *, goes_on: bool = False, keep_frames: bool = False,
-        with_sequences: bool = False,
+        with_sequences: bool = False, dictionaries: bool = False,
     ) -> Iterator[TableRows]:  # fmt: skip
         """The rows of all packets. Raises DissectorError if the input was read before."""
         if self._has_ended:
@@ -261,6 +267,7 @@ class Pipeline:
             self._connections,
             keep_frames=keep_frames,
             with_sequences=with_sequences,
+            dictionaries=dictionaries and self._plan is None,
         )
         if self._plan is not None and not (keep_frames or with_sequences):
             make = partial(self.new_stages, wanted, self._reader.captures)
@@ -284,13 +291,13 @@ class Pipeline:
 
     def _new_builder(
         self, wanted: Collection[str], names: TopicNames, connections: Connections, *,
-        keep_frames: bool = False, with_sequences: bool = False,
+        keep_frames: bool = False, with_sequences: bool = False, dictionaries: bool = False,
         captures: Sequence[str] | None = None,
     ) -> TableBuilder:  # fmt: skip
         files = self._reader.captures if captures is None else captures
         return TableBuilder(
             wanted, names, connections, files, request_wait=self._request_wait,
-            keep_frames=keep_frames, with_sequences=with_sequences,
+            keep_frames=keep_frames, with_sequences=with_sequences, dictionaries=dictionaries,
             memory=self._memory // MEMORY_SHARE,
         )  # fmt: skip
 

@@ -100,13 +100,19 @@ def _export_spans(source: Input, endpoint: str | None, output: Output) -> None:
 def write_table(source: Input, table: str, output: Output) -> None:
     """Write the rows of a table to `output`."""
     check(output, source)
-    from dissector.tables import TABLES
+    from dissector.capture import Capture
+    from dissector.tables import EXCHANGES, TABLES
+    from dissector.tables.arrow import with_dictionaries
 
-    check_columns(TABLES[table].schema.names, output)
+    schema = TABLES[table].schema
+    check_columns(schema.names, output)
     with source.opened(
         show_progress=not to_terminal(output), show_secrets=output.show_secrets
     ) as capture:
-        write((batch for _, batch in capture.stream([table])), TABLES[table].schema, output)
+        rows = capture.stream([table])
+        if table == EXCHANGES.name and isinstance(capture, Capture) and output.form == "parquet":
+            rows, schema = capture.stream([table], dictionaries=True), with_dictionaries(schema)
+        write((batch for _, batch in rows), schema, output)
 
 
 def write_tables(source: Input, names: Sequence[str], output: Output) -> None:

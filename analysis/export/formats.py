@@ -8,9 +8,10 @@ in jsonl and an empty field in csv, where an empty string is ``""``.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -53,7 +54,7 @@ def csv(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
 
 
 def parquet(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
-    """Parquet with zstd, and dictionaries except for times and 64-bit numbers.
+    """Parquet with zstd: see `parquet_options`. Types of texts in `schema` may be dictionaries.
 
     A thread encodes a row group, without Python's lock, while the next one is collected.
     """
@@ -61,15 +62,28 @@ def parquet(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
 
     from pyarrow.parquet import ParquetWriter
 
+    plain = [
+        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in schema
+    ]
+    options = parquet_options(pa.schema(plain)) | {"store_schema": False}
     with (
-        ParquetWriter(sink, schema, compression="zstd", use_dictionary=repeating(schema)) as writer,
+        ParquetWriter(sink, schema, **options) as writer,
         ThreadPoolExecutor(1) as encoder,
     ):
+        # PyArrow would store the type of dictionaries, and return dictionaries to readers.
+        stored = base64.b64encode(pa.schema(plain).serialize())
+        writer.add_key_value_metadata({"ARROW:schema": stored})
+
+        def encode(group: pa.Table) -> None:
+            group = group.cast(schema).unify_dictionaries()
+            writer.write_table(group, row_group_size=len(group))
+
         writing: Future[None] | None = None
         for group in _groups(batches):
             if writing:
                 writing.result()
-            writing = encoder.submit(writer.write_table, group, row_group_size=len(group))
+            writing = encoder.submit(encode, group)
         if writing:
             writing.result()
 
@@ -111,12 +125,32 @@ def _groups(batches: Batches) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(pending)
 
 
-def repeating(schema: pa.Schema) -> list[str]:
-    """Columns for which dictionaries save space, by their names in Parquet."""
-    return [
-        f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
-        for field in schema
-        if pa.types.is_string(field.type)
-        or pa.types.is_list(field.type)
-        or (pa.types.is_integer(field.type) and field.type.bit_width < 64)
+def parquet_options(schema: pa.Schema) -> dict[str, Any]:
+    """The arguments of ParquetWriter for a table.
+
+    Columns of texts, lists and small numbers have dictionaries. Their statistics would not help
+    readers: rows are in order of time, so most groups contain all frequent values. Times and 64-bit
+    numbers are stored as differences, which are shorter.
+    """
+    types = {field.name: field.type for field in schema}
+    repeating = [
+        name
+        for name, type in types.items()
+        if pa.types.is_string(type)
+        or pa.types.is_list(type)
+        or (pa.types.is_integer(type) and type.bit_width < 64)
     ]
+    others = [name for name in types if name not in repeating]
+    is_number = (pa.types.is_integer, pa.types.is_timestamp)
+    return {
+        "compression": "zstd",
+        "use_dictionary": [
+            f"{name}.list.element" if pa.types.is_list(types[name]) else name for name in repeating
+        ],
+        "column_encoding": {
+            name: "DELTA_BINARY_PACKED"
+            for name in others
+            if any(test(types[name]) for test in is_number)
+        },
+        "write_statistics": others,
+    }

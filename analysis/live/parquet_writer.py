@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet
 
-from analysis.export.formats import repeating
+from analysis.export.formats import parquet_options
 from analysis.live.rotation import RotatedFiles, Rotation
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
@@ -86,10 +86,8 @@ class _TableFiles:
             file = self._files.next()
             self.name = Path(str(file.name))
             self._file = BufferedWriter(file)
-            self._writer = pa.parquet.ParquetWriter(
-                self._file, self._schema, compression="zstd",
-                use_dictionary=repeating(self._schema),
-            )  # fmt: skip
+            options = parquet_options(self._schema)
+            self._writer = pa.parquet.ParquetWriter(self._file, self._schema, **options)
         self._pending.append(rows)
         self._rows += len(rows)
         if self._rows >= GROUP_ROWS:

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from analysis.export.formats import GROUP_BYTES, repeating
+from analysis.export.formats import GROUP_BYTES, parquet_options
 from dissector.packets.remote import located
 
 TIMES: Final = ("request_time", "response_time", "first_time", "time")
@@ -137,9 +137,8 @@ class _File:
     def _write_group(self) -> None:
         if self._writer is None:
             self._sink = self._stack.enter_context(whole_file(self.path))
-            self._writer = pq.ParquetWriter(
-                self._sink, self._schema, compression="zstd", use_dictionary=repeating(self._schema)
-            )
+            options = parquet_options(self._schema)
+            self._writer = pq.ParquetWriter(self._sink, self._schema, **options)
         group = pa.Table.from_batches(self._pending)
         self._writer.write_table(group, row_group_size=max(len(group), 1))
         self._written += len(group)

@@ -21,7 +21,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet
 
-from analysis.export.formats import repeating
+from analysis.export.formats import parquet_options
 from analysis.sql.context import create_context
 from analysis.sql.row_order import NTH, row_order
 from analysis.sql.views import schema
@@ -107,9 +107,7 @@ class TableFiles:
         """`files`: a path for each table; batches are cast to `schemas`."""
         self._pending: dict[str, list[pa.RecordBatch]] = {name: [] for name in files}
         self._writers = {
-            name: pa.parquet.ParquetWriter(
-                file, schemas[name], compression="zstd", use_dictionary=repeating(schemas[name])
-            )
+            name: pa.parquet.ParquetWriter(file, schemas[name], **parquet_options(schemas[name]))
             for name, file in files.items()
         }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -29,3 +30,43 @@ def bool_column(table: pa.Table, name: str) -> NDArray[Any]:
     """A column of booleans without nulls."""
     column: NDArray[Any] = as_array(table[name]).to_numpy(zero_copy_only=False)
     return column
+
+
+def masked(values: NDArray[Any], is_null: NDArray[np.bool_] | None) -> pa.Array:
+    """The values, null where the mask is true; without a copy of numbers."""
+    array = pa.array(values)
+    if is_null is None or not is_null.any():
+        return array
+    valid = pa.py_buffer(np.packbits(~is_null, bitorder="little"))
+    return pa.Array.from_buffers(array.type, len(array), [valid, array.buffers()[1]])
+
+
+def unmasked(column: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """The numbers of a column, also those under nulls, and which are null; None if none is."""
+    valid, data = column.buffers()
+    end = column.offset + len(column)
+    values = np.frombuffer(data, column.type.to_pandas_dtype(), end)[column.offset :]
+    if not column.null_count:
+        return values, None
+    bits = np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little", count=end)
+    return values, bits[column.offset :] == 0
+
+
+def dictionary_codes(text: pa.DictionaryArray) -> NDArray[np.int32]:
+    """Dictionary index of each text, -1 for null."""
+    codes, is_null = unmasked(text.indices)
+    return codes if is_null is None else np.where(is_null, np.int32(-1), codes)
+
+
+def take_rows(column: pa.Array, row: Int64, is_missing: NDArray[np.bool_] | None) -> pa.Array:
+    """The values at these rows; null where `is_missing`. Fast for integers and dictionaries."""
+    if pa.types.is_dictionary(column.type):
+        codes = take_rows(column.indices, row, is_missing)
+        return pa.DictionaryArray.from_arrays(codes, column.dictionary, safe=False)
+    if not pa.types.is_integer(column.type):
+        return column.take(masked(row, is_missing))
+    values, is_null = unmasked(column)
+    if is_null is not None:
+        is_null = is_null.take(row)
+        is_missing = is_null if is_missing is None else is_null | is_missing
+    return masked(values.take(row), is_missing)

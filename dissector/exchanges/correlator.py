@@ -373,18 +373,19 @@ class Correlator:
         connection, ordinal = int_column(table, "connection"), int_column(table, "ordinal")
         end_time, answered_before = int_column(table, "end_time"), self._connections.last_answered
 
-        def count(rows: slice, before: Int64) -> Int64:
+        def count(rows: slice, known: NDArray[np.bool_] | slice, before: Int64) -> Int64:
             # At the end of each request: one that began in an earlier block may have begun before
             # responses of which only the ordinal is known.
             return matching.in_flight(
-                connection[rows], ordinal[rows], end_time[rows],
-                matched.connection, ordinal[answered], matched.time, before,
+                connection[rows], ordinal[rows], end_time[rows], matched.connection[known],
+                ordinal[answered[known]], matched.time[known], before,
             )  # fmt: skip
 
         column = int_column(table, "in_flight").copy()
-        column[first_new:] = count(slice(first_new, None), answered_before)
+        column[first_new:] = count(slice(first_new, None), slice(None), answered_before)
         # A response may be recognised later than requests that were sent after it.
-        recognised = count(slice(first_new), np.zeros_like(answered_before))
+        known = np.isin(matched.connection, connection[:first_new])
+        recognised = count(slice(first_new), known, np.zeros_like(answered_before))
         column[:first_new] = np.minimum(column[:first_new], recognised)
         np.maximum.at(self._connections.last_answered, matched.connection, ordinal[answered])
         index = table.schema.get_field_index("in_flight")

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dissector import _native
 from dissector.arrays import arrays
 from dissector.errors import UnknownVersion
+from dissector.exchanges.columns import dictionary_codes, masked
 from dissector.exchanges.ordering import ordered
 from dissector.packets.block import Int64
 from dissector.protocol import registry
@@ -94,7 +95,7 @@ class LayoutGroup:
             return pa.nulls(len(select), pa.int64())
         index = sibling[1][select]
         value = sibling[0].values[np.maximum(index, 0)].astype(np.int64)
-        return pa.array(value, mask=index < 0)
+        return masked(value, index < 0)
 
     def sibling_texts(self, column: FieldColumn, role: str, select: Int64) -> pa.Array:
         """The nearest text with a role for each selected value; null if there is none."""
@@ -214,16 +215,14 @@ class DecodedFields:
             codes = pa.nulls(len(self.messages), pa.int32())
             return pa.DictionaryArray.from_arrays(codes, pa.array([], pa.string()))
         message, _, text = self.all_texts(role)
-        index = pc.fill_null(text.indices, -1).to_numpy()
+        index = dictionary_codes(text)
         code = np.full(len(self.messages), -1, np.int32)
         begin = 0
         for _, column in self.columns(role):
-            end = begin + len(column.at)
-            code[message[begin:end][::-1]] = index[begin:end][
-                ::-1
-            ]  # the first value is assigned last
-            begin = end
-        return pa.DictionaryArray.from_arrays(pa.array(code, mask=code < 0), text.dictionary)
+            values = slice(begin, begin + len(column.at))
+            code[message[values][::-1]] = index[values][::-1]  # the first value is assigned last
+            begin = values.stop
+        return pa.DictionaryArray.from_arrays(masked(code, code < 0), text.dictionary, safe=False)
 
     def count(self, role: str) -> Int64:
         """The number of values with a role in each message; shape (n,)."""
@@ -285,9 +284,8 @@ def texts(spaces: Sequence[ByteView], space: Int64, at: Int64, length: Int64) ->
         numbers = [number.setdefault(word, len(number)) for word in distinct]
         codes[members] = np.array(numbers, np.int32)[code]
     words = [word.decode("utf-8", "backslashreplace") for word in number]
-    return pa.DictionaryArray.from_arrays(
-        pa.array(codes, mask=length < 0), pa.array(words, pa.string())
-    )
+    codes_or_null = masked(codes, length < 0)
+    return pa.DictionaryArray.from_arrays(codes_or_null, pa.array(words, pa.string()), safe=False)
 
 
 def _words(space: ByteView, at: Int64, length: Int64) -> tuple[NDArray[np.int32], list[bytes]]:

@@ -113,11 +113,15 @@ class Matcher:
     ) -> None:
         wanted = requests.ordinal[request] > 0
         request, response = request[wanted], response[wanted]
-        connection = responses.connection[response]
-        order = ordered(connection, responses.rank[response])
-        last = order[np.flatnonzero(np.diff(connection[order], append=-1))]
-        request, response = request[last], response[last]
-        self._anchors[connection[last]] = np.stack(
+        # Responses of a connection are in order of rank; the last assignment stays.
+        request_of = np.full(len(responses), -1)
+        request_of[response] = request
+        response = np.flatnonzero(request_of >= 0)
+        last = np.full(len(self._anchors), -1)
+        last[responses.connection[response]] = response
+        response = last[last >= 0]
+        request = request_of[response]
+        self._anchors[responses.connection[response]] = np.stack(
             [
                 requests.ordinal[request],
                 responses.rank[response],

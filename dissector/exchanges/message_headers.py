@@ -96,11 +96,14 @@ def read_headers(frames: FrameBlock, spaces: Sequence[ByteView], index: Int64) -
     is_request = bool(len(index)) and bool(frames.is_request[index[0]])
     at = start + (4 if is_request else 0)
     space = pieced.astype(np.int64)
-    correlation = numbers(spaces, space, np.minimum(at, end), "i4")
+    correlation = np.zeros(len(index), np.int64)
+    for each, members in members_of(spaces, space):
+        has_id = members[at[members] + 4 <= end[members]]
+        correlation[has_id] = each.number(at[has_id], "i4")
     return MessageHeaders(
         frames.connection[index].astype(np.int64), frames.capture[index].astype(np.int64),
         frames.packet[index], frames.time[index], frames.end_time[index],
-        frames.size[index] + 4, space, start, end, np.where(at + 4 <= end, correlation, 0),
+        frames.size[index] + 4, space, start, end, correlation,
         frames.sequence[index], frames.acknowledged[index], frames.rank[index], frames.run[index],
     )  # fmt: skip
 
@@ -190,14 +193,3 @@ def members_of(spaces: Sequence[ByteView], space: Int64) -> Iterator[tuple[ByteV
         members = np.flatnonzero(space == number)
         if len(members):
             yield each, members
-
-
-def numbers(spaces: Sequence[ByteView], space: Int64, at: Int64, dtype: str) -> Int64:
-    """A big-endian number at each of n addresses, each in its own byte space; int64."""
-    # Nearly all are in the first space.
-    result = spaces[0].number(np.where(space == 0, at, 0), dtype)
-    for index, each in enumerate(spaces[1:], 1):
-        members = np.flatnonzero(space == index)
-        if len(members):
-            result[members] = each.number(at[members], dtype)
-    return result

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dissector.exchanges.columns import masked, unmasked
 from dissector.exchanges.decoded_fields import DecodedFields
 from dissector.exchanges.decoded_messages import DecodedMessages
 from dissector.exchanges.ordering import ordered
@@ -65,7 +65,7 @@ def request_table(
         "acks", "max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "replica_id",
     ):  # fmt: skip
         value, known = fields.numbers(role)
-        columns[role] = pa.array(value, mask=~known)
+        columns[role] = masked(value, ~known)
     columns |= partitions(fields, names)
     return pa.table({name: pa.array(column) for name, column in columns.items()})
 
@@ -94,9 +94,9 @@ def partitions(
         is_counted[message[field[number < 0]]] = False
     return {
         "topics": topic_lists(fields, names, wanted),
-        "partition_count": pa.array(count, mask=count == 0),
-        "record_count": pa.array(records, mask=~has_records | ~is_counted),
-        "record_bytes": pa.array(size, mask=~has_records),
+        "partition_count": masked(count, count == 0),
+        "record_count": masked(records, ~has_records | ~is_counted),
+        "record_bytes": masked(size, ~has_records),
     }
 
 
@@ -119,10 +119,9 @@ def topic_lists(
         message, address = np.concatenate(messages), np.concatenate(addresses)
     if not len(message):
         return pa.nulls(count, pa.list_(pa.string()))
-    code = pc.fill_null(encoded.indices, -1).to_numpy().astype(np.int64)
-    if (code < 0).any():
-        valid = np.flatnonzero(code >= 0)
-        code, message, address = code[valid], message[valid], address[valid]
+    code, is_null = unmasked(encoded.indices)
+    if is_null is not None:
+        code, message, address = code[~is_null], message[~is_null], address[~is_null]
     chosen = ordered(message)
     if (message[chosen[1:]] == message[chosen[:-1]]).any():
         order = np.lexsort((address, message))

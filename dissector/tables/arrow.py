@@ -10,31 +10,57 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dissector.exchanges.columns import as_array
+from dissector.exchanges.columns import as_array, dictionary_codes, masked, take_rows, unmasked
 from dissector.packets.block import Int64
-from dissector.tables.schema import Table
+from dissector.tables.schema import TEXT, Table
 
-MANY_CODES = 1 << 16
-"""Codes in messages have two bytes."""
-
+MANY_CODES = 1 << 10
+"""Codes in a larger range are looked up by a hash."""
+DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 NS_PER_MS = 10**6
 MAX_MS = (1 << 63) // NS_PER_MS - 1
 """Later times, after the year 2262, do not fit into ns."""
 
 
-def to_batch(table: Table, columns: Mapping[str, Any]) -> pa.RecordBatch:
-    """A batch of these columns (Arrow or NumPy arrays) in the order and types of `table`."""
+def to_batch(
+    table: Table, columns: Mapping[str, Any], *, dictionaries: bool = False
+) -> pa.RecordBatch:
+    """A batch of these columns (Arrow or NumPy arrays) in the order and types of `table`.
+
+    `dictionaries`: texts are of type DICTIONARY instead, with distinct words.
+    """
     arrays = []
-    for column in table.columns:
-        array = columns[column.name]
+    for field in table.schema:
+        array = columns[field.name]
         if not isinstance(array, pa.Array):
             array = as_array(array) if isinstance(array, pa.ChunkedArray) else pa.array(array)
-        if array.type != column.type:
+        if dictionaries and field.type == TEXT:
+            array = _as_dictionary(array)
+        elif array.type != field.type:
             is_empty = array.null_count == len(array)
-            array = pa.nulls(len(array), column.type) if is_empty else array.cast(column.type)
+            # Integers fit into the narrower type of their column.
+            options = pc.CastOptions(field.type, allow_int_overflow=True)
+            array = (
+                pa.nulls(len(array), field.type) if is_empty else pc.cast(array, options=options)
+            )
         arrays.append(array)
-    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+    schema = with_dictionaries(table.schema) if dictionaries else table.schema
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def with_dictionaries(schema: pa.Schema) -> pa.Schema:
+    """The schema with dictionaries in place of texts."""
+    fields = [each.with_type(DICTIONARY) if each.type == TEXT else each for each in schema]
+    return pa.schema(fields)
+
+
+def _as_dictionary(array: pa.Array) -> pa.DictionaryArray:
+    if array.type == DICTIONARY:
+        words = array.dictionary
+        if not words.null_count and len(words.unique()) == len(words):
+            return array
+    return array.cast(TEXT).dictionary_encode()
 
 
 def empty_batch(table: Table) -> pa.RecordBatch:
@@ -54,31 +80,27 @@ class SelectedRows:
     def __init__(self, table: pa.Table, row: Int64) -> None:
         """`row`: index of each row, -1 for a row of nulls."""
         self._table = table
-        self._row = masked(row, row < 0)
+        is_missing = row < 0
+        self._missing = is_missing if is_missing.any() else None
+        self._row = row if self._missing is None else np.where(is_missing, 0, row)
+        self._columns: dict[str, pa.Array] = {}
 
     def __getitem__(self, name: str) -> pa.Array:
-        column = as_array(self._table[name])
-        if column.null_count == len(column):
-            return pa.nulls(len(self._row), column.type)
-        return column.take(self._row)
+        if name not in self._columns:
+            column = as_array(self._table[name])
+            is_empty = column.null_count == len(column)
+            self._columns[name] = (
+                pa.nulls(len(self._row), column.type)
+                if is_empty
+                else take_rows(column, self._row, self._missing)
+            )
+        return self._columns[name]
 
 
-def masked(values: NDArray[np.generic], mask: NDArray[np.bool_]) -> pa.Array:
-    """The values, null where `mask` is true."""
-    return pa.array(values, mask=mask) if mask.any() else pa.array(values)
-
-
-def take_words(words: pa.Array, index: NDArray[np.integer]) -> pa.Array:
-    """The word at each index. Fast if the index is the same for all rows."""
-    if len(index) and (index == index[0]).all():
-        return pa.repeat(words[int(index[0])], len(index))
-    return words.take(pa.array(index))
-
-
-def dictionary_codes(text: pa.DictionaryArray) -> Int64:
-    """Dictionary index of each text, -1 for null."""
-    index: Int64 = pc.fill_null(text.indices, -1).to_numpy()
-    return index
+def take_words(words: pa.Array, index: NDArray[np.integer]) -> pa.DictionaryArray:
+    """The word at each index; null for a negative index."""
+    codes = masked(index.astype(np.int32), index < 0)
+    return pa.DictionaryArray.from_arrays(codes, words, safe=False)
 
 
 def without_dictionary(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -89,33 +111,47 @@ def without_dictionary(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chun
 
 def map_codes(code: Any, meaning: Callable[[Any], object], type: pa.DataType) -> pa.Array:
     """The meaning of each code, with one call for each distinct code."""
+    encoded = encode(code, meaning, type)
+    return encoded.dictionary.take(encoded.indices)
+
+
+def encode(
+    code: Any, meaning: Callable[[Any], object], type: pa.DataType = TEXT
+) -> pa.DictionaryArray:
+    """The meaning of each code, as a dictionary."""
+    words: dict[object, int] = {}
+
+    def number(each: object) -> int:
+        word = meaning(each)
+        return -1 if word is None else words.setdefault(word, len(words))
+
     code = as_array(code)
-    if pa.types.is_integer(code.type) and (counted := _small_range(code)):
-        distinct, index = counted
+    values, is_null = unmasked(code) if pa.types.is_integer(code.type) else (np.zeros(0), None)
+    low = int(values.min(initial=0))
+    if len(values) and int(values.max()) - low < MANY_CODES:
+        values = values - low
+        counts = enumerate(np.bincount(values).tolist(), low)
+        numbers = [number(each) if count else -1 for each, count in counts]
     else:
         encoded = code.dictionary_encode()
-        distinct, index = encoded.dictionary.to_pylist(), encoded.indices
-    return pa.array([meaning(each) for each in distinct], type).take(index)
-
-
-def _small_range(code: pa.Array) -> tuple[list[int], pa.Array] | None:
-    """The distinct numbers, and possibly 0, and the index of each; None if their range is large."""
-    values = pc.fill_null(code, 0).to_numpy() if code.null_count else code.to_numpy()
-    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-    if high - low >= MANY_CODES:
-        return None
-    values = values - low
-    occurs = np.zeros(high - low + 1, np.bool_)
-    occurs[values] = True
-    index = (np.cumsum(occurs, dtype=np.int32) - 1)[values]
-    is_null = np.asarray(code.is_null()) if code.null_count else np.zeros(0, np.bool_)
-    return (np.flatnonzero(occurs) + low).tolist(), masked(index, is_null)
+        values, is_null = unmasked(encoded.indices)
+        numbers = [*map(number, encoded.dictionary.to_pylist()), -1]
+    index = np.array(numbers, np.int32)[values]
+    if is_null is not None:
+        index[is_null] = -1
+    return take_words(pa.array([*words], type), index)
 
 
 def unless_empty(text: pa.Array | pa.ChunkedArray) -> pa.Array:
     """The texts; null if empty, which is Kafka's null in many fields."""
-    text = as_array(without_dictionary(text))
-    return pc.if_else(pc.equal(text, ""), None, text)
+    text = as_array(text)
+    if not pa.types.is_dictionary(text.type):
+        return pc.if_else(pc.equal(text, ""), None, text)
+    empty = pc.index(text.dictionary, "").as_py()
+    if empty < 0:
+        return text
+    codes = dictionary_codes(text)
+    return take_words(text.dictionary, np.where(codes == empty, -1, codes))
 
 
 def row_keys(*columns: Any) -> pa.Array:

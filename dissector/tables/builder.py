@@ -64,9 +64,10 @@ class TableBuilder:
     def __init__(
         self, wanted: Collection[str], names: TopicNames, connections: Connections,
         captures: Sequence[str], *, request_wait: int = REQUEST_WAIT, keep_frames: bool = False,
-        with_sequences: bool = False, memory: int = PENDING_BYTES,
+        with_sequences: bool = False, dictionaries: bool = False, memory: int = PENDING_BYTES,
     ) -> None:  # fmt: skip
-        """`wanted`: tables to build. `with_sequences`: see `exchanges.SEQUENCES`.
+        """`wanted`: tables to build. `with_sequences`: see `exchanges.SEQUENCES`. `dictionaries`:
+        texts of `exchanges` are dictionaries.
 
         Other options: see `Correlator`.
         """
@@ -75,6 +76,7 @@ class TableBuilder:
         self.connections = connections
         self._captures = captures
         self._with_sequences = with_sequences
+        self._dictionaries = dictionaries
         self._correlator = Correlator(
             names, tables=wanted, request_wait=request_wait, keep_frames=keep_frames,
             memory=memory,
@@ -210,7 +212,7 @@ class TableBuilder:
         if "exchanges" in wanted:
             rows = exchanges.exchanges(
                 block, names, self.connections, self._captures,
-                with_sequences=self._with_sequences,
+                with_sequences=self._with_sequences, dictionaries=self._dictionaries,
             )  # fmt: skip
             yield TableRows("exchanges", rows)
         if "errors" in wanted:

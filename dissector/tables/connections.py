@@ -121,8 +121,8 @@ class Connections:
         client = np.where(table.client[rows] < 0, 0, table.client[rows]).astype(np.int64)
         columns = {}
         for name, end in (("client", client), ("broker", 1 - client)):
-            texts = _texts(table.high[rows, end], table.low[rows, end])
-            columns[f"{name}_ip"] = take_words(texts, index)
+            texts = _texts(table.high[rows, end], table.low[rows, end]).dictionary_encode()
+            columns[f"{name}_ip"] = take_words(texts.dictionary, texts.indices.to_numpy()[index])
             columns[f"{name}_port"] = pa.array(table.port[rows, end].astype(np.int32)[index])
         return columns
 

@@ -76,13 +76,15 @@ def _codes(fields: DecodedFields) -> Iterator[tuple[LayoutGroup, FieldColumn, In
             yield group, column, select
 
 
-def sorted_codes(fields: DecodedFields) -> tuple[Int64, Int64]:
-    """Message and code of all error codes other than 0, in order of message and address."""
+def first_codes(fields: DecodedFields) -> tuple[Int64, Int64]:
+    """The first error code other than 0 of each message, or 0, and the number of such codes."""
     message, at, code = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for group, column, select in _codes(fields):
         message.append(group.message(column)[select])
         at.append(column.at[select])
         code.append(column_numbers(column)[select])
     messages = np.concatenate(message)
-    order = np.lexsort((np.concatenate(at), messages))
-    return messages[order], np.concatenate(code)[order]
+    last_first = np.argsort(np.concatenate(at))[::-1]
+    first = np.zeros(len(fields.messages), np.int64)
+    first[messages[last_first]] = np.concatenate(code)[last_first]  # the first is assigned last
+    return first, np.bincount(messages, minlength=len(first))

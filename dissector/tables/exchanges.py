@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.exchanges.columns import as_array, int_column
+from dissector.exchanges.columns import as_array, dictionary_codes, int_column, masked
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.ordering import ordered
 from dissector.exchanges.request_table import partitions
@@ -18,14 +18,12 @@ from dissector.packets.block import Int64
 from dissector.streams.byteview import ranges
 from dissector.tables.arrow import (
     SelectedRows,
-    dictionary_codes,
-    map_codes,
-    masked,
+    encode,
     take_words,
     to_batch,
     unless_empty,
 )
-from dissector.tables.errors import sorted_codes
+from dissector.tables.errors import first_codes
 from dissector.tables.schema import EXCHANGES
 from dissector.tables.shared_columns import Endpoints, api_of, error_names
 
@@ -44,9 +42,12 @@ _SEQUENCE_MASK = 0xFFFFFFFF
 
 def exchanges(
     block: CorrelatedBlock, names: TopicNames, endpoints: Endpoints, captures: Sequence[str],
-    *, with_sequences: bool = False,
+    *, with_sequences: bool = False, dictionaries: bool = False,
 ) -> pa.RecordBatch:  # fmt: skip
-    """A row for each exchange that ended in this block, in order of time and connection."""
+    """A row for each exchange that ended in this block, in order of time and connection.
+
+    `dictionaries`: see `to_batch`.
+    """
     request_row, response_row, kind = _ended(block)
     responses = _responses(block, names)
     request, response = (
@@ -92,7 +93,7 @@ def exchanges(
         "max_wait_ms": request["max_wait_ms"],
         "min_bytes": request["min_bytes"],
         "max_bytes": request["max_bytes"],
-        "isolation_level": map_codes(request["isolation_level"], ISOLATION_LEVELS.get, pa.string()),
+        "isolation_level": encode(request["isolation_level"], ISOLATION_LEVELS.get),
         "client_rack": unless_empty(request["client_rack"]),
         "topics": topics,
         "partition_count": either("partition_count"),
@@ -102,7 +103,7 @@ def exchanges(
         "member_id": _members(request["member_id"], response["member_id"]),
         "transactional_id": request["transactional_id"],
     }
-    rows = to_batch(EXCHANGES, columns)
+    rows = to_batch(EXCHANGES, columns, dictionaries=dictionaries)
     if with_sequences:
         begin = pc.subtract(request["end"], request["bytes"])
         begins = pc.bit_wise_and(begin, _SEQUENCE_MASK), response["sequence"]
@@ -144,17 +145,14 @@ def _responses(block: CorrelatedBlock, names: TopicNames) -> pa.Table:
     responses = block.response
     headers = responses.headers + block.unmatched_responses
     total, count = len(headers), len(responses.headers)
-    message, code = sorted_codes(responses.fields)
-    first, index = np.unique(message, return_index=True)
-    error_code = np.zeros(count, np.int64)
-    error_code[first] = code[index]
+    error_code, error_count = first_codes(responses.fields)
     throttle, has_throttle = responses.fields.numbers("throttle_time_ms")
     unnamed = block.requests["topics"].is_null().to_numpy()[block.answered]
     columns = {
         # In an incomplete message, an error code may follow the last captured byte.
-        "error_code": pa.array(error_code, mask=~responses.fields.good & (error_code == 0)),
-        "error_count": pa.array(np.bincount(message, minlength=count), mask=~responses.fields.good),
-        "throttle_time_ms": pa.array(throttle, mask=~has_throttle),
+        "error_code": masked(error_code, ~responses.fields.good & (error_code == 0)),
+        "error_count": masked(error_count, ~responses.fields.good),
+        "throttle_time_ms": masked(throttle, ~has_throttle),
         "decoded": pa.array(responses.decoded),
         "member_id": responses.fields.texts("member_id"),
         **partitions(responses.fields, names, unnamed),
@@ -218,16 +216,14 @@ def _lists(
 
 def _members(request: pa.DictionaryArray, response: pa.DictionaryArray) -> pa.Array:
     """The member of each exchange: of the request, or of the response if the request has none."""
-    words = pa.concat_arrays([request.dictionary, response.dictionary])
-    code_of = np.arange(len(request.dictionary) + 1, dtype=np.int32)
-    code_of[-1] = -1  # the code of null is -1, too
-    code_of[:-1][np.asarray(pc.equal(request.dictionary, ""))] = -1
-    code = code_of[dictionary_codes(request)]
-    if response.null_count < len(response):
-        response_code = dictionary_codes(response)
-        from_response = np.flatnonzero((code < 0) & (response_code >= 0))
-        code[from_response] = len(request.dictionary) + response_code[from_response]
-    return words.take(masked(code, code < 0))
+    request = unless_empty(request)
+    if not request.null_count or response.null_count == len(response):
+        return request
+    words = pa.concat_arrays([request.dictionary, response.dictionary]).dictionary_encode()
+    number = np.append(words.indices.to_numpy(), -1)  # that of null
+    code, response_code = dictionary_codes(request), dictionary_codes(response)
+    response_code = np.where(response_code < 0, -1, len(request.dictionary) + response_code)
+    return take_words(words.dictionary, number[np.where(code < 0, response_code, code)])
 
 
 def _tokens(request: SelectedRows) -> pa.Array | None:

@@ -113,7 +113,7 @@ def _numbers(fields: DecodedFields, role: str) -> pa.Array:
 
 def _texts(fields: DecodedFields, role: str) -> pa.Array:
     """The texts; null if empty, as in a response with an error."""
-    return unless_empty(fields.texts(role))
+    return without_dictionary(unless_empty(fields.texts(role)))
 
 
 def _count(fields: DecodedFields, role: str) -> pa.Array:

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.exchanges.columns import as_array, int_column
+from dissector.exchanges.columns import as_array, int_column, masked
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.states import RequestIds
 from dissector.packets.block import Int64
 from dissector.tables.arrow import without_dictionary
-from dissector.tables.errors import sorted_codes
+from dissector.tables.errors import first_codes
 from dissector.tables.shared_columns import api_of
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
@@ -91,11 +91,8 @@ def response_request_ids(block: CorrelatedBlock) -> Int64:
 
 def first_errors(block: CorrelatedBlock) -> pa.Array:
     """The first error code other than 0 of each response; null if it was not decoded."""
-    message, code = sorted_codes(block.response.fields)
-    first, index = np.unique(message, return_index=True)
-    error_code = np.zeros(len(block.answered), np.int64)
-    error_code[first] = code[index]
-    return pa.array(error_code, mask=~block.response.fields.good)
+    fields = block.response.fields
+    return masked(first_codes(fields)[0], ~fields.good)
 
 
 def exchange_columns(block: CorrelatedBlock, request: Int64) -> Mapping[str, Any]:
@@ -117,7 +114,7 @@ def exchange_columns(block: CorrelatedBlock, request: Int64) -> Mapping[str, Any
         "correlation_id": requests["correlation_id"],
         "time": requests["time"],
         "response_time": time.take(pa.array(row_response, mask=row_response < 0)),
-        "api": api_of(requests),
+        "api": without_dictionary(api_of(requests)),
         "api_version": requests["version"],
         "client_id": without_dictionary(requests["client_id"]),
     }

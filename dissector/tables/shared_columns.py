@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector.exchanges.columns import as_array
 from dissector.exchanges.sasl import SASL_TOKEN
 from dissector.packets.block import Int64
 from dissector.protocol import registry
 from dissector.protocol.field_columns import FieldColumn
-from dissector.tables.arrow import SelectedRows, map_codes
+from dissector.tables.arrow import SelectedRows, encode, without_dictionary
 
 IN_ORDER = [("time", "ascending"), ("connection_id", "ascending")]
 """Sort keys of the rows of most tables."""
@@ -27,14 +28,16 @@ class Endpoints(Protocol):
 
 def api_of(request: SelectedRows | pa.Table) -> pa.Array:
     """API name of each request; null if no API has its key, or the request is missing."""
-    name = map_codes(request["api_key"], registry.api_name, pa.string())
+    name = encode(request["api_key"], registry.api_name)
     is_token = request["is_token"]
-    return pc.if_else(is_token, SASL_TOKEN, name) if pc.any(is_token).as_py() else name
+    if not pc.any(is_token).as_py():
+        return name
+    return pc.if_else(as_array(is_token), SASL_TOKEN, without_dictionary(name))
 
 
-def error_names(code: pa.ChunkedArray) -> pa.ChunkedArray:
+def error_names(code: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
     """Kafka's name of each error code."""
-    return map_codes(code, registry.error_name, pa.string())
+    return encode(code, registry.error_name)
 
 
 def column_numbers(column: FieldColumn) -> Int64:

@@ -78,6 +78,17 @@ def test_parquet_is_exact(rows: list[list[tuple[Any, ...]]]) -> None:
 
 @settings(max_examples=50)
 @given(ROWS)
+def test_texts_of_parquet_may_be_dictionaries(rows: list[list[tuple[Any, ...]]]) -> None:
+    plain, text = batches(rows), SCHEMA.get_field_index("string")
+    coded_type = pa.dictionary(pa.int32(), pa.string())
+    coded = [batch.set_column(text, "string", batch[text].dictionary_encode()) for batch in plain]
+    sink, schema = io.BytesIO(), SCHEMA.set(text, pa.field("string", coded_type))
+    FORMATS["parquet"](coded, schema, sink)
+    assert pq.read_table(sink).equals(pa.Table.from_batches(plain, SCHEMA))
+
+
+@settings(max_examples=50)
+@given(ROWS)
 def test_arrow_is_exact(rows: list[list[tuple[Any, ...]]]) -> None:
     table = pa.ipc.open_stream(written("arrow", rows)).read_all()
     assert table.equals(pa.Table.from_batches(batches(rows), SCHEMA))

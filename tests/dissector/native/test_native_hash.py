@@ -17,6 +17,7 @@ from dissector.packets.block import PAD
 from dissector.streams.byteview import ContiguousBytes
 
 MASK = (1 << 64) - 1
+BEGINNINGS = [b"a", b"b", b"aa", b"ab", b"client-a-", b"client-b-"]
 
 
 def hashes(words: list[bytes], key: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -107,3 +108,14 @@ def test_the_key_is_another_one_in_each_process() -> None:
         for _ in range(2)
     }
     assert len(runs) == 2
+
+
+def test_words_that_end_in_the_same_bytes_are_distinct() -> None:
+    words = [begin + end for end in (b"", b"x", b"01234567", b"0123456789") for begin in BEGINNINGS]
+    length = np.array([len(word) for word in [*words, *words]])
+    at = np.cumsum(length) - length
+    code, first = np.empty(len(at), np.int32), np.empty(len(at), np.int64)
+    data = np.frombuffer(b"".join([*words, *words]), np.uint8)
+    count = _native.number_words(data, at, length, _native.HASH_KEY, code, first)
+    assert count == len(words)
+    assert code.tolist() == [*range(count)] * 2
