@@ -183,7 +183,7 @@ class TlsStreams:
             records += [(2 * row + plain.end, plain) for plain in session.read(last=is_last)]
             if session.client is not None:
                 self._table.client[row] = session.client
-            problems += self._problems(row, session, now)
+            problems += self._problems(row, session)
             if is_last or session.is_over:
                 self._close(row)
         self._encrypted_size = sum(session.waiting for session in self._sessions.values())
@@ -212,12 +212,12 @@ class TlsStreams:
         self._closed.append(row)
         self._sessions.pop(row, None)
 
-    def _problems(self, row: int, session: TlsSession, now: int) -> list[Problem]:
+    def _problems(self, row: int, session: TlsSession) -> list[Problem]:
         problems = [
             Problem(
                 "tls", problem.kind,
                 f"{problem.detail} (sent by {self._table.endpoint(2 * row + problem.end)})",
-                time=now, connection_id=row, offset=problem.offset, bytes=problem.bytes,
+                time=problem.time, connection_id=row, offset=problem.offset, bytes=problem.bytes,
             )
             for problem in session.problems
         ]  # fmt: skip

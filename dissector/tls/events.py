@@ -50,3 +50,5 @@ class TlsProblem:
     offset: int = 0
     """Position in the stream of TLS records."""
     bytes: int | None = None
+    time: int = 0
+    """ns; arrival of the TLS record that shows the problem, or of the connection's last byte."""

@@ -66,6 +66,8 @@ class RecordReader:
         self._boundary: int | None = None  # end of a lost record, if known
         self.lost_at: int | None = None
         """Position of a loss after which no record was accepted yet; None if there is none."""
+        self.latest = 0
+        """Arrival time of the last byte."""
 
     @property
     def size(self) -> int:
@@ -87,6 +89,7 @@ class RecordReader:
         """Add bytes at position `at`, which is not before the end of the previous bytes."""
         if not data:
             return
+        self.latest = arrival[0]
         if not self._runs or self._runs[-1].end != at:
             self._runs.append(_Run(at))
         run = self._runs[-1]

@@ -117,6 +117,7 @@ class TlsSession:
         self._chosen: ServerHello | None = None
         self._schedule: Schedule | None = None
         self._reads_early: bool | None = None  # whether the server does; None if unknown
+        self._time = 0  # of a problem that is reported now
 
     def use(self, keys: KeyLog) -> None:
         """Take secrets from `keys` from now on."""
@@ -156,12 +157,17 @@ class TlsSession:
 
     def give_up(self) -> None:
         """End the session to free memory."""
-        side = max(self._sides, key=lambda side: side.reader.size)
+        side = self._begin_end()
         self._stop("memory", "the memory budget was used up", side)
+
+    def _begin_end(self) -> _Side:
+        """The end with the most buffered bytes; problems get the time of the last byte."""
+        self._time = max(side.reader.latest for side in self._sides)
+        return max(self._sides, key=lambda side: side.reader.size)
 
     def _end_waiting(self, waiting: int) -> None:
         """Drop the buffered bytes, and report the reason."""
-        side = max(self._sides, key=lambda side: side.reader.size)
+        side = self._begin_end()
         if waiting and (self._hello is None or self._chosen is None):
             self._stop("tls_no_handshake", "its beginning is not in the capture", side)
         elif (
@@ -178,6 +184,7 @@ class TlsSession:
 
     def _take(self, side: _Side, record: TlsRecord, plaintext: list[Plaintext]) -> bool:
         """Read one record; False if it must stay buffered."""
+        self._time = record.arrival[0]
         if self._hello is None and not self._finds_client(side, record):
             return self.is_over
         is_client = side.end == self.client
@@ -429,7 +436,7 @@ class TlsSession:
         self, kind: str, detail: str, side: _Side, offset: int, size: int | None = None
     ) -> None:
         if self._keys.is_given:
-            self.problems.append(TlsProblem(kind, detail, side.end, offset, size))
+            self.problems.append(TlsProblem(kind, detail, side.end, offset, size, self._time))
 
 
 def _messages(pending: bytearray, data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -8,8 +8,10 @@ takes 20 minutes.
 from __future__ import annotations
 
 import os
+import random
 from collections import Counter
 from functools import cache
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -83,3 +85,24 @@ def test_a_block_may_have_one_packet() -> None:
     while (block := source.read(0)) is not None:
         counts.append(block.packets_seen)
     assert set(counts) == {1}
+
+
+@pytest.mark.parametrize("has_secrets", [True, False])
+def test_problems_of_encrypted_connections_do_not_depend_on_blocks(
+    tmp_path: Path, has_secrets: bool
+) -> None:
+    """Without 3 % of the packets, and with a key log of these or of other connections."""
+    whole, chance = recording(CAPTURES / "kafka-4-tls.pcap.zst"), random.Random(3)
+    lossy, keys = tmp_path / "lossy.pcap", tmp_path / "other.log"
+    lossy.write_bytes(whole.made_of([n for n in range(len(whole.begin)) if chance.random() > 0.03]))
+    keys.write_text(f"CLIENT_RANDOM {'ab' * 32} {'cd' * 48}\n")
+
+    def read(block_bytes: int) -> dict[str, Counter[str]]:
+        source = open_packets([lossy], block_bytes=block_bytes)
+        keylog = CAPTURES / "kafka-4-tls.keys.log" if has_secrets else keys
+        read_tables = Pipeline(source, [], keylog=keylog).tables(["exchanges", "problems"])
+        return {name: rows(table) for name, table in read_tables.items()}
+
+    expected_rows = read(DEFAULT)
+    assert any("tls_" in row for row in expected_rows["problems"])
+    assert read(PACKET) == read(SMALL) == expected_rows
