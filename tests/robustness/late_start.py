@@ -76,15 +76,15 @@ def of_whole(whole: Recording) -> Whole:
         path = Path(folder, whole.name.partition(".")[0])
         path.write_bytes(whole.data)
         tables = dissector.open_capture(path).tables(TABLES)
+    connections = tables["connections"].to_pylist()
     brokers = frozenset(
-        (row["broker_ip"], row["broker_port"])
-        for row in tables["connections"].to_pylist()
-        if row["protocol"] == "kafka"
+        (row["broker_ip"], row["broker_port"]) for row in connections if row["protocol"] == "kafka"
     )
-    answered = [row for row in tables["exchanges"].to_pylist() if row["status"] == "answered"]
+    encrypted = {row["connection_id"] for row in connections if row["tls_version"]}
     exchanges = [
         (key(row), min(row["request_packet"], row["response_packet"]), ends(row))
-        for row in answered
+        for row in tables["exchanges"].to_pylist()
+        if row["status"] == "answered" and row["connection_id"] not in encrypted
     ]
     return Whole(brokers, exchanges)
 
