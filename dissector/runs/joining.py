@@ -26,7 +26,7 @@ from dissector.runs.blocks import chosen, compact, together
 from dissector.runs.joined import DROPPED, Joined
 from dissector.runs.plan import AnyRun, TimeRun
 from dissector.runs.sources import Position, opened
-from dissector.runs.states import States, continues, join, shift_packets, take
+from dissector.runs.states import States, continues, join, shift_packets, take_border
 from dissector.runs.worker import RunResult
 from dissector.streams.limits import GRACE, PATIENCE
 from dissector.streams.table import NEVER, Bools
@@ -168,7 +168,7 @@ class Joiner:
         present = flows.find(result.keys)
         goes_on = (present[:count] >= 0) & ~result.is_doubtful
         index = np.flatnonzero(goes_on)
-        left = take(self._reader, self._builder, present[index])
+        left = take_border(self._reader, self._builder, present[index])
         border = result.border.select(index)
         same = continues(left, border, result.reserved[index])
         again = [result.keys[:count][~goes_on], result.keys[index[~same]]]
@@ -181,10 +181,8 @@ class Joiner:
         again_keys = np.unique(np.concatenate(again))
         is_again = np.isin(result.keys, again_keys)
         begins &= ~is_again
-        index = index[same]
-        kept = ~is_again[index]
-        index = index[kept]
-        left = take(self._reader, self._builder, present[index])
+        kept = np.flatnonzero(same & ~is_again[index])
+        index, left = index[kept], left.select(kept)
         row[index] = present[index]
         row[begins] = self._table.count + np.arange(np.count_nonzero(begins))
         first = np.flatnonzero(begins)

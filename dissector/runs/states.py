@@ -89,6 +89,12 @@ def take(reader: FrameReader, builder: TableBuilder, rows: Int64) -> States:
     return States(reader.streams.take(rows), builder.take(rows), builder.connections.take(rows))
 
 
+def take_border(reader: FrameReader, builder: TableBuilder, rows: Int64) -> States:
+    """The same, without what is neither compared nor joined."""
+    streams = reader.streams.take(rows, with_history=False)
+    return States(streams, builder.take(rows), NO_STATS)
+
+
 def is_normal(table: ConnectionTable, streams: StreamTable, rows: Int64) -> Bools:
     """Whether these connections are in the normal state, apart from missing bytes."""
     normal: Bools = (table.protocol[rows] == KAFKA) & (streams.protocol[rows] == KAFKA)

@@ -25,7 +25,7 @@ from dissector.runs.blocks import chosen, compact
 from dissector.runs.plan import AnyRun
 from dissector.runs.rows import RowFile, StoredRows
 from dissector.runs.sources import Position, RunSource, TimeSource, opened
-from dissector.runs.states import States, is_normal, take
+from dissector.runs.states import States, is_normal, take, take_border
 from dissector.streams.table import FRAMED, Bools
 from dissector.tables.builder import TableBuilder
 
@@ -157,7 +157,7 @@ def dissect(
     reader.streams.remove(others)
     builder.remove(others)
     _clear(reader, builder)
-    border = take(reader, builder, rows)
+    border = take_border(reader, builder, rows)
     reader.streams.forget_brokers()  # those that were guessed
     reader.learn_brokers({*brokers, *reader.streams.servers(rows)})
     brokers_before = set(reader.streams.brokers)
