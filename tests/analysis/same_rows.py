@@ -33,7 +33,7 @@ from dissector import runs
 from dissector.packets import open_packets
 from dissector.packets.files import FileSource
 from dissector.pipeline import Pipeline
-from dissector.runs import planning
+from dissector.runs import planning, worker
 from dissector.runs.plan import AnyRun
 from dissector.tables import TABLES
 from tests.analysis.spark.sharding import (
@@ -95,9 +95,7 @@ def planned(parts: Sequence[AnyRun] | None) -> Iterator[Counter[str]]:
 def by_processes(jobs: int) -> Compare:
     """Compare with processes of ``--jobs``."""
 
-    def compare(
-        files: list[Path], parts: Sequence[AnyRun] | None, folder: Path
-    ) -> tuple[str, int]:
+    def compare(files: list[Path], parts: Sequence[AnyRun] | None, folder: Path) -> tuple[str, int]:
         source = open_packets(files)
         size = max(sum(source.sizes) // RUNS, 1)
         with planned(parts) as counts:
@@ -113,9 +111,7 @@ def by_processes(jobs: int) -> Compare:
 def by_spark(spark: SparkSession) -> Compare:
     """Compare with tasks of Spark."""
 
-    def compare(
-        files: list[Path], parts: Sequence[AnyRun] | None, folder: Path
-    ) -> tuple[str, int]:
+    def compare(files: list[Path], parts: Sequence[AnyRun] | None, folder: Path) -> tuple[str, int]:
         paths, names = [*map(str, files)], tuple(TABLES)
         size = max(sum(path.stat().st_size for path in files) // RUNS, 1)
         request = Request(paths, names, run_bytes=size, values=True)
@@ -166,6 +162,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1e9, help="time limit for each engine")
     options = parser.parse_args()
     os.nice(15)
+    worker.LEAST_PACKETS = 1  # recordings are small; tasks of Spark have their own modules
     paths = [path for path in RECORDINGS if not options.names or path.name in options.names]
     wrong = 0
     for name in options.engine or ENGINES:
