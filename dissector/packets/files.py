@@ -21,9 +21,9 @@ so it counts as beginning before all files.
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop
 
 import numpy as np
 
@@ -150,7 +150,9 @@ class FileSource:
         self._interfaces: dict[int, Sequence[Interface]] = {}
         self._host_names: dict[int, Sequence[tuple[str, str]]] = {}
         self._fragments = Fragments()
-        self._closed: deque[tuple[int, int]] = deque()  # files to come: time of first packet, index
+        self._closed: list[
+            tuple[int, int]
+        ] = []  # files to come: time of first packet, index; a heap
         self.sizes: list[int] = []
         """Bytes of each file, before decompression."""
         self.last_times: dict[int, int] = {}
@@ -159,14 +161,14 @@ class FileSource:
         """Files with packets behind the range: time of the first packet, and index."""
         self._limits = limits or TimeRange((), BEFORE_ALL, AFTER_ALL, is_last=True)
         if limits is not None:
-            self.names, self._closed = paths, deque(sorted(limits.files))
+            self.names, self._closed = paths, sorted(limits.files)
             return
         for path in paths:
             try:
                 self._add(path)
             except CaptureError as error:
                 self._cannot_read(path, error)
-        self._closed = deque(sorted(self._closed))
+        self._closed.sort()
         if not self.names:
             reasons = "; ".join(problem.detail for problem in self._problems)
             raise CaptureError(reasons or "there is no capture file")
@@ -302,7 +304,7 @@ class FileSource:
 
     def _open(self) -> None:
         """Open the file with the earliest first packet."""
-        start, index = self._closed.popleft()
+        start, index = heappop(self._closed)
         try:
             reader = self._reader(index)
         except CaptureError as error:  # it was readable when its first packet was read

@@ -1,7 +1,7 @@
 """`python -m tests.analysis.same_rows`: equal rows, however a capture is divided.
 
 Each recording is divided into 1, 2, 7 and 50 files, in sequence (rotated) or at random (shuffled),
-or into runs that begin at 100 random bytes of one file. The rows of all tables, `problems` included,
+or into runs that begin at 100 random bytes of one file. The rows of all tables, with `problems`,
 must be those of one process on the same files:
 
 - jobs-2, jobs-5: processes of ``--jobs``,
