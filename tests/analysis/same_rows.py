@@ -9,7 +9,7 @@ must be those of one process on the same files:
 - cluster: tasks of Spark on two workers, each in its own process.
 
 Exit status 1 if any of them differ. All recordings take hours, so the suite has a sample:
-`test_runs_same_rows` and `test_spark_same_rows`.
+`test_same_rows`, `test_runs_same_rows` and `test_spark_same_rows`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def planned(parts: Sequence[AnyRun] | None) -> Iterator[Counter[str]]:
     """Let the planner make these runs, or small ones of any files. Counts them."""
     counts: Counter[str] = Counter()
     plan = planning.plan
-    limits = planning.LEAST_RUN, planning.MOST_REPEATED, planning.MARGIN
+    limits = planning.LEAST_RUN, planning.MOST_REPEATED, planning.MARGIN, worker.LEAST_PACKETS
 
     def counted(source: FileSource, run_bytes: int) -> Sequence[AnyRun] | None:
         made = plan(source, run_bytes) if parts is None else parts
@@ -84,12 +84,13 @@ def planned(parts: Sequence[AnyRun] | None) -> Iterator[Counter[str]]:
 
     # Recordings take seconds, and overlap in a few files.
     planning.LEAST_RUN, planning.MOST_REPEATED, planning.MARGIN = 1, 10, 10**6
+    worker.LEAST_PACKETS = 1  # not in tasks of Spark, which have their own modules
     planning.plan = counted
     try:
         yield counts
     finally:
         planning.plan = plan
-        planning.LEAST_RUN, planning.MOST_REPEATED, planning.MARGIN = limits
+        planning.LEAST_RUN, planning.MOST_REPEATED, planning.MARGIN, worker.LEAST_PACKETS = limits
 
 
 def by_processes(jobs: int) -> Compare:
@@ -100,9 +101,9 @@ def by_processes(jobs: int) -> Compare:
         size = max(sum(source.sizes) // RUNS, 1)
         with planned(parts) as counts:
             plan = runs.divided(source, size, jobs, (MEMORY // 4, MEMORY // 8))
-        if plan is None:
-            return "", counts["runs"]
-        actual = Pipeline(source, [], plan=plan).tables(tuple(TABLES))
+            if plan is None:
+                return "", counts["runs"]
+            actual = Pipeline(source, [], plan=plan).tables(tuple(TABLES))
         return ", ".join(differences(tables(files), actual)), counts["runs"]
 
     return compare
@@ -151,7 +152,7 @@ def engine(name: str) -> Iterator[Compare]:
             spark.stop()
 
 
-def main() -> int:
+def main(words: Sequence[str]) -> int:
     """1 if rows differ."""
     parser = argparse.ArgumentParser(prog="python -m tests.analysis.same_rows")
     parser.add_argument("names", nargs="*", help="recordings; default: all")
@@ -160,9 +161,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=1, help="each Nth of the comparisons")
     parser.add_argument("--seed", type=int, default=0, help="order of the comparisons")
     parser.add_argument("--seconds", type=float, default=1e9, help="time limit for each engine")
-    options = parser.parse_args()
-    os.nice(15)
-    worker.LEAST_PACKETS = 1  # recordings are small; tasks of Spark have their own modules
+    options = parser.parse_args(words)
     paths = [path for path in RECORDINGS if not options.names or path.name in options.names]
     wrong = 0
     for name in options.engine or ENGINES:
@@ -192,4 +191,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    os.nice(15)
+    sys.exit(main(sys.argv[1:]))
