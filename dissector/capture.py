@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.errors import CaptureError
-from dissector.packets import open_packets, prefetch
+from dissector.packets import prefetch
 from dissector.packets.byte_input import is_stream
-from dissector.packets.files import BLOCK_BYTES
+from dissector.packets.files import BLOCK_BYTES, FileSource
 from dissector.packets.paths import STANDARD_INPUT, find
 from dissector.pipeline import (
     MEMORY_SHARE,
@@ -103,9 +103,9 @@ def _open_pipeline(
     keylog: str | os.PathLike[str] | None, **options: Any,
 ) -> Pipeline:  # fmt: skip
     """Open files for one pass."""
-    captures, logs = captures_and_segments(paths)
+    captures, logs = _by_kind(paths)
     block_bytes = min(BLOCK_BYTES, memory // MEMORY_SHARE)
-    source = open_packets(captures, block_bytes=block_bytes) if captures or not logs else None
+    source = FileSource(captures, block_bytes) if captures or not logs else None
     plan = None
     if jobs > 1 and hold and keylog is None:
         from dissector import runs
@@ -122,7 +122,10 @@ def captures_and_segments(
     paths: Sequence[str | os.PathLike[str]],
 ) -> tuple[list[str], list[str]]:
     """The files of paths: captures, and log segments. Files next to segments are skipped."""
-    files = find(paths, also=is_segment)
+    return _by_kind(find(paths, also=is_segment))
+
+
+def _by_kind(files: Sequence[str]) -> tuple[list[str], list[str]]:
     segments = [path for path in files if is_segment(path)]
     known = set(segments)
     captures = [p for p in files if p not in known and not is_segment_companion(p)]

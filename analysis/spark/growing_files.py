@@ -89,11 +89,11 @@ class GrowingFiles(FileSource):
         source = RangeSource(path, state.offset, until, is_last=False)
         return CaptureReader.go_on(self.names[index], source, state)
 
-    def _read(self, lane: Lane, reserve: int) -> PacketRecords | None:
+    def _read(self, lane: Lane, reserve: int, room: int) -> PacketRecords | None:
         position, _, until = self._coming[lane.index]
         if until != WHOLE and lane.reader.is_exhausted:
             return None
-        records = super()._read(lane, reserve)
+        records = super()._read(lane, reserve, room)
         state = position.state
         if records is None or until != WHOLE or state is None:
             return records

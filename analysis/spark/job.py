@@ -65,7 +65,8 @@ def run(spark: SparkSession, request: Request, output: Output) -> Iterator[tuple
     if not context.master.startswith("local"):  # a network is slower than lz4
         plan = replace(plan, task=replace(plan.task, compression="lz4"))
     try:
-        _write(spark, plan, output)
+        with output.errors():
+            _write(spark, plan, output)
     except (PySparkException, Py4JError) as error:
         raise DissectorError(cause(error)) from error
     for name, count in output.finish(plan.names, plan.inputs).items():

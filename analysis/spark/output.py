@@ -60,7 +60,7 @@ class Output:
 
         Raises DissectorError if the folder is not writable, or contains such a table.
         """
-        with self._errors():
+        with self.errors():
             if self._system.exists(self._root) and not self._system.isdir(self._root):
                 raise DissectorError(f"{self.path} is a file; tables need a folder")
             self._refuse_running()
@@ -70,16 +70,24 @@ class Output:
             if is_own and self._mode == "overwrite":
                 self._system.rm(self._at(RUNS, self.job.digest), recursive=True)
         try:
-            with self._errors():
+            with self.errors():
                 self.job.write(OWNER, self.job.owner)
                 self.job.remove(name for name in self.job.names() if name.endswith(PARTIAL))
             yield self
         finally:
             self._close()
 
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Raise a DissectorError in place of an OSError."""
+        try:
+            yield
+        except OSError as error:
+            raise DissectorError(f"cannot write {self.path}: {error.strerror or error}") from error
+
     def settings(self, run_bytes: int) -> dict[str, Any]:
         """The settings that all jobs of this request share. `run_bytes`: that of the first job."""
-        with self._errors():
+        with self.errors():
             if JOB not in self.job.names():
                 key = [int.from_bytes(os.urandom(8)) for _ in range(2)]
                 settings = {"tables": [*self.tables], "run_bytes": run_bytes, "hash_key": key}
@@ -92,7 +100,7 @@ class Output:
 
         Raises DissectorError if a capture of a complete run is missing.
         """
-        with self._errors():
+        with self.errors():
             present = self.job.names()
             known = sorted(each for each in present - {JOB, OWNER} if each.endswith(".json"))
             manifests = {
@@ -118,7 +126,7 @@ class Output:
         Raises DissectorError.
         """
         kept = {file.file for manifest in manifests.values() for file in _files(manifest)}
-        with self._errors():
+        with self.errors():
             for name in ("", *(f"{table}/" for table in self.tables)):
                 with suppress(FileNotFoundError):
                     self._system.rm_file(self._at(f"{name}{SUCCESS}"))
@@ -138,7 +146,7 @@ class Output:
                 f"{len(missing):,} of {len(names):,} parts that tasks wrote to {self.path} are "
                 f"missing or incomplete for the driver ({missing[0]}): {SHARED}"
             )
-        with self._errors():
+        with self.errors():
             kept = {f"{name}{suffix}" for name in names for suffix in _KEPT} | {JOB, OWNER}
             waiting = tuple(name for name, each in manifests.items() if each.waiting)
             unused = self.job.names() - kept
@@ -208,13 +216,6 @@ class Output:
 
     def _at(self, *names: str) -> str:
         return "/".join([self._root, *names])
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise DissectorError(f"cannot write {self.path}: {error.strerror or error}") from error
 
 
 def _files(manifest: Manifest) -> list[Any]:

@@ -17,7 +17,6 @@ import select
 import time
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 import zstandard
@@ -164,7 +163,7 @@ CODECS = (
 
 def is_stream(path: str) -> bool:
     """Whether `path` is standard input or a pipe, which can be read only once."""
-    return path == "-" or not (is_url(path) or Path(path).is_file())
+    return path == "-" or not (is_url(path) or os.path.isfile(path))  # noqa: PTH113 - faster
 
 
 class ByteInput:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop
 
 import numpy as np
 
@@ -47,6 +48,10 @@ later stage, larger blocks cost memory."""
 _PACKET_BYTES = 160.0
 """Assumed size of a packet before the first one was read."""
 _SMALLEST_BLOCK = 1 << 16
+_EXPANSION = 4
+"""Bytes of a block to allocate for each byte of a small file, which may be compressed."""
+_MOST_PARTS = 4096
+"""Most ranges of files in a block."""
 BEFORE_ALL, AFTER_ALL = -(1 << 63), (1 << 63) - 1
 
 
@@ -145,7 +150,9 @@ class FileSource:
         self._interfaces: dict[int, Sequence[Interface]] = {}
         self._host_names: dict[int, Sequence[tuple[str, str]]] = {}
         self._fragments = Fragments()
-        self._closed: list[tuple[int, int]] = []  # files to come: time of first packet, index
+        self._closed: list[
+            tuple[int, int]
+        ] = []  # files to come: time of first packet, index; a heap
         self.sizes: list[int] = []
         """Bytes of each file, before decompression."""
         self.last_times: dict[int, int] = {}
@@ -248,25 +255,45 @@ class FileSource:
         return [pair for names in self._host_names.values() for pair in names]
 
     def _next(self, reserve: int) -> tuple[PacketRecords, Int32] | None:
+        parts: list[_RecordRange] = []
+        size, latest, room = 0, 0, self._room
+        while size + latest < room and len(parts) < _MOST_PARTS:
+            ranges = self._ranges(reserve, room - size)
+            parts += ranges
+            latest = sum(part.bytes for part in ranges)
+            size += latest
+            if not ranges or self.total_bytes is None:  # what a pipe has returned does not wait
+                break
+        if not parts:
+            return None
+        if len(parts) == 1 and parts[0].is_whole and parts[0].records.reserve == reserve:
+            return parts[0].records, parts[0].capture
+        return _merge(parts, reserve, self.memory or Memory())
+
+    def _ranges(self, reserve: int, room: int) -> list[_RecordRange]:
+        """The next packets in order of time, from each open file; none at the end.
+
+        A range may have only problems and counts.
+        """
         while self._lanes or self._closed:
             if not self._lanes:
                 self._open()
             for lane in [lane for lane in self._lanes if lane.records is None]:
-                records = None if lane.is_over else self._read(lane, reserve)
+                records = None if lane.is_over else self._read(lane, reserve, room)
                 if records is None:
                     self._end(lane)
                     continue
                 records = lane.hold(records, self._limits.since, self._limits.until)
                 if not len(records.number):
-                    return records, np.empty(0, np.int32)
+                    return [_RecordRange(records, lane.index, lane.order[:0], 0, 0, is_fresh=True)]
             if not self._lanes:
                 continue
             frontier = min(lane.latest for lane in self._lanes)
             if self._closed and self._closed[0][0] <= frontier:
                 self._open()
             else:
-                return self._pass_on(frontier, reserve)
-        return None
+                return self._pass_on(frontier)
+        return []
 
     def _end(self, lane: Lane) -> None:
         """Close a file."""
@@ -277,7 +304,7 @@ class FileSource:
 
     def _open(self) -> None:
         """Open the file with the earliest first packet."""
-        start, index = self._closed.pop(0)
+        start, index = heappop(self._closed)
         try:
             reader = self._reader(index)
         except CaptureError as error:  # it was readable when its first packet was read
@@ -290,17 +317,25 @@ class FileSource:
         """A reader of a file. Raises CaptureError."""
         return open_reader(self.names[index], self.secrets)
 
-    def _read(self, lane: Lane, reserve: int) -> PacketRecords | None:
+    @property
+    def _room(self) -> int:
+        """Bytes of the next block, if packets have the size of the last ones."""
+        return min(self.block_bytes, int(PACKETS * self._packet_bytes))
+
+    def _read(self, lane: Lane, reserve: int, room: int) -> PacketRecords | None:
         # Buffers of overlapping files have about the size of one block in all.
-        room = min(self.block_bytes, int(PACKETS * self._packet_bytes)) // len(self._lanes)
-        room = min(max(room, _SMALLEST_BLOCK), self.block_bytes)
+        room = min(max(room // len(self._lanes), _SMALLEST_BLOCK), self.block_bytes)
+        size = lane.reader.size
+        if len(self.names) > 1 and size is not None and _EXPANSION * size < room:
+            # It becomes a part of a block. To allocate megabytes takes longer than to read it.
+            return lane.reader.read(0, max(_EXPANSION * size, _SMALLEST_BLOCK))
         memory = self.memory if len(self._lanes) == 1 else None
         records = lane.reader.read(reserve, room, memory)
         if records is not None and len(records.number):
             self._packet_bytes = (len(records.data) - reserve) / len(records.number)
         return records
 
-    def _pass_on(self, frontier: int, reserve: int) -> tuple[PacketRecords, Int32]:
+    def _pass_on(self, frontier: int) -> list[_RecordRange]:
         """All buffered packets that are not later than `frontier`, at least one."""
         parts: list[_RecordRange] = []
         for lane in self._lanes:
@@ -316,9 +351,7 @@ class FileSource:
             lane.done = until
             if until == len(lane.order):
                 lane.records = None
-        if len(parts) == 1 and parts[0].is_whole and parts[0].records.reserve == reserve:
-            return parts[0].records, parts[0].capture
-        return _merge(parts, reserve)
+        return parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,11 +361,20 @@ class _RecordRange:
     records: PacketRecords
     index: int
     """Index of the file."""
-    order: Int64
+    times: Int64
+    """See `Lane.order`."""
     begin: int
     end: int
     is_fresh: bool
     """Whether it is the first range of these packets that is passed on."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the packets, and between them."""
+        if self.begin == self.end:
+            return 0
+        columns, last = self.records.columns, self.end - 1
+        return int(columns.start[last] + columns.captured[last] - columns.start[self.begin])
 
     @property
     def is_whole(self) -> bool:
@@ -342,33 +384,47 @@ class _RecordRange:
     def capture(self) -> Int32:
         return np.full(self.end - self.begin, self.index, np.int32)
 
-    def moved(self, at: int) -> tuple[PacketColumns, Bytes]:
-        """The packets, with a copy of their bytes that begins at position `at`."""
+    @property
+    def number(self) -> Int64:
+        return self.records.number[self.begin : self.end]
+
+    @property
+    def order(self) -> Int64:
+        return self.times[self.begin : self.end]
+
+    def copy_to(self, data: Bytes, at: int) -> tuple[PacketColumns, int]:
+        """Copy the bytes to position `at` of `data`. Returns the packets there, and their end."""
         columns = self.records.columns.take(slice(self.begin, self.end))
         # Packets have the same order in the data.
         first, end = int(columns.start[0]), int(columns.start[-1] + columns.captured[-1])
-        return replace(columns, start=columns.start - first + at), self.records.data[first:end]
+        data[at : at + end - first] = self.records.data[first:end]
+        return replace(columns, start=columns.start - first + at), at + end - first
 
 
-def _merge(parts: list[_RecordRange], reserve: int) -> tuple[PacketRecords, Int32]:
+def _merge(parts: list[_RecordRange], reserve: int, memory: Memory) -> tuple[PacketRecords, Int32]:
     """The packets of all parts in order, with a copy of their bytes; the file of each packet."""
-    pieces: list[Bytes] = [np.empty(reserve, np.uint8)]
-    columns: list[PacketColumns] = []
-    size = reserve
-    for part in parts:
-        moved, piece = part.moved(size)
-        columns.append(moved)
-        pieces.append(piece)
-        size += len(piece)
-    order = np.argsort(np.concatenate([p.order[p.begin : p.end] for p in parts]), kind="stable")
-    number = np.concatenate([part.records.number[part.begin : part.end] for part in parts])
     fresh = [part.records for part in parts if part.is_fresh]
+    parts = [part for part in parts if part.end > part.begin]
+    data = memory.take(reserve + sum(part.bytes for part in parts) + PAD)
+    columns: list[PacketColumns] = []
+    end = reserve
+    for part in parts:
+        moved, end = part.copy_to(data, end)
+        columns.append(moved)
+    data[end:] = 0
+    capture = np.concatenate([np.empty(0, np.int32), *(part.capture for part in parts)])
+    number = np.concatenate([np.empty(0, np.int64), *(part.number for part in parts)])
+    time = np.concatenate([np.empty(0, np.int64), *(part.order for part in parts)])
+    joined = PacketColumns.join(columns)
+    if (time[1:] < time[:-1]).any():
+        order = np.argsort(time, kind="stable")
+        joined, number, capture = joined.take(order), number[order], capture[order]
     records = PacketRecords(
-        data=np.concatenate([*pieces, np.zeros(PAD, np.uint8)]),
+        data=data,
         reserve=reserve,
-        columns=PacketColumns.join(columns).take(order),
-        number=number[order],
+        columns=joined,
+        number=number,
         bytes_read=sum(each.bytes_read for each in fresh),
         problems=[problem for each in fresh for problem in each.problems],
     )
-    return records, np.concatenate([part.capture for part in parts])[order]
+    return records, capture

@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 from dissector.errors import CaptureError
@@ -31,10 +32,18 @@ def find(
     that `also` accepts are included.
     """
     files: dict[str, str] = {}
+    real_folder = cache(os.path.realpath)  # until this call ends; a folder may have many files
     for path in paths:
         for named in matches(os.fspath(path)):
             for file in _below(named, also) if Path(named).is_dir() else [named]:
-                files.setdefault(file if file == STANDARD_INPUT else os.path.realpath(file), file)
+                folder, _, name = file.rpartition("/")
+                if file == STANDARD_INPUT:
+                    real = file
+                elif Path(file).is_symlink():
+                    real = os.path.realpath(file)
+                else:
+                    real = f"{real_folder(folder or '/' * file.startswith('/'))}/{name}"
+                files.setdefault(real, file)
     return list(files.values())
 
 

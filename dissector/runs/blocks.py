@@ -34,6 +34,13 @@ def compact(block: PacketBlock) -> PacketBlock:
     )
 
 
+def latest_before(block: PacketBlock, end: int) -> int | None:
+    """The latest time before the packet at `end`, ns; None if unknown."""
+    if end == len(block):
+        return block.latest
+    return int(block.time[:end].max()) if end else None
+
+
 def together(blocks: Sequence[PacketBlock]) -> PacketBlock:
     """Successive blocks that `compact` returned, as one."""
     sizes = [len(block.data) for block in blocks]

@@ -22,12 +22,12 @@ from dissector.frame_reader import Broker, FrameReader
 from dissector.packets.block import Int64, PacketBlock, UInt64
 from dissector.packets.fragments import Fragments
 from dissector.packets.prefetch import with_room
-from dissector.runs.blocks import chosen, compact, together
+from dissector.runs.blocks import chosen, compact, latest_before, together
 from dissector.runs.joined import DROPPED, Joined
 from dissector.runs.plan import AnyRun, TimeRun
-from dissector.runs.sources import Position, opened
-from dissector.runs.states import States, continues, join, shift_packets, take
-from dissector.runs.worker import RunResult
+from dissector.runs.sources import Position, RunSource, TimeSource, opened
+from dissector.runs.states import States, continues, join, put, shift_packets, take_border
+from dissector.runs.worker import Border, RunResult
 from dissector.streams.limits import GRACE, PATIENCE
 from dissector.streams.table import NEVER, Bools
 from dissector.tables.builder import TableBuilder, TableRows
@@ -52,21 +52,33 @@ class Counts:
 
 
 @dataclass(slots=True)
+class Continued:
+    """Connections that go on behind a border."""
+
+    index: Int64
+    """Their index among the connections of the run's end."""
+    left: States
+    border: States
+    """Their state at the border: that of the parent, and as the run has learned it."""
+
+
+@dataclass(slots=True)
 class Verdict:
     """What the parent takes over from a run; arrays by connection of its end."""
 
     row: Int64
     """Row of each connection in the tables of the parent; -1: its rows are dropped."""
-    left: States
-    """State of the connections that go on, at the border."""
-    index: Int64
-    """Their index."""
     again: UInt64
     """Keys of the pairs to dissect again."""
     replaced: Int64
     """Rows of the connections that end since their pairs are used again."""
     deadline: Int64
     """ns; until when they wait for missing bytes."""
+    begins: Bools
+    """Whether the connection begins in the run."""
+    unknown: UInt64
+    """Keys of the pairs whose packets in the next part of the run are kept."""
+    continued: list[Continued] = field(default_factory=list)
     row_of: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
     """Row in the parent by `connection_id` in the run; `DROPPED`; NEVER behind the last one."""
 
@@ -127,7 +139,9 @@ class Joiner:
             self.counts.whole += 1
             return None
         before, earlier = self._position.packets, self._packets_earlier
-        for states in (result.border, result.end):
+        parts = [part for block in result.blocks for part in block.kept]
+        borders = [result.border, *(part.border for part in parts if part.border)]
+        for states in (*(border.states for border in borders), result.end):
             shift_packets(states, before, earlier)
         verdict = self._compare(result)
         own = self._dissect_again(run, result, verdict)
@@ -163,36 +177,45 @@ class Joiner:
 
     def _compare(self, result: RunResult) -> Verdict:
         """Find the connections that go on, those that begin, and those to dissect again."""
-        flows, count = self._streams.flows, len(result.is_doubtful)
+        count = len(result.is_doubtful)
         row = np.full(len(result.rows), NEVER)
-        present = flows.find(result.keys)
-        goes_on = (present[:count] >= 0) & ~result.is_doubtful
-        index = np.flatnonzero(goes_on)
-        left = take(self._reader, self._builder, present[index])
-        border = result.border.select(index)
-        same = continues(left, border, result.reserved[index])
-        again = [result.keys[:count][~goes_on], result.keys[index[~same]]]
+        present = self._streams.flows.find(result.keys)
         replaced, is_clear = self._replaced(result, present, count)
         begins = np.ones(len(row), np.bool_)
         begins[:count] = False
         begins[count:] &= is_clear
         begins &= ~self._depends_on_brokers(result)
-        again.append(result.keys[count:][~begins[count:]])
-        again_keys = np.unique(np.concatenate(again))
-        is_again = np.isin(result.keys, again_keys)
-        begins &= ~is_again
-        index = index[same]
-        kept = ~is_again[index]
-        index = index[kept]
-        left = take(self._reader, self._builder, present[index])
-        row[index] = present[index]
-        row[begins] = self._table.count + np.arange(np.count_nonzero(begins))
+        is_again = np.concatenate([result.is_doubtful, ~begins[count:]])
+        again = np.unique(result.keys[is_again])
+        later = result.keys[len(result.border.rows) : count]
+        verdict = Verdict(
+            row, again, present[:0], present[:0], begins, np.union1d(result.unknown, later)
+        )
+        self._go_on(result, result.border, 0, verdict)
+        begins &= ~np.isin(result.keys, verdict.again)
         first = np.flatnonzero(begins)
         first = first[replaced[first] >= 0]
-        self.counts.continued += len(index)
-        self.counts.repeated += len(again_keys)
-        time = result.end.table["first_time"][first] + GRACE
-        return Verdict(row, left, index, again_keys, replaced[first], time)
+        verdict.replaced = replaced[first]
+        verdict.deadline = result.end.table["first_time"][first] + GRACE
+        return verdict
+
+    def _go_on(self, result: RunResult, border: Border, first: int, verdict: Verdict) -> None:
+        """Compare the state at a border, whose connections are those of the end from `first` on,
+        with that of the parent. Drop what waits in the connections that go on."""
+        index = first + np.arange(len(border.rows))
+        keys = result.keys[index]
+        present = self._streams.flows.find(keys)
+        goes_on = np.flatnonzero((present >= 0) & ~np.isin(keys, verdict.again))
+        left = take_border(self._reader, self._builder, present[goes_on])
+        states = border.states.select(goes_on)
+        same = np.flatnonzero(continues(left, states, result.reserved[index[goes_on]]))
+        goes_on = goes_on[same]
+        verdict.continued.append(Continued(index[goes_on], left.select(same), states.select(same)))
+        verdict.row[index[goes_on]] = rows = present[goes_on]
+        verdict.again = np.union1d(verdict.again, np.delete(keys, goes_on))
+        verdict.unknown = np.setdiff1d(verdict.unknown, keys)
+        self._streams.discard(rows)
+        self._builder.discard(rows)
 
     def _replaced(self, result: RunResult, present: Int64, count: int) -> tuple[Int64, Bools]:
         """The connections whose pairs are used again by new connections, -1 for none; and whether
@@ -223,23 +246,28 @@ class Joiner:
         self, run: AnyRun, result: RunResult, verdict: Verdict
     ) -> list[list[TableRows]]:
         """The rows, by block, of the connections that the run does not have."""
-        rows = verdict.row[verdict.index]
-        self._streams.discard(rows)
-        self._builder.discard(rows)
         self.first_new = self._table.count
         own: list[list[TableRows]] = []
         waiting: list[PacketBlock] = []
-        for block, packets in zip(result.blocks, self._packets(run, result, verdict), strict=True):
-            waiting.append(packets)
-            size = sum(len(each.data) for each in waiting)
-            is_full = size > FEED_BYTES or sum(map(len, waiting)) > FEED_PACKETS
+        count = len(result.border.rows)
+        parts = self._packets(run, result, verdict)
+        for block in result.blocks:
             own.append([])
-            if is_full or block is result.blocks[-1]:
-                if self._is_due(waiting):
-                    own[-1] = self._fed(together(waiting))
-                waiting.clear()
+            for part in block.kept:
+                waiting.append(next(parts))
+                size = sum(len(each.data) for each in waiting)
+                is_full = size > FEED_BYTES or sum(map(len, waiting)) > FEED_PACKETS
+                if is_full or part.border or block is result.blocks[-1]:
+                    if self._is_due(waiting):
+                        own[-1] += self._fed(together(waiting))
+                    waiting.clear()
+                if part.border:
+                    self._go_on(result, part.border, count, verdict)
+                    count += len(part.border.rows)
             self._reader.now = max(self._reader.now, block.now)
             self._reader.learn_brokers(block.brokers)
+        self.counts.continued += sum(len(each.index) for each in verdict.continued)
+        self.counts.repeated += len(verdict.again)
         return own
 
     def _is_due(self, blocks: list[PacketBlock]) -> bool:
@@ -254,46 +282,53 @@ class Joiner:
         return rows
 
     def _packets(self, run: AnyRun, result: RunResult, verdict: Verdict) -> Iterator[PacketBlock]:
-        """The packets to dissect, by block."""
-        kept = [block.kept for block in result.blocks]
-        if not len(verdict.again) and all(packets is not None for packets in kept):
-            before = self._position.packets
-            for packets in kept:
-                assert packets is not None
-                yield replace(packets, number=packets.number + before)
-            return
-        self.counts.reread += 1
-        keys = np.concatenate([verdict.again, result.unknown])
-        source = opened(self._reader.captures, run, self._block_bytes, self._position)
+        """The packets to dissect, by part of a block. The run is read again if they are not kept;
+        `verdict` may change in between."""
+        before, done = self._position.packets, 0
+        source: RunSource | TimeSource | None = None
         try:
-            for _ in result.blocks:
-                packets = source.read(0)
-                assert packets is not None
-                latest = packets.latest
-                if len(packets):
-                    key, code, _ = self._streams.flows.pair_keys(packets)
-                    packets = chosen(packets, np.isin(key, keys)[code])
-                yield replace(compact(packets), until=latest)
+            for number, block in enumerate(result.blocks):
+                packets: PacketBlock | None = None
+                begin = 0
+                for part in block.kept:
+                    if part.packets is not None and not len(verdict.again) and source is None:
+                        yield replace(part.packets, number=part.packets.number + before)
+                    else:
+                        if source is None:
+                            self.counts.reread += 1
+                            source = opened(
+                                self._reader.captures, run, self._block_bytes, self._position
+                            )
+                        while done <= number:
+                            packets, done = source.read(0), done + 1
+                        assert packets is not None
+                        yield self._part(packets, begin, part.end, verdict)
+                    begin = part.end
         finally:
-            source.close()
+            if source is not None:
+                source.close()
+
+    def _part(self, block: PacketBlock, begin: int, end: int, verdict: Verdict) -> PacketBlock:
+        """The packets to dissect in a part of a block."""
+        is_chosen = np.zeros(len(block), np.bool_)
+        if len(block):
+            key, code, _ = self._streams.flows.pair_keys(block)
+            keys = np.concatenate([verdict.again, verdict.unknown])
+            is_chosen[begin:end] = np.isin(key, keys)[code[begin:end]]
+        return replace(compact(chosen(block, is_chosen)), until=latest_before(block, end))
 
     def _take_over(self, result: RunResult, verdict: Verdict) -> None:
         """Set the state of the connections that go on, and add those that begin."""
-        border = result.border.select(verdict.index)
-        join(verdict.left, border, result.end, verdict.index)
-        begins = verdict.row >= 0
-        begins[verdict.index] = False
-        new = np.flatnonzero(begins)
-        table = self._table
-        verdict.row[new] = table.count + np.arange(len(new))
+        for each in verdict.continued:
+            join(each.left, each.border, result.end, each.index)
+        new = np.flatnonzero(verdict.begins)
+        verdict.row[new] = self._table.count + np.arange(len(new))
         verdict.row_of = np.full(int(result.rows.max(initial=-1)) + 2, DROPPED)
         verdict.row_of[result.rows] = np.where(verdict.row < 0, DROPPED, verdict.row)
         verdict.row_of[-1] = NEVER
         if len(verdict.replaced):
             self._streams.end(verdict.replaced, verdict.deadline)
-        self._streams.put(verdict.row, result.end.streams)
-        self._builder.put(verdict.row, result.end.exchanges, result.waiting, verdict.row_of)
-        self._builder.connections.put(verdict.row, result.end.stats)
+        put(self._reader, self._builder, verdict.row, result.end, result.waiting, verdict.row_of)
         current = new[result.is_current[new]]
         self._streams.flows.put(result.keys[current], verdict.row[current])
         self._number(len(new))

@@ -89,6 +89,22 @@ def take(reader: FrameReader, builder: TableBuilder, rows: Int64) -> States:
     return States(reader.streams.take(rows), builder.take(rows), builder.connections.take(rows))
 
 
+def take_border(reader: FrameReader, builder: TableBuilder, rows: Int64) -> States:
+    """The same, without what is neither compared nor joined."""
+    streams = reader.streams.take(rows, with_history=False)
+    return States(streams, builder.take(rows), NO_STATS)
+
+
+def put(
+    reader: FrameReader, builder: TableBuilder, rows: Int64, states: States,
+    waiting: dict[str, Any], row_of: Int64,
+) -> None:  # fmt: skip
+    """Set the state of connections. `waiting`, `row_of`: see `TableBuilder.put`."""
+    reader.streams.put(rows, states.streams)
+    builder.put(rows, states.exchanges, waiting, row_of)
+    builder.connections.put(rows, states.stats)
+
+
 def is_normal(table: ConnectionTable, streams: StreamTable, rows: Int64) -> Bools:
     """Whether these connections are in the normal state, apart from missing bytes."""
     normal: Bools = (table.protocol[rows] == KAFKA) & (streams.protocol[rows] == KAFKA)

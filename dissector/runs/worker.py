@@ -3,7 +3,8 @@
 Connections that begin in the run, with a SYN, are dissected as in one process. So are connections
 that are in the normal state at the start of the run, as far as the bytes before it show
 (`states.is_normal`). The packets of all other connections are kept: they are dissected when the
-state before the run is known.
+state before the run is known. Most of these connections are idle before the run. Their state is
+learned from the kept packets (`Learner`), so that only their first packets in the run are kept.
 
 Rows are written to a file (`rows`), batch by batch. The parent gets a description of it.
 """
@@ -21,18 +22,43 @@ from dissector.frame_reader import Broker, FrameReader
 from dissector.packets.block import SYN, Int64, PacketBlock, UInt64
 from dissector.packets.prefetch import FRONT, with_room
 from dissector.problems import Problem
-from dissector.runs.blocks import chosen, compact
+from dissector.runs.blocks import chosen, compact, latest_before, together
 from dissector.runs.plan import AnyRun
 from dissector.runs.rows import RowFile, StoredRows
 from dissector.runs.sources import Position, RunSource, TimeSource, opened
-from dissector.runs.states import States, is_normal, take
-from dissector.streams.table import FRAMED, Bools
+from dissector.runs.states import States, is_normal, put, take, take_border
+from dissector.streams.table import FRAMED, NEVER, Bools
 from dissector.tables.builder import TableBuilder
 
+FIRST_PART: Final = 4
+"""Connections may go on behind each block, and behind this fraction of the first one."""
+LEAST_PACKETS, LEAST_BYTES = 4_000, 1 << 22
+"""Kept packets, and bytes of them, that are worth a comparison of states."""
 KEPT_BYTES: Final = 64 << 20
 """Most payload of a run that is kept for the parent. The parent reads a larger one again."""
 Make: TypeAlias = Callable[[], tuple[FrameReader, TableBuilder]]
 """Returns new stages without a source."""
+
+
+@dataclass(slots=True)
+class Border:
+    """Connections that are dissected from a place in the run on."""
+
+    rows: Int64
+    states: States
+    """Their state at this place, as far as it is known."""
+
+
+@dataclass(slots=True)
+class KeptPackets:
+    """The packets of connections that are not dissected, in a part of a block."""
+
+    end: int
+    """Index of the packet behind the part."""
+    packets: PacketBlock | None
+    """With `until`; None: they are not kept."""
+    border: Border | None = None
+    """The connections that are dissected behind this part."""
 
 
 @dataclass(slots=True)
@@ -43,8 +69,8 @@ class BlockResult:
     packets: int
     bytes_read: int
     rows: list[StoredRows]
-    kept: PacketBlock | None
-    """The packets of connections that are not dissected, with `until`; None: they are not kept."""
+    kept: list[KeptPackets]
+    """By part of the block."""
     brokers: list[Broker]
     """Brokers in the responses of this block."""
 
@@ -54,10 +80,10 @@ class RunResult:
     """What a process knows about a run, apart from the rows, which are in a file."""
 
     names: TopicNames
-    border: States
-    """State of the connections that go on, at the start of the run, as far as it is known."""
+    border: Border
+    """The connections that go on at the start of the run."""
     end: States
-    """State of the connections at the end of the run; first those of `border`."""
+    """State of the connections at the end of the run; first those of all borders, in order."""
     waiting: dict[str, Any]
     """Rows that wait for responses, by table."""
     rows: Int64
@@ -67,9 +93,9 @@ class RunResult:
     is_current: Bools
     """Whether the next packets of the pair belong to the connection."""
     is_doubtful: Bools
-    """Whether a connection of `border` left the normal state, or may have been replaced."""
+    """Whether a connection of a border left the normal state, or may have been replaced."""
     reserved: Bools
-    """Whether a connection of `border` used reserved correlation ids."""
+    """Whether a connection of a border used reserved correlation ids."""
     unknown: UInt64
     """Keys of the pairs of connections that were not dissected."""
     brokers: set[Broker]
@@ -85,48 +111,118 @@ class RunResult:
     blocks: list[BlockResult] = field(default_factory=list)
 
 
+class Learner:
+    """Learns the state of connections from their packets, without rows."""
+
+    def __init__(self, make: Make, hash_key: UInt64, brokers: Collection[Broker]) -> None:
+        """`brokers`, `hash_key`: see `dissect`."""
+        self._make = make
+        self._hash_key = hash_key
+        self._brokers = brokers
+        self._stages: tuple[FrameReader, TableBuilder] | None = None
+        self._waiting: list[PacketBlock] = []
+
+    def add(self, packets: PacketBlock) -> None:
+        """Add packets that `compact` returned."""
+        if len(packets):
+            self._waiting.append(packets)
+
+    def move(self, reader: FrameReader, builder: TableBuilder) -> Border | None:
+        """Move the connections in the normal state to other stages; None if there are none."""
+        size = sum(len(each.data) for each in self._waiting)
+        if sum(map(len, self._waiting)) < LEAST_PACKETS and size < LEAST_BYTES:
+            return None
+        if self._stages is None:
+            self._stages = self._make()
+            self._stages[0].streams.flows.hash_key = self._hash_key
+            self._stages[0].learn_brokers(self._brokers)
+            self._stages[0].streams.guess(True)
+            names = self._stages[1].names  # of rows that will move
+            names.names, names.unresolved = builder.names.names, builder.names.unresolved
+        _learn(together(self._waiting), *self._stages)
+        self._waiting.clear()
+        before, _ = _select(*self._stages)
+        if not len(before):
+            return None
+        _clear(*self._stages)
+        border, states = take_border(*self._stages, before), take(*self._stages, before)
+        table = reader.streams.connections
+        rows = table.count + np.arange(len(before))
+        row_of = np.full(int(before.max()) + 1, NEVER)
+        row_of[before] = rows
+        keys = self._stages[0].streams.flows.keys(before)
+        put(reader, builder, rows, states, self._stages[1].take_rows(), row_of)
+        reader.streams.flows.put(keys, rows)
+        table.number[rows], table.known = rows, table.count
+        for each in (self._stages[0].streams, self._stages[1]):
+            each.remove(before)
+        return Border(rows, border)
+
+
 class PairFilter:
     """Divides the packets of a run: those to dissect, and those of unknown connections."""
 
-    def __init__(self, reader: FrameReader, known: UInt64, unknown: UInt64, *, is_first: bool):
-        """`known`: pairs in the normal state. `unknown`: other pairs before the run."""
-        self._flows = reader.streams.flows
+    def __init__(
+        self, reader: FrameReader, builder: TableBuilder, known: UInt64, unknown: UInt64,
+        learner: Learner | None,
+    ) -> None:  # fmt: skip
+        """`known`: pairs in the normal state. `unknown`: other pairs before the run. `learner`:
+        None for the first run, in which all connections are known."""
+        self._reader, self._builder = reader, builder
         self._known = np.sort(known)
         self._unknown = np.sort(unknown)
-        self._is_first = is_first
+        self._learner = learner
         self._kept_bytes = 0
+        self._first_part = FIRST_PART
         self.reopened: list[UInt64] = []
         """Known pairs with a SYN in the run."""
+        self.borders: list[Border] = []
+        """The connections whose state was learned in the run."""
 
     @property
     def unknown(self) -> UInt64:
         """The pairs whose packets are not dissected."""
         return self._unknown
 
-    def divide(self, block: PacketBlock) -> tuple[PacketBlock, PacketBlock | None]:
-        """The packets to dissect, and the others, in memory of their own; None: too many bytes."""
+    def divide(self, block: PacketBlock) -> tuple[PacketBlock, list[KeptPackets]]:
+        """The packets to dissect, and the others, in memory of their own, by part of the block."""
         latest = block.latest
-        kept: PacketBlock | None = replace(PacketBlock.empty(0), until=latest)
-        if self._is_first or not len(block):
-            return block, kept
-        key, code, first = self._flows.pair_keys(block)
+        nothing = [KeptPackets(len(block), replace(PacketBlock.empty(0), until=latest))]
+        if self._learner is None or not len(block):
+            return block, nothing
+        key, code, first = self._reader.streams.flows.pair_keys(block)
         syn = block.flags & SYN != 0
-        reopened = key[np.unique(code[syn])]
-        self.reopened.append(reopened[_isin(reopened, self._known)])
+        self._reopen(key[np.unique(code[syn])])
         is_unknown = _isin(key, self._unknown)
-        is_new = ~is_unknown & (self._flows.find(key) < 0) & ~syn[first]
+        is_new = ~is_unknown & (self._reader.streams.flows.find(key) < 0) & ~syn[first]
         if is_new.any():
             self._unknown = np.sort(np.concatenate([self._unknown, key[is_new]]))
             is_unknown |= is_new
         if not is_unknown.any():
-            return block, kept
+            return block, nothing
         is_kept = is_unknown[code]
-        self._kept_bytes += int(block.captured[is_kept].sum(dtype=np.int64))
-        if self._kept_bytes > KEPT_BYTES:
-            kept = None
-        else:
-            kept = replace(compact(chosen(block, is_kept)), until=latest)
+        kept, begin = [], 0
+        for end in sorted({0, len(block) // self._first_part, len(block)}):
+            part = np.zeros(len(block), np.bool_)
+            part[begin:end] = is_kept[begin:end]
+            packets = replace(compact(chosen(block, part)), until=latest_before(block, end))
+            self._learner.add(packets)
+            self._kept_bytes += int(packets.captured.sum(dtype=np.int64))
+            kept.append(KeptPackets(end, packets if self._kept_bytes <= KEPT_BYTES else None))
+            if end < len(block) and (border := self._learner.move(self._reader, self._builder)):
+                self.borders.append(border)
+                kept[-1].border = border
+                learned = np.sort(self._reader.streams.flows.keys(border.rows))
+                self._known = np.sort(np.concatenate([self._known, learned]))
+                self._unknown = self._unknown[~_isin(self._unknown, learned)]
+                self._reopen(key[np.unique(code[end:][syn[end:]])])
+                is_kept[end:] &= ~_isin(key, learned)[code[end:]]
+            begin = end
+        self._first_part = 1
         return replace(chosen(block, ~is_kept), until=latest), kept
+
+    def _reopen(self, key: UInt64) -> None:
+        self.reopened.append(key[_isin(key, self._known)])
 
 
 def _isin(keys: UInt64, known: UInt64) -> Bools:
@@ -157,11 +253,12 @@ def dissect(
     reader.streams.remove(others)
     builder.remove(others)
     _clear(reader, builder)
-    border = take(reader, builder, rows)
+    border = Border(rows, take_border(reader, builder, rows))
     reader.streams.forget_brokers()  # those that were guessed
     reader.learn_brokers({*brokers, *reader.streams.servers(rows)})
     brokers_before = set(reader.streams.brokers)
-    pairs = PairFilter(reader, known, unknown, is_first=run.is_first)
+    learner = None if run.is_first else Learner(make, hash_key, brokers)
+    pairs = PairFilter(reader, builder, known, unknown, learner)
     dissection = _Dissection(reader, builder, pairs, file)
     source = opened(names, run, block_bytes)
     try:
@@ -170,7 +267,7 @@ def dissect(
             del block  # so that its memory is free for the next one
     finally:
         source.close()
-    return dissection.result(rows, border, brokers_before, source)
+    return dissection.result(border, brokers_before, source)
 
 
 def _warm_up(
@@ -185,9 +282,13 @@ def _warm_up(
     source.close()
     for block in blocks:
         block = replace(block, number=block.number - source.packets, problems=[])
-        for _ in builder.rows(reader.feed(with_room(block, reader.streams.reserve))):
-            pass
+        _learn(block, reader, builder)
     reader.streams.guess(False)
+
+
+def _learn(block: PacketBlock, reader: FrameReader, builder: TableBuilder) -> None:
+    """Feed packets, and make no rows."""
+    builder.learn(reader.feed(with_room(block, reader.streams.reserve)))
 
 
 def _select(reader: FrameReader, builder: TableBuilder) -> tuple[Int64, Int64]:
@@ -197,6 +298,8 @@ def _select(reader: FrameReader, builder: TableBuilder) -> tuple[Int64, Int64]:
     rows = streams.connections.in_use
     is_chosen = is_normal(streams.connections, streams.states, rows)
     is_chosen &= streams.flows.find(streams.flows.keys(rows)) == rows
+    # Kafka answers in order: once a request is answered, no earlier one waits.
+    is_chosen &= builder.take(rows).counts["last_answered"] > 0
     return rows[is_chosen], rows[~is_chosen]
 
 
@@ -256,10 +359,12 @@ class _Dissection:
         self._is_exact &= all(each.kind != "memory" for each in problems)
 
     def result(
-        self, rows: Int64, border: States, brokers: set[Broker], source: RunSource | TimeSource
+        self, border: Border, brokers: set[Broker], source: RunSource | TimeSource
     ) -> RunResult:
-        """The result, when all blocks are read. `rows`: the connections that were known."""
+        """The result, when all blocks are read. `border`: at the start of the run."""
         streams = self._reader.streams
+        borders = [border, *self._pairs.borders]
+        rows = np.concatenate([each.rows for each in borders])
         in_use = streams.connections.in_use
         all_rows = np.concatenate([rows, np.setdiff1d(in_use, rows)])
         end = take(self._reader, self._builder, all_rows)
@@ -270,13 +375,13 @@ class _Dissection:
         doubtful |= np.isin(keys[:count], keys[count:])
         columns = end.streams.streams
         doubtful |= (columns["state"][:count] != FRAMED).any(axis=1)
-        gaps = columns["gap_count"][:count] != border.streams.streams["gap_count"]
-        doubtful |= gaps.any(axis=1)
-        following = end.exchanges.matching[1][:count], border.exchanges.matching[1]
+        gaps = [each.states.streams.streams["gap_count"] for each in borders]
+        doubtful |= (columns["gap_count"][:count] != np.concatenate(gaps)).any(axis=1)
+        before = np.concatenate([each.states.exchanges.matching[1] for each in borders])
         return RunResult(
             self._builder.names, border, end, self._builder.take_rows(), all_rows, keys,
             streams.flows.find(keys) == all_rows, doubtful,
-            following[0][:, 1] != following[1][:, 1], self._pairs.unknown, brokers, source.position,
-            source.is_between_packets, self._is_exact and not source.secrets,
+            end.exchanges.matching[1][:count, 1] != before[:, 1], self._pairs.unknown, brokers,
+            source.position, source.is_between_packets, self._is_exact and not source.secrets,
             self._most_buffered, self._most_waiting, self._blocks,
         )  # fmt: skip

@@ -90,7 +90,7 @@ class RequestLog:
     def take(self, rows: Int64) -> tuple[Int64, Int64, Int32]:
         """Stream, correlation id and kind of the requests of these connections. Streams are
         numbered like `rows`."""
-        keys = np.concatenate([np.zeros(0, np.int64), *self._keys])
+        keys = np.concatenate([np.zeros(0, np.int64), *(self._keys if len(rows) else ())])
         index, place = places(keys >> 33, rows)
         keys, kinds = keys[index], np.concatenate([np.zeros(0, np.int32), *self._kinds])[index]
         return 2 * place + (keys >> 32 & 1), keys & 0xFFFFFFFF, kinds

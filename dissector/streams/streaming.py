@@ -217,17 +217,23 @@ class Streams:
         """Bytes that are carried to the next block."""
         return self._framer.carry.bytes + self._tls_streams.size
 
-    def take(self, rows: Int64) -> StreamStates:
-        """A copy of the state of these connections; `put` adds it to another object."""
+    def take(self, rows: Int64, *, with_history: bool = True) -> StreamStates:
+        """A copy of the state of these connections; `put` adds it to another object.
+
+        `with_history`: with earlier requests, and samples of round trips.
+        """
+        of_history = rows if with_history else rows[:0]
         return StreamStates(
             self.connections.take(rows),
             self._streams.take(rows),
             self._framer.carry.take(rows),
             self._detector.take(rows),
-            self._bodies.log.take(rows),
+            self._bodies.log.take(of_history),
             self._tls_streams.take(rows),
             self._named_ports.take(rows),
-            None if self.round_trips is None else self.round_trips.take(rows),
+            None
+            if self.round_trips is None
+            else self.round_trips.take(rows, with_samples=with_history),
         )
 
     def put(self, rows: Int64, states: StreamStates) -> None:

@@ -200,6 +200,19 @@ class TableBuilder:
             yield from self.block_rows(block, problems)
             del block
 
+    def learn(self, batch: FrameBatch) -> None:
+        """Take the state behind a batch of frames, without its rows."""
+        for block, _ in self.correlate(batch):
+            if block.is_empty:
+                if self._records is not None:
+                    self._records.skip()
+                continue
+            for table in self._pending_tables.values():
+                table.rows(block)
+            if self._wanted & RECORD_TABLES:
+                for _ in self._record_tables(block, []):
+                    pass
+
     def block_rows(self, block: CorrelatedBlock, problems: list[Problem]) -> Iterator[TableRows]:
         """The rows of one block. `problems`: its problems so far."""
         if block.is_empty:

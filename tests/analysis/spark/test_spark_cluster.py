@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,19 +20,13 @@ from tests.analysis.spark.sharding import (
     assert_same_rows,
     disjoint_groups,
     make_capture,
+    may_mount,
     split_capture,
     split_captures,
     write_with_one_process,
 )
 
 DRIVER = "tests.analysis.spark.cluster_driver"
-
-
-def may_mount() -> bool:
-    if shutil.which("unshare") is None:
-        return False
-    words = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /mnt"]
-    return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
 @contextmanager

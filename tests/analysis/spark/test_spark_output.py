@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -27,19 +30,21 @@ from analysis.spark.output import JOB, SUCCESS, Output
 from analysis.spark.schemas import spark_schema, to_spark
 from analysis.spark.stream import StreamReader
 from analysis.spark.writing import PARTIAL, RunFiles
+from bench.cluster import ENVIRONMENT
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
 from dissector.runs import planning
+from tests.analysis.spark.interrupted_job import TABLES
 from tests.analysis.spark.sharding import (
     CAPTURES,
     assert_same_rows,
+    may_mount,
     split_capture,
     write_with_one_process,
     write_with_spark,
 )
 
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
-TABLES = ("exchanges", "connections", "topics", "problems")
 RUN_BYTES = 22_739
 """A run for each file that `split_capture` makes of `QUOTAS`, by time."""
 REQUEST = Request([str(QUOTAS)], ("exchanges", "errors"))
@@ -159,8 +164,10 @@ def test_an_error_leaves_no_file(tmp_path: Path) -> None:
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
 
 
-class Killed(BaseException):
-    """In place of SIGKILL: nothing is cleaned afterwards."""
+def interrupted(output: Path, *words: str) -> list[str]:
+    """The words that run `interrupted_job`."""
+    module = "tests.analysis.spark.interrupted_job"
+    return [sys.executable, "-m", module, str(output), str(RUN_BYTES), *words]
 
 
 class Jobs:
@@ -188,20 +195,14 @@ class Jobs:
         """Is called before each task."""
 
     def run(self, paths: Iterable[str], *, killed_before: tuple[str, int] | None = None) -> None:
-        """Run a job, which may be killed before a task; compare its rows with one process."""
+        """Run a job; compare its rows with one process. Or kill it before a task, by SIGKILL."""
         self.done.clear()
         request = Request([*paths], TABLES, run_bytes=RUN_BYTES)
         if killed_before:
-
-            def kill(*task: object) -> None:
-                if task == killed_before:
-                    raise Killed
-
-            with self._monkeypatch.context() as patched:
-                patched.setattr(self, "before", kill)
-                patched.setattr(Output, "_close", lambda self: None)
-                with pytest.raises(Killed):
-                    write_with_spark(self._spark, request, self.output)
+            work, number = killed_before
+            line = interrupted(self.output, "kill", work, str(number), *request.paths)
+            killed = subprocess.run(line, env=ENVIRONMENT, start_new_session=True, check=False)
+            assert killed.returncode == -signal.SIGKILL
             return
         write_with_spark(self._spark, request, self.output)
         assert (self.output / SUCCESS).exists()
@@ -257,6 +258,21 @@ def test_a_killed_job_is_continued(jobs: Jobs, tmp_path: Path, task: tuple[str, 
     assert not remaining.exists()
     suffixes = {path.name.rpartition(".")[2] for path in before.iterdir()}
     assert suffixes == {"json", "result", "topics"}
+
+
+def test_a_full_disk(java: None, tmp_path: Path) -> None:
+    """The job ends with an error. With more space, it goes on with the parts that are missing."""
+    if not may_mount():
+        pytest.skip("needs root, to mount a small file system")
+    paths = split_capture(QUOTAS, tmp_path, 4)[:3]
+    output = tmp_path / "tables"
+    output.mkdir()
+    line = ["unshare", "--mount", *interrupted(output, "full", "140k", "64m", *paths)]
+    job = subprocess.run(line, env=ENVIRONMENT, check=True, capture_output=True, text=True)
+    error, *repeated, last = job.stdout.splitlines()
+    assert "No space left on device" in error
+    assert 0 < len(repeated) < 6
+    assert last == "same rows"
 
 
 def test_readers_see_whole_runs(jobs: Jobs, tmp_path: Path) -> None:

@@ -104,12 +104,36 @@ def test_packets_of_one_time_come_in_order_of_files(tmp_path):
     assert reading.payloads == [b"a"] * 3 + [b"b"] * 3 + [b"c"] * 3
 
 
+def test_small_files_share_a_block(tmp_path):
+    """Also if damaged, empty, overlapping and unreadable files are between them."""
+    for number in range(30):
+        content = pcap(packets(number * 10, number * 10 + 10), start=number * 10)
+        (tmp_path / f"{number:02}").write_bytes(content)
+    (tmp_path / "09").write_bytes(pcap([]))
+    (tmp_path / "10").write_bytes(b"")
+    (tmp_path / "11").write_bytes((tmp_path / "11").read_bytes()[:-5])
+    (tmp_path / "12").write_bytes(gzip.compress((tmp_path / "12").read_bytes()))
+    (tmp_path / "13").write_bytes(pcap(packets(125, 150), start=125))
+    (tmp_path / "29").write_bytes(pcap([]))
+    paths = sorted(tmp_path.iterdir())
+    together = read(*paths)
+    apart = read(*paths, block_bytes=64)
+    assert together.blocks == 1
+    assert apart.blocks > 30
+    assert seqs(together) == seqs(apart)
+    assert together.rows == apart.rows
+    assert together.payloads == apart.payloads
+    assert together.bytes_read == apart.bytes_read
+    assert sorted(map(repr, together.problems)) == sorted(map(repr, apart.problems))
+    assert {problem.kind for problem in together.problems} == {"truncated_file", "unreadable_file"}
+
+
 def test_files_that_do_not_overlap_are_not_copied(tmp_path):
     """A block handed on as it was read has the file's bytes in one row, record headers and all."""
     contents = [pcap(packets(0, 50)), pcap(packets(50, 100), start=50)]
     for name, content in zip("ab", contents, strict=True):
         (tmp_path / name).write_bytes(content)
-    source = open_packets([tmp_path])
+    source = open_packets([tmp_path], block_bytes=len(contents[0]))
     for content in contents:
         block = source.read(10)
         assert block is not None

@@ -12,7 +12,7 @@ import pytest
 
 from dissector.packets import open_packets
 from dissector.packets.files import AFTER_ALL, BEFORE_ALL
-from dissector.runs import planning
+from dissector.runs import planning, worker
 from dissector.runs.processes import Workers
 from tests.captures import recorded
 from tests.captures.recorded import Packet
@@ -41,6 +41,37 @@ def test_each_recording(path: Path, tmp_path: Path) -> None:
         warm_up = generator.choice([0, capture.stat().st_size // count, 1 << 30])
         actual, _ = joined([capture], parts, warm_up=warm_up)
         assert not differences(expected, actual), (count, warm_up)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("path", RECORDINGS[1:], ids=lambda path: path.name)
+def test_states_that_are_learned_in_the_run(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs without bytes before them: all connections go on in the run, or are dissected again."""
+    generator = random.Random(path.name)
+    monkeypatch.setattr(worker, "LEAST_PACKETS", generator.choice([1, 5, 50]))
+    monkeypatch.setattr(worker, "FIRST_PART", generator.choice([2, 4, 20]))
+    capture = plain(path, tmp_path)
+    actual, _ = joined([capture], cut([capture], 5, generator), warm_up=0)
+    assert not differences(tables([capture]), actual)
+
+
+@pytest.mark.usefixtures("alone")
+def test_an_idle_connection_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only its first packets in the run are dissected by the parent."""
+    capture = plain(CHATTER, tmp_path)
+    parts = cut([capture], 4, random.Random(7))
+    expected = tables([capture])
+    actual, kept = joined([capture], parts, warm_up=0)
+    assert not differences(expected, actual)
+    assert kept.continued == 0
+    monkeypatch.setattr(worker, "LEAST_PACKETS", 1)
+    actual, learned = joined([capture], parts, warm_up=0)
+    assert not differences(expected, actual)
+    assert learned.continued
+    assert learned.reread == 0
 
 
 @pytest.mark.slow
