@@ -20,6 +20,7 @@ from analysis.commands.common import (
 )
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
+from analysis.commands.sections import named_command
 from analysis.startup import allow_pandas
 
 NOTHING: Final = (
@@ -38,7 +39,7 @@ def command_of(answer: Answer) -> click.Command:
     made = on_output(run, (TABLE, *FORMAT_NAMES), secrets=False)
     for option in reversed(answer.options):
         made = _option(option)(made)
-    return click.command(answer.name, help=answer.question, short_help=answer.question)(
+    return named_command(answer.name, help=answer.question, short_help=answer.question)(
         on_capture(on_filter(made))
     )
 

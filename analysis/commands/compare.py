@@ -21,6 +21,7 @@ from analysis.commands.common import (
 )
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
+from analysis.commands.sections import named_command
 from analysis.startup import allow_pandas
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ ESSENTIAL: Final = "measure before after change_percent change detail"
 USEFUL: Final = "low_percent high_percent is_worse"
 
 
-@click.command("compare")
+@named_command("compare")
 @partial(on_capture, metavar="BEFORE AFTER")
 @on_filter
 @click.option(

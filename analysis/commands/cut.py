@@ -11,12 +11,13 @@ import click
 from analysis.commands.common import Input, Output, on_capture_alone, on_overwrite
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check
+from analysis.commands.sections import named_command
 
 if TYPE_CHECKING:
     from analysis.cutting.driver import CutResult
 
 
-@click.command("cut")
+@named_command("cut")
 @on_capture_alone
 @on_filter
 @click.option(

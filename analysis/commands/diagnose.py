@@ -12,6 +12,7 @@ import click
 from analysis.commands.choice import Choice
 from analysis.commands.common import Input, on_capture, on_pager
 from analysis.commands.filter_options import on_filter
+from analysis.commands.sections import named_command
 from analysis.startup import allow_pandas
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def _thresholds(
         raise click.BadParameter(str(error)) from error
 
 
-@click.command("diagnose")
+@named_command("diagnose")
 @on_capture
 @on_filter
 @click.option(

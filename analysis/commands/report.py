@@ -12,11 +12,12 @@ import click
 from analysis.commands.common import Input, Output, on_capture, on_overwrite
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check
+from analysis.commands.sections import named_command
 from analysis.extras import needed
 from analysis.startup import allow_pandas
 
 
-@click.command("report")
+@named_command("report")
 @on_capture
 @on_filter
 @click.option(

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from analysis.commands.choice import Choice
-from analysis.commands.common import SHOW_SECRETS, Input, on_capture_alone, on_pager
+from analysis.commands.common import Input, on_capture_alone, on_pager, on_secrets
 from analysis.commands.filter_options import on_filter
 from analysis.commands.schemas import decoder, on_schema_registry
+from analysis.commands.sections import named_command
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,7 +32,7 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
 """Conditions of `show --only`."""
 
 
-@click.command("show")
+@named_command("show")
 @on_capture_alone
 @on_filter
 @click.option(
@@ -67,7 +68,7 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
     help="Print a tree for each exchange, or a JSON object per line.",
 )
 @on_schema_registry
-@click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS)
+@on_secrets
 @on_pager
 def command(
     source: Input,

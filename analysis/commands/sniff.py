@@ -14,6 +14,7 @@ import click
 from analysis.commands.choice import Choice
 from analysis.commands.filter_options import with_filter
 from analysis.commands.presentation import on_presentation
+from analysis.commands.sections import named_command
 
 if TYPE_CHECKING:
     from analysis.browse.live_app import LiveScreen
@@ -50,7 +51,7 @@ SIZE: Final = Quantity("size", "kMG")
 SPAN: Final = Quantity("time", "smhd")
 
 
-@click.command("sniff")
+@named_command("sniff")
 @click.argument("pipe", metavar="[PIPE]", required=False)
 @click.option(
     "-i",

@@ -9,17 +9,18 @@ import click
 
 from analysis.commands.choice import Choice
 from analysis.commands.common import (
-    SHOW_SECRETS,
     TABLE_NAMES,
     Input,
     on_capture,
+    on_secrets,
     processors,
 )
+from analysis.commands.sections import named_command
 from analysis.startup import allow_pandas
 
 
-@click.command("spark")
-@partial(on_capture, presents=False)
+@named_command("spark")
+@partial(on_capture, jobs="all processors", presents=False)
 @click.option(
     "--table",
     "tables",
@@ -69,7 +70,7 @@ from analysis.startup import allow_pandas
     multiple=True,
     help="Write only rows of this API. May be repeated.",
 )
-@click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS)
+@on_secrets
 def command(
     source: Input, tables: tuple[str, ...], path: str, mode: str, master: str | None,
     settings: tuple[str, ...], since: str, until: str, apis: tuple[str, ...], show_secrets: bool,

@@ -8,12 +8,13 @@ import click
 
 from analysis.commands.common import FORMAT_NAMES, TABLE, Input, Output, on_capture, on_output
 from analysis.commands.output import check, check_columns, to_terminal, write
+from analysis.commands.sections import named_command
 from analysis.startup import allow_pandas
 
 NOTHING: Final = "No record in this capture matches the options."
 
 
-@click.command("trace")
+@named_command("trace")
 @on_capture
 @click.option(
     "--header", metavar="NAME=VALUE",
