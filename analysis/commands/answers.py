@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from analysis.answers import Answer, Option
-from analysis.commands.choice import Choice
+from analysis.commands.choice import Choice, Integer
 from analysis.commands.common import (
     FORMAT_NAMES,
+    NOTHING,
     TABLE,
     Input,
     Output,
@@ -22,12 +23,6 @@ from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command
 from analysis.startup import allow_pandas
-
-NOTHING: Final = (
-    "No Kafka request or response was found. If brokers use a port other than 9092 and the "
-    "connections began before the capture, use --port PORT. If the connections are encrypted, "
-    "use --keylog FILE."
-)
 
 
 def command_of(answer: Answer) -> click.Command:
@@ -62,7 +57,7 @@ def _option(option: Option) -> Any:
             metavar="FILE", help=f"{option.meaning}.",
         )  # fmt: skip
     return click.option(
-        name, option.name, type=click.IntRange(0), metavar="N", default=default,
+        name, option.name, type=Integer(0), metavar="N", default=default,
         show_default=True, help=f"{option.meaning}.",
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from analysis.commands import presentation
-from analysis.commands.choice import Choice
+from analysis.commands.choice import Choice, Integer
 from analysis.commands.sections import input_option, output_option
 
 if TYPE_CHECKING:
@@ -59,6 +59,12 @@ FORMAT_OF_SUFFIX: Final = {
 
 BROKERS: Final = "brokers"
 _BROKERS: Final = f"select distinct broker_id, host, port from {BROKERS} order by all"
+
+NOTHING: Final = (
+    "No Kafka request or response was found. If brokers use a port other than 9092 and the "
+    "connections began before the capture, use --port PORT. If the connections are encrypted, "
+    "use --keylog FILE."
+)
 
 DEFAULT_MEMORY: Final = 512
 """MB; as in `dissector`."""
@@ -190,7 +196,7 @@ def on_capture(
     for decorate in (
         *(reversed(presentation.OPTIONS) if presents else ()),
         input_option(
-            "--memory", type=click.IntRange(16), default=DEFAULT_MEMORY, show_default=True,
+            "--memory", type=Integer(16), default=DEFAULT_MEMORY, show_default=True,
             metavar="MB", help="Memory budget for input blocks and incomplete messages. When it is "
             "exceeded, the oldest are dropped and reported.",
         ),
@@ -201,7 +207,7 @@ def on_capture(
             help="Decrypt TLS with the secrets in FILE (NSS key log format, SSLKEYLOGFILE).",
         ),
         input_option(
-            "--port", "ports", type=click.IntRange(1, 65535), multiple=True, metavar="PORT",
+            "--port", "ports", type=Integer(1, 65535), multiple=True, metavar="PORT",
             help="Broker port, to identify connections older than the capture. Connections to "
             "it that are not Kafka are reported. May be repeated.  [default: 9092]",
         ),
@@ -226,7 +232,7 @@ def on_capture_alone(command: F) -> F:
 def _jobs(default: str) -> Callable[[F], F]:
     """The option `--jobs`."""
     return input_option(
-        "--jobs", "processes", type=click.IntRange(min=1), metavar="N", default=None,
+        "--jobs", "processes", type=Integer(min=1), metavar="N", default=None,
         help=f"Read input of 256 MB or more with N processes.  [default: {default}]",
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from analysis.commands.choice import Number
 from analysis.commands.common import (
     FORMAT_NAMES,
     JSON,
@@ -55,7 +56,7 @@ USEFUL: Final = "low_percent high_percent is_worse"
 )
 @click.option(
     "--threshold",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=10.0,
     show_default=True,
     metavar="PERCENT",
@@ -63,7 +64,7 @@ USEFUL: Final = "low_percent high_percent is_worse"
 )
 @click.option(
     "--confidence",
-    type=click.FloatRange(50, 99.99),
+    type=Number(50, 99.99),
     default=95.0,
     show_default=True,
     metavar="PERCENT",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -25,7 +26,7 @@ class OutputOption(click.Option):
 class InputOption(click.Option):
     """An option of how captures are read and presented."""
 
-    section = "Input"
+    section = "Input and display"
 
 
 _SECTIONS: Final = (_OWN, *(each.section for each in (FilterOption, OutputOption, InputOption)))
@@ -47,8 +48,11 @@ class Command(click.Command):
                     formatter.write_dl(options)
 
 
-named_command = partial(click.command, cls=Command)
-"""``click.command`` with sections."""
+def named_command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], Command]:
+    """``click.command`` with sections."""
+    return click.command(name, cls=Command, **settings)
+
+
 filter_option = partial(click.option, cls=FilterOption)
 output_option = partial(click.option, cls=OutputOption)
 input_option = partial(click.option, cls=InputOption)

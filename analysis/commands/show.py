@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from analysis.commands.choice import Choice
+from analysis.commands.choice import Choice, Integer
 from analysis.commands.common import Input, on_capture_alone, on_pager, on_secrets
 from analysis.commands.filter_options import on_filter
 from analysis.commands.schemas import decoder, on_schema_registry
-from analysis.commands.sections import named_command
+from analysis.commands.sections import named_command, output_option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,7 +49,7 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
 )
 @click.option("--only", type=Choice(list(CHOICES)), help="Show only exchanges with this property.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=10, show_default=True, metavar="N",
+    "--limit", type=Integer(1), default=10, show_default=True, metavar="N",
     help="Show at most N exchanges.",
 )  # fmt: skip
 @click.option(
@@ -59,7 +59,7 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
     help="Also show the packets of each exchange: segments, retransmissions, acknowledgements, "
     "zero windows and waits. The capture is read twice.",
 )
-@click.option(
+@output_option(
     "--format",
     "form",
     type=Choice(["tree", "json"]),

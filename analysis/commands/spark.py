@@ -15,7 +15,7 @@ from analysis.commands.common import (
     on_secrets,
     processors,
 )
-from analysis.commands.sections import named_command
+from analysis.commands.sections import named_command, output_option
 from analysis.startup import allow_pandas
 
 
@@ -31,7 +31,7 @@ from analysis.startup import allow_pandas
     show_default=True,
     help=f"Write this table: {', '.join(TABLE_NAMES)}. May be repeated.",
 )
-@click.option(
+@output_option(
     "-o",
     "--output",
     "path",
@@ -39,7 +39,7 @@ from analysis.startup import allow_pandas
     required=True,
     help="Write each table to a folder of its own in DIR.",
 )
-@click.option(
+@output_option(
     "--mode",
     type=Choice(("error", "overwrite")),
     default="error",
