@@ -20,8 +20,9 @@ Decorator: TypeAlias = Callable[[F], F]
 _OPTIONS: Final = (
     filter_option(
         "--where", multiple=True, metavar="CONDITION",
-        help="Select exchanges that meet this SQL condition on the columns of the table exchanges: "
-        "\"api = 'Produce' AND latency_ms > 100\". Other tables follow from these exchanges.",
+        help="Select exchanges that meet this SQL condition on the columns of the table exchanges, "
+        "or on net_ms (latency without waits): \"api = 'Produce' AND net_ms > 100\". Other tables "
+        "follow from these exchanges.",
     ),
     filter_option(
         "--client", multiple=True, metavar="NAME",

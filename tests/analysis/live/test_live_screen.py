@@ -117,9 +117,13 @@ def test_records_are_decoded_by_their_schema() -> None:
             source.exchange = with_framing  # type: ignore[method-assign]
             await press(app, pilot, "2")
             app.action_filter_by("api = 'Produce' and record_count = 1")
-            await idle(app, pilot)
             fields = app.query_one("#fields", FieldView)
-            assert any("schema 42: 42, 995 bytes" in line for line in shown(fields))
+            for _ in range(50):  # until the cursor has rested
+                await idle(app, pilot)
+                if any("schema 42: 42, 995 bytes" in line for line in shown(fields)):
+                    break
+            else:
+                pytest.fail("\n".join(shown(fields)))
 
     asyncio.run(drive())
     app.finish()
