@@ -24,6 +24,8 @@ from analysis.commands.answers import command_of
 from analysis.commands.choice import with_suggestion
 from analysis.startup import defer_functions, defer_masked_arrays, hide_pandas
 
+_LINE: Final = 200
+"""More characters than the first sentence of a command's help."""
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 
@@ -95,9 +97,8 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, names in (("Commands", COMMANDS), ("Answers", ANSWERS)):
-            room = formatter.width - 6 - max(map(len, names))
             commands = {name: self.get_command(ctx, name) for name in names}
-            helps = [(n, c.get_short_help_str(room)) for n, c in commands.items() if c]
+            helps = [(n, c.get_short_help_str(limit=_LINE)) for n, c in commands.items() if c]
             with formatter.section(title):
                 formatter.write_dl(helps)
 

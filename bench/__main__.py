@@ -13,6 +13,7 @@ SECTIONS = {
     "chatter": lambda options, results: suite.compare(options, results, "chatter"),
     "older": lambda options, results: suite.compare(options, results, "older"),
     "tables": suite.tables,
+    "answers": suite.answers,
     "sizes": suite.sizes,
     "start": suite.start,
     "messages": lambda options, results: suite.inside(options, results, "messages"),

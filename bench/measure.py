@@ -90,6 +90,8 @@ def run(command: Sequence[str]) -> Run:
         process.returncode = os.waitstatus_to_exitcode(status)
         errors.seek(0)
         failure = _last_line(errors.read()) if process.returncode else ""
+        if failure and time.perf_counter() - begin >= TIMEOUT:
+            failure = f"stopped after {TIMEOUT:.0f} s"
     return Run(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, failure)
 
 

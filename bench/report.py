@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -70,7 +70,11 @@ def _parts(results: Results) -> Iterator[str]:
     if results.tables:
         yield "## Tables and summary"
         yield "Input: chatter."
-        yield _tables(results)
+        yield _against_first(results.tables, "table", TABLES[0])
+    for source, answers in results.answers.items():
+        yield f"## Answers from {source}"
+        yield _content(results.inputs[sized("chatter", TIMES["chatter"][-1])])
+        yield _against_first(answers, "answer", "latency")
     if results.sizes:
         yield "## File size and number of connections"
         yield "Table `exchanges`. Ratios compare with the first input of a kind."
@@ -167,17 +171,23 @@ def _pace(results: Results, load: str, program: str) -> float | None:
     return series.wall / results.inputs[f"{load}-part" if on_part else load].packets
 
 
-def _tables(results: Results) -> str:
+def _against_first(runs: Mapping[str, Series], kind: str, first: str) -> str:
+    """Time and memory of each of a kind; `first` is the one to compare with."""
     rows = []
-    first = results.tables[TABLES[0]]
-    for name, series in results.tables.items():
+    base = runs[first]
+    for name, series in runs.items():
         if series.failure:
             rows.append([f"{name}: {series.failure}"])
             continue
-        against = "" if first.failure else f"{series.wall / first.wall:.2f}"
+        ratios = ["", ""]
+        if not base.failure:
+            ratios = [f"{series.wall / base.wall:.2f}", f"{series.cpu / base.cpu:.2f}"]
         memory = f"{series.memory / MB:,.0f}"
-        rows.append([name, f"{series.wall:.2f}", _range(series, 1, 2), memory, against])
-    return table(["table", "s", "range", "peak MB", "time ÷ exchanges"], rows)
+        rows.append(
+            [name, f"{series.wall:.2f}", _range(series, 1, 2), f"{series.cpu:.2f}", memory, *ratios]
+        )
+    header = [kind, "s", "range", "CPU s", "peak MB", f"time ÷ {first}", f"CPU ÷ {first}"]
+    return table(header, rows)
 
 
 def _sizes(results: Results) -> str:
@@ -243,6 +253,20 @@ def _goals(results: Results) -> Iterator[Goal]:
         yield Goal(f"{load}: peak memory", 400, memory, unit="MB", at_most=True)
         growth = double.memory / single.memory if is_valid else None
         yield Goal(f"{load}: peak memory, double size ÷ single", 1.05, growth, at_most=True)
+    for source, answers in results.answers.items():
+        runs, latency = answers.values(), answers["latency"]
+        reached = (
+            [None] * 3
+            if any(series.failure for series in runs)
+            else [
+                max(series.memory for series in runs) / MB,
+                max(series.wall for series in runs) / latency.wall,
+                max(series.cpu for series in runs) / latency.cpu,
+            ]
+        )
+        memory, slowest, in_cpu = reached
+        yield Goal(f"answers from {source}: memory", 2000, memory, unit="MB", at_most=True)
+        yield Goal(f"answers from {source}: slowest ÷ latency", 2, slowest, in_cpu, at_most=True)
     sql, export = (results.tables.get(name) for name in ("sql", "exchanges"))
     if sql and export:
         is_valid = not sql.failure and not export.failure

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.measure import Progress, Series, in_turn, warm
+from bench.measure import Progress, Series, in_turn, run, warm
 from bench.peers import FLOOR, OURS, PEERS, PROGRAM, command, export
 
 HERE = Path(__file__).parent
@@ -45,6 +45,7 @@ TABLES = (
 QUERY = "select client_id, quantile_cont(latency_ms, 0.99) from exchanges group by all"
 TIMES = {"bulk": (1.0, 0.5, 2.0), "chatter": (1.0, 2.0, 4.0)}
 """Sizes of each load, relative to that of the peers. A round of chatter cannot be halved."""
+ANSWERS = sorted(path.stem for path in (HERE.parent / "analysis/answers").glob("[!_]*.py"))
 CONNECTIONS = (50, 500, 5_000)
 OWN_ROUNDS = 3
 """Rounds of measurements of the project alone."""
@@ -81,6 +82,8 @@ class Results:
     """By load and program."""
     tables: dict[str, Series] = field(default_factory=dict)
     """Chatter, by table."""
+    answers: dict[str, dict[str, Series]] = field(default_factory=dict)
+    """From the capture and from exported tables, by answer; runs on the longest chatter."""
     sizes: dict[str, Series] = field(default_factory=dict)
     """By input."""
     start: dict[str, Series] = field(default_factory=dict)
@@ -142,6 +145,20 @@ def tables(options: Options, results: Results) -> None:
     commands["summary"] = [PROGRAM, "summary", str(chatter), "--jobs", "1"]
     commands["sql"] = [PROGRAM, "sql", str(chatter), QUERY]
     results.tables = in_turn(commands, min(options.rounds, OWN_ROUNDS), options.progress)
+
+
+def answers(options: Options, results: Results) -> None:
+    """Run each answer once on the longest chatter: on the capture, and on its exported tables."""
+    times = TIMES["chatter"][-1]
+    name = sized("chatter", times)
+    large = make(options, name, "chatter", scaled(options, SIZES["chatter"], times))
+    results.inputs[name] = large
+    tables = DATA / f"{large.path.stem}-tables"
+    options.progress(f"tables of {name}")
+    run(export(large.path, "all", tables))
+    for source in (large.path, tables):
+        commands = {answer: [PROGRAM, answer, str(source)] for answer in ANSWERS}
+        results.answers[source.name] = in_turn(commands, 1, options.progress)
 
 
 def sizes(options: Options, results: Results) -> None:

@@ -117,8 +117,8 @@ _FINDINGS: Final = f"""
       case when error_code in {FAILED_LOGIN} then 'failed login' else 'denied request' end as kind,
       coalesce(errors.topic, group_id, transactional_id) as name
     from errors left join (
-      select connection_id, correlation_id, response_time as time, any_value(group_id) as group_id,
-        any_value(transactional_id) as transactional_id
+      select connection_id, correlation_id, response_time as time,
+        arg_min(group_id, nth) as group_id, arg_min(transactional_id, nth) as transactional_id
       from exchanges where error_count > 0 group by all)
       using (connection_id, correlation_id, time)
     where error_code in {FAILED_LOGIN} or error_code in {DENIED})

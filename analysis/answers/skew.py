@@ -174,8 +174,8 @@ _KEYS: Final = f"""
     select topic, partition, key, client_id, nth
     from records left join clients using (connection_id) where api = 'Produce'),
   fetched as (
-    select topic, partition, any_value(key) as key, null as client_id, min(nth) as nth from records
-    where api in ('Fetch', 'ShareFetch') and record_kind is null
+    select topic, partition, arg_min(key, nth) as key, null as client_id, min(nth) as nth
+    from records where api in ('Fetch', 'ShareFetch') and record_kind is null
       and topic not in (select topic from produced where topic is not null)
     group by topic, partition, "offset"),
   keyed as (select * from produced union all select * from fetched)

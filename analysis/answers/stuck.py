@@ -134,8 +134,8 @@ _HELD: Final = f"""(
       lead(since) over (partition by topic, partition order by "offset") as end_time
     from firsts),
   writes as (
-    select topic, partition, base_offset as "offset", any_value(producer_id) as producer_id,
-      any_value(producer_epoch) as producer_epoch,
+    select topic, partition, base_offset as "offset", arg_min(producer_id, nth) as producer_id,
+      arg_min(producer_epoch, nth) as producer_epoch,
       min(case when api = 'Produce' then time end) as written
     from batches where is_transactional and not is_control group by all),
   timeouts as (

@@ -30,6 +30,7 @@ from analysis.live.kept_packets import KeptPackets
 from analysis.live.lines import RowFilter
 from analysis.live.recent_exchanges import SECONDS, GroupStats, RecentExchanges
 from analysis.live.session import Session, Watcher
+from dissector.embedded.records import Decode
 from dissector.exchanges.exchange import Exchange, as_exchanges
 from dissector.packets.live import Tap
 
@@ -65,11 +66,11 @@ class LiveBrowser(AnalysisScreen):
 
     def __init__(
         self, recent: RecentExchanges, kept: KeptExchanges, snapshot: Callable[[], Snapshot],
-        session: Session, status: Callable[[], str], name: str,
+        session: Session, status: Callable[[], str], name: str, decode: Decode | None = None,
     ) -> None:  # fmt: skip
         """`snapshot` returns the packets that are kept now. `status` returns further text for the
-        head: packets, drops."""
-        super().__init__(SessionSource(), name, None)
+        head: packets, drops. `decode`: as in `ExchangeScreen`."""
+        super().__init__(SessionSource(), name, None, decode=decode)
         self._recent = recent
         self._kept = kept
         self._new_snapshot = snapshot
@@ -211,11 +212,13 @@ class LiveBrowser(AnalysisScreen):
 class LiveScreen:
     """The screen with its watchers, which a session needs before it runs."""
 
-    def __init__(self, select: RowFilter, chosen: Filter, options: dict[str, Any]) -> None:
+    def __init__(
+        self, select: RowFilter, chosen: Filter, options: dict[str, Any], decode: Decode | None
+    ) -> None:
         """`select` returns the rows to show, which `chosen` selects. `options`: of
-        `open_capture`, for the kept packets."""
+        `open_capture`, for the kept packets. `decode`: as in `ExchangeScreen`."""
         self._recent, self._kept = RecentExchanges(select), KeptExchanges(select)
-        self._packets = KeptPackets()
+        self._packets, self._decode = KeptPackets(), decode
         self._snapshot = partial(Snapshot, self._packets, chosen, options)
 
     @property
@@ -230,6 +233,8 @@ class LiveScreen:
 
     def run(self, session: Session, status: Callable[[], str], name: str) -> None:
         """Show the session until the user leaves the screen. Raises the error that ended it."""
-        browser = LiveBrowser(self._recent, self._kept, self._snapshot, session, status, name)
+        browser = LiveBrowser(
+            self._recent, self._kept, self._snapshot, session, status, name, self._decode
+        )
         browser.run()
         browser.finish()

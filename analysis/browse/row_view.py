@@ -134,7 +134,7 @@ class RowView(CursorView):
 
     def _cells(self, name: str, numbers: Numbers) -> list[Text]:
         values = self.rows.take(name, numbers)
-        texts = cells(name, values, self._from_day, DIGITS)
+        texts = cells(name, values, self._from_day, DIGITS, decimals=3)
         style = self.rows.columns[name].style
         for text, value in zip(texts, values, strict=True):
             text.stylize(style(value.as_py()))

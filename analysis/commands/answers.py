@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from analysis.answers import Answer, Option
-from analysis.commands.choice import Choice
+from analysis.commands.choice import Choice, Integer
 from analysis.commands.common import (
     FORMAT_NAMES,
+    NOTHING,
     TABLE,
     Input,
     Output,
@@ -20,13 +21,8 @@ from analysis.commands.common import (
 )
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
+from analysis.commands.sections import named_command
 from analysis.startup import allow_pandas
-
-NOTHING: Final = (
-    "No Kafka request or response was found. If brokers use a port other than 9092 and the "
-    "connections began before the capture, use --port PORT. If the connections are encrypted, "
-    "use --keylog FILE."
-)
 
 
 def command_of(answer: Answer) -> click.Command:
@@ -38,7 +34,7 @@ def command_of(answer: Answer) -> click.Command:
     made = on_output(run, (TABLE, *FORMAT_NAMES), secrets=False)
     for option in reversed(answer.options):
         made = _option(option)(made)
-    return click.command(answer.name, help=answer.question, short_help=answer.question)(
+    return named_command(answer.name, help=answer.question, short_help=answer.question)(
         on_capture(on_filter(made))
     )
 
@@ -61,7 +57,7 @@ def _option(option: Option) -> Any:
             metavar="FILE", help=f"{option.meaning}.",
         )  # fmt: skip
     return click.option(
-        name, option.name, type=click.IntRange(0), metavar="N", default=default,
+        name, option.name, type=Integer(0), metavar="N", default=default,
         show_default=True, help=f"{option.meaning}.",
     )  # fmt: skip
 

@@ -6,11 +6,10 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import click
-
-from analysis.commands.common import SHOW_SECRETS, Input, on_capture_alone
+from analysis.commands.common import Input, on_capture_alone, on_secrets
 from analysis.commands.filter_options import on_filter
 from analysis.commands.schemas import decoder, on_schema_registry
+from analysis.commands.sections import named_command
 from analysis.extras import needed
 from analysis.startup import allow_pandas
 
@@ -18,11 +17,11 @@ if TYPE_CHECKING:
     from analysis.input.filters import Filter
 
 
-@click.command("browse")
+@named_command("browse")
 @on_capture_alone
 @on_filter
 @on_schema_registry
-@click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS)
+@on_secrets
 def command(source: Input, registry: str | None, show_secrets: bool) -> None:
     """Browse a capture on the full screen: exchanges, fields, packets, findings, answers.
 

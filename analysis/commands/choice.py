@@ -1,4 +1,4 @@
-"""Options with a fixed set of values, and commands: an error suggests the most similar one."""
+"""Types of options. An error suggests the most similar value."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ import click
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+class Integer(click.IntRange):
+    """An integer of a range; errors call it so."""
+
+    name = "integer"
+
+
+class Number(click.FloatRange):
+    """A number of a range; errors call it so."""
+
+    name = "number"
 
 
 class Choice(click.Choice[str]):

@@ -18,7 +18,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from analysis.commands import presentation
-from analysis.commands.choice import Choice
+from analysis.commands.choice import Choice, Integer
+from analysis.commands.sections import input_option, output_option
 
 if TYPE_CHECKING:
     import duckdb
@@ -59,9 +60,14 @@ FORMAT_OF_SUFFIX: Final = {
 BROKERS: Final = "brokers"
 _BROKERS: Final = f"select distinct broker_id, host, port from {BROKERS} order by all"
 
+NOTHING: Final = (
+    "No Kafka request or response was found. If brokers use a port other than 9092 and the "
+    "connections began before the capture, use --port PORT. If the connections are encrypted, "
+    "use --keylog FILE."
+)
+
 DEFAULT_MEMORY: Final = 512
 """MB; as in `dissector`."""
-SHOW_SECRETS: Final = "Show credentials and configuration values."
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,41 +175,41 @@ def processors() -> int:
 
 
 def on_capture(
-    command: F, *, alone: bool = False, metavar: str = "CAPTURE...", presents: bool = True
+    command: F, *, jobs: str = "1", metavar: str = "CAPTURE...", presents: bool = True
 ) -> F:
     """Add the arguments of commands that read captures; the command gets an `Input` as `source`.
 
-    `alone`: it reads in one process, and has no `--jobs`. `presents`: it has the options of
-    `analysis.commands.presentation`.
+    `jobs`: the default of `--jobs`; empty: it reads in one process. `presents`: it has the options
+    of `analysis.commands.presentation`.
     """
 
     @wraps(command)
     def run(
         captures: tuple[str, ...], ports: tuple[int, ...], keylog: Path | None, memory: int,
-        jobs: int | None = None, names_file: Path | None = None, zone: str = presentation.UTC,
+        processes: int | None = None, names_file: Path | None = None, zone: str = presentation.UTC,
         **given: Any,
     ) -> Any:  # fmt: skip
-        source = Input(captures, ports, keylog, jobs, memory, names_file=names_file, zone=zone)
+        source = Input(captures, ports, keylog, processes, memory, names_file=names_file, zone=zone)
         with presentation.presenting(names_file, zone):
             return command(source=source, **given)
 
     for decorate in (
-        click.option(
-            "--port", "ports", type=click.IntRange(1, 65535), multiple=True, metavar="PORT",
-            help="Broker port, to identify connections older than the capture. Connections to "
-            "it that are not Kafka are reported. May be repeated.  [default: 9092]",
+        *(reversed(presentation.OPTIONS) if presents else ()),
+        input_option(
+            "--memory", type=Integer(16), default=DEFAULT_MEMORY, show_default=True,
+            metavar="MB", help="Memory budget for input blocks and incomplete messages. When it is "
+            "exceeded, the oldest are dropped and reported.",
         ),
-        click.option(
+        *((_jobs(jobs),) if jobs else ()),
+        input_option(
             "--keylog", type=click.Path(exists=True, dir_okay=False, path_type=Path),
             metavar="FILE",
             help="Decrypt TLS with the secrets in FILE (NSS key log format, SSLKEYLOGFILE).",
         ),
-        *(() if alone else (_JOBS,)),
-        *(reversed(presentation.OPTIONS) if presents else ()),
-        click.option(
-            "--memory", type=click.IntRange(16), default=DEFAULT_MEMORY, show_default=True,
-            metavar="MB", help="Memory budget for input blocks and incomplete messages. When it is "
-            "exceeded, the oldest are dropped and reported.",
+        input_option(
+            "--port", "ports", type=Integer(1, 65535), multiple=True, metavar="PORT",
+            help="Broker port, to identify connections older than the capture. Connections to "
+            "it that are not Kafka are reported. May be repeated.  [default: 9092]",
         ),
         click.argument(
             "captures", metavar=metavar, nargs=-1, required=True, shell_complete=_files
@@ -220,13 +226,15 @@ def _files(_: click.Context, __: click.Parameter, start: str) -> list[Completion
 
 def on_capture_alone(command: F) -> F:
     """`on_capture` for commands that read in one process."""
-    return on_capture(command, alone=True)
+    return on_capture(command, jobs="")
 
 
-_JOBS: Final = click.option(
-    "--jobs", type=click.IntRange(min=1), metavar="N", default=None,
-    help="Read input of 256 MB or more with N processes.  [default: 1; spark: all processors]",
-)  # fmt: skip
+def _jobs(default: str) -> Callable[[F], F]:
+    """The option `--jobs`."""
+    return input_option(
+        "--jobs", "processes", type=Integer(min=1), metavar="N", default=None,
+        help=f"Read input of 256 MB or more with N processes.  [default: {default}]",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +275,7 @@ def on_output(command: F, forms: Sequence[str] = FORMAT_NAMES, secrets: bool = T
         return command(output=output, **given)
 
     if secrets:
-        run = click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS)(run)
+        run = on_secrets(run)
     for option in (*(_TABLE_OPTIONS if TABLE in forms else ()), *_output_options(forms)):
         run = option(run)
     return cast(F, run)
@@ -286,30 +294,37 @@ def _form(form: str | None, file: Path | None, forms: Sequence[str]) -> str:
 
 def _output_options(forms: Sequence[str]) -> tuple[Callable[[F], F], ...]:
     return (
-        click.option(
+        output_option(
             "--columns", metavar="COLUMN,...", multiple=True, callback=words,
             help="Write only these columns, in this order.",
         ),
         on_overwrite,
-        click.option(
+        output_option(
             "-o", "--output", "file", type=click.Path(path_type=Path),
             metavar="FILE", help="Write rows to FILE. It gets this name when it is complete.",
         ),
-        click.option(
+        output_option(
             "--format", "form", type=Choice(forms),
             help=f"Set the output format.  [default: by the suffix of FILE, else {forms[0]}]",
         ),
     )  # fmt: skip
 
 
+def on_secrets(command: F) -> F:
+    """Add the option of commands whose output may contain secrets."""
+    return output_option(
+        "--show-secrets", is_flag=True, help="Show credentials and configuration values."
+    )(command)
+
+
 def on_overwrite(command: F) -> F:
     """Add the option of commands that write a file."""
-    return click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")(command)
+    return output_option("--overwrite", is_flag=True, help="Replace FILE if it exists.")(command)
 
 
 def on_pager(command: F) -> F:
     """Add the option of commands that print text."""
-    return click.option(
+    return output_option(
         "--no-pager", is_flag=True,
         help="Print long output directly, not in a pager (PAGER or less).",
     )(command)  # fmt: skip
@@ -317,10 +332,10 @@ def on_pager(command: F) -> F:
 
 _TABLE_OPTIONS: Final = (
     on_pager,
-    click.option(
+    output_option(
         "--vertical", "is_vertical", is_flag=True, help="Print a line for each value of a row."
     ),
-    click.option(
+    output_option(
         "--wide", "is_wide", is_flag=True,
         help="Print all columns, even beyond the width of the terminal.",
     ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from analysis.commands.choice import Number
 from analysis.commands.common import (
     FORMAT_NAMES,
     JSON,
@@ -21,6 +22,7 @@ from analysis.commands.common import (
 )
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
+from analysis.commands.sections import named_command
 from analysis.startup import allow_pandas
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ ESSENTIAL: Final = "measure before after change_percent change detail"
 USEFUL: Final = "low_percent high_percent is_worse"
 
 
-@click.command("compare")
+@named_command("compare")
 @partial(on_capture, metavar="BEFORE AFTER")
 @on_filter
 @click.option(
@@ -54,7 +56,7 @@ USEFUL: Final = "low_percent high_percent is_worse"
 )
 @click.option(
     "--threshold",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=10.0,
     show_default=True,
     metavar="PERCENT",
@@ -62,7 +64,7 @@ USEFUL: Final = "low_percent high_percent is_worse"
 )
 @click.option(
     "--confidence",
-    type=click.FloatRange(50, 99.99),
+    type=Number(50, 99.99),
     default=95.0,
     show_default=True,
     metavar="PERCENT",

@@ -8,24 +8,26 @@ from typing import TYPE_CHECKING
 
 import click
 
+from analysis.commands.choice import Number
 from analysis.commands.common import Input, Output, on_capture_alone, on_overwrite
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check
+from analysis.commands.sections import named_command, output_option
 
 if TYPE_CHECKING:
     from analysis.cutting.driver import CutResult
 
 
-@click.command("cut")
+@named_command("cut")
 @on_capture_alone
 @on_filter
-@click.option(
+@output_option(
     "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     required=True, help="Write the packets to FILE, as pcapng.",
 )  # fmt: skip
 @on_overwrite
 @click.option(
-    "--context", type=click.FloatRange(0), metavar="SECONDS",
+    "--context", type=Number(0), metavar="SECONDS",
     help="Also write all packets of the connections that are at most this long before or after a "
     "message of the selected exchanges. Packets are then written as a whole.",
 )  # fmt: skip
@@ -61,7 +63,7 @@ def command(
             title=f"Cut from {names}: {chosen}", overwrite=overwrite,
             ports=options.get("ports"), keylog=source.keylog, memory=options["memory"],
         )  # fmt: skip
-    click.echo(_report(file, result), err=True)
+    click.echo(_report(file, result))
 
 
 def _report(file: Path, result: CutResult) -> str:

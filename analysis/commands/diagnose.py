@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from analysis.commands.choice import Choice
-from analysis.commands.common import Input, on_capture, on_pager
+from analysis.commands.common import NOTHING, Input, on_capture, on_pager
 from analysis.commands.filter_options import on_filter
+from analysis.commands.sections import named_command, output_option
 from analysis.startup import allow_pandas
 
 if TYPE_CHECKING:
@@ -46,10 +47,10 @@ def _thresholds(
         raise click.BadParameter(str(error)) from error
 
 
-@click.command("diagnose")
+@named_command("diagnose")
 @on_capture
 @on_filter
-@click.option(
+@output_option(
     "--format",
     "form",
     type=Choice(("text", "json", "jsonl")),
@@ -89,6 +90,8 @@ def command(
         from analysis.display.terminal import write
 
         write(screen(diagnosis, source.name, source.again), pager=not no_pager)
+        if not diagnosis.requests and source.filter is None:
+            click.echo(NOTHING, err=True)
     else:
         _write_json(diagnosis, source, form)
     if fail_on and is_as_bad(diagnosis.findings["severity"], fail_on):

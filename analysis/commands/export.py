@@ -24,12 +24,13 @@ from analysis.commands.common import (
 )
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
+from analysis.commands.sections import named_command
 
 ALL: Final = "all"
 """Stands for all tables."""
 
 
-@click.command("export")
+@named_command("export")
 @on_capture
 @on_filter
 @click.option(

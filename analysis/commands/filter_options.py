@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import click
 
 from analysis.commands.common import F, Input
+from analysis.commands.sections import filter_option
 
 if TYPE_CHECKING:
     from analysis.input.filters import Filter
@@ -17,29 +18,30 @@ if TYPE_CHECKING:
 Decorator: TypeAlias = Callable[[F], F]
 
 _OPTIONS: Final = (
-    click.option(
+    filter_option(
         "--where", multiple=True, metavar="CONDITION",
-        help="Select exchanges that meet this SQL condition on the columns of the table exchanges: "
-        "\"api = 'Produce' AND latency_ms > 100\". Other tables follow from these exchanges.",
+        help="Select exchanges that meet this SQL condition on the columns of the table exchanges, "
+        "or on net_ms (latency without waits): \"api = 'Produce' AND net_ms > 100\". Other tables "
+        "follow from these exchanges.",
     ),
-    click.option(
+    filter_option(
         "--client", multiple=True, metavar="NAME",
         help="Select exchanges of this client id or client address; * stands for any text.",
     ),
-    click.option(
+    filter_option(
         "--topic", multiple=True, metavar="NAME",
         help="Select exchanges with this topic; * stands for any text.",
     ),
-    click.option("--api", multiple=True, metavar="NAME", help="Select exchanges of this API."),
-    click.option(
+    filter_option("--api", multiple=True, metavar="NAME", help="Select exchanges of this API."),
+    filter_option(
         "--broker", multiple=True, metavar="ADDRESS[:PORT]", help="Select exchanges of this broker."
     ),
-    click.option(
+    filter_option(
         "--since", default="", metavar="TIME",
         help="Select requests from this time on: 2026-11-21T04:17:40 (UTC), 04:17:40, or 90 "
         "(seconds after the first packet).",
     ),
-    click.option(
+    filter_option(
         "--until", default="", metavar="TIME", help="Select requests before this time, as --since."
     ),
 )  # fmt: skip

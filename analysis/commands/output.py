@@ -29,6 +29,8 @@ def check(output: Output, source: Input) -> None:
         raise click.UsageError(f"cannot write {output.form} to a terminal: use -o FILE or a pipe")
     if output.file is not None and output.file.is_dir():
         raise click.UsageError(f"{output.file} is a folder: choose a file")
+    if output.file is not None and not (folder := output.file.absolute().parent).is_dir():
+        raise click.UsageError(f"there is no folder {folder}: create it")
     if output.file is not None and output.file.exists() and _is_among(output.file, source.captures):
         raise click.UsageError(f"{output.file} is an input file: choose another output file")
     if output.file is not None and not output.overwrite:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
+from analysis.commands.sections import input_option
+
 if TYPE_CHECKING:
     from datetime import tzinfo
 
@@ -20,14 +22,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 UTC: Final = "UTC"
 
 OPTIONS: Final = (
-    click.option(
+    input_option(
         "--names", "names_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
         help="Show the names in FILE beside addresses, and accept them in --client and --broker. "
         "FILE has lines or CSV of address or network and name, JSON, or the JSON of kubectl get "
         "pods.",
     ),
-    click.option(
+    input_option(
         "--tz", "zone", default=UTC, show_default=True, metavar="ZONE",
         help="Print times in this time zone, such as Europe/Berlin, and read --since and --until "
         "in it. Exported times stay in UTC.",

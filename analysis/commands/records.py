@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import click
-
 from analysis.commands.common import Input, Output, on_capture, on_output
 from analysis.commands.export import write_table
+from analysis.commands.sections import named_command
 
 
-@click.command("records")
+@named_command("records")
 @on_capture
 @on_output
 def command(source: Input, output: Output) -> None:

@@ -12,14 +12,15 @@ import click
 from analysis.commands.common import Input, Output, on_capture, on_overwrite
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check
+from analysis.commands.sections import named_command, output_option
 from analysis.extras import needed
 from analysis.startup import allow_pandas
 
 
-@click.command("report")
+@named_command("report")
 @on_capture
 @on_filter
-@click.option(
+@output_option(
     "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     default="report.html", show_default=True, help="Write the page to FILE.",
 )  # fmt: skip

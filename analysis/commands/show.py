@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from analysis.commands.choice import Choice
-from analysis.commands.common import SHOW_SECRETS, Input, on_capture_alone, on_pager
+from analysis.commands.choice import Choice, Integer
+from analysis.commands.common import Input, on_capture_alone, on_pager, on_secrets
 from analysis.commands.filter_options import on_filter
 from analysis.commands.schemas import decoder, on_schema_registry
+from analysis.commands.sections import named_command, output_option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -31,7 +32,7 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
 """Conditions of `show --only`."""
 
 
-@click.command("show")
+@named_command("show")
 @on_capture_alone
 @on_filter
 @click.option(
@@ -48,7 +49,7 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
 )
 @click.option("--only", type=Choice(list(CHOICES)), help="Show only exchanges with this property.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=10, show_default=True, metavar="N",
+    "--limit", type=Integer(1), default=10, show_default=True, metavar="N",
     help="Show at most N exchanges.",
 )  # fmt: skip
 @click.option(
@@ -58,7 +59,7 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
     help="Also show the packets of each exchange: segments, retransmissions, acknowledgements, "
     "zero windows and waits. The capture is read twice.",
 )
-@click.option(
+@output_option(
     "--format",
     "form",
     type=Choice(["tree", "json"]),
@@ -67,7 +68,7 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
     help="Print a tree for each exchange, or a JSON object per line.",
 )
 @on_schema_registry
-@click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS)
+@on_secrets
 @on_pager
 def command(
     source: Input,

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from analysis.commands.choice import Choice
+from analysis.commands.choice import Choice, Integer
 from analysis.commands.filter_options import with_filter
 from analysis.commands.presentation import on_presentation
+from analysis.commands.schemas import decoder, on_schema_registry
+from analysis.commands.sections import named_command, output_option
 
 if TYPE_CHECKING:
     from analysis.browse.live_app import LiveScreen
@@ -50,7 +52,7 @@ SIZE: Final = Quantity("size", "kMG")
 SPAN: Final = Quantity("time", "smhd")
 
 
-@click.command("sniff")
+@named_command("sniff")
 @click.argument("pipe", metavar="[PIPE]", required=False)
 @click.option(
     "-i",
@@ -63,7 +65,7 @@ SPAN: Final = Quantity("time", "smhd")
 @click.option(
     "--port",
     "ports",
-    type=click.IntRange(1, 65535),
+    type=Integer(1, 65535),
     multiple=True,
     metavar="PORT",
     help="Broker port; on an interface, capture only this port. May be repeated.",
@@ -89,23 +91,24 @@ SPAN: Final = Quantity("time", "smhd")
     help="Show a line for each exchange, rows as JSON, rates and latencies on the full screen, or "
     "only the summary at the end.",
 )
+@on_schema_registry
 @on_presentation
 @with_filter
-@click.option(
+@output_option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write the selected exchanges to FILE, as JSON Lines.",
 )
-@click.option(
+@output_option(
     "--write",
     "record",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Write the packets to FILE, as pcapng.",
 )
-@click.option(
+@output_option(
     "--export",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
@@ -113,20 +116,20 @@ SPAN: Final = Quantity("time", "smhd")
     help="Write each table to a folder in DIR, as Parquet files; start a new file every five "
     "minutes.",
 )
-@click.option(
+@output_option(
     "--rotate-size",
     type=SIZE,
     metavar="SIZE",
     help="Start a new file after this many bytes: 500k, 100M, 2G.",
 )
-@click.option(
+@output_option(
     "--rotate-time",
     type=SPAN,
     metavar="TIME",
     help="Start a new file after this time: 90, 5m, 1h.",
 )
-@click.option(
-    "--keep", type=click.IntRange(1), metavar="N", help="Keep only the latest N files of each kind."
+@output_option(
+    "--keep", type=Integer(1), metavar="N", help="Keep only the latest N files of each kind."
 )
 @click.option(
     "--metrics",
@@ -136,7 +139,7 @@ SPAN: Final = Quantity("time", "smhd")
 )
 @click.option(
     "--max-series",
-    type=click.IntRange(1),
+    type=Integer(1),
     metavar="N",
     default=1000,
     show_default=True,
@@ -177,6 +180,8 @@ def command(
         raise click.UsageError(f"{record} is the input: choose another file for --write")
     if given["output"] and given["output"].suffix in (".parquet", ".csv", ".arrow"):
         raise click.UsageError("--output writes JSON Lines; for Parquet use --export DIR")
+    if given["registry"] and given["view"] != "screen":
+        raise click.UsageError("--schema-registry needs --view screen, which shows records")
     if given["keep"] and not (given["rotate_size"] or given["rotate_time"]):
         raise click.UsageError("--keep needs --rotate-size or --rotate-time")
     from analysis.live.sources import Origin
@@ -198,9 +203,10 @@ def command(
 
 def _watch(
     origin: Origin, *, keylog: Path | None, patience: int, view: str, chosen: Filter | None,
-    page: str | None, max_series: int, **kept: Any,
+    page: str | None, max_series: int, registry: str | None, **kept: Any,
 ) -> list[str]:  # fmt: skip
     """Capture until the end, and show the summary. Returns errors of writers."""
+    decode = decoder(registry)
     new_screen = _shower() if view == "screen" else None
     from analysis.display.summary_screen import screen
     from analysis.display.terminal import write
@@ -235,7 +241,7 @@ def _watch(
     full_screen = None
     if new_screen:
         options = {"ports": origin.ports or None, "keylog": keylog, "memory": DEFAULT_MEMORY}
-        full_screen = new_screen(select, chosen, options)
+        full_screen = new_screen(select, chosen, options, decode)
         source.tap = _both(source.tap, full_screen.tap)
     session = Session(source, capture, watchers, full_screen.watchers if full_screen else ())
     lines = None

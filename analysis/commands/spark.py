@@ -9,17 +9,18 @@ import click
 
 from analysis.commands.choice import Choice
 from analysis.commands.common import (
-    SHOW_SECRETS,
     TABLE_NAMES,
     Input,
     on_capture,
+    on_secrets,
     processors,
 )
+from analysis.commands.sections import named_command, output_option
 from analysis.startup import allow_pandas
 
 
-@click.command("spark")
-@partial(on_capture, presents=False)
+@named_command("spark")
+@partial(on_capture, jobs="all processors", presents=False)
 @click.option(
     "--table",
     "tables",
@@ -30,7 +31,7 @@ from analysis.startup import allow_pandas
     show_default=True,
     help=f"Write this table: {', '.join(TABLE_NAMES)}. May be repeated.",
 )
-@click.option(
+@output_option(
     "-o",
     "--output",
     "path",
@@ -38,7 +39,7 @@ from analysis.startup import allow_pandas
     required=True,
     help="Write each table to a folder of its own in DIR.",
 )
-@click.option(
+@output_option(
     "--mode",
     type=Choice(("error", "overwrite")),
     default="error",
@@ -69,7 +70,7 @@ from analysis.startup import allow_pandas
     multiple=True,
     help="Write only rows of this API. May be repeated.",
 )
-@click.option("--show-secrets", is_flag=True, help=SHOW_SECRETS)
+@on_secrets
 def command(
     source: Input, tables: tuple[str, ...], path: str, mode: str, master: str | None,
     settings: tuple[str, ...], since: str, until: str, apis: tuple[str, ...], show_secrets: bool,

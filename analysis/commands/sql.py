@@ -23,6 +23,7 @@ from analysis.commands.common import (
 )
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, to_terminal, write
+from analysis.commands.sections import named_command
 from analysis.extras import needed
 from analysis.startup import allow_pandas
 
@@ -48,7 +49,7 @@ def _on_output(command: F) -> F:
     return on_output(command, (TABLE, *FORMAT_NAMES))
 
 
-@click.command("sql")
+@named_command("sql")
 @on_capture_alone
 @on_filter
 @_on_output

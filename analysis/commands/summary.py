@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import click
-
 from analysis.commands.common import Input, on_capture, on_pager
 from analysis.commands.filter_options import on_filter
+from analysis.commands.sections import named_command
 
 
-@click.command("summary")
+@named_command("summary")
 @on_capture
 @on_filter
 @on_pager

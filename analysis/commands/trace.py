@@ -6,14 +6,16 @@ from typing import Any, Final
 
 import click
 
+from analysis.commands.choice import Integer
 from analysis.commands.common import FORMAT_NAMES, TABLE, Input, Output, on_capture, on_output
 from analysis.commands.output import check, check_columns, to_terminal, write
+from analysis.commands.sections import named_command
 from analysis.startup import allow_pandas
 
 NOTHING: Final = "No record in this capture matches the options."
 
 
-@click.command("trace")
+@named_command("trace")
 @on_capture
 @click.option(
     "--header", metavar="NAME=VALUE",
@@ -21,10 +23,10 @@ NOTHING: Final = "No record in this capture matches the options."
 )  # fmt: skip
 @click.option("--key", metavar="TEXT", help="Trace records with this key; * stands for any text.")
 @click.option("--topic", metavar="NAME", help="Trace only records of this topic.")
-@click.option("--partition", type=click.IntRange(0), metavar="N", help="... of this partition.")
-@click.option("--offset", type=click.IntRange(0), metavar="N", help="... with this offset.")
+@click.option("--partition", type=Integer(0), metavar="N", help="... of this partition.")
+@click.option("--offset", type=Integer(0), metavar="N", help="... with this offset.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=10, show_default=True, metavar="N",
+    "--limit", type=Integer(1), default=10, show_default=True, metavar="N",
     help="Trace at most N records.",
 )  # fmt: skip
 @lambda command: on_output(command, (TABLE, *FORMAT_NAMES), secrets=False)

@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from analysis.commands.common import on_overwrite
+from analysis.commands.sections import named_command, output_option
 
 
-@click.command("wireshark-plugin")
-@click.option(
+@named_command("wireshark-plugin")
+@output_option(
     "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     default="kafka.lua", show_default=True, help="Write the plugin to FILE.",
 )  # fmt: skip

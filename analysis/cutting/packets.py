@@ -4,6 +4,8 @@
   messages, the cut has only the `Part` with bytes of chosen ones.
 - Segments without payload that acknowledge such bytes, as duplicate acknowledgements and window
   updates do.
+- The first byte of a segment of other messages, if a chosen message had to wait for the segment.
+  Without it, the message would be readable earlier than in the capture.
 - The handshake of each connection, and its FIN and RST.
 - With a context: all packets of the connection that are near a message in time, unchanged.
 - Of an encrypted connection: all packets up to the last message, because TLS records can be
@@ -33,6 +35,9 @@ NEAR: Final = 60 * 10**9
 sequence numbers of a fast connection repeat."""
 PART_BYTES: Final = 60_000
 """Most bytes of a part: those of an IP packet."""
+
+AWAITED: Final = "a selected message waited for this segment"
+"""The comment on a segment of other messages."""
 
 Place = tuple[int, int]
 """Index of the file of a packet, and its number there."""
@@ -83,7 +88,8 @@ class PacketChoice:
         self._closed = np.array(sorted(closed), np.int64)
         self._gaps: dict[int, ClosedGaps] = {}
         """By stream."""
-        self._has_comment = np.zeros(len(messages), np.bool_)
+        self._arrival = np.full(len(messages), NEVER, np.int64)
+        """Time of the packet with the first byte of each message; ns."""
         self._by_time = np.lexsort((messages.first_time, messages.connection))
         ids = self._ids = np.array(sorted(messages.clients), np.int64)
         addresses = [address(*messages.clients[each]) for each in ids.tolist()]
@@ -141,8 +147,7 @@ class PacketChoice:
         other = isn[np.arange(len(row)), 1 - end]
         chosen |= acknowledges & (begin == isn[np.arange(len(row)), end] + 1) & (ack == other + 1)
         place = np.stack([block.capture[packet].astype(np.int64), block.number[packet]])
-        self.places.append(place[:, chosen])
-        self._comment(ranges, start, length, place, is_encrypted, block.seq[packet])
+        self._comment(ranges, start, length, place, times, is_encrypted, block.seq[packet])
         self._comment_encrypted(stream, place, is_encrypted & chosen & ~is_empty)
         is_cut = (count > 0) & ~is_whole & chosen
         is_cut &= ~_covers(joined, first, count, start, start + length)
@@ -157,6 +162,14 @@ class PacketChoice:
                 own, opposite = isn[each, end[each]], isn[each, 1 - end[each]]
                 self._close(part, int(stream[each]), int(own), int(opposite))
             self.parts[int(place[0, each]), int(place[1, each])] = part
+        others = np.flatnonzero(~chosen & ~is_empty & ~is_encrypted & ~np.isin(row, self._closed))
+        awaited = others[self._is_awaited(around, stream[others], times[others], begin[others])]
+        for each in awaited.tolist():
+            where = int(place[0, each]), int(place[1, each])
+            self.parts[where] = self._part(block, int(packet[each]), [(0, 1)])
+            self.comments[where].append((int(block.seq[packet[each]]), AWAITED))
+        chosen[awaited] = True
+        self.places.append(place[:, chosen])
         for each in np.flatnonzero(is_encrypted & chosen & ~is_empty & (from_client == 1)).tolist():
             self._add_random(block, int(packet[each]))
 
@@ -182,8 +195,23 @@ class PacketChoice:
             near[packets] = (before >= 0) & (times[packets] <= last[np.maximum(before, 0)])
         return near
 
+    def _is_awaited(
+        self, around: Int64, stream: Int64, times: Int64, begin: Int64
+    ) -> NDArray[np.bool_]:
+        """Whether a message behind each segment arrived before it, and was readable at its time."""
+        messages, arrival = self._messages, self._arrival[around]
+        awaited = np.isin(times, messages.first_time[around])
+        for each in np.flatnonzero(awaited).tolist():
+            ahead = (messages.begin[around] - begin[each]) & 0xFFFFFFFF
+            is_behind = messages.stream[around] == stream[each]
+            is_behind &= messages.first_time[around] == times[each]
+            is_behind &= (ahead > 0) & (ahead < 1 << 31) & (arrival != NEVER)
+            is_behind &= arrival < times[each]
+            awaited[each] = is_behind.any()
+        return awaited
+
     def _comment(
-        self, ranges: Ranges, start: Int64, length: Int64, place: Int64,
+        self, ranges: Ranges, start: Int64, length: Int64, place: Int64, times: Int64,
         is_encrypted: NDArray[np.bool_], seq: NDArray[np.uint32],
     ) -> None:  # fmt: skip
         """Comment on the first packet of each message."""
@@ -193,8 +221,8 @@ class PacketChoice:
             where = int(place[0, each]), int(place[1, each])
             for at in range(int(low[each]), int(high[each])):
                 message = int(ranges.index[at])
-                if not self._has_comment[message]:
-                    self._has_comment[message] = True
+                if self._arrival[message] == NEVER:
+                    self._arrival[message] = times[each]
                     offset = int(ranges.begin[at] - start[each])
                     text = self._messages.comments[message]
                     self.comments[where].append((int(seq[each]) + offset, text))

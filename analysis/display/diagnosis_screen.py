@@ -39,7 +39,7 @@ def screen(diagnosis: Diagnosis, name: str, command: Command) -> Iterator[Render
     yield Text(printable(name), "bold")
     yield from _span(diagnosis)
     if not diagnosis.requests:
-        yield Text("\nNo Kafka request was found, so there is nothing to diagnose.", "bold")
+        yield Text("\nThere is no request to diagnose.", "bold")
     findings = plain(diagnosis.findings)
     if findings or diagnosis.requests:
         yield verdict(findings, diagnosis.rules)

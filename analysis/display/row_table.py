@@ -1,7 +1,8 @@
 """Rows for people: rounded numbers, names of addresses, and columns that fit the width.
 
-Numbers have no separators, so that ids and packet numbers can be copied. If all times are of one
-day, the day is printed below the table. The vertical form has a line for each value, unrounded.
+Numbers have no separators, so that ids and packet numbers can be copied. All numbers of a column
+have the same decimals, at most three. If all times are of one day, the day is printed below the
+table. The vertical form has a line for each value, with times and durations in nanoseconds.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def screen(
     """The parts of the screen.
 
     `essential`: columns that a narrow screen hides last; `useful`: columns that it hides before
-    them; both with the most important first. `is_wide`: show all columns at any width.
+    them; both with the most important first. Of the others, those without a value are hidden first.
+    `is_wide`: show all columns at any width.
     """
     if not len(rows):
         yield Text("No rows.", "dim")
@@ -51,7 +53,7 @@ def screen(
             field.name,
             number=is_number(field.type),
             is_whole=pa.types.is_timestamp(field.type),
-            rank=ranks.get(field.name, last) if index else ALWAYS,
+            rank=_rank(rows[index], ranks.get(field.name, last), last + 1) if index else ALWAYS,
         )
         for index, field in enumerate(rows.schema)
     ]
@@ -78,18 +80,23 @@ def vertical(rows: pa.Table) -> Iterator[RenderableType]:
 
 
 def cells(
-    name: str, column: Values, from_day: int = 0, digits: int = 3, *, is_brief: bool = True
-) -> list[Text]:
+    name: str, column: Values, from_day: int = 0, digits: int = 3, *, is_brief: bool = True,
+    decimals: int | None = None,
+) -> list[Text]:  # fmt: skip
     """The text of each value of a column. `from_day`: characters of times to leave out.
 
-    `is_brief`: a name stands for the address of its host.
+    `digits`: of the fraction of seconds in times. `is_brief`: a name stands for the address of its
+    host. `decimals`: of other numbers; None: those that the column needs, at most 3, or
+    more if ms then have the precision of times.
     """
     text: Callable[[Any], str] = str
     if pa.types.is_timestamp(column.type):
         column = _ns(column)
         text = lambda ns: time_text(ns, digits)[from_day:]  # noqa: E731
     elif pa.types.is_floating(column.type):
-        text = "{:.3f}".format
+        if decimals is None:
+            decimals = _decimals(column, max(digits - 3, 3))
+        text = f"{{:.{decimals}f}}".format
     elif pa.types.is_list(column.type):
         text = lambda values: ", ".join(map(str, values))  # noqa: E731
     elif name in ADDRESSES and _is_text(column.type):
@@ -100,6 +107,24 @@ def cells(
     return [
         missing if value is None else Text(printable(text(value))) for value in column.to_pylist()
     ]
+
+
+def _rank(column: pa.ChunkedArray, rank: int, last: int) -> int:
+    """The rank of a column, which is the last one if it has no value and is not essential."""
+    return last if rank >= OPTIONAL and column.null_count == len(column) else rank
+
+
+def _decimals(numbers: Values, most: int) -> int:
+    """How many decimals the numbers need, at most `most`."""
+    return next(
+        (
+            digits
+            for digits in range(most)
+            if pc.all(pc.equal(pc.round(numbers, digits), pc.round(numbers, most))).as_py()
+            is not False
+        ),
+        most,
+    )
 
 
 def _days(rows: pa.Table) -> set[str]:

@@ -32,7 +32,11 @@ def output_file(
     if not overwrite and (there := taken(path)) is not None:
         raise FileExistsError(EEXIST, os.strerror(EEXIST), str(there))
     growing = partial(path)
-    opened = growing.open("wb" if overwrite else "xb")
+    try:
+        opened = growing.open("wb" if overwrite else "xb")
+    except OSError as error:
+        named = path if error.errno != EEXIST else growing
+        raise OSError(error.errno, error.strerror, str(named)) from error
     try:
         with opened as sink:
             yield sink

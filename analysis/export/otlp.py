@@ -126,7 +126,8 @@ def send(requests: Iterable[ExportTraceServiceRequest], endpoint: str) -> int:
             raise DissectorError(f"{url}: status {error.code} {error.reason}") from error
         except (URLError, OSError) as error:
             reason = getattr(error, "reason", error)
-            raise DissectorError(f"{url}: {reason}") from error
+            detail = getattr(reason, "strerror", None) or reason
+            raise DissectorError(f"{url}: {detail}") from error
         except NotProtobuf as error:
             raise DissectorError(f"{url}: the response is not OTLP") from error
         if rejected := answer.partial_success.rejected_spans:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from analysis.input.exported import ExportedTables
 from analysis.input.filters import Filter
 from analysis.input.passes import first_time
-from analysis.input.selection import Selection
+from analysis.input.selection import COMPUTED_TABLES, Selection, selected_keys
 from analysis.names.addresses import Names
 from analysis.sql.context import CONTEXT
+from analysis.sql.stored import stored
 from dissector.capture import Capture
 from dissector.errors import DissectorError
 from dissector.packets.byte_input import is_stream
@@ -19,6 +20,8 @@ from dissector.tables import EXCHANGES, TABLES
 from dissector.tables.finalizer import NamedBatch
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from dissector.exchanges.exchange import Exchange
 
 
@@ -36,7 +39,8 @@ class FilteredCapture:
         if chosen.has_broker_ids:
             _learn_brokers(capture, chosen.names)
         self._capture = capture
-        self.selection = Selection(chosen.sql, chosen.names)
+        keys = _selected_keys(capture, chosen) if chosen.computed else None
+        self.selection = Selection(chosen.sql, chosen.names, keys)
 
     @property
     def report(self) -> str:
@@ -68,6 +72,19 @@ class FilteredCapture:
     def exchanges(self) -> Iterator[Exchange]:
         """As `Capture.exchanges`."""
         return self._capture.exchanges(select=self.selection.exchanges)
+
+
+def _selected_keys(capture: Capture | ExportedTables, chosen: Filter) -> pa.Table:
+    """See `selection.selected_keys`; in a pass of its own.
+
+    Raises DissectorError if the capture can be read only once, or a table was not exported.
+    """
+    if isinstance(capture, Capture) and any(map(is_stream, capture.paths)):
+        raise DissectorError(
+            f"--where with {chosen.computed[0]} needs a second pass: use latency_ms, or a file"
+        )
+    with stored(capture.stream(COMPUTED_TABLES), COMPUTED_TABLES) as connection:
+        return selected_keys(connection, chosen.sql, chosen.names)
 
 
 def _learn_brokers(capture: Capture | ExportedTables, names: Names) -> None:

@@ -76,7 +76,7 @@ class Filter:
             from analysis.sql.conditions import Condition
 
             for condition in self.where:
-                Condition(condition)
+                Condition(condition, has_computed=True)
 
     def __bool__(self) -> bool:
         return bool(self.options)
@@ -90,6 +90,16 @@ class Filter:
     def has_broker_ids(self) -> bool:
         """Whether a broker is given by its id, which only responses contain."""
         return any(text.isdecimal() for text in self.broker)
+
+    @property
+    def computed(self) -> list[str]:
+        """The columns in conditions that only the whole capture gives, such as net_ms."""
+        if not self.where:
+            return []
+        from analysis.sql.conditions import Condition
+
+        conditions = (Condition(each, has_computed=True) for each in self.where)
+        return sorted({name for condition in conditions for name in condition.computed})
 
     def starting(self, start: int) -> Filter:
         """The filter for a capture whose first packet has this time, in ns."""
@@ -174,8 +184,8 @@ class Filter:
         import pyarrow.compute as pc
 
         from analysis.frames import frame
-        from analysis.input.selection import Selection
-        from analysis.sql.query import in_schema
+        from analysis.input.selection import COMPUTED_TABLES, Selection, selected_keys
+        from analysis.sql.query import connected, in_schema
         from dissector.pipeline import collected
         from dissector.tables import EXCHANGES, TABLES
 
@@ -187,7 +197,11 @@ class Filter:
             chosen = self.starting(first.cast(pa.int64()).as_py())
         arrow = {name: in_schema(rows, TABLES[name].schema) for name, rows in tables.items()}
         batches = ((name, batch) for name, rows in arrow.items() for batch in rows.to_batches())
-        selection = Selection(chosen.sql, self.names)
+        keys = None
+        if self.computed:
+            with connected(arrow, COMPUTED_TABLES) as connection:
+                keys = selected_keys(connection, chosen.sql, self.names)
+        selection = Selection(chosen.sql, self.names, keys)
         return {
             name: rows if isinstance(tables[name], pa.Table) else frame(rows)
             for name, rows in collected(selection.rows(batches, arrow), arrow).items()

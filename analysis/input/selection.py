@@ -3,6 +3,9 @@
 Exchanges are filtered as they are read. An exchange may come after its rows of other tables (see
 `dissector.tables.finalizer`). So those rows, and the keys of the selected exchanges, wait in
 temporary files until the last exchange has been read.
+
+A condition on columns that depend on the whole capture, such as ``net_ms``, is evaluated in a pass
+before. Its result are the keys of the selected exchanges.
 """
 
 from __future__ import annotations
@@ -19,8 +22,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from analysis.names.addresses import Names
-from analysis.sql.conditions import Condition
+from analysis.sql.conditions import Condition, database
 from analysis.sql.context import ALL_EXCHANGES, CONTEXT, IS_SELECTED
+from analysis.sql.expressions import SOFTWARE
+from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
 from analysis.sql.stored import TableFiles, connect
 from dissector.tables import EXCHANGES, TABLES
 from dissector.tables.finalizer import NamedBatch
@@ -35,14 +40,39 @@ _KEYS: Final = pa.schema(
     ]
 )
 
+COMPUTED_TABLES: Final = ("exchanges", "batches", "connections")
+"""The tables that `selected_keys` needs."""
+_IDENTITY: Final = (*_KEYS.names, "request_packet", "response_packet")
+"""The columns that identify an exchange in another pass over the same capture."""
+
+
+def selected_keys(connection: duckdb.DuckDBPyConnection, sql: str, names: Names) -> pa.Table:
+    """The keys of the exchanges that meet a condition, which may contain columns of `COMPUTED`.
+
+    `connection` has `COMPUTED_TABLES`. `sql`, `names`: as in `Selection`. Raises DissectorError.
+    """
+    condition = Condition(sql, names, has_computed=True)
+    columns = ", ".join((*EXCHANGES.schema.names, *PART_NAMES))
+    rows = connection.sql(f"""
+      select {columns}, client_software as software
+      from {exchanges_with_parts()} left join {SOFTWARE} using (connection_id)""")
+    batches = (_identities(condition(batch)) for batch in rows.to_arrow_reader())
+    return pa.Table.from_batches(batches, _identities(EXCHANGES.schema.empty_table()).schema)
+
+
+def _identities(rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
+    columns = [rows[name].cast(pa.int64()) for name in _IDENTITY]
+    return type(rows).from_arrays(columns, names=[*_IDENTITY])
+
 
 class Selection:
     """A filter of the rows of one pass. It counts exchanges."""
 
-    def __init__(self, sql: str, names: Names) -> None:
-        """`sql`: a condition on exchanges, which may use `names`. Raises DissectorError."""
+    def __init__(self, sql: str, names: Names, keys: pa.Table | None = None) -> None:
+        """`sql`: a condition on exchanges, which may use `names`. `keys`: the result of
+        `selected_keys`, if the condition contains columns of `COMPUTED`. Raises DissectorError."""
         self._sql = sql
-        self._condition = Condition(sql, names)
+        self._matching = _KeyCondition(keys) if keys is not None else Condition(sql, names)
         self.selected = 0
         """Exchanges that were selected."""
         self.total = 0
@@ -57,7 +87,7 @@ class Selection:
 
     def _matches(self, rows: pa.RecordBatch) -> NDArray[np.int64]:
         """The numbers of the selected rows of a batch of `exchanges`."""
-        numbers = self._condition.matches(rows)
+        numbers = self._matching.matches(rows)
         self.selected += len(numbers)
         self.total += len(rows)
         return numbers
@@ -90,6 +120,22 @@ class Selection:
                 for name in following:
                     for batch in _following(connection, name, files[name], files["keys"]):
                         yield name, batch
+
+
+class _KeyCondition:
+    """Selects rows of `exchanges` by their keys, as `Condition` does by their values."""
+
+    def __init__(self, keys: pa.Table) -> None:
+        self._connection = database().cursor()
+        self._connection.register("keys", keys)
+        same = (f"rows.{name} is not distinct from keys.{name}" for name in _IDENTITY)
+        self._query = f"select nth from rows semi join keys on {' and '.join(same)} order by nth"
+
+    def matches(self, rows: pa.RecordBatch) -> NDArray[np.int64]:
+        """The numbers of the rows that are among the keys, ascending."""
+        numbered = _identities(rows).append_column("nth", pa.array(np.arange(len(rows))))
+        self._connection.register("rows", pa.Table.from_batches([numbered]))
+        return np.asarray(self._connection.execute(self._query).fetchnumpy()["nth"], np.int64)
 
 
 def _flagged(exchanges: pa.RecordBatch, numbers: NDArray[np.int64]) -> pa.RecordBatch:

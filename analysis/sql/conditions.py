@@ -2,8 +2,9 @@
 
 DuckDB evaluates them, so they may use all of its functions. Times are in UTC, as in the tables.
 Besides the columns of `exchanges` there are ``client`` and ``broker``, and the lists
-``client_names`` and ``broker_names`` (see `analysis.names.addresses`). A condition cannot contain a
-subquery: its result would depend on which rows are read together.
+``client_names`` and ``broker_names`` (see `analysis.names.addresses`), and if the rows have them,
+the columns `COMPUTED`. A condition cannot contain a subquery: its result would depend on which rows
+are read together.
 """
 
 from __future__ import annotations
@@ -20,13 +21,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from analysis.names.addresses import Names
+from analysis.sql.exchange_columns import LOOKUPS
 from analysis.sql.expressions import BROKER, CLIENT, endpoint
 from dissector.errors import DissectorError, did_you_mean
 from dissector.tables import EXCHANGES
 
 _NAMES: Final = ("client_names", "broker_names")
 _LISTS: Final = pa.list_(pa.string())
-COLUMNS: Final = (*EXCHANGES.schema.names, CLIENT.name, BROKER.name, *_NAMES)
+COMPUTED: Final = pa.schema([(c.name, c.type) for lookup in LOOKUPS for c in lookup.columns])
+"""Columns that depend on the whole capture: waits, and the software of clients."""
+COLUMNS: Final = (
+    *EXCHANGES.schema.names, CLIENT.name, BROKER.name, *_NAMES, *COMPUTED.names,
+)  # fmt: skip
 
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     # A condition needs neither files nor extensions, and the rows are few.
@@ -36,11 +42,13 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
 }
 _ROWS: Final = f"""(
   select *, client_ip as {CLIENT.name}, {endpoint("broker")} as {BROKER.name} from batch)"""
+_REFERENCE: Final = re.compile(r'"column_names":\[(?:"[^"]*",)*"([^"]*)"\]')
+"""A column in the JSON of a parsed condition; the last name is that of the column."""
 _ABSENT: Final = re.compile(r'Referenced column "(.+?)" not found')
 
 
 @cache
-def _database() -> duckdb.DuckDBPyConnection:
+def database() -> duckdb.DuckDBPyConnection:
     """The database of all conditions, which has no thread; each condition has a cursor."""
     return duckdb.connect(config=_CONFIG)
 
@@ -51,15 +59,25 @@ class Condition:
     Raises DissectorError if the condition is invalid.
     """
 
-    def __init__(self, condition: str, names: Names | None = None) -> None:
-        """`names`: for the lists of names, which are empty without them."""
+    def __init__(
+        self, condition: str, names: Names | None = None, *, has_computed: bool = False
+    ) -> None:
+        """`names`: for the lists of names, which are empty without them. `has_computed`: the rows
+        have the columns `COMPUTED`."""
         self._names = names or Names()
-        self._connection = _database().cursor()
+        self._connection = database().cursor()
         # A comment in the condition ends with its line.
         self._query = f"select nth from {_ROWS} as exchanges where ({condition}\n) order by nth"
         self._condition = condition
-        self._check()
-        self(pa.RecordBatch.from_pylist([], EXCHANGES.schema))
+        self.computed = sorted({*COMPUTED.names}.intersection(self._check()))
+        """The columns of `COMPUTED` in the condition."""
+        if self.computed and not has_computed:
+            raise self._error(
+                f"{self.computed[0]} depends on the whole capture, which is not known here; use "
+                "latency_ms"
+            )
+        schema = pa.schema([*EXCHANGES.schema, *(COMPUTED if has_computed else ())])
+        self(pa.RecordBatch.from_pylist([], schema))
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that meet the condition. Raises as `matches`."""
@@ -91,8 +109,11 @@ class Condition:
             rows = rows.append_column(name, lists)
         return rows
 
-    def _check(self) -> None:
-        """Raises DissectorError unless the text is one expression without a subquery."""
+    def _check(self) -> list[str]:
+        """The names of columns in the condition.
+
+        Raises DissectorError unless the text is one expression without a subquery.
+        """
         query = f"select {self._condition}\n"
         ((text,),) = self._connection.execute(
             "select json_serialize_sql(?::varchar)", [query]
@@ -104,8 +125,10 @@ class Condition:
         is_expression = len(nodes) == 1 and nodes[0]["from_table"]["type"] == "EMPTY"
         if not is_expression or len(nodes[0]["select_list"]) != 1:
             raise self._error("expected one condition, such as \"api = 'Fetch'\"")
-        if '"class":"SUBQUERY"' in text.replace(" ", ""):
+        compact = text.replace(" ", "")
+        if '"class":"SUBQUERY"' in compact:
             raise self._error("a condition cannot contain a subquery; use the command sql")
+        return [name.lower() for name in _REFERENCE.findall(compact)]
 
     def _error(self, message: str) -> DissectorError:
         reason = message.partition("\n")[0].partition(" Error: ")

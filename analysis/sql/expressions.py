@@ -58,8 +58,9 @@ def checked_names(by: By, columns: Iterable[str]) -> tuple[str, ...]:
         raise DissectorError("no column to group by; pass at least one")
     for name in names:
         if name not in known and not (has_time and is_interval(name)):
+            intervals = "; or an interval such as minute or 10s" if has_time else ""
             raise DissectorError(
-                f"no column {name} to group by; choose from: {', '.join(known)}"
+                f"no column {name} to group by; choose from: {', '.join(known)}{intervals}"
                 f"{did_you_mean(name, known)}"
             )
         if names.count(name) > 1:

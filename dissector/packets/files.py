@@ -63,7 +63,10 @@ def open_packets(
     `block_bytes`: approximate size of a block in bytes. An unreadable file becomes a `Problem` in
     the first block. Raises CaptureError with the reasons if no file can be read.
     """
-    return FileSource(find(paths), block_bytes)
+    files = find(paths)
+    if not files and paths:
+        raise CaptureError(f"{', '.join(map(str, paths))}: there is no capture file")
+    return FileSource(files, block_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,9 @@ For each recording and each answer, with each of its choices, the rows must be t
 - Spark DataFrames: the code of Spark's tasks, on rows in reverse order in the schema of Spark,
   or with ``--spark`` in a local session.
 
+A job of Spark takes a second or more, however few its rows are. So `--together N` reads N
+recordings as one capture.
+
 Exit status 1 if any of them differ. This takes half an hour for all recordings, so the suite has a
 sample: `test_answers_stored`, `test_input_exported` and `test_spark_answers`.
 """
@@ -15,10 +18,9 @@ sample: `test_answers_stored`, `test_input_exported` and `test_spark_answers`.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -111,17 +113,18 @@ def whole_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def differences(
-    path: Path, on_spark: Callable[[Mapping[str, pa.Table]], AbstractContextManager[Source]]
+    paths: Sequence[Path],
+    on_spark: Callable[[Mapping[str, pa.Table]], AbstractContextManager[Source]],
 ) -> Iterator[str]:
-    """What differs in one recording."""
+    """What differs in a capture of these recordings."""
     names = needed()
-    rows = open_capture(path).tables(names)
+    rows = open_capture(paths).tables(names)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         for name, table in rows.items():
             pa.parquet.write_table(table, Path(folder, f"{name}.parquet"))
         memory = stack.enter_context(connected(rows, names))
-        disk = stack.enter_context(stored(open_capture(path).stream(names), names))
+        disk = stack.enter_context(stored(open_capture(paths).stream(names), names))
         exported = stack.enter_context(stored(ExportedTables([folder]).stream(names), names))
         sources: dict[str, Source] = {
             "disk": lambda answer, options: answer.function(disk, **options),
@@ -135,7 +138,7 @@ def differences(
                     try:
                         pd.testing.assert_frame_equal(answered(answer, options), expected)
                     except AssertionError as error:
-                        yield f"{path.name}: {answer.name} {options} from {source}: {error}"
+                        yield f"{answer.name} {options} from {source}: {error}"
 
 
 def main() -> int:
@@ -143,16 +146,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.analysis.same_answers")
     parser.add_argument("names", nargs="*", help="recordings; default: all")
     parser.add_argument("--spark", action="store_true", help="run Spark itself")
+    parser.add_argument("--together", type=int, default=1, metavar="N", help="recordings at once")
     options = parser.parse_args()
-    os.nice(15)
+    on_spark = in_session if options.spark else in_tasks
     wrong = 0
-    paths = sorted(path for path in CAPTURES.iterdir() if ".pcap" in path.name)
-    for path in paths:
-        if not options.names or path.name.split(".")[0] in options.names:
-            unequal = list(differences(path, in_session if options.spark else in_tasks))
-            wrong += len(unequal)
-            print("\n".join([f"{path.name}: {len(unequal)} differences", *unequal]), flush=True)
+    recordings = sorted(
+        path
+        for path in CAPTURES.iterdir()
+        if ".pcap" in path.name and (not options.names or path.name.split(".")[0] in options.names)
+    )
+    for paths in batched(recordings, options.together):
+        unequal = [*differences(paths, on_spark)]
+        wrong += len(unequal)
+        names = ", ".join(path.name for path in paths)
+        print("\n".join([f"{names}: {len(unequal)} differences", *unequal]), flush=True)
     return int(wrong > 0)
+
+
+def batched(paths: Sequence[Path], size: int) -> Iterator[Sequence[Path]]:
+    for start in range(0, len(paths), size):
+        yield paths[start : start + size]
 
 
 if __name__ == "__main__":

@@ -69,6 +69,25 @@ def test_names_are_those_of_the_modules_that_know_them() -> None:
     assert tuple(FORMATS) == FORMAT_NAMES
 
 
+def test_help_begins_with_the_options_of_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["cut", "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    sections = ["Options:", "Filters:", "Output:", "Input and display:"]
+    assert [line for line in lines if line.endswith(":") and not line.startswith(" ")] == sections
+    at = {name: next(i for i, line in enumerate(lines) if name in line)
+          for name in ("--context", "--where", "--overwrite", "--keylog", "--help")}  # fmt: skip
+    assert [*at] == sorted(at, key=at.__getitem__)
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_list_of_commands_has_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert "..." not in capsys.readouterr().out.replace("CAPTURE...", "").replace("[ARGS]...", "")
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["latency", "--help"], ["export", "-h"]])
 def test_help_needs_nothing_heavy(arguments: Sequence[str]) -> None:
     check = (
@@ -95,6 +114,7 @@ def test_help_needs_nothing_heavy(arguments: Sequence[str]) -> None:
         ["export", "x.pcap", "--format", "xml"],
         ["show", "x.pcap", "--limit", "0"],
         ["show", "x.pcap", "--packet", "first"],
+        ["latency", "x.pcap", "--slowest", "some"],
     ],
 )
 def test_a_wrong_command_line_is_status_2(
@@ -124,9 +144,19 @@ def test_an_output_that_cannot_be_written_is_status_1(
     made: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made(exchanges=[exchange()])
-    path = str(tmp_path / "nowhere" / "x.jsonl")
+    path = "/proc/x.jsonl"  # not even root can create it
     assert main(["export", "x.pcap", "-o", path]) == 1
-    assert path in capsys.readouterr().err
+    assert capsys.readouterr().err == f"Error: {path}: No such file or directory\n"
+
+
+@pytest.mark.parametrize("command", ["export", "latency", "cut", "report", "trace --offset 1"])
+def test_the_folder_of_an_output_must_exist(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The capture is not read before."""
+    folder = tmp_path / "nowhere"
+    assert main([*command.split(), "missing.pcap", "-o", str(folder / "x.csv")]) == 2
+    assert f"there is no folder {folder}: create it" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_output_is_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -369,7 +399,7 @@ def test_the_default_is_one_process(
         ),
         (["export", CAPTURE, "--columns", "latency"], "transactional_id. Did you mean latency_ms?"),
         (["show", CAPTURE, "--only", "error"], "'request_missing'. Did you mean errors?"),
-        (["latency", CAPTURE, "--by", "clientid"], "topic. Did you mean client_id?"),
+        (["latency", CAPTURE, "--by", "clientid"], "10s. Did you mean client_id?"),
         (["qqq", CAPTURE], "No such command 'qqq'."),
         (["show", CAPTURE, "--only", "qqq"], "'undecoded', 'request_missing'."),
     ],

@@ -81,3 +81,35 @@ def test_a_column_that_is_grouped_by_stays_although_the_answer_names_it_later() 
         for part in screen(table, ("client", "api", "count", "median", "api")):
             console.print(part)
     assert captured.get().split("\n")[0].split() == ["client", "count", "api"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1.0, 25.0], ["1", "25"]),
+        ([0.5, 25.0], ["0.5", "25.0"]),
+        ([0.0004, 25.25], ["0.00", "25.25"]),
+        ([1 / 3, None], ["0.333", "-"]),
+        ([None, None], ["-", "-"]),
+    ],
+)
+def test_numbers_of_a_column_have_the_decimals_that_it_needs(
+    values: list[float | None], expected: list[str]
+) -> None:
+    table = pa.table({"name": ["a", "b"], "number": pa.array(values, pa.float64())})
+    console = Console(width=80, color_system=None)
+    with console.capture() as captured:
+        for part in screen(table):
+            console.print(part)
+    assert [line.split()[-1] for line in captured.get().splitlines()[1:]] == expected
+
+
+def test_columns_without_values_are_hidden_first() -> None:
+    table = pa.table({"name": ["a"], "message": pa.nulls(1, pa.string()), "time_ms": [1 << 30]})
+    console = Console(width=20, color_system=None)
+    with console.capture() as captured:
+        for part in screen(table, (), ("message", "time_ms")):
+            console.print(part)
+    lines = captured.get().splitlines()
+    assert lines[0].split() == ["name", "time_ms"]
+    assert hidden_columns(lines) == ["message"]

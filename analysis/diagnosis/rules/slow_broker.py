@@ -28,8 +28,9 @@ _CONTROLLERS: Final = f"""
 """SQL: endpoints that receive requests of the quorum."""
 
 _IDS: Final = f"""
-  select {endpoint("broker")} as broker, arg_max(broker_id, time) as id
-  from (select host as broker_ip, port as broker_port, broker_id, time from brokers) group by 1"""
+  select {endpoint("broker")} as broker, arg_max(broker_id, (time, nth)) as id
+  from (select host as broker_ip, port as broker_port, broker_id, time, nth from brokers)
+  group by 1"""
 """SQL: the id of each endpoint."""
 
 

@@ -10,6 +10,8 @@ import pytest
 
 import analysis
 from analysis.answers import ANSWERS
+from analysis.sql.stored import stored
+from dissector.capture import open_capture
 from tests.analysis.answering import CAPTURES, capture, made
 from tools.record.kafka.truth import Row, read
 
@@ -107,3 +109,13 @@ def test_an_older_offset_of_a_follower_is_not_a_new_stop() -> None:
     assert [(r["offset"], r["held"], r["duration_ms"], r["is_open"]) for r in rows] == [
         (5, 4, 2490, False)
     ]
+
+
+def test_two_producers_at_one_offset_give_the_same_rows_from_memory_and_disk() -> None:
+    """Two clusters of recordings have a topic of the same name: the first producer counts."""
+    paths = [CAPTURES / f"{name}.pcap.zst" for name in (NAME, "kafka-4-transactions")]
+    tables = ANSWERS["stuck"].tables
+    expected = analysis.stuck(open_capture(paths).tables(tables), min_ms=5)
+    assert len(expected) > 5
+    with stored(open_capture(paths).stream(tables), tables) as connection:
+        pd.testing.assert_frame_equal(analysis.stuck(connection, min_ms=5), expected)

@@ -18,7 +18,7 @@ def test_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "cut.pcapng"
     command = ["cut", QUOTAS, "--client", "maker", "--where", "throttle_time_ms > 0", "-o"]
     assert main([*command, str(output)]) == 0
-    assert f"{output}: 2 exchanges of 1 connection, " in capsys.readouterr().err
+    assert f"{output}: 2 exchanges of 1 connection, " in capsys.readouterr().out
     written = open_capture(output).tables("exchanges")["exchanges"]
     assert written["throttle_time_ms"].to_pylist() == [15_942, 19_916]
     assert set(written["client_id"].to_pylist()) == {"maker"}
@@ -34,7 +34,7 @@ def test_encrypted_connections_are_reported(
 ) -> None:
     command = ["cut", TLS, "--api", "Produce", "--secrets", "-o", str(tmp_path / "cut.pcapng")]
     assert main(command) == 0
-    printed = capsys.readouterr().err
+    printed = capsys.readouterr().out
     assert "8 TLS secrets" in printed
     assert "4 connections with TLS: all packets up to the last selected message" in printed
 

@@ -34,6 +34,9 @@ FILTERS = (
     Filter(api=["fetch", "0"], where=["latency_ms > 1 or latency_ms is null"]),
     Filter(since="0.5", until="20"),
     Filter(broker=["127.0.0.1:9092"], where=["in_flight = 1 -- a comment"]),
+    Filter(
+        api=["Fetch"], where=["net_ms < 3 and Software like '%java%'", "poll_ms + queue_ms > 0"]
+    ),
 )
 START = time_ns("2026-11-21T23:50:00", None)
 
@@ -97,6 +100,30 @@ def test_waits_in_sql_do_not_depend_on_a_filter(capsys: pytest.CaptureFixture[st
         assert main(["sql", path, *options, query]) == 0
         outputs.append(capsys.readouterr().out)
     assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize("condition", ["net_ms > 5", "poll_ms > 100", "not queue_ms = 0"])
+@pytest.mark.parametrize("name", ["kafka-4-quotas", "kafka-4-transactions"])
+def test_conditions_on_waits_select_the_rows_of_sql(
+    name: str, condition: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(path_of(name))
+    query = "select request_packet, response_packet, net_ms, queue_ms from exchanges order by all"
+    outputs = []
+    for arguments in ([f"{query.replace('order', f'where {condition} order')}"],
+                      ["--where", condition, query]):  # fmt: skip
+        assert main(["sql", path, *arguments, "--format", "csv"]) == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1]
+    assert outputs[0].count("\n") > 1
+
+
+def test_conditions_on_waits_need_the_whole_capture(capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(path_of("kafka-4-quotas"))
+    assert main(["sniff", path, "--where", "exchanges.net_ms > 5"]) == 1
+    assert "net_ms depends on the whole capture" in capsys.readouterr().err
+    with pytest.raises(DissectorError, match="batches"):
+        Filter(where=["net_ms > 5"]).apply(dissector.open_capture(path).tables(["exchanges"]))
 
 
 @pytest.mark.parametrize("chosen", FILTERS, ids=lambda chosen: " ".join(chosen.options))

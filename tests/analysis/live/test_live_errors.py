@@ -309,6 +309,12 @@ def test_the_full_screen_rejects_files(source: str) -> None:
     assert "kafka-dissector summary" in " ".join(result.stderr.split())
 
 
+def test_schemas_need_the_full_screen(tmp_path: Path) -> None:
+    result = run(str(PLAIN), "--schema-registry", str(tmp_path))
+    assert result.returncode == 2
+    assert "--schema-registry needs --view screen" in result.stderr
+
+
 def test_a_wrong_filter_is_a_usage_error() -> None:
     result = run(str(PLAIN), "--where", "latency > 3")
     assert result.returncode == 2

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from textual.pilot import Pilot
@@ -24,11 +26,13 @@ from analysis.live.recent_exchanges import SECONDS, RecentExchanges
 from analysis.live.session import Session
 from analysis.live.sources import Origin, open_pipeline
 from dissector.capture import open_capture
+from dissector.embedded.records import Decode
 from dissector.errors import DissectorError
+from dissector.exchanges.exchange import Exchange
 from dissector.packets.files import FileSource
 from dissector.packets.live import LiveSource
 from dissector.streams.streaming import DEFAULT_MEMORY
-from tests.analysis.browse.test_browse_app import column, idle, press
+from tests.analysis.browse.test_browse_app import column, idle, press, shown
 
 CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-quotas.pcap.zst"
 
@@ -36,6 +40,10 @@ CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-quotas.pcap.zst"
 @pytest.fixture
 def app() -> LiveBrowser:
     """The screen over a pipe that ends soon."""
+    return screen()
+
+
+def screen(decode: Decode | None = None) -> LiveBrowser:
     origin = Origin(str(CAPTURE), (), (9092, 19092), "", 1 << 22)
     source = LiveSource(origin.feeds(), interval=0.01)
     recent, kept, packets = RecentExchanges(), KeptExchanges(), KeptPackets()
@@ -43,7 +51,7 @@ def app() -> LiveBrowser:
     pipeline = open_pipeline(source, origin, keylog=None, timeout=60)
     session = Session(source, pipeline, [], [recent, kept])
     snapshot = partial(Snapshot, packets, Filter(), {"keylog": None, "memory": DEFAULT_MEMORY})
-    return LiveBrowser(recent, kept, snapshot, session, lambda: "all well", "pipe")
+    return LiveBrowser(recent, kept, snapshot, session, lambda: "all well", "pipe", decode)
 
 
 async def refreshed(app: LiveBrowser, pilot: Pilot[Exception]) -> None:
@@ -83,6 +91,39 @@ def test_groups_are_sorted_paused_and_opened(app: LiveBrowser) -> None:
             fields = app.query_one("#fields", FieldView)
             assert fields.text(0).plain.startswith("Produce version 13")
             await pilot.press("1", "q")
+
+    asyncio.run(drive())
+    app.finish()
+
+
+def test_records_are_decoded_by_their_schema() -> None:
+    """The value of a record of the capture gets the framing of Confluent's serializers."""
+    app = screen(lambda number, payload: f"{number}, {len(payload)} bytes")
+    framed = b"\0" + (42).to_bytes(4) + b"x" * 95
+
+    async def drive() -> None:
+        async with app.run_test(size=(100, 60)) as pilot:
+            await pilot.pause()
+            app._ended.result(timeout=30)
+            find, source = app.source.exchange, app.source
+
+            def with_framing(row: pa.RecordBatch) -> Exchange | None:
+                exchange = find(row)
+                assert exchange is not None
+                assert exchange.request_frame is not None
+                frame = exchange.request_frame.replace(b"x" * 100, framed, 1)
+                return replace(exchange, request_frame=frame)
+
+            source.exchange = with_framing  # type: ignore[method-assign]
+            await press(app, pilot, "2")
+            app.action_filter_by("api = 'Produce' and record_count = 1")
+            fields = app.query_one("#fields", FieldView)
+            for _ in range(50):  # until the cursor has rested
+                await idle(app, pilot)
+                if any("schema 42: 42, 995 bytes" in line for line in shown(fields)):
+                    break
+            else:
+                pytest.fail("\n".join(shown(fields)))
 
     asyncio.run(drive())
     app.finish()

@@ -221,7 +221,7 @@ def test_nothing_to_read_is_an_error(tmp_path):
     (folder / "README.md").write_text("No capture.")
     text = tmp_path / "text"
     text.write_text("No capture.")
-    with pytest.raises(CaptureError, match="there is no capture file"):
+    with pytest.raises(CaptureError, match="folder: there is no capture file"):
         open_packets([folder])
     with pytest.raises(CaptureError, match="there is no capture file"):
         open_packets([])
