@@ -67,8 +67,8 @@ class Whole:
     brokers: frozenset[Endpoint]
     """Addresses of brokers, by the handshakes."""
     exchanges: list[tuple[Key, int, int]]
-    """For each exchange without TLS, whose keys are in the handshake: key, number of its first packet,
-    and time of its last byte in ns."""
+    """For each exchange without TLS, whose keys are in the handshake: key, number of its first
+    packet, and time of its last byte in ns."""
 
 
 def of_whole(whole: Recording) -> Whole:
