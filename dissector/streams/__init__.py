@@ -6,6 +6,7 @@ mapped            arrays whose unused rows take no memory
 table             connections and streams, as arrays that grow
 state             the states of streams and their transitions
 flows             the connection of each packet; reuse of port pairs
+pair_index        the current connection of each pair of endpoints
 origins           initial sequence numbers: where streams begin
 segments          TCP segments, as arrays
 reassembly        segments in order, each byte once; holes
@@ -16,6 +17,7 @@ byteview          scattered bytes, read as if they were contiguous
 frame_chain       the fast path: the chain of sizes, for all streams at once
 frame_parser      the frames of a block; starts a search where a chain is wrong
 doubts            where a chain of sizes cannot be right, and what a search finds there
+places            the evidence that messages begin at places of many streams
 resync            the slow path: the search for messages in one stream
 header_evidence   evidence for headers of messages, in bits
 request_evidence  evidence for requests that decide the protocol of a connection

@@ -40,6 +40,7 @@ FIRES = {
     "coverage": "kafka-4-tls",
     "zero_windows": "kafka-4-slow-reader",
     "leader_skew": "kafka-4-unbalanced",
+    "late_followers": "kafka-4-replicated",
 }
 """A recording for each rule."""
 
