@@ -298,7 +298,8 @@ class Search:
             best[rank], entry[rank] = best[rank + 1], entry[rank + 1]
             cost = ENTRY + UNALIGNED_RESPONSE * (not (self._is_request or node.is_border))
             gain = value[node.at] - cost
-            if node.state == YES and gain > best[rank]:
+            # Of two paths with the same evidence, the first one explains more bytes.
+            if node.state == YES and gain >= best[rank]:
                 best[rank], entry[rank] = gain, node.at
             elif node.state == YES and gain + COMPLETE_BODY > 0 and not node.is_checked:
                 likely.append(node)
