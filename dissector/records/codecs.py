@@ -188,7 +188,8 @@ def _unlz4(data: memoryview, row: Inflated) -> None:
                 row.take(size)
                 data = data[end:]
                 continue
-        announced = int.from_bytes(data[6:14], "little") if _has_content_size(data) else 0
+        has_size = data[:4] == _LZ4_MAGIC and len(data) > 4 and data[4] & 0x08
+        announced = int.from_bytes(data[6:14], "little") if has_size else 0
         if announced > _LZ4_RATIO * len(data):
             raise EOFError(f"a frame of {len(data)} bytes announces {announced} bytes of output")
         if _LZ4_RATIO * len(data) <= row.stop - row.used:
@@ -216,10 +217,6 @@ def _lz4_extent(data: memoryview) -> tuple[int, int]:
         at += (length & 0x7FFF_FFFF) + behind
         blocks += 1
     return 0, 0
-
-
-def _has_content_size(frame: memoryview) -> bool:
-    return frame[:4] == _LZ4_MAGIC and len(frame) > 4 and bool(frame[4] & 0x08)
 
 
 def _unlz4_by_steps(data: memoryview, row: Inflated) -> memoryview:

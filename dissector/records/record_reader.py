@@ -1,10 +1,9 @@
 """Reads the records of batches into columns, for the `records` table.
 
 Batches are read in groups. Compressed batches of a group are decompressed into one buffer, the
-others stay where they are. Then the records of all batches of a format are located
-(`record_offsets`) and read (`record_fields`, `message_fields`) together. Memory is bounded for any
-capture: by the decompressed bytes of a group (`GROUP_BYTES` and one batch), and by the columns of
-some hundred thousand records.
+others stay where they are. Then the records of all batches of a format are read together
+(`record_fields`, `message_fields`). Memory is bounded for any capture: by the bytes of a group
+(`GROUP_BYTES` and one batch), and by the columns of some hundred thousand records.
 
 A cut batch yields no records: the client did not read it either, and fetches it again. Damage costs
 the damaged records only: records before them are kept, and records after them too, if the lengths
@@ -123,9 +122,8 @@ def decompressed_sizes(space: ByteView, batches: Batches, limits: Limits | None 
     payload = _payloads(space, batches, compressed, problems=[])
     memory = payload.data.data
     row = Inflated()
-    for index, low, high in zip(
-        payload.batch.tolist(), payload.begin.tolist(), payload.end.tolist(), strict=True
-    ):
+    places = payload.batch.tolist(), payload.begin.tolist(), payload.end.tolist()
+    for index, low, high in zip(*places, strict=True):
         row.used = 0
         codec, magic = int(batches.codec[index]), int(batches.magic[index])
         with suppress(DecodeError):
