@@ -202,43 +202,34 @@ def _next_record(reader: _Reader, at: Int, stop: Int) -> Int:
     return stop + 1 if length > stop - at - width else at + width + length
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1, check=False)
-def _walk(reader: _Reader, begin: Ints, end: Ints, count: IntsOut, reached: IntsOut) -> cython.int:
+def walk_records(data: Bytes, begin: Ints, end: Ints, count: IntsOut, reached: IntsOut) -> None:
     lanes: Int = begin.shape[0]
-    size: Int = reader.data.shape[0]
     lane: Int
     group: Int
     following: Int
     is_going: cython.int
-    for lane in range(lanes):
-        if begin[lane] < 0 or end[lane] > size:
-            raise ValueError("a batch outside of the data")
-        reached[lane] = begin[lane]
-        count[lane] = 0
-    # Eight batches in turn, because the next record of one is known only once its memory arrived.
-    for group in range(0, lanes, 8):
-        is_going = 1
-        while is_going:
-            is_going = 0
-            for lane in range(group, min(group + 8, lanes)):
-                if reached[lane] >= end[lane]:
-                    continue
-                following = _next_record(reader, reached[lane], end[lane])
-                if following == 0:
-                    continue
-                count[lane] += 1
-                reached[lane] = following
-                is_going = 1
-    return 0
-
-
-def walk_records(data: Bytes, begin: Ints, end: Ints, count: IntsOut, reached: IntsOut) -> None:
     reader: _Reader = _Reader()
     reader.data = data
     with cython.nogil:
-        _walk(reader, begin, end, count, reached)
+        for lane in range(lanes):
+            if begin[lane] < 0 or end[lane] > data.shape[0]:
+                raise ValueError("a batch outside of the data")
+            reached[lane] = begin[lane]
+            count[lane] = 0
+        # Eight batches in turn: the next record of one is known only once its memory arrived.
+        for group in range(0, lanes, 8):
+            is_going = 1
+            while is_going:
+                is_going = 0
+                for lane in range(group, min(group + 8, lanes)):
+                    if reached[lane] >= end[lane]:
+                        continue
+                    following = _next_record(reader, reached[lane], end[lane])
+                    if following == 0:
+                        continue
+                    count[lane] += 1
+                    reached[lane] = following
+                    is_going = 1
 
 
 @cython.final
@@ -390,63 +381,45 @@ def read_records(
     return records.headers
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1, check=False)
-def _read_headers(
-    reader: _Reader, at: Ints, count: Ints, key: WordsOut, value: WordsOut
-) -> cython.int:
+def read_record_headers(
+    data: Bytes, buffer: Int, at: Ints, count: Ints, key: WordsOut, value: WordsOut
+) -> None:
     slot: Int = 0
     record: Int
     header: Int
     place: Int
     width: Int
-    stop: Int = reader.data.shape[0]
-    for record in range(at.shape[0]):
-        place = at[record]
-        if count[record] == 0:
-            continue
-        width = reader.width(place, stop) if place >= 0 else 0
-        if width == 0 or reader.number(place, width) != count[record]:
-            raise ValueError("the number of headers is another one")
-        place += width
-        for header in range(count[record]):
-            place = reader.string(place, stop, 0)
-            if place == 0:
-                raise ValueError("a header is damaged")
-            reader.view(reader.at, reader.length)
-            key[slot], key[slot + 1] = reader.front, reader.back
-            place = reader.string(place, stop, -1)
-            if place == 0:
-                raise ValueError("a header is damaged")
-            reader.view(reader.at, reader.length)
-            value[slot], value[slot + 1] = reader.front, reader.back
-            slot += 2
-    return 0
-
-
-def read_record_headers(
-    data: Bytes, buffer: Int, at: Ints, count: Ints, key: WordsOut, value: WordsOut
-) -> None:
+    stop: Int = data.shape[0]
     reader: _Reader = _Reader()
     reader.data, reader.buffer = data, buffer
     with cython.nogil:
-        _read_headers(reader, at, count, key, value)
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1, check=False)
-def _make_views(reader: _Reader, at: Ints, length: Ints, views: WordsOut) -> cython.int:
-    string: Int
-    for string in range(at.shape[0]):
-        reader.view(at[string], length[string])
-        views[2 * string], views[2 * string + 1] = reader.front, reader.back
-    return 0
+        for record in range(at.shape[0]):
+            place = at[record]
+            if count[record] == 0:
+                continue
+            width = reader.width(place, stop) if place >= 0 else 0
+            if width == 0 or reader.number(place, width) != count[record]:
+                raise ValueError("the number of headers is another one")
+            place += width
+            for header in range(count[record]):
+                place = reader.string(place, stop, 0)
+                if place == 0:
+                    raise ValueError("a header is damaged")
+                reader.view(reader.at, reader.length)
+                key[slot], key[slot + 1] = reader.front, reader.back
+                place = reader.string(place, stop, -1)
+                if place == 0:
+                    raise ValueError("a header is damaged")
+                reader.view(reader.at, reader.length)
+                value[slot], value[slot + 1] = reader.front, reader.back
+                slot += 2
 
 
 def make_views(data: Bytes, buffer: Int, at: Ints, length: Ints, views: WordsOut) -> None:
+    string: Int
     reader: _Reader = _Reader()
     reader.data, reader.buffer = data, buffer
     with cython.nogil:
-        _make_views(reader, at, length, views)
+        for string in range(at.shape[0]):
+            reader.view(at[string], length[string])
+            views[2 * string], views[2 * string + 1] = reader.front, reader.back

@@ -9,9 +9,8 @@ codecs            decompresses, with limits
 record_fields     records of magic 2
 message_fields    messages of magic 0 and 1
 record_columns    the classes of record columns, and views of keys and values
-control           types of control records
 contiguous        contiguous memory for address ranges
-arrow             records as Arrow columns
+arrow             records as Arrow columns; types of control records
 decode            `decode_records`: batches and records as Python objects
 log_segment       reads a broker's log segment files
 """

@@ -2,6 +2,9 @@
 
 Keys and values are `binary_view`: they stay in the block, or in the decompressed data, and are not
 copied. Headers are short, and are copied into ordinary columns.
+
+A broker or a KRaft controller writes control records into the log itself, in batches with the
+control bit. The key is a version and a type, both int16 (KIP-98, KIP-595, KIP-630, KIP-853).
 """
 
 from __future__ import annotations
@@ -9,9 +12,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from dissector.packets.block import UInt64
+from dissector.packets.block import Int64, UInt64
 from dissector.records.batch_headers import Batches
-from dissector.records.control import NOT_CONTROL, control_types, kind_of
 from dissector.records.record_columns import LENGTH, NULL, RecordColumns, Records
 
 SCHEMA = pa.schema(
@@ -28,6 +30,13 @@ SCHEMA = pa.schema(
 """batch: index of the batch; timestamp: ms since 1970, -1 if absent; record_kind: for control
 records."""
 
+CONTROL_KINDS = (
+    "abort", "commit", "leader_change", "snapshot_header", "snapshot_footer", "kraft_version",
+    "kraft_voters",
+)  # fmt: skip
+"""Name of each type of control record."""
+NOT_CONTROL = -1
+_KEY_LENGTH = 4
 _NO_HEADERS = pa.array([], SCHEMA.field("headers").type.value_type)
 
 
@@ -85,3 +94,21 @@ def _kinds(columns: RecordColumns, batches: Batches) -> pa.Array:
     types = control_types(columns, batches)
     numbers, index = np.unique(np.append(types, NOT_CONTROL), return_inverse=True)
     return pa.array(map(kind_of, numbers.tolist()), pa.string()).take(pa.array(index[:-1]))
+
+
+def control_types(columns: RecordColumns, batches: Batches) -> Int64:
+    """Type of each record, shape (n,); NOT_CONTROL for ordinary records."""
+    front = columns.key[:, 0]
+    length = front & LENGTH
+    is_control = batches.is_control[columns.batch] & (length >= _KEY_LENGTH) & (length != NULL)
+    types = (front >> 48 & 0xFF) << 8 | front >> 56  # the third and the fourth byte of the key
+    return np.where(is_control, types.astype(np.int64), NOT_CONTROL)
+
+
+def kind_of(control_type: int) -> str | None:
+    """Name of a type in the `records` table; an unknown type is named by its number."""
+    if control_type == NOT_CONTROL:
+        return None
+    if control_type < len(CONTROL_KINDS):
+        return CONTROL_KINDS[control_type]
+    return f"control_{control_type}"

@@ -12,7 +12,6 @@ from crc32c import crc32c
 from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
-from dissector.packets.block import Int64, UInt32
 from dissector.records.batch_headers import Batches
 from dissector.records.contiguous import slices
 from dissector.streams.byteview import ByteView
@@ -25,27 +24,15 @@ def check_crc(space: ByteView, batches: Batches) -> NDArray[np.int8]:
     """For each batch: 1 for a valid checksum, 0 for an invalid one, -1 if the batch is cut."""
     result = np.full(len(batches), -1, np.int8)
     complete = np.flatnonzero(~batches.truncated)
-    result[complete] = crc_holds(
-        space,
-        batches.address[complete],
-        batches.size[complete],
-        batches.magic[complete],
-        batches.crc[complete],
-    )
-    return result
-
-
-def crc_holds(
-    space: ByteView, address: Int64, size: Int64, magic: NDArray[np.int8], crc: UInt32
-) -> NDArray[np.bool_]:
-    """Whether the checksum of each of n complete batches is `crc`."""
+    magic = batches.magic[complete]
     skip = COVERED_FROM[magic]
-    covered = slices(space, address + skip, size - skip)
+    covered = slices(space, batches.address[complete] + skip, batches.size[complete] - skip)
     values: list[int] = []
-    for magic_, memory in zip(magic.tolist(), covered.memory(), strict=True):
-        checksum = crc32c if magic_ == 2 else crc32
+    for number, memory in zip(magic.tolist(), covered.memory(), strict=True):
+        checksum = crc32c if number == 2 else crc32
         value = 0
         for part in memory:
             value = checksum(part, value)
         values.append(value)
-    return np.asarray(np.array(values, np.uint32) == crc)
+    result[complete] = np.array(values, np.uint32) == batches.crc[complete]
+    return result

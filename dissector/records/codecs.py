@@ -16,15 +16,16 @@ gzip in half the time of zlib.
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
 import cramjam
 import lz4.frame
 import numpy as np
+import pyarrow as pa
 from isal import isal_zlib
 from zstandard import ZstdDecompressor, ZstdError, frame_content_size
 
@@ -36,6 +37,7 @@ _LZ4 = 3
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
+_UINT32 = struct.Struct("<I").unpack_from
 _SNAPPY_RATIO = 22
 """Largest ratio of a raw snappy block: three bytes copy at most 64."""
 _LZ4_RATIO = 255
@@ -70,27 +72,28 @@ class Limits:
 
 
 class Inflated:
-    """A buffer into which batches are decompressed, one after the other."""
+    """A buffer into which batches are decompressed, one after the other.
+
+    Its memory is Arrow's, which is used again; new memory of the system costs more than a copy.
+    """
 
     def __init__(self, guess: int = 0) -> None:
-        self.data: Bytes = np.empty(guess, np.uint8)
-        self.used = 0
-        self._limit = self._stop = 0
+        self._allocate(guess)
+        self.used = self.stop = self._limit = 0
+
+    def _allocate(self, size: int) -> None:
+        self.data: Bytes = np.frombuffer(pa.allocate_buffer(size), np.uint8)
+        self._memory = self.data.data
 
     def limit(self, size: int) -> None:
-        """Limit the next batch to `size` bytes."""
-        self._limit, self._stop = size, self.used + size
-
-    @property
-    def left(self) -> int:
-        """Bytes left up to the limit."""
-        return self._stop - self.used
+        """Limit the next batch to `size` bytes: up to position `stop`."""
+        self._limit, self.stop = size, self.used + size
 
     def take(self, size: int) -> None:
         """Count `size` bytes of output. Raises DecodeError above the limit."""
         self.used += size
-        if self.used > self._stop:
-            self.used = self._stop - self._limit
+        if self.used > self.stop:
+            self.used = self.stop - self._limit
             raise DecodeError(
                 f"decompresses to more than the limit of {self._limit:,} bytes", offset=0
             )
@@ -98,11 +101,11 @@ class Inflated:
     def room(self, size: int) -> memoryview:
         """The free part of the buffer, at least `size` bytes."""
         needed = self.used + size
-        if needed > len(self.data):
-            grown = np.empty(2 * needed, np.uint8)
-            grown[: self.used] = self.data[: self.used]
-            self.data = grown
-        return self.data.data[self.used :]
+        if needed > len(self._memory):
+            before = self._memory[: self.used]
+            self._allocate(2 * needed)
+            self._memory[: self.used] = before
+        return self._memory[self.used :]
 
     def add(self, chunk: bytes) -> None:
         """Append `chunk`. Raises DecodeError above the limit."""
@@ -142,7 +145,7 @@ def _gunzip(data: memoryview, row: Inflated) -> None:
     remaining: memoryview | bytes = data
     while remaining:
         stream = isal_zlib.decompressobj(wbits=31)
-        row.add(stream.decompress(remaining, row.left + 1))
+        row.add(stream.decompress(remaining, row.stop - row.used + 1))
         if not stream.eof:
             raise EOFError("the data is truncated")
         remaining = stream.unused_data
@@ -153,11 +156,12 @@ def _unsnappy(data: memoryview, row: Inflated) -> None:
         _unsnappy_block(data, row)
         return
     at = _XERIAL_HEADER
-    while at < len(data):
+    size = len(data)
+    while at < size:
         length = int.from_bytes(data[at : at + 4], signed=True)
         at += 4
-        if not 0 < length <= len(data) - at:
-            raise EOFError(f"a block has {length} bytes but {len(data) - at} are left")
+        if not 0 < length <= size - at:
+            raise EOFError(f"a block has {length} bytes but {size - at} are left")
         _unsnappy_block(data[at : at + length], row)
         at += length
 
@@ -166,7 +170,7 @@ def _unsnappy_block(block: memoryview, row: Inflated) -> None:
     length = cramjam.snappy.decompress_raw_len(block)
     if length > _SNAPPY_RATIO * len(block):
         raise EOFError(f"a block of {len(block)} bytes announces {length} bytes of output")
-    if length <= row.left:
+    if length <= row.stop - row.used:
         cramjam.snappy.decompress_raw_into(block, row.room(length))
     row.take(length)
 
@@ -174,16 +178,21 @@ def _unsnappy_block(block: memoryview, row: Inflated) -> None:
 def _unlz4(data: memoryview, row: Inflated) -> None:
     while data:
         end, most = _lz4_extent(data)
-        if 0 < most <= row.left:
-            # Without a copy of the output. The readers below report errors.
-            with suppress(cramjam.DecompressionError):
-                row.take(cramjam.lz4.decompress_into(data[:end], row.room(most)[:most]))
+        if 0 < most <= row.stop - row.used:
+            try:
+                # Without a copy of the output. The readers below report errors.
+                size = cramjam.lz4.decompress_into(data[:end], row.room(most)[:most])
+            except cramjam.DecompressionError:
+                pass
+            else:
+                row.take(size)
                 data = data[end:]
                 continue
-        announced = int.from_bytes(data[6:14], "little") if _has_content_size(data) else 0
+        has_size = data[:4] == _LZ4_MAGIC and len(data) > 4 and data[4] & 0x08
+        announced = int.from_bytes(data[6:14], "little") if has_size else 0
         if announced > _LZ4_RATIO * len(data):
             raise EOFError(f"a frame of {len(data)} bytes announces {announced} bytes of output")
-        if _LZ4_RATIO * len(data) <= row.left:
+        if _LZ4_RATIO * len(data) <= row.stop - row.used:
             plain, used = lz4.frame.decompress(data, return_bytes_read=True)
             row.add(plain)
             data = data[used:]
@@ -193,25 +202,21 @@ def _unlz4(data: memoryview, row: Inflated) -> None:
 
 def _lz4_extent(data: memoryview) -> tuple[int, int]:
     """The end of the first frame, and the most bytes that it can have; (0, 0) if it is damaged."""
-    if data[:4] != _LZ4_MAGIC or len(data) < 7:
+    size = len(data)
+    if data[:4] != _LZ4_MAGIC or size < 7:
         return 0, 0
     flags, block = data[4], _LZ4_BLOCKS.get(data[5] >> 4, 0)
     at = 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
-    checksum = 4 if flags & 0x10 else 0
+    behind = 8 if flags & 0x10 else 4  # with the length, and the checksum
     blocks = 0
-    while at + 4 <= len(data):
-        size = int.from_bytes(data[at : at + 4], "little") & 0x7FFF_FFFF
-        at += 4
-        if not size:
-            at += 4 if flags & 0x04 else 0
-            return (at, min(blocks * block, _LZ4_RATIO * at)) if at <= len(data) else (0, 0)
-        at += size + checksum
+    while at + 4 <= size:
+        (length,) = _UINT32(data, at)
+        if not length & 0x7FFF_FFFF:
+            at += 8 if flags & 0x04 else 4
+            return (at, min(blocks * block, _LZ4_RATIO * at)) if at <= size else (0, 0)
+        at += (length & 0x7FFF_FFFF) + behind
         blocks += 1
     return 0, 0
-
-
-def _has_content_size(frame: memoryview) -> bool:
-    return frame[:4] == _LZ4_MAGIC and len(frame) > 4 and bool(frame[4] & 0x08)
 
 
 def _unlz4_by_steps(data: memoryview, row: Inflated) -> memoryview:
@@ -222,7 +227,7 @@ def _unlz4_by_steps(data: memoryview, row: Inflated) -> memoryview:
     while not stream.eof:
         if stream.needs_input and not remaining:
             raise EOFError("the data is truncated")
-        row.add(stream.decompress(remaining, min(step, row.left + 1)))
+        row.add(stream.decompress(remaining, min(step, row.stop - row.used + 1)))
         remaining, step = b"", 2 * step
     return memoryview(stream.unused_data or b"")
 
@@ -273,7 +278,7 @@ def _unzstd(data: memoryview, row: Inflated) -> None:
     reader = _per_thread.zstd.stream_reader(data, read_across_frames=True)
     is_done = False
     while not is_done:
-        room = row.room(_STEP)[: row.left + 1]
+        room = row.room(_STEP)[: row.stop - row.used + 1]
         size = reader.readinto(room)
         row.take(size)
         # The reader fills the buffer, except at the end of the data.

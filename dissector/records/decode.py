@@ -12,9 +12,9 @@ from itertools import islice
 
 import numpy as np
 
+from dissector.records.arrow import control_types, kind_of
 from dissector.records.batch_headers import CODECS, TIMESTAMP_TYPES, Batches
 from dissector.records.batch_reader import read_batches
-from dissector.records.control import control_types, kind_of
 from dissector.records.record_columns import Records, read_views
 from dissector.records.record_reader import read_records
 from dissector.streams.byteview import ContiguousBytes

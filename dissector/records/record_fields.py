@@ -39,7 +39,8 @@ def read_batch_records(
     row: BatchBytes, batches: Batches, problems: Problems
 ) -> Iterator[RecordColumns]:
     """The intact records in all bytes after the header of each batch. Damage is in `problems`."""
-    count, reached = walk_records(row)
+    count, reached = np.empty((2, len(row.batch)), np.int64)
+    _native.walk_records(row.data, row.begin, row.end, count, reached)
     claimed = batches.record_count[row.batch]
     is_broken = reached != row.end
     for index in np.flatnonzero(is_broken | (count != claimed)).tolist():
@@ -56,7 +57,7 @@ def read_batch_records(
         share = count
         if total > _SLICE:
             share = np.clip(behind, low, high) - np.clip(behind - count, low, high)
-        columns, is_good = read_fields(row, at, share, batches)
+        columns, is_good = _read_fields(row, at, share, batches)
         if not is_good.all():
             owner = np.repeat(np.arange(len(share)), share)
             keep = _records_to_keep(row, batches, is_good, owner, is_broken, problems)
@@ -64,17 +65,7 @@ def read_batch_records(
         yield columns
 
 
-def walk_records(row: BatchBytes) -> tuple[Int64, Int64]:
-    """Records of each batch, and where their chain ended, of shape (n,).
-
-    The chain of an intact batch ends at its end; after it, if the last record extends beyond.
-    """
-    count, reached = np.empty((2, len(row.batch)), np.int64)
-    _native.walk_records(row.data, row.begin, row.end, count, reached)
-    return count, reached
-
-
-def read_fields(
+def _read_fields(
     row: BatchBytes, at: Int64, share: Int64, batches: Batches
 ) -> tuple[RecordColumns, NDArray[np.bool_]]:
     """The first `share` records of each batch from position `at` on, and whether each is intact.

@@ -1,10 +1,9 @@
 """Reads the records of batches into columns, for the `records` table.
 
 Batches are read in groups. Compressed batches of a group are decompressed into one buffer, the
-others stay where they are. Then the records of all batches of a format are located
-(`record_offsets`) and read (`record_fields`, `message_fields`) together. Memory is bounded for any
-capture: by the decompressed bytes of a group (`GROUP_BYTES` and one batch), and by the columns of
-some hundred thousand records.
+others stay where they are. Then the records of all batches of a format are read together
+(`record_fields`, `message_fields`). Memory is bounded for any capture: by the bytes of a group
+(`GROUP_BYTES` and one batch), and by the columns of some hundred thousand records.
 
 A cut batch yields no records: the client did not read it either, and fetches it again. Damage costs
 the damaged records only: records before them are kept, and records after them too, if the lengths
@@ -13,7 +12,7 @@ are intact.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
@@ -46,8 +45,8 @@ GROUP_RECORDS = 16_000
 """Records of a group, by the counts in the headers. Their columns fit into the cache."""
 MANY_RECORDS = 1 << 19
 """Records that are sorted by batch at most."""
-GROUP_BYTES = 16 << 20
-"""Decompressed bytes of a group; a single batch may have more."""
+GROUP_BYTES = 8 << 20
+"""Bytes of a group, decompressed or not; a single batch may have more."""
 _RATIO = 4
 """Initial size of the output buffer per compressed byte."""
 _WRAPPED = 64
@@ -73,16 +72,13 @@ def read_records(
         np.clip(batches.record_count[rows], 0, batches.size[rows]),
         1 + batches.size[rows] // _WRAPPED,
     )
-    behind = np.cumsum(claimed)
+    # Large batches count as more records, since a group has GROUP_BYTES at most.
+    behind = np.cumsum(np.maximum(claimed, batches.size[rows] * GROUP_RECORDS // GROUP_BYTES))
     at = 0
     while at < len(rows):
-        goal = behind[at] - claimed[at] + GROUP_RECORDS
+        goal = (behind[at - 1] if at else 0) + GROUP_RECORDS
         until = max(at + 1, int(np.searchsorted(behind, goal, side="right")))
-        problems: Problems = []
-        inflated, taken = _inflate(space, batches, rows[at:until], limits, problems)
-        sources = [inflated, _uncompressed(space, batches, rows[at : at + taken])]
-        yield from _read_group([each for each in sources if len(each.batch)], batches, problems)
-        at += taken
+        at += yield from _read_group(space, batches, rows[at:until], limits)
 
 
 def _inflate(
@@ -99,10 +95,9 @@ def _inflate(
     row = Inflated(min(guess + PAD, GROUP_BYTES))
     done: list[int] = []
     offsets = [0]
-    for index, low, high in zip(
-        payload.batch.tolist(), payload.begin.tolist(), payload.end.tolist(), strict=True
-    ):
-        codec, magic = int(batches.codec[index]), int(batches.magic[index])
+    codecs, magics = batches.codec[payload.batch], batches.magic[payload.batch]
+    columns = payload.batch, payload.begin, payload.end, codecs, magics
+    for index, low, high, codec, magic in zip(*(each.tolist() for each in columns), strict=True):
         try:
             decompress_into(row, codec, memory[low:high], limits, magic=magic)
         except DecodeError as error:
@@ -127,9 +122,8 @@ def decompressed_sizes(space: ByteView, batches: Batches, limits: Limits | None 
     payload = _payloads(space, batches, compressed, problems=[])
     memory = payload.data.data
     row = Inflated()
-    for index, low, high in zip(
-        payload.batch.tolist(), payload.begin.tolist(), payload.end.tolist(), strict=True
-    ):
+    places = payload.batch.tolist(), payload.begin.tolist(), payload.end.tolist()
+    for index, low, high in zip(*places, strict=True):
         row.used = 0
         codec, magic = int(batches.codec[index]), int(batches.magic[index])
         with suppress(DecodeError):
@@ -170,8 +164,17 @@ def _uncompressed(space: ByteView, batches: Batches, group: Int64) -> BatchBytes
 
 
 def _read_group(
-    sources: list[BatchBytes], batches: Batches, problems: Problems
-) -> Iterator[Records]:
+    space: ByteView, batches: Batches, group: Int64, limits: Limits
+) -> Generator[Records, None, int]:
+    """The records of the first batches of a group. Returns the number of these batches.
+
+    Nothing refers to the group afterwards, so that the next one has its memory, which is in the
+    cache.
+    """
+    problems: Problems = []
+    inflated, taken = _inflate(space, batches, group, limits, problems)
+    both = inflated, _uncompressed(space, batches, group[:taken])
+    sources = [each for each in both if len(each.batch)]
     readers: list[Iterator[RecordColumns]] = []
     for number, source in enumerate(sources):
         is_newest = batches.magic[source.batch] == 2
@@ -197,3 +200,4 @@ def _read_group(
             problems.clear()
     if parts or problems:
         yield Records(join_columns(parts or [no_records()]), buffers, problems)
+    return taken

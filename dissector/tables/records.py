@@ -157,12 +157,16 @@ def _read_parts(
     is_produced = carried.messages is block.request
     batch_position = offset_columns(carried.batches)["position"] if is_produced else None
     seen = np.zeros(len(carried.batches), np.int64)
-    for part in read_records(carried.group.space, carried.batches):
-        problems += [
+
+    def read_rows(part: Records) -> tuple[pa.RecordBatch, Int64]:
+        problems.extend(
             with_location(problem, carried, int(carried.message[index]))
             for index, problem in part.problems
-        ]
-        rows, batch = record_rows(part, carried.batches, shared)
+        )
+        return record_rows(part, carried.batches, shared)
+
+    # No variable keeps a part, so its memory serves the next one.
+    for rows, batch in map(read_rows, read_records(carried.group.space, carried.batches)):
         position = None
         if batch_position is not None:
             in_batch = _positions_in_batch(carried.batches, rows, batch, seen)

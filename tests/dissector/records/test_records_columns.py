@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dissector import _native
 from dissector.packets.block import PAD
 from dissector.records import record_reader as records_module
 from dissector.records.arrow import SCHEMA, records_table
@@ -19,8 +20,6 @@ from dissector.records.batch_headers import Batches
 from dissector.records.batch_reader import read_batches
 from dissector.records.checksums import check_crc
 from dissector.records.decode import decode_records
-from dissector.records.record_columns import BatchBytes
-from dissector.records.record_fields import walk_records
 from dissector.records.record_reader import read_records
 from dissector.streams.byteview import ByteView, ContiguousBytes, ScatteredBytes
 from tests.dissector.records.records_writers import (
@@ -283,8 +282,8 @@ def test_chains_of_different_lengths(
     data = np.frombuffer(b"".join(map(b"".join, payloads)) + bytes(PAD), np.uint8)
     size = np.array([sum(map(len, payload)) for payload in payloads], np.int64)
     end = np.cumsum(size)
-    row = BatchBytes(data, np.arange(len(end)), end - size, end)
-    count, reached = walk_records(row)
+    count, reached = np.empty((2, len(end)), np.int64)
+    _native.walk_records(data, end - size, end, count, reached)
     assert count.tolist() == [len(chain) for chain in chains]
     assert reached.tolist() == end.tolist()
 
