@@ -55,7 +55,7 @@ async def idle(app: JobApp, pilot: Pilot[Exception]) -> None:
     for _ in range(200):
         await pilot.pause(0.04)
         quiet = 0 if app.jobs else quiet + 1
-        if quiet == 3:
+        if quiet == 6:
             return
     pytest.fail(f"jobs that do not end: {app.jobs}")
 
