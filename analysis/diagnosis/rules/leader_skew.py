@@ -27,9 +27,10 @@ QUERY: Final = """
 
 SHOWN: Final = """
   select leader as broker, count(*) as leads
-  from (select arg_max(leader, (time, nth)) as leader from topics where leader >= 0
+  from (select arg_max(leader, time) as leader from topics where leader >= 0
     group by topic, partition)
-  group by all order by leads desc"""
+  group by all order by leads desc, broker"""
+"""The query that users see: `nth`, the order of rows, is not a column of theirs."""
 
 
 @rule(
