@@ -52,6 +52,9 @@ ACCEPTED_SURPLUS: Final = 4
 """Surplus bytes of a response that cost nothing, as in `protocol.surplus`."""
 OUT_OF_ORDER: Final = -40
 """Bits of a response that follows the response to a later request."""
+SWAPPED: Final = 2
+"""Id regression of two neighbours: Java clients number their first request before ApiVersions, but
+send it behind ApiVersions."""
 UNFINISHED: Final = -30
 """Bits of a message that is incomplete at the end of its stream."""
 CHECKS: Final = 16
@@ -95,7 +98,7 @@ class Search:
         self._scorer = scorer
         self._bodies = bodies
         self._is_request = is_request
-        self._id_regression = int(scorer.id_regression(np.array([stream]))[0])
+        self._id_regression = max(int(scorer.id_regression(np.array([stream]))[0]), SWAPPED)
         self._end = int(chains.end[index])
         self._nodes: dict[int, Node] = {}
         self._order: list[int] = []
