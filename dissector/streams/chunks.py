@@ -62,11 +62,14 @@ class Chunks:
         offset, begin, chunk = np.empty(len(place), np.int64), 0, place >> _OFFSET_BITS
         for number in np.unique(chunk).tolist():
             index = np.flatnonzero(chunk == number)
-            size = length[index]
-            offset[index] = begin + np.cumsum(size) - size
-            at = place[index] - (number << _OFFSET_BITS)
-            copy_ranges(self._chunks[number], at, size, target[begin:])
-            begin += int(size.sum())
+            at, size = place[index] - (number << _OFFSET_BITS), length[index]
+            ends = np.cumsum(size)
+            offset[index] = begin + ends - size
+            # Ranges that were added together are copied together.
+            first = np.flatnonzero(np.append(True, at[1:] != at[:-1] + size[:-1]))
+            joined = np.diff(np.append(ends[first] - size[first], ends[-1]))
+            copy_ranges(self._chunks[number], at[first], joined, target[begin:])
+            begin += int(ends[-1])
         return offset
 
     def keep(self, place: Int64, length: Int64) -> Bools:
