@@ -22,7 +22,7 @@ from dissector.packets.files import FileSource
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-FRONT = 1 << 24
+FRONT = 1 << 28
 """Free bytes before a block; most are never used, and take no memory."""
 _BLOCKS = 2
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dissector.packets.block import PAD, PacketBlock
-from dissector.streams.carry import copy_ranges
+from dissector.streams.byteview import copy_ranges
 from dissector.streams.table import Bools
 
 
@@ -28,7 +28,7 @@ def compact(block: PacketBlock) -> PacketBlock:
     captured = block.captured.astype(np.int64)
     begin = np.cumsum(captured) - captured
     data = np.zeros(int(captured.sum()) + PAD, np.uint8)
-    copy_ranges(block.data, block.payload, data, begin, captured)
+    copy_ranges(block.data, block.payload, captured, data)
     return replace(
         block, data=data, reserve=0, payload=begin, packets_seen=0, bytes_read=0, problems=[]
     )

@@ -22,6 +22,8 @@ import numpy as np
 from dissector import _native
 from dissector.packets.block import PAD, Bytes, Int64
 
+_ZERO = np.zeros(1, np.int64)
+
 
 class ByteView(Protocol):
     """Gathers big-endian numbers and byte ranges at arrays of addresses."""
@@ -53,6 +55,11 @@ def ranges(start: Int64, length: Int64) -> tuple[Int64, Int64]:
     return positions, offsets
 
 
+def copy_ranges(data: Bytes, at: Int64, length: Int64, copies: Bytes) -> None:
+    """Copy n ranges of an array to the beginning of another one, one after the other."""
+    _native.copy_ranges(data, _ZERO, _ZERO, np.array([len(data)]), at, length, copies)
+
+
 class _Bytes:
     """What both byte views do in the same way."""
 
@@ -74,9 +81,6 @@ class _Bytes:
 
     def bytes(self, at: int, length: int) -> bytes:
         return self.take(np.array([at]), np.array([length]))[0].tobytes()
-
-
-_ZERO = np.zeros(1, np.int64)
 
 
 class ContiguousBytes(_Bytes):

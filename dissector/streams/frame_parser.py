@@ -71,14 +71,13 @@ class FrameParser:
         self._peer_waits = np.zeros(len(stream), np.bool_)
         scorer.begin_block(stream)
 
-    def run(self, finished: Bools, goes_on: Bools, peer_waits: Bools) -> FrameBlock:
-        """Find all frames. By stream, `finished`: it has ended. `goes_on`: the frame at its
-        boundary is complete, or needs a check. `peer_waits`: the opposite stream has bytes that
-        cannot be read yet."""
+    def run(self, finished: Bools, peer_waits: Bools) -> FrameBlock:
+        """Find all frames. By stream, `finished`: it has ended. `peer_waits`: the opposite stream
+        has bytes that cannot be read yet."""
         self._finished, self._peer_waits = finished, peer_waits
         self._lose_missing_heads()
         self._detector.decide(self._chains, self._stream, finished)
-        index = np.flatnonzero(goes_on)
+        index = np.arange(len(self._stream))
         may_be_client = self._scorer.may_be_client(self._stream[index])
         self._parse(index[may_be_client], of_clients=True)
         self._record_ids()

@@ -20,7 +20,7 @@ from dissector.streams.frames import FrameBlock
 from dissector.streams.header_evidence import HeaderScorer
 from dissector.streams.limits import SEEK_BYTES
 from dissector.streams.proxy_protocol import without_headers
-from dissector.streams.segments import BLOCK, NO_SEGMENTS, Segments
+from dissector.streams.segments import NO_SEGMENTS, Segments
 from dissector.streams.state import States
 from dissector.streams.table import (
     ENCRYPTED,
@@ -48,38 +48,45 @@ class Framer:
         self._scorer = scorer
         self._detector = detector
         self._bodies = bodies
+        self._free = 0
+        """Free bytes at the front of the block's data."""
+
+    def due(
+        self, data: Bytes, reserve: int, stream_ids: Int64, ready: Segments, finished: Bools
+    ) -> tuple[Segments, Segments]:
+        """The segments to walk, whose bytes are in the data; and those of streams whose frame is
+        still incomplete.
+
+        `reserve`: free bytes at the front of the data, at least as many as are carried.
+        `stream_ids`: the stream of each slot. `finished`: by slot, whether the stream has ended.
+        """
+        self._free = reserve
+        goes_on = self._goes_on(stream_ids, finished)
+        if goes_on.all():
+            return self.load(data, ready), NO_SEGMENTS
+        is_due = goes_on[ready.stream]
+        return self.load(data, ready[is_due]), ready[~is_due]
+
+    def load(self, data: Bytes, segments: Segments) -> Segments:
+        """Copy the bytes of carried segments to the front of the data."""
+        segments, self._free = self.carry.load(data, self._free, segments)
+        return segments
 
     def walk(
-        self,
-        data: Bytes,
-        stream_ids: Int64,
-        ready: Segments,
-        finished: Bools,
-        waits: Bools,
+        self, data: Bytes, stream_ids: Int64, segments: Segments, finished: Bools, waits: Bools,
         block_problems: BlockProblems,
-    ) -> tuple[FrameBlock, Segments]:
+    ) -> tuple[FrameBlock, Segments]:  # fmt: skip
         """The frames of ordered segments; and the segments, to be passed to `hold`.
 
-        `stream_ids`: the stream of each slot. By slot, `finished`: the stream has ended; `waits`:
-        it has bytes that cannot be read yet. Streams whose frame is still incomplete are not
-        walked.
+        By slot, `finished`: the stream has ended; `waits`: it has bytes that cannot be read yet.
         """
-        goes_on = self._goes_on(stream_ids, finished)
-        walked, waiting = ready, NO_SEGMENTS
-        if not goes_on.all():
-            is_walked = goes_on[ready.stream]
-            walked, waiting = ready[is_walked], ready[~is_walked]
-        self.carry.load(data, walked[walked.held != BLOCK])
-        walked = without_headers(data, stream_ids, walked, self._table, self._streams)
+        walked = without_headers(data, stream_ids, segments, self._table, self._streams)
         chains = FrameChains(data, walked)
         parser = FrameParser(
             chains, stream_ids, self._table, self._streams, self._states, self._scorer,
             self._detector, self._bodies, block_problems,
         )  # fmt: skip
-        frames = parser.run(
-            finished[chains.stream], goes_on[chains.stream], waits[chains.stream ^ 1]
-        )
-        return frames, walked + waiting
+        return parser.run(finished[chains.stream], waits[chains.stream ^ 1]), walked
 
     def hold(self, data: Bytes, stream_ids: Int64, segments: Segments) -> None:
         """Carry the segments that later blocks need."""

@@ -60,6 +60,9 @@ OUTER_NODES: Final = 64
 """Nodes before a message that are checked for containing it."""
 SORT_FROM: Final = 32
 """From this number of new nodes on, sorting all nodes is cheaper than inserting each new one."""
+SEGMENTS_AHEAD: Final = 16
+"""Starts of segments behind the first messages of a path that may be on the path. Brokers send a
+response in several segments."""
 SEGMENTS_BEHIND: Final = 8
 """Starts of segments behind a doubtful place that are included in the search."""
 
@@ -86,15 +89,17 @@ class Search:
 
     def __init__(
         self, chains: FrameChains, index: int, stream: int, scorer: HeaderScorer, bodies: BodyCheck,
-        segments: Columns, *, is_request: bool,
+        segments: Columns, *, is_request: bool, is_late: bool,
     ) -> None:  # fmt: skip
-        """`segments`: the places at and behind the starts of its segments; see `places`."""
+        """`segments`: the places at and behind the starts of its segments; see `places`. `is_late`:
+        the capture does not contain the start of the connection."""
         self._chains = chains
         self._index = index
         self._stream = stream
         self._scorer = scorer
         self._bodies = bodies
         self._is_request = is_request
+        self._is_late = is_late
         self._id_regression = int(scorer.id_regression(np.array([stream]))[0])
         self._end = int(chains.end[index])
         self._nodes: dict[int, Node] = {}
@@ -283,7 +288,7 @@ class Search:
     ) -> tuple[float, list[Node], list[Node]]:
         """The path with the most evidence: its bits, its nodes, and messages that would begin
         another path if their bodies were read and fit."""
-        behind = self._address(self._pieces(until)[0] + HOPS)
+        behind = self._address(self._pieces(until)[0] + SEGMENTS_AHEAD)
         self._load(begin, behind)
         low, high = bisect_left(self._order, begin), bisect_left(self._order, behind)
         order = self._order[low:high]
@@ -345,7 +350,9 @@ class Search:
         """Whether the second of two responses belongs to an earlier request than the first."""
         if self._is_request or max(node.correlation, following.correlation) >= RESERVED:
             return False
-        return following.correlation <= node.correlation - self._id_regression
+        # A Java client numbers its first request before ApiVersions, and sends it behind.
+        is_swapped = self._is_late and following.correlation == node.correlation - 1
+        return following.correlation <= node.correlation - self._id_regression and not is_swapped
 
     def _check(self, node: Node) -> None:
         """Read the body of a message, and adjust its bits: does the body fit the size?"""

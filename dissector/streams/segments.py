@@ -16,6 +16,9 @@ from dissector.packets.block import Int64
 BLOCK = -1
 """`held` of a segment that is not carried: it arrived in this block."""
 
+NOT_LOADED = -(1 << 62)
+"""`source` of a carried segment whose bytes are not in the block's data."""
+
 POSITION_BITS = 40
 POSITION_LIMIT = 1 << POSITION_BITS
 """Positions that are compared across streams lie in [-POSITION_LIMIT, POSITION_LIMIT)."""
@@ -34,9 +37,9 @@ class Segments:
     span: Int64
     """Bytes on the wire: more than `length` where the capture truncated the packet."""
     source: Int64
-    """Offset of the first byte in the block's data."""
+    """Offset of the first byte in the block's data; negative if it is not there."""
     held: Int64
-    """Offset of the first byte in the carry buffer; BLOCK if it arrived in this block."""
+    """Place of the first byte in the carry buffer; BLOCK if it arrived in this block."""
     time: Int64
     """ns; time of arrival. Once in order: the latest arrival in the stream up to here."""
     capture: Int64

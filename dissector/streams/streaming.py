@@ -1,7 +1,7 @@
 """Streams: the driver of this package, from blocks of packets to blocks of frames.
 
 Pending bytes are carried to the next block: segments behind a hole, bytes of incomplete frames, and
-bytes that are still searched for a frame. They are in a store of their own. The caller leaves space
+bytes that are still searched for a frame. They are in memory of their own. The caller leaves space
 for them in front of the next block's data (`reserve`); the bytes of a stream are copied there when
 the stream goes on.
 
@@ -35,7 +35,7 @@ from dissector.streams.reassembly import Ordered, Reassembler
 from dissector.streams.request_evidence import DECISION, Evidence
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.rows import StreamStates
-from dissector.streams.segments import BLOCK, Segments
+from dissector.streams.segments import Segments
 from dissector.streams.state import CLOSED, States
 from dissector.streams.table import (
     ENCRYPTED,
@@ -306,10 +306,12 @@ class Streams:
         ready = ordered.ready
         waits = self._waits(stream_ids, ordered.waiting)
         finished = give_up | self._ended(stream_ids, waits)
+        due, undue = self._framer.due(block.data, block.reserve, stream_ids, ready, finished)
         frames, left = self._framer.walk(
-            block.data, stream_ids, ready, finished, waits, block_problems
+            block.data, stream_ids, due, finished, waits, block_problems
         )
-        self._named_ports.keep_first_bytes(block.data, stream_ids, ready)
+        self._named_ports.keep_first_bytes(block.data, stream_ids, due)
+        left += undue
         is_encrypted = streams.flat("state")[stream_ids] == ENCRYPTED
         encrypted, to_decrypt = stream_ids[is_encrypted], is_encrypted[left.stream]
         self._decrypt(block, stream_ids, left[to_decrypt], last)
@@ -346,7 +348,7 @@ class Streams:
         self, block: PacketBlock, stream_ids: Int64, segments: Segments, last: bool
     ) -> None:
         """Pass encrypted segments to the decryption, and take its frames."""
-        self._framer.carry.load(block.data, segments[segments.held != BLOCK])
+        segments = self._framer.load(block.data, segments)
         segments = replace(segments, stream=stream_ids[segments.stream])
         tls_streams = self._tls_streams
         self.decrypted = list(tls_streams.feed(block.data, segments, self._now, last=last))

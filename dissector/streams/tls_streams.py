@@ -248,15 +248,10 @@ class TlsStreams:
         block_problems.set_segments(stream_ids, segments)
         block_problems.problems += problems
         block_problems.add_memory(*evicted)
-        frames, left = self._framer.walk(
-            data,
-            stream_ids,
-            segments,
-            finished,
-            np.zeros(len(stream_ids), np.bool_),
-            block_problems,
-        )
-        self._framer.hold(data, stream_ids, left)
+        due, undue = self._framer.due(data, carry.bytes, stream_ids, segments, finished)
+        waits = np.zeros(len(stream_ids), np.bool_)
+        frames, left = self._framer.walk(data, stream_ids, due, finished, waits, block_problems)
+        self._framer.hold(data, stream_ids, left + undue)
         self._follow_decisions(sorted(self._undecided.intersection(rows.tolist())))
         return frames
 

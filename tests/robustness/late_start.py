@@ -1,9 +1,9 @@
 """`python -m tests.robustness.late_start [CAPTURE...]`: captures that begin late.
 
 A copy of a capture lacks the first N packets and ends `--window` packets later; N goes from 1 to
-`--packets`. Each copy is read twice. Without the ports of brokers, no row may have a broker as the
-client. With the ports, each exchange inside the copy must have a row. Exit status 1 if a row is
-wrong or missing.
+`--packets` in steps of `--step`. Each copy is read twice. Without the ports of brokers, no row may
+have a broker as the client. With the ports, each exchange inside the copy must have a row. Exit
+status 1 if a row is wrong or missing.
 """
 
 from __future__ import annotations
@@ -11,23 +11,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import dissector
 from tests.robustness.robustness_damage import Recording, recording, recordings
+from tests.robustness.robustness_truth import SAME, Exchange, capture_file, read, rows, truth
 
 Endpoint = tuple[str, int]
-Key = tuple[str, ...]
-TABLES = ("connections", "exchanges")
-KEY = ("client_ip", "client_port", "broker_port", "api", "api_version", "correlation_id",
-       "request_bytes", "response_bytes", "request_time", "response_time")  # fmt: skip
 NO_BROKER = (1,)
 """A port where no broker listens, so that no port is known."""
 
@@ -62,61 +56,45 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Brokers and exchanges of the whole capture."""
+    """Brokers and answered exchanges of the whole capture."""
 
     brokers: frozenset[Endpoint]
     """Addresses of brokers, by the handshakes."""
-    exchanges: list[tuple[Key, int, int]]
-    """For each exchange without TLS, whose keys are in the handshake: key, number of its first
-    packet, and time of its last byte in ns."""
+    exchanges: list[tuple[Exchange, int, int]]
+    """For each exchange: its row, and the indices of the first and the last packet that it
+    needs."""
 
 
 def of_whole(whole: Recording) -> Whole:
     """Read a capture as it is."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, whole.name.partition(".")[0])
-        path.write_bytes(whole.data)
-        tables = dissector.open_capture(path).tables(TABLES)
-    connections = tables["connections"].to_pylist()
-    brokers = frozenset(
-        (row["broker_ip"], row["broker_port"]) for row in connections if row["protocol"] == "kafka"
-    )
-    encrypted = {row["connection_id"] for row in connections if row["tls_version"]}
+    intact = truth(whole)
+    brokers = {
+        (row["broker_ip"], row["broker_port"])
+        for row in intact.connections
+        if row["protocol"] == "kafka"
+    }
     exchanges = [
-        (key(row), min(row["request_packet"], row["response_packet"]), ends(row))
-        for row in tables["exchanges"].to_pylist()
-        if row["status"] == "answered" and row["connection_id"] not in encrypted
+        (row, int(needed.min()), int(needed.max()))
+        for row, needed in zip(intact.rows, intact.needed, strict=True)
+        if row[SAME.index("status")] == "answered"
     ]
-    return Whole(brokers, exchanges)
+    return Whole(frozenset(brokers), exchanges)
 
 
-def key(row: dict[str, Any]) -> Key:
-    """The key of an exchange."""
-    return tuple(str(row[name]) for name in KEY)
-
-
-def ends(row: dict[str, Any]) -> int:
-    """Time of the last byte of an exchange in ns."""
-    return max(row["request_end_time"].value, row["response_end_time"].value)
-
-
-def late_start(whole: Recording, start: int, window: int, truth: Whole) -> Figures:
+def late_start(whole: Recording, start: int, window: int, of: Whole) -> Figures:
     """The figures of the copy that begins with the packet at index `start`."""
     end = min(start + window, len(whole.begin))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "late")
-        path.write_bytes(whole.made_of(range(start, end)))
-        tables = dissector.open_capture(path, ports=NO_BROKER).tables(TABLES)
-        ports = {port for _, port in truth.brokers}
-        known = dissector.open_capture(path, ports=ports).tables(["exchanges", "problems"])
+    ports = {port for _, port in of.brokers}
+    with capture_file(whole.made_of(range(start, end))) as path:
+        tables = read(whole.name, path, "connections", "exchanges", ports=NO_BROKER)
+        known = read(whole.name, path, "exchanges", "problems", ports=ports)
     swapped = [
         row
         for row in tables["connections"].to_pylist()
-        if row["protocol"] == "kafka" and (row["client_ip"], row["client_port"]) in truth.brokers
+        if row["protocol"] == "kafka" and (row["client_ip"], row["client_port"]) in of.brokers
     ]
-    last = max((row["last_time"].value for row in tables["connections"].to_pylist()), default=0)
-    expected = Counter(each for each, first, end in truth.exchanges if first > start and end < last)
-    missing = expected - Counter(key(row) for row in known["exchanges"].to_pylist())
+    expected = Counter(row for row, first, last in of.exchanges if start <= first and last < end)
+    missing = expected - Counter(rows(known["exchanges"]))
     skipped = [row for row in known["problems"].to_pylist() if row["kind"] == "resync"]
     return Figures(
         1, len(tables["exchanges"]), len(known["exchanges"]), len(swapped), expected.total(),
@@ -127,10 +105,10 @@ def late_start(whole: Recording, start: int, window: int, truth: Whole) -> Figur
 def survey(path: Path, starts: Iterable[int], window: int, verbose: bool) -> Figures:
     """The figures of the copies of one capture."""
     whole, total = recording(path), Figures()
-    truth = of_whole(whole)
+    of = of_whole(whole)
     for start in starts:
         if start < len(whole.begin):
-            figures = late_start(whole, start, window, truth)
+            figures = late_start(whole, start, window, of)
             total.add(figures)
             if (figures.swapped or figures.missing) and verbose:
                 print(f"{whole.name} from packet {start}: {figures}")

@@ -17,7 +17,7 @@ from __future__ import annotations
 import ipaddress
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +44,8 @@ _SENDER = ("src_low", "src_port", "dst_low", "dst_port")
 _RANGE = ("seq", "length")
 _PACKETS = ("number", "time", "flags", *_SENDER, *_RANGE)
 Row = dict[str, Any]
+Exchange = tuple[Any, ...]
+"""The columns `SAME` of an exchange."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +53,17 @@ class Truth:
     """The exchanges of a recording that is whole."""
 
     name: str
-    rows: list[tuple[Any, ...]]
-    """The columns `SAME` of each."""
+    connections: list[Row]
+    rows: list[Exchange]
     needed: list[NDArray[np.int64]]
     """Which packets each needs, from 0 on."""
     packets: Packets
 
-    def untouched(self, damage: Damage) -> Counter[tuple[Any, ...]]:
+    def untouched(self, damage: Damage) -> Counter[Exchange]:
         """The exchanges that must still be there."""
         touched = damage.touched
         if damage.kind == "flipped":
-            with _file(damage.data) as path, suppress(CaptureError):
+            with capture_file(damage.data) as path, suppress(CaptureError):
                 touched = touched | self.packets.under(_packets(path), touched)
         return self._counted(
             (
@@ -72,13 +74,13 @@ class Truth:
             damage,
         )
 
-    def remaining(self, damage: Damage) -> Counter[tuple[Any, ...]]:
+    def remaining(self, damage: Damage) -> Counter[Exchange]:
         """The exchanges that are there in a damaged copy."""
-        with _file(damage.data) as path, suppress(CaptureError):
-            return self._counted(_rows(_read(self.name, path, "exchanges")["exchanges"]), damage)
+        with capture_file(damage.data) as path, suppress(CaptureError):
+            return self._counted(rows(read(self.name, path, "exchanges")["exchanges"]), damage)
         return Counter()
 
-    def _counted(self, rows: Iterable[tuple[Any, ...]], damage: Damage) -> Counter[tuple[Any, ...]]:
+    def _counted(self, rows: Iterable[Exchange], damage: Damage) -> Counter[Exchange]:
         times = damage.times
         if damage.kind == "lost":
             times = self.packets.go_in_order(damage.touched)
@@ -86,7 +88,7 @@ class Truth:
 
 
 @contextmanager
-def _file(data: bytes) -> Iterator[str]:
+def capture_file(data: bytes) -> Iterator[str]:
     """A file with these bytes."""
     with tempfile.NamedTemporaryFile(suffix=".pcap") as file:
         file.write(data)
@@ -94,12 +96,15 @@ def _file(data: bytes) -> Iterator[str]:
         yield file.name
 
 
-def _read(name: str, path: str, *tables: str) -> dict[str, pa.Table]:
+def read(
+    name: str, path: str, *tables: str, ports: Collection[int] | None = None
+) -> dict[str, pa.Table]:
+    """Tables of a copy of the capture `name`."""
     keys = CAPTURES / f"{name.partition('.')[0]}.keys.log"
-    return open_capture(path, keylog=keys if keys.exists() else None).tables(tables)
+    return open_capture(path, keylog=keys if keys.exists() else None, ports=ports).tables(tables)
 
 
-def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
+def rows(table: pa.Table) -> list[Exchange]:
     columns = []
     for name in SAME:
         column = table[name]
@@ -111,11 +116,11 @@ def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
 
 def truth(whole: Recording) -> Truth:
     """The exchanges of an undamaged recording."""
-    with _file(whole.data) as path:
-        tables = _read(whole.name, path, "exchanges", "connections")
+    with capture_file(whole.data) as path:
+        tables = read(whole.name, path, "exchanges", "connections")
         packets = _packets(path)
     table = tables["exchanges"]
-    connections = tables["connections"].select(["connection_id", "tls_version"]).to_pylist()
+    connections = tables["connections"].to_pylist()
     tls = {row["connection_id"] for row in connections if row["tls_version"]}
     needed = []
     for row in table.to_pylist():
@@ -126,7 +131,7 @@ def truth(whole: Recording) -> Truth:
                 np.concatenate([packets.of(row, "client", "request"),
                                 packets.of(row, "broker", "response")])
             )  # fmt: skip
-    return Truth(whole.name, _rows(table), needed, packets)
+    return Truth(whole.name, connections, rows(table), needed, packets)
 
 
 class Packets:
