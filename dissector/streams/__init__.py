@@ -11,6 +11,7 @@ origins           initial sequence numbers: where streams begin
 segments          TCP segments, as arrays
 reassembly        segments in order, each byte once; holes
 carry             bytes that are carried to the next block
+chunks            memory for carried bytes, which is used again
 parking           packed rows of connections without data
 roundtrips        round-trip times
 byteview          scattered bytes, read as if they were contiguous
