@@ -59,7 +59,7 @@ class Chunks:
 
     def copy(self, place: Int64, length: Int64, target: Bytes) -> Int64:
         """Copy ranges to the beginning of an array, in any order; returns their offsets there."""
-        offset, begin, chunk = np.empty(len(place), np.int64), 0, place >> _OFFSET_BITS
+        offset, begin, chunk = np.empty(len(place), np.int64), 0, self._chunk_of(place, length)
         for number in np.unique(chunk).tolist():
             index = np.flatnonzero(chunk == number)
             at, size = place[index] - (number << _OFFSET_BITS), length[index]
@@ -77,7 +77,7 @@ class Chunks:
 
         The last chunk is left alone, so that a range is moved only after as many bytes were added.
         """
-        numbers, index = np.unique(place >> _OFFSET_BITS, return_inverse=True)
+        numbers, index = np.unique(self._chunk_of(place, length), return_inverse=True)
         unneeded = self._chunks.keys() - {*numbers.tolist(), self._last}
         self._free += [self._chunks.pop(number) for number in unneeded]
         del self._free[len(numbers) // 2 + 1 :]
@@ -85,3 +85,7 @@ class Chunks:
         is_sparse = (2 * np.bincount(index, length, len(numbers)) < size) & (numbers < self._last)
         is_moved: Bools = is_sparse[index]
         return is_moved
+
+    def _chunk_of(self, place: Int64, length: Int64) -> Int64:
+        """The chunk of each range; the last one for ranges without bytes, which need none."""
+        return np.where(length > 0, place >> _OFFSET_BITS, self._last)
