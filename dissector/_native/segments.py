@@ -38,9 +38,10 @@ TIME = cython.declare(cython.longlong, 6)
 CAPTURE = cython.declare(cython.longlong, 7)
 NUMBER = cython.declare(cython.longlong, 8)
 ACKNOWLEDGED = cython.declare(cython.longlong, 9)
-ARRIVAL = cython.declare(cython.longlong, 10)
-LATE = cython.declare(cython.longlong, 11)
-COLUMNS = cython.declare(cython.longlong, 12)
+FRONT = cython.declare(cython.longlong, 10)
+ARRIVAL = cython.declare(cython.longlong, 11)
+LATE = cython.declare(cython.longlong, 12)
+COLUMNS = cython.declare(cython.longlong, 13)
 
 
 @cython.final
@@ -238,6 +239,7 @@ class _Segments:
             self.table[CAPTURE * self.rows + row] = capture[packet]
             self.table[NUMBER * self.rows + row] = number[packet]
             self.table[ACKNOWLEDGED * self.rows + row] = ack[packet] if flags[packet] & ACK else -1
+            self.table[FRONT * self.rows + row] = 0
         return 0
 
 
@@ -274,6 +276,7 @@ class _Trimming:
         captured: Int = min(front, self.table[LENGTH * self.rows + row])
         span: Int = self.table[SPAN * self.rows + row] - front
         self.table[AT * self.rows + row] += front
+        self.table[FRONT * self.rows + row] += front
         self.table[SPAN * self.rows + row] = span
         self.table[SOURCE * self.rows + row] += captured
         if self.table[HELD * self.rows + row] != IN_BLOCK:

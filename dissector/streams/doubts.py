@@ -80,7 +80,7 @@ class Doubts:
         sure, impossible = self._scorer.is_sure(chains, at, stream, end)
         # A message begins where the walk began, and where a segment begins. After a search, the
         # start of a segment is not sufficient evidence.
-        is_border = chains.address[chains.piece_of(at)] == at
+        is_border = chains.is_border(at)
         is_border &= self._streams.flat("state")[stream] != RESUMED
         begins = (at == begin) | is_border
         for each in np.flatnonzero(sure & ~begins).tolist():
@@ -149,7 +149,7 @@ class Doubts:
         is_sure, _ = self._scorer.is_sure(
             self._chains, chain, self._stream[chain_index], self._chains.end[chain_index]
         )
-        is_sure |= self._chains.address[self._chains.piece_of(chain)] == chain
+        is_sure |= self._chains.is_border(chain)
         sure = np.flatnonzero(is_sure)
         messages: list[int] = chain[sure[-1] if len(sure) else 0 :].tolist()
         return messages

@@ -113,6 +113,12 @@ class FrameChains:
         piece: Int64 = self.address.searchsorted(address, "right") - 1
         return piece
 
+    def is_border(self, address: Int64) -> Bools:
+        """Whether a segment begins at each address, as it was sent."""
+        piece = self.piece_of(address)
+        is_start: Bools = (self.address[piece] == address) & (self.pieces.front[piece] == 0)
+        return is_start
+
     def gap_after(self, address: Int64) -> Int64:
         """Address of the first missing byte at or behind each address; the ends of streams are not
         counted. NO_GAP if no byte is missing."""

@@ -134,7 +134,7 @@ class FrameParser:
             behind < 0, NEVER, chains.position_of(index, behind)
         )
         streams.flat("check_from")[stream] = streams.flat("boundary")[stream] + FIRST_CHECK
-        is_border = chains.address[chains.piece_of(at)] == at
+        is_border = chains.is_border(at)
         self._states.advance(stream[(at != begin) & is_border], ALIGNED)
         self._states.advance(stream[np.array(resumed, np.int64)], FOUND)
         broken = np.flatnonzero((ended == LOST) | (ended == BAD))

@@ -54,7 +54,8 @@ SMALLEST_REQUEST = 10
 USUAL_CLIENT_ID = 4096
 """Bytes of a client id that are checked; a longer one is unusual. Kafka allows 32,767."""
 UNUSUAL_BITS = 10
-"""Bits that a request loses if its client id is longer, or has control characters."""
+"""Bits that a request loses if its client id is longer or has control characters, or if it is empty
+and all numbers but one are zero: zeros are frequent."""
 CONTROLLED_SHUTDOWN = 7
 """Version 0 of this API has no client id."""
 
@@ -170,9 +171,10 @@ class HeaderScorer:
         bad |= (readable >= 8) & ((version < 0) | ~known)
         bad |= (readable >= REQUEST_HEAD) & ((~fits & ~has_no_client) | blank)
         verdict = np.where(bad, NO, np.where(readable >= REQUEST_HEAD, YES, UNCLEAR))
-        unusual = np.zeros(len(at), np.bool_)
+        numbers = (api != 0) + (version != 0).astype(np.int64) + (correlation != 0)
+        unusual = (numbers < 2) & (client == 0)
         named = np.flatnonzero((verdict == YES) & ~has_no_client)
-        unusual[named] = self._has_unusual_client_id(
+        unusual[named] |= self._has_unusual_client_id(
             chains, at[named], readable[named], client[named]
         )
         # Outside of a Kafka connection, such a request must be complete to confirm it.

@@ -73,7 +73,7 @@ def weighed(
     """The columns of these addresses in the chains at `index`."""
     end = chains.end[index]
     size, state, bits = scorer.headers(chains, at, end, stream)
-    border = chains.address[chains.piece_of(at)] == at
+    border = chains.is_border(at)
     readable = np.minimum(chains.gap_after(at), end) - at
     behind = np.where((size < 0) | (size > FRAME_LIMIT) | (readable < 4), -1, at + 4 + size)
     bits = np.where(state == NO, IMPOSSIBLE_HEADER, bits)

@@ -49,7 +49,7 @@ from dissector.streams.table import (
 )
 
 # Columns of a table of segments: those of `Segments`, and two more.
-_STREAM, _AT, _LENGTH, _SPAN, _ARRIVAL, _LATE, _COLUMNS = 0, 1, 2, 3, 10, 11, 12
+_STREAM, _AT, _LENGTH, _SPAN, _ARRIVAL, _LATE, _COLUMNS = 0, 1, 2, 3, 11, 12, 13
 
 
 @arrays

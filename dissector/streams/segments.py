@@ -47,6 +47,8 @@ class Segments:
     """File and number of the packet."""
     acknowledged: Int64
     """Acknowledgement number of the packet; -1 if it has none, or if the bytes were decrypted."""
+    front: Int64
+    """Bytes that were removed from its front: what a sender sends as a segment begins before."""
 
     def __len__(self) -> int:
         return len(self.at)
@@ -78,6 +80,7 @@ class Segments:
             span=span,
             source=self.source + captured,
             held=np.where(self.held == BLOCK, BLOCK, self.held + captured),
+            front=self.front + front,
         )
 
 

@@ -299,5 +299,5 @@ def _segments(records: list[tuple[int, Plaintext]], begin: int) -> Segments:
     time, capture, number = arrival.T.copy()
     return Segments(
         stream, at, length, length, source, np.full(len(records), BLOCK), time, capture, number,
-        acknowledged=np.full(len(records), -1),
+        acknowledged=np.full(len(records), -1), front=np.zeros(len(records), np.int64),
     )  # fmt: skip

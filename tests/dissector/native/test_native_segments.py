@@ -12,7 +12,7 @@ from dissector.streams.segments import BLOCK
 
 pytestmark = pytest.mark.usefixtures("loops")
 
-AT, LENGTH, SPAN, SOURCE, HELD, TIME, ARRIVAL = 1, 2, 3, 4, 5, 6, 10
+AT, LENGTH, SPAN, SOURCE, HELD, TIME, ARRIVAL = 1, 2, 3, 4, 5, 6, 11
 STREAMS = 2
 NEEDED = 5
 """First position of each stream that is needed."""
@@ -28,7 +28,7 @@ def placed(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, bool]:
     index, size = np.arange(len(rows)), length.astype(np.int32)
     count = np.bincount(slot, minlength=STREAMS)
     base = np.full(STREAMS, NEEDED)
-    table = np.empty((12, len(rows)), np.int64)
+    table = np.empty((13, len(rows)), np.int64)
     is_sorted = _native.place_segments(
         slot, at, size, size, 100 * index, index, size, index, size.astype(np.uint32),
         np.zeros(len(rows), np.uint8), np.zeros(0, np.int64), base, np.cumsum(count) - count,

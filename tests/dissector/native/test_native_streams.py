@@ -40,6 +40,7 @@ def chains(draw: st.DrawFn) -> FrameChains:
     pieces = Segments(
         stream=stream, at=at, length=length, span=span, source=source,
         held=nothing, time=nothing, capture=nothing, number=nothing, acknowledged=nothing,
+        front=nothing,
     )  # fmt: skip
     return FrameChains(np.frombuffer(bytes(data) + bytes(PAD), np.uint8), pieces)
 
@@ -89,6 +90,7 @@ def test_a_walk_from_before_a_stream_is_lost() -> None:
     pieces = Segments(
         stream=nothing, at=nothing, length=nothing + 9, span=nothing + 9, source=nothing,
         held=nothing, time=nothing, capture=nothing, number=nothing, acknowledged=nothing,
+        front=nothing,
     )  # fmt: skip
     chain = FrameChains(np.zeros(9 + PAD, np.uint8), pieces)
     assert chain.walk(nothing, nothing - 1)[2].tolist() == [LOST]
