@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib import import_module
 from importlib.util import module_from_spec
@@ -13,6 +14,8 @@ import pyarrow.compute as pc
 import pytest
 
 from analysis.startup import COMPUTE, MASKED, _DeferFunctions, _DeferMaskedArrays
+
+MEMORY_POOL = "ARROW_DEFAULT_MEMORY_POOL"
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +60,33 @@ def test_masked_arrays_are_imported_when_one_is_made(monkeypatch: pytest.MonkeyP
     assert isinstance(array, deferred.MaskedArray)
     assert deferred.is_masked(array)
     assert pa.array(array).to_pylist() == [1, None]
+
+
+COMMAND = """
+import sys
+from pathlib import Path
+from analysis.cli import main
+sys.argv = ["kafka-dissector", "--version"]
+main()
+import numpy
+threads = Path("/proc/self/task")
+print(len([*threads.iterdir()]) if threads.exists() else 1)
+import pyarrow
+print(pyarrow.default_memory_pool().backend_name)
+"""
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"), [({}, "system"), ({MEMORY_POOL: "mimalloc"}, "mimalloc")]
+)
+def test_a_command_configures_libraries(
+    monkeypatch: pytest.MonkeyPatch, chosen: dict[str, str], expected: str
+) -> None:
+    for name in ("OPENBLAS_NUM_THREADS", MEMORY_POOL):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in chosen.items():
+        monkeypatch.setenv(name, value)
+    result = subprocess.run(
+        [sys.executable, "-c", COMMAND], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.splitlines()[1:] == ["1", expected]
