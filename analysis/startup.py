@@ -54,7 +54,12 @@ def configure_libraries() -> None:
 
 def end_quickly() -> None:
     """Skip the search for reference cycles at the end of this process."""
-    atexit.register(gc.freeze)
+    atexit.register(_skip_last_collection)
+
+
+def _skip_last_collection() -> None:
+    if "_duckdb" not in sys.modules:  # it reports its objects that were not freed
+        gc.freeze()
 
 
 class _HidePandas:

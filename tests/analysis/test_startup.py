@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib import import_module
 from importlib.util import module_from_spec
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 
 from analysis.startup import COMPUTE, MASKED, _DeferFunctions, _DeferMaskedArrays
 
+CAPTURE = Path(__file__).parents[2] / "captures" / "aiokafka-tansu.pcap"
 MEMORY_POOL = "ARROW_DEFAULT_MEMORY_POOL"
 
 
@@ -90,3 +92,10 @@ def test_a_command_configures_libraries(
         [sys.executable, "-c", COMMAND], capture_output=True, text=True, check=True
     )
     assert result.stdout.splitlines()[1:] == ["1", expected]
+
+
+@pytest.mark.parametrize("command", [["export"], ["sql", "FROM brokers"], ["summary"]])
+def test_a_process_ends_without_a_word(command: list[str]) -> None:
+    name, *arguments = command
+    line = [sys.executable, "-m", "kafka_dissector", name, str(CAPTURE), *arguments]
+    assert subprocess.run(line, capture_output=True, text=True, check=True).stderr == ""
