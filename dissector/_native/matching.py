@@ -30,9 +30,7 @@ class _Responses:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-2, check=False)
-    def add(
-        self, connection: Ints, ordinal: Ints, time: Ints, answered_before: Ints
-    ) -> cython.int:
+    def add(self, connection: Ints, ordinal: Ints, time: Ints, answered_before: Ints) -> cython.int:
         """Add all responses. Returns whether those of each connection are in order of time."""
         index: Int
         row: Int

@@ -30,6 +30,7 @@ from dissector.streams.header_evidence import RESERVED
 NO_KEY = np.iinfo(np.int64).min
 """The key of a frame that is too short for a correlation id: no request has it."""
 
+
 def keys(connection: NDArray[np.integer], correlation: NDArray[np.integer]) -> Int64:
     """Connection and correlation id as one number."""
     low = correlation.astype(np.int64) & 0xFFFFFFFF
@@ -192,10 +193,13 @@ def in_flight(
     `answered_*`: the known responses, shape (k,); `answered_before`: by connection, the highest
     ordinal answered earlier.
     """
-    answered = answered_connection, answered_ordinal, answered_time
     counts = np.empty(len(connection), np.int64)
-    if not _native.count_in_flight(connection, ordinal, time, *answered, answered_before, counts):
+
+    def count(of: Int64, number: Int64, at: Int64) -> bool:
+        requests = connection, ordinal, time
+        return _native.count_in_flight(*requests, of, number, at, answered_before, counts)
+
+    if not count(answered_connection, answered_ordinal, answered_time):
         order = ordered(answered_connection, answered_time)
-        in_order = (column[order] for column in answered)
-        _native.count_in_flight(connection, ordinal, time, *in_order, answered_before, counts)
+        count(answered_connection[order], answered_ordinal[order], answered_time[order])
     return counts

@@ -99,11 +99,10 @@ def read_headers(frames: FrameBlock, spaces: Sequence[ByteView], index: Int64) -
         _native.read_ids(*view.pieces, members, start, end, 4 if is_request else 0, correlation)
     return MessageHeaders(
         frames.connection.take(index).astype(np.int64),
-        frames.capture.take(index).astype(np.int64),
-        *(column.take(index) for column in (frames.packet, frames.time, frames.end_time)),
-        frames.size.take(index) + 4, space, start, end, correlation,
-        *(column.take(index) for column in (frames.sequence, frames.acknowledged, frames.rank)),
-        frames.run.take(index),
+        frames.capture.take(index).astype(np.int64), frames.packet.take(index),
+        frames.time.take(index), frames.end_time.take(index), frames.size.take(index) + 4, space,
+        start, end, correlation, frames.sequence.take(index), frames.acknowledged.take(index),
+        frames.rank.take(index), frames.run.take(index),
     )  # fmt: skip
 
 
