@@ -22,7 +22,13 @@ import click
 from analysis.answers import ANSWERS
 from analysis.commands.answers import command_of
 from analysis.commands.choice import with_suggestion
-from analysis.startup import defer_functions, defer_masked_arrays, hide_pandas
+from analysis.startup import (
+    configure_libraries,
+    defer_functions,
+    defer_masked_arrays,
+    end_quickly,
+    hide_pandas,
+)
 
 _LINE: Final = 200
 """More characters than the first sentence of a command's help."""
@@ -55,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # Escape characters that the encoding of the terminal lacks.
             stream.reconfigure(errors="backslashreplace")
     if arguments is None:  # the process runs only this command
+        configure_libraries()
+        end_quickly()
         hide_pandas()
         defer_masked_arrays()
         defer_functions()

@@ -12,6 +12,7 @@ SECTIONS = {
     "bulk": lambda options, results: suite.compare(options, results, "bulk"),
     "chatter": lambda options, results: suite.compare(options, results, "chatter"),
     "older": lambda options, results: suite.compare(options, results, "older"),
+    "random": lambda options, results: suite.compare(options, results, "random"),
     "tables": suite.tables,
     "answers": suite.answers,
     "sizes": suite.sizes,

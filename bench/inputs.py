@@ -1,10 +1,10 @@
 """Large inputs, made by repeating small recordings; `python -m bench.inputs` makes one.
 
-Each connection of an input is a connection of the recording whose body is repeated (see
-`template`), with its own client port, and its own client address when ports run out. A round keeps
-the timing of the recording. Connections overlap in time with random phases, so that their packets
-mix like those of a busy broker. TCP and IP checksums are not updated, because neither the project
-nor any peer checks them.
+Without a recording, messages are random: see `generated`. Otherwise each connection of an input is
+a connection of the recording whose body is repeated (see `template`), with its own client port, and
+its own client address when ports run out. A round keeps the timing of the recording. Connections
+overlap in time with random phases, so that their packets mix like those of a busy broker. TCP and
+IP checksums are not updated, because neither the project nor any peer checks them.
 
 An input is in `bench/data`, with a JSON file that describes it. It is made again only if the
 recording or the method of repetition has changed.
@@ -22,13 +22,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bench import template
+from bench import generated, template
+from bench.generated import HEADER
 from bench.template import IP, Conversation, Template
 
 HERE = Path(__file__).parent
 DATA = HERE / "data"
-HEADER = bytes.fromhex("4d3cb2a1 0200 0400 00000000 00000000 00000400 01000000")
-"""Header of a pcap with times in ns: snaplen 262144, Ethernet."""
 FIRST_PORT, PORTS = 61_000, 4_500
 """Client ports above those that systems choose, so never a broker port. tshark looks up the lower
 of two ports first, which must be the broker port."""
@@ -43,7 +42,8 @@ class Input:
     """The specification of an input. It ends at `messages` or `bytes`."""
 
     name: str
-    recording: Path
+    recording: Path | None
+    """None: messages with random values, see `generated`."""
     connections: int
     messages: int = 0
     bytes: int = 0
@@ -101,15 +101,18 @@ def ready(specification: Input) -> Content:
 
 
 def _digest(specification: Input) -> str:
-    parts = [specification.recording, Path(__file__), Path(template.__file__)]
+    method = Path(template.__file__) if specification.recording else Path(generated.__file__)
+    parts = [specification.recording, Path(__file__), method]
     digest = hashlib.sha256(repr(astuple(specification)[2:]).encode())
-    for part in parts:
+    for part in filter(None, parts):
         digest.update(part.read_bytes())
     return digest.hexdigest()[:16]
 
 
 def make(specification: Input, digest: str = "") -> Content:
     """Write an input."""
+    if specification.recording is None:
+        return _generate(specification, digest)
     source = template.read(specification.recording, specification.longest)
     origins = [
         source.conversations[number % len(source.conversations)]
@@ -130,6 +133,16 @@ def make(specification: Input, digest: str = "") -> Content:
         seconds=float(plan.time[-1] - plan.time[0]) / 1e9,
         made_from=digest,
     )
+
+
+def _generate(specification: Input, digest: str) -> Content:
+    path, exchanges = specification.path, specification.messages // 2
+    packets = generated.write(path, specification.connections, exchanges)
+    return Content(
+        packets=packets, bytes=path.stat().st_size, messages=2 * exchanges,
+        connections=specification.connections, broker_ports=[generated.BROKER_PORT],
+        seconds=exchanges * generated.STEP / 1e9, made_from=digest,
+    )  # fmt: skip
 
 
 def _rounds(specification: Input, source: Template, origins: list[Conversation]) -> int:
@@ -232,7 +245,7 @@ def main() -> None:
     """Make an input if needed, and print its content as JSON."""
     parser = argparse.ArgumentParser(prog="python -m bench.inputs", description=main.__doc__)
     parser.add_argument("name", help="the file is bench/data/NAME.pcap")
-    parser.add_argument("recording", type=Path)
+    parser.add_argument("recording", type=Path, nargs="?", help="default: random messages")
     parser.add_argument("--connections", type=int, default=100)
     parser.add_argument("--messages", type=int, default=0)
     parser.add_argument("--bytes", type=int, default=0)

@@ -224,7 +224,7 @@ def _start(name: str, series: Series) -> list[str]:
 
 def _goals(results: Results) -> Iterator[Goal]:
     """The goals for the measured loads."""
-    for load, goals in {"bulk": (12, 40), "chatter": (10, 25)}.items():
+    for load, goals in {"bulk": (12, 40), "chatter": (10, 25), "random": (20,)}.items():
         if load in results.peers:
             for goal in goals:
                 reached, in_cpu = _against(results, load, TSHARK, OURS)

@@ -2,8 +2,9 @@
 
 Two loads matter most. **Bulk** is large produce and fetch messages in packets of 1,500 bytes.
 **Chatter** is hundreds of thousands of small requests and responses. **Older** is chatter of a
-client of 2018, whose versions tshark can decode completely, unlike current ones. Each section gives
-series of runs, by input and program; `report` makes tables and goals of them.
+client of 2018, whose versions tshark can decode completely, unlike current ones. **Random** is
+chatter with random field values, one message in a packet. Each section gives series of runs, by
+input and program; `report` makes tables and goals of them.
 """
 
 from __future__ import annotations
@@ -28,15 +29,18 @@ RECORDINGS = {
     "chatter": CAPTURES / "chatter-mock.pcap.zst",
     "older": CAPTURES / "kafka-3-java-2-0.pcap.zst",
 }
+"""By load; random has none, because it is generated."""
 SIZES = {
     "bulk": {"connections": 60, "bytes": 1_000_000_000},
     "chatter": {"connections": 500, "messages": 500_000},
     "older": {"connections": 500, "messages": 500_000},
+    "random": {"connections": 500, "messages": 800_000},
 }
 PARTS = {
     "bulk": {"connections": 4, "bytes": 10_000_000},
     "chatter": {"connections": 2, "messages": 2_000},
     "older": {"connections": 30, "messages": 2_000},
+    "random": {"connections": 2, "messages": 2_000},
 }
 TABLES = (
     *("exchanges", "errors", "connections", "topics", "problems", "batches", "records"),
@@ -99,7 +103,8 @@ def make(options: Options, name: str, recording: str, sizes: Mapping[str, int]) 
     name += f"-at-{options.scale:g}" * (options.scale != 1)
     options.progress(f"input {name}")
     numbers = [word for key, size in sizes.items() for word in (f"--{key}", str(size))]
-    line = [sys.executable, "-m", "bench.inputs", name, str(RECORDINGS[recording]), *numbers]
+    source = [str(RECORDINGS[recording])] if recording in RECORDINGS else []
+    line = [sys.executable, "-m", "bench.inputs", name, *source, *numbers]
     content = json.loads(subprocess.run(line, check=True, capture_output=True).stdout)
     path = DATA / f"{name}.pcap"
     warm(path)

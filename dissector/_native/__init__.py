@@ -40,10 +40,12 @@ FUNCTIONS = {
     "messages": (
         "read_numbers",
         "copy_ranges",
+        "read_ids",
         "read_request_headers",
         "read_response_headers",
         "walk_bodies",
     ),
+    "matching": ("count_in_flight",),
     "records": ("walk_records", "read_records", "read_record_headers", "make_views"),
     "words": ("number_words", "hash_words", "number_pairs"),
 }

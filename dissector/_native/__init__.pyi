@@ -178,6 +178,15 @@ def copy_ranges(
 ) -> None:  # fmt: skip
     """The bytes of n ranges, one range after the other."""
 
+def read_ids(
+    data: Bytes, address: Int64, position: Int64, length: Int64, chosen: Int64, start: Int64,
+    end: Int64, offset: int, ids: Int64,
+) -> None:  # fmt: skip
+    """The signed number of 4 bytes at `offset` in each range at the indices `chosen`.
+
+    0 for a range that ends before it.
+    """
+
 def read_request_headers(
     data: Bytes, address: Int64, position: Int64, length: Int64, header_versions: Int8,
     largest: int, chosen: Int64, start: Int64, end: Int64, is_whole: Bools, first: int, keys: Int64,
@@ -214,6 +223,16 @@ def walk_bodies(
     row, address and value of each column, then for owner and index of each level; parts of equal
     size. `count`: items of each column and level. Returns the message for which there was no more
     room.
+    """
+
+# matching
+
+def count_in_flight(
+    connection: Int64, ordinal: Int64, time: Int64, answered_connection: Int64,
+    answered_ordinal: Int64, answered_time: Int64, answered_before: Int64, counts: Int64,
+) -> bool:  # fmt: skip
+    """See `exchanges.matching.in_flight`. Returns whether the responses of each connection are in
+    order of time; if not, `counts` is not filled.
     """
 
 # records

@@ -195,6 +195,25 @@ class _Space:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
+    def read_at(
+        self, chosen: Ints, start: Ints, end: Ints, offset: Int, ids: IntsOut
+    ) -> cython.int:
+        """`read_ids`."""
+        index: Int
+        item: Int
+        for index in range(chosen.shape[0]):
+            if index + 16 < chosen.shape[0]:
+                self.touch(start[chosen[index + 16]])
+            item = chosen[index]
+            ids[item] = 0
+            if end[item] - start[item] >= offset + 4:
+                ids[item] = self.number(start[item] + offset, 4, True)
+        return 0
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
     def copy_all(self, at: Ints, length: Ints, copies: cython.uchar[::1]) -> cython.int:
         """`copy_ranges`."""
         place: Int = 0
@@ -249,6 +268,17 @@ def copy_ranges(
     _space(space, data, address, position, length)
     with cython.nogil:
         space.copy_all(at, count, copies)
+
+
+def read_ids(
+    data: Bytes, address: Ints, position: Ints, length: Ints, chosen: Ints, start: Ints, end: Ints,
+    offset: int, ids: IntsOut,
+) -> None:  # fmt: skip
+    space: _Space = _Space()
+    begin: Int = offset
+    _space(space, data, address, position, length)
+    with cython.nogil:
+        space.read_at(chosen, start, end, begin, ids)
 
 
 @cython.final

@@ -69,7 +69,7 @@ class LayoutGroup:
 
     def message(self, column: FieldColumn) -> Int64:
         """The index of the message of each value, among all messages of the block."""
-        return self.messages[column.message]
+        return self.messages.take(column.message)
 
     def sibling(self, column: FieldColumn, role: str) -> tuple[FieldColumn, Int64] | None:
         """The nearest field with a role, for each value of `column`.
@@ -205,7 +205,7 @@ class DecodedFields:
             at.append(column.at)
             length.append(column.length)
         owner, address = np.concatenate(message), np.concatenate(at)
-        space = self.messages.space[owner]
+        space = self.messages.space.take(owner)
         text = texts(self.messages.spaces, space, address, np.concatenate(length))
         return owner, address, text
 
@@ -246,7 +246,8 @@ def decode_fields(messages: Messages, roles: frozenset[str], whole: Bools) -> De
     kind = (messages.api_key << 24) | (messages.version << 8) | messages.space
     order = ordered(messages.api_key, messages.version, messages.space)
     borders = np.flatnonzero(np.diff(kind[order])) + 1
-    start, end, is_cut = messages.start[order], messages.end[order], ~whole[order]
+    start, end = messages.start.take(order), messages.end.take(order)
+    is_cut = ~whole.take(order)
     for begin, behind in pairwise([0, *borders.tolist(), len(order)]):
         members = order[begin:behind]
         first = int(members[0])
@@ -282,7 +283,7 @@ def texts(spaces: Sequence[ByteView], space: Int64, at: Int64, length: Int64) ->
         members = slice(None) if is_here.all() else np.flatnonzero(is_here)
         code, distinct = _words(each, at[members], size[members])
         numbers = [number.setdefault(word, len(number)) for word in distinct]
-        codes[members] = np.array(numbers, np.int32)[code]
+        codes[members] = np.array(numbers, np.int32).take(code)
     words = [word.decode("utf-8", "backslashreplace") for word in number]
     codes_or_null = masked(codes, length < 0)
     return pa.DictionaryArray.from_arrays(codes_or_null, pa.array(words, pa.string()), safe=False)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector import _native
 from dissector.exchanges.ordering import ordered
 from dissector.exchanges.repeated_ids import Anchor, Bools, ConnectionMatcher, Requests, Responses
 from dissector.packets.block import Int64
@@ -28,9 +29,6 @@ from dissector.streams.header_evidence import RESERVED
 
 NO_KEY = np.iinfo(np.int64).min
 """The key of a frame that is too short for a correlation id: no request has it."""
-
-ORDINAL_BITS = 40
-"""Bits for the ordinal of a request where connection and ordinal are one number."""
 
 
 def keys(connection: NDArray[np.integer], correlation: NDArray[np.integer]) -> Int64:
@@ -195,14 +193,13 @@ def in_flight(
     `answered_*`: the known responses, shape (k,); `answered_before`: by connection, the highest
     ordinal answered earlier.
     """
-    connections = np.concatenate([answered_connection, connection])
-    times = np.concatenate([answered_time, time])
-    highest = np.concatenate([answered_ordinal, answered_before[connection]])
-    order = ordered(connections, times)  # at the same time, answered requests come first
-    # One running maximum serves all connections: each starts above all values of the one before.
-    lift = connections[order] << ORDINAL_BITS
-    done = np.maximum.accumulate(highest[order] + lift) - lift
-    result = np.empty(len(connections), np.int64)
-    result[order] = done
-    in_flight: Int64 = np.maximum(ordinal - result[len(answered_connection) :], 1)
-    return in_flight
+    counts = np.empty(len(connection), np.int64)
+
+    def count(of: Int64, number: Int64, at: Int64) -> bool:
+        requests = connection, ordinal, time
+        return _native.count_in_flight(*requests, of, number, at, answered_before, counts)
+
+    if not count(answered_connection, answered_ordinal, answered_time):
+        order = ordered(answered_connection, answered_time)
+        count(answered_connection[order], answered_ordinal[order], answered_time[order])
+    return counts

@@ -61,7 +61,7 @@ class MessageHeaders:
         return len(self.time)
 
     def __getitem__(self, index: Int64) -> MessageHeaders:
-        return MessageHeaders(*(getattr(self, each.name)[index] for each in fields(self)))
+        return MessageHeaders(*(getattr(self, each.name).take(index) for each in fields(self)))
 
     def __add__(self, other: MessageHeaders) -> MessageHeaders:
         if not len(other):
@@ -89,22 +89,20 @@ def spaces_of(frames: FrameBlock) -> list[ByteView]:
 
 def read_headers(frames: FrameBlock, spaces: Sequence[ByteView], index: Int64) -> MessageHeaders:
     """The headers of the frames at `index`, which have one direction."""
-    position = frames.position[index]
-    pieced = position < 0
-    start = np.where(pieced, frames.start[index], position)
-    end = start + frames.readable[index]
+    position = frames.position.take(index)
+    space = (position < 0).astype(np.int64)  # in several pieces
+    start = np.where(position < 0, frames.start.take(index), position)
+    end = start + frames.readable.take(index)
     is_request = bool(len(index)) and bool(frames.is_request[index[0]])
-    at = start + (4 if is_request else 0)
-    space = pieced.astype(np.int64)
-    correlation = np.zeros(len(index), np.int64)
-    for each, members in members_of(spaces, space):
-        has_id = members[at[members] + 4 <= end[members]]
-        correlation[has_id] = each.number(at[has_id], "i4")
+    correlation = np.empty(len(index), np.int64)
+    for view, members in members_of(spaces, space):
+        _native.read_ids(*view.pieces, members, start, end, 4 if is_request else 0, correlation)
     return MessageHeaders(
-        frames.connection[index].astype(np.int64), frames.capture[index].astype(np.int64),
-        frames.packet[index], frames.time[index], frames.end_time[index],
-        frames.size[index] + 4, space, start, end, correlation,
-        frames.sequence[index], frames.acknowledged[index], frames.rank[index], frames.run[index],
+        frames.connection.take(index).astype(np.int64),
+        frames.capture.take(index).astype(np.int64), frames.packet.take(index),
+        frames.time.take(index), frames.end_time.take(index), frames.size.take(index) + 4, space,
+        start, end, correlation, frames.sequence.take(index), frames.acknowledged.take(index),
+        frames.rank.take(index), frames.run.take(index),
     )  # fmt: skip
 
 

@@ -72,7 +72,7 @@ class FieldColumn:
     @property
     def message(self) -> Int64:
         """Index of the message of each value."""
-        return self.level.message[self.row]
+        return self.level.message.take(self.row)
 
     def rows_in(self, target: Level) -> Int64 | None:
         """Row of `target` that contains each value; None if `target` is not an enclosing level."""

@@ -137,7 +137,7 @@ def _ended(block: CorrelatedBlock) -> tuple[Int64, Int64, Int64]:
         for column, of_unmatched in (times, connections)
     )
     order = ordered(time, connection)
-    return request[order], response[order], kind[order]
+    return request.take(order), response.take(order), kind.take(order)
 
 
 def _responses(block: CorrelatedBlock, names: TopicNames) -> pa.Table:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib import import_module
 from importlib.util import module_from_spec
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -13,6 +15,9 @@ import pyarrow.compute as pc
 import pytest
 
 from analysis.startup import COMPUTE, MASKED, _DeferFunctions, _DeferMaskedArrays
+
+CAPTURE = Path(__file__).parents[2] / "captures" / "aiokafka-tansu.pcap"
+MEMORY_POOL = "ARROW_DEFAULT_MEMORY_POOL"
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +62,40 @@ def test_masked_arrays_are_imported_when_one_is_made(monkeypatch: pytest.MonkeyP
     assert isinstance(array, deferred.MaskedArray)
     assert deferred.is_masked(array)
     assert pa.array(array).to_pylist() == [1, None]
+
+
+COMMAND = """
+import sys
+from pathlib import Path
+from analysis.cli import main
+sys.argv = ["kafka-dissector", "--version"]
+main()
+import numpy
+threads = Path("/proc/self/task")
+print(len([*threads.iterdir()]) if threads.exists() else 1)
+import pyarrow
+print(pyarrow.default_memory_pool().backend_name)
+"""
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"), [({}, "system"), ({MEMORY_POOL: "mimalloc"}, "mimalloc")]
+)
+def test_a_command_configures_libraries(
+    monkeypatch: pytest.MonkeyPatch, chosen: dict[str, str], expected: str
+) -> None:
+    for name in ("OPENBLAS_NUM_THREADS", MEMORY_POOL):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in chosen.items():
+        monkeypatch.setenv(name, value)
+    result = subprocess.run(
+        [sys.executable, "-c", COMMAND], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.splitlines()[1:] == ["1", expected]
+
+
+@pytest.mark.parametrize("command", [["export"], ["sql", "FROM brokers"], ["summary"]])
+def test_a_process_ends_without_a_word(command: list[str]) -> None:
+    name, *arguments = command
+    line = [sys.executable, "-m", "kafka_dissector", name, str(CAPTURE), *arguments]
+    assert subprocess.run(line, capture_output=True, text=True, check=True).stderr == ""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections import defaultdict
 from pathlib import Path
 
 import dpkt
 import pytest
 
+import dissector
 from bench import inputs
 from bench.inputs import Content, Input
 
@@ -81,3 +84,25 @@ def test_an_input_is_made_again_only_if_it_changed(specification: Input) -> None
     assert specification.path.read_bytes() == b"as it was"
     changed: Content = inputs.ready(Input("made", RECORDING, connections=3, bytes=1))
     assert specification.path.stat().st_size == changed.bytes < first.bytes
+
+
+@pytest.mark.skipif(not shutil.which("tshark"), reason="needs tshark")
+def test_random_messages_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "DATA", tmp_path)
+    content = inputs.ready(Input("random", None, connections=20, messages=2_000))
+    path = tmp_path / "random.pcap"
+    assert len(streams(path)) == 40
+    tables = dissector.open_capture(path).tables(["exchanges", "problems"])
+    rows = tables["exchanges"].to_pandas()
+    assert content.messages == 2 * len(rows) == 2_000
+    assert set(rows["status"]) == {"answered"}
+    assert not len(tables["problems"])
+    assert rows["api"].nunique() == 5
+    text = subprocess.run(
+        ["tshark", "-r", str(path), "-d", "tcp.port==9092,kafka", "-T", "fields", "-e",
+         "kafka.correlation_id", "-e", "_ws.malformed"],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    lines = [line for line in text.split("\n") if line.strip()]
+    assert len(lines) == 2_000
+    assert sorted({int(line.strip()) for line in lines}) == list(range(1_000))

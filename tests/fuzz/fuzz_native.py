@@ -66,7 +66,10 @@ _COLUMNS = [
 _MOST = (1 << 63) - 1
 _EDGES = (0, -1, _MOST, _MOST - 30, -_MOST - 1, 1 << 31, (1 << 31) - 1, 1 << 32, 1 << 62)
 _ITEMS = 40
-_SORTED = ("address", "position", "length", "rows", "first", "slot", "chosen")
+_SORTED = (
+    "address", "position", "length", "rows", "first", "slot", "chosen", "connection",
+    "answered_connection",
+)  # fmt: skip
 """Arguments that ascend, below the number of items."""
 _NODE = 10
 """Numbers of a node of a program for `walk_bodies`."""

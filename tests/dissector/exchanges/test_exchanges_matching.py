@@ -253,3 +253,22 @@ def test_in_flight_with_distant_times() -> None:
             np.zeros(1, np.int64), np.array([1]), time[1:2], np.zeros(1, np.int64),
         )  # fmt: skip
         assert waits.tolist() == [1, 1, 2]  # what is answered at the time of a request is answered
+
+
+EVENTS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(-5, 5)), max_size=30)
+"""Connection, ordinal and time of messages, in any order."""
+
+
+@given(EVENTS, EVENTS, st.lists(st.integers(0, 9), min_size=4, max_size=4))
+def test_in_flight_for_messages_in_any_order(
+    requests: list[tuple[int, int, int]], answered: list[tuple[int, int, int]], before: list[int]
+) -> None:
+    columns = [*np.array(requests, np.int64).reshape(-1, 3).T]
+    known = [*np.array(answered, np.int64).reshape(-1, 3).T]
+    arrays = [np.ascontiguousarray(column) for column in (*columns, *known)]
+    waits = in_flight(
+        arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], arrays[5], np.array(before, np.int64)
+    )
+    for wait, (connection, ordinal, time) in zip(waits.tolist(), requests, strict=True):
+        of = [number for row, number, at in answered if row == connection and at <= time]
+        assert wait == max(ordinal - max([before[connection], *of]), 1)
