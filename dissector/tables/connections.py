@@ -26,6 +26,7 @@ from dissector.tables.schema import CONNECTIONS
 from dissector.tls import TlsFacts
 
 MAPPED = 0xFFFF << 32
+LAST_PORT = 0xFFFF
 """High part of the low 64 bits of an IPv4-mapped IPv6 address."""
 
 PROTOCOLS = pa.array(["unknown", "kafka", "tls", "unknown"])
@@ -189,6 +190,8 @@ class Connections:
                     address = ipaddress.ip_address((host or "").strip("[]"))
                 except ValueError:
                     continue  # a host name; its address is unknown
+                if not 0 < port <= LAST_PORT:
+                    continue  # the field is an int32
                 number = int(address)
                 if address.version == 4:
                     number |= MAPPED

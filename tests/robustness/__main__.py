@@ -61,10 +61,14 @@ def survey(
             if time.monotonic() > until:
                 break
             expected = intact.untouched(damage)
-            missing = expected - intact.remaining(damage)
+            try:
+                missing = expected - intact.remaining(damage)
+            except Exception as error:  # the other copies are still read
+                print(f"{whole.name} {kind} {damage.where}: {error!r}", flush=True)
+                missing = expected
             figures[kind].add(Figures(1, 0, expected.total(), missing.total()))
             if missing and verbose:
-                print(f"{whole.name} {kind} {damage.where}: {missing.total()} missing")
+                print(f"{whole.name} {kind} {damage.where}: {missing.total()} missing", flush=True)
                 for row in list(missing)[:3]:
                     print("   ", row)
     return figures
@@ -113,10 +117,13 @@ def main() -> int:
     total: dict[str, Figures] = defaultdict(Figures)
     done = 0
     with ProcessPoolExecutor(options.jobs) as pool:
-        for figures, is_done in pool.map(work, paths):
+        for path, (figures, is_done) in zip(paths, pool.map(work, paths), strict=True):
             for kind, each in figures.items():
                 total[kind].add(each)
             done += is_done
+            missing = sum(each.missing for each in figures.values())
+            copies = sum(each.copies for each in figures.values())
+            print(f"{path.name}: {copies:,} copies, {missing:,} missing", flush=True)
     print(f"{done} of {len(paths)} captures; untouched: exchanges of all copies\n")
     print(table(total))
     return int(any(each.missing for each in total.values()))
