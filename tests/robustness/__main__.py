@@ -63,7 +63,7 @@ def survey(
             expected = intact.untouched(damage)
             try:
                 missing = expected - intact.remaining(damage)
-            except Exception as error:  # the other copies are still read
+            except Exception as error:  # noqa: BLE001 - the other copies are still read
                 print(f"{whole.name} {kind} {damage.where}: {error!r}", flush=True)
                 missing = expected
             figures[kind].add(Figures(1, 0, expected.total(), missing.total()))
