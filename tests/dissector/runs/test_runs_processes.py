@@ -128,7 +128,7 @@ def test_a_process_that_ends_before_its_time(work: Callable[[], None], message: 
         channel, _ = multiprocessing.Pipe(duplex=False)
         made.start(work, "reads")
         with pytest.raises(DissectorError, match=message):
-            made.receive(channel)
+            made.ready([channel])
     assert not running()
 
 
@@ -144,7 +144,7 @@ def test_an_error_of_a_process_is_raised() -> None:
             channel, _ = multiprocessing.Pipe(duplex=False)
             made.start(work, "reads")
             with pytest.raises(DissectorError, match=message):
-                made.receive(channel)
+                made.ready([channel])
 
 
 def test_a_process_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,5 +259,5 @@ def test_a_daemon_forks_no_processes() -> None:
     with processes.Workers() as made:
         channel, sender = multiprocessing.Pipe(duplex=False)
         made.start(lambda: sender.send_bytes(str(processes.can_fork()).encode()), "asks")
-        assert made.receive(channel) == b"False"
+        assert made.ready([channel])[0].recv_bytes() == b"False"
     assert processes.can_fork()
