@@ -267,10 +267,10 @@ class Pipeline:
             self._connections,
             keep_frames=keep_frames,
             with_sequences=with_sequences,
-            dictionaries=dictionaries and self._plan is None,
+            dictionaries=dictionaries,
         )
         if self._plan is not None and not (keep_frames or with_sequences):
-            make = partial(self.new_stages, wanted, self._reader.captures)
+            make = partial(self.new_stages, wanted, self._reader.captures, dictionaries)
             yield from self._plan.rows(make, self._reader, builder, self._count)
             return
         for frames in self._reader.batches(goes_on=goes_on):
@@ -302,15 +302,20 @@ class Pipeline:
         )  # fmt: skip
 
     def new_stages(
-        self, wanted: Collection[str], captures: Sequence[str]
+        self, wanted: Collection[str], captures: Sequence[str], dictionaries: bool = False
     ) -> tuple[FrameReader, TableBuilder]:
-        """New stages with the options of this pipeline, for a part of the packets."""
+        """New stages with the options of this pipeline, for a part of the packets.
+
+        `dictionaries`: see `stream`.
+        """
         reader = self._new_reader(None)
         streams = reader.streams
         if "connections" in wanted:
             streams.round_trips = RoundTrips()
         connections = Connections(streams.connections, streams.tls)
-        return reader, self._new_builder(wanted, TopicNames(), connections, captures=captures)
+        return reader, self._new_builder(
+            wanted, TopicNames(), connections, captures=captures, dictionaries=dictionaries
+        )
 
     def _forgotten(
         self, builder: TableBuilder, wanted: Collection[str], now: int, wait: int

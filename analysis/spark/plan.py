@@ -64,7 +64,7 @@ def planned(request: Request, output: Output, cores: int) -> JobPlan:
     files, segments = inputs(request.paths)
     if STANDARD_INPUT in files:
         raise CaptureError("Spark reads files, not standard input")
-    source = FileSource([*files], _block_bytes(request)) if files or not segments else None
+    source = FileSource([*files], block_bytes(request)) if files or not segments else None
     problems = source.take_problems() if source else []
     secrets = [*keylog(request), *source.secrets] if source else []
     size = sum(source.sizes) // (RUNS * cores) if source and cores > 1 else planning.MOST_RUN
@@ -82,7 +82,8 @@ def planned(request: Request, output: Output, cores: int) -> JobPlan:
     return JobPlan(replace(task, parts=[*parts]), source, problems)
 
 
-def _block_bytes(request: Request) -> int:
+def block_bytes(request: Request) -> int:
+    """Bytes of a block of packets."""
     return min(BLOCK_BYTES, request.memory // MEMORY_SHARE)
 
 
@@ -95,7 +96,7 @@ def _divided(
     plan = runs.divided(source, run_bytes, 1, limits, times) if source and divides else None
     if plan is None:
         whole = [planning.whole(source, times)] if source else []
-        plan = runs.Plan(whole, 0, 1, _block_bytes(request), limits)
+        plan = runs.Plan(whole, 0, 1, block_bytes(request), limits)
     return plan
 
 

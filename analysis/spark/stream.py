@@ -45,8 +45,7 @@ from analysis.spark.schemas import arrow_schema, to_spark
 from dissector.errors import DissectorError
 from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import Broker
-from dissector.packets.files import BLOCK_BYTES
-from dissector.pipeline import MEMORY_SHARE, Pipeline
+from dissector.pipeline import Pipeline
 from dissector.streams.limits import SECOND
 from dissector.tables.problems import problem_rows
 from dissector.tables.topics import TopicChanges
@@ -140,7 +139,7 @@ def batch(spark: SparkSession, request: Request, offsets: tuple[Any, ...]) -> st
     if not (after / "done").exists():
         shutil.rmtree(after, ignore_errors=True)
         (after / "rows").mkdir(parents=True)
-        state = _load(before) if start["batch"] else _State(GrowingFiles(_block_bytes(request)))
+        state = _load(before) if start["batch"] else _State(GrowingFiles(plan.block_bytes(request)))
         schema = arrow_schema(request.tables[0])
         with pa.parquet.ParquetWriter(after / "rows" / "part.parquet", schema) as file:
             for rows in _rows(request, state, end):
@@ -148,10 +147,6 @@ def batch(spark: SparkSession, request: Request, offsets: tuple[Any, ...]) -> st
         (after / "state").write_bytes(zstandard.compress(pickle.dumps(state), 1))
         (after / "done").touch()
     return str(after / "rows")
-
-
-def _block_bytes(request: Request) -> int:
-    return min(BLOCK_BYTES, request.memory // MEMORY_SHARE)
 
 
 def _rows(request: Request, state: _State, end: Offset) -> Iterator[pa.RecordBatch]:

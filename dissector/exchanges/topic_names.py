@@ -76,9 +76,10 @@ class TopicNames:
             return column
         if pa.types.is_list(column.type):
             words = self.replace_ids(column.values)
-            return _each_once(
-                pa.ListArray.from_arrays(column.offsets, words, mask=column.is_null())
-            )
+            # Arrow takes no mask with the offsets of a slice.
+            is_null = np.append(column.is_null().to_numpy(zero_copy_only=False), False)
+            offsets = pa.array(column.offsets.to_numpy(), mask=is_null)
+            return _each_once(pa.ListArray.from_arrays(offsets, words))
         index = pc.index_in(column, pa.array(learned, pa.string()))
         return pc.coalesce(pa.array([self.names[each] for each in learned]).take(index), column)
 

@@ -370,11 +370,12 @@ class CaptureReader:
                 search = scan.search
             if scan.is_broken:
                 self._lost_at = base + scan.stop
+            elif scan.stop == end:
+                return PacketColumns.join(parts), problems, end
             elif scan.stop == at:
                 # At the end of a file, a record that extends beyond it is either the truncated
                 # last record, or a record with a damaged length and others after it.
-                goes_on = final and at < end
-                if not goes_on or self._format.search(data, search, end, final=True) is None:
+                if not final or self._format.search(data, search, end, final=True) is None:
                     return PacketColumns.join(parts), problems, at
                 self._lost_at = base + at
             at = scan.stop

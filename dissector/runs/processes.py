@@ -84,23 +84,17 @@ class Workers:
                 while idle and given < min(count, number + ahead):
                     idle.pop().send((given, known()))
                     given += 1
-                for ready in self._ready(channels):
+                for ready in self.ready(channels):
                     done, result = pickle.loads(ready.recv_bytes())
                     results[done] = result, _mapped(reduction.recv_handle(ready))
                     idle.append(ready)
             yield results.pop(number)
 
-    def _ready(self, channels: Sequence[Connection]) -> list[Connection]:
+    def ready(self, channels: Sequence[Connection]) -> list[Connection]:
         """The channels with a message; raises DissectorError if a worker failed."""
         while not (ready := [channel for channel in channels if channel.poll()]):
             wait([*channels, *self._sentinels()])
         return ready
-
-    def receive(self, channel: Connection) -> bytes:
-        """The next message; raises DissectorError if a worker failed."""
-        while not channel.poll():
-            wait([channel, *self._sentinels()])
-        return channel.recv_bytes()
 
     def _sentinels(self) -> Iterator[int]:
         """Sentinels of all running workers; raises DissectorError if one has failed."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import shutil
 import struct
-import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -165,14 +163,6 @@ def assert_same_rows(actual: Path, expected: Path, *, without: str = "") -> int:
 def texts(batches: Sequence[pa.RecordBatch]) -> list[str]:
     """Rows as sorted text."""
     return sorted(repr(row) for batch in batches for row in batch.to_pylist())
-
-
-def may_mount() -> bool:
-    """Whether file systems can be mounted in a namespace."""
-    if shutil.which("unshare") is None:
-        return False
-    words = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /mnt"]
-    return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
 def exact(rows: pa.Table, expected: pd.DataFrame) -> pd.DataFrame:

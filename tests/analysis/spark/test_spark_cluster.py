@@ -20,11 +20,11 @@ from tests.analysis.spark.sharding import (
     assert_same_rows,
     disjoint_groups,
     make_capture,
-    may_mount,
     split_capture,
     split_captures,
     write_with_one_process,
 )
+from tests.dissector.runs.cutting import may_mount
 
 DRIVER = "tests.analysis.spark.cluster_driver"
 

@@ -38,11 +38,11 @@ from tests.analysis.spark.interrupted_job import TABLES
 from tests.analysis.spark.sharding import (
     CAPTURES,
     assert_same_rows,
-    may_mount,
     split_capture,
     write_with_one_process,
     write_with_spark,
 )
+from tests.dissector.runs.cutting import may_mount
 
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
 RUN_BYTES = 22_739

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,12 +20,15 @@ from pyspark.sql import SparkSession
 import analysis.spark
 from analysis.spark import options
 from analysis.spark.schemas import to_spark
+from bench.cluster import ENVIRONMENT
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
 from tests.analysis.spark.sharding import CAPTURES, packets, plain, split_capture, texts
 
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
 SECOND = 10**9
+SOON = 60
+"""Seconds that Java may take to end on a busy machine."""
 _PROBLEM = {"capture", "packet", "connection_id", "stage", "kind", "offset", "bytes"}
 
 
@@ -117,3 +123,29 @@ def test_spark_reports_invalid_options_and_captures(read: SparkSession, tmp_path
         read.read.format("kafka_capture").option("columns", "lag").load(str(QUOTAS))
     with pytest.raises(AnalysisException, match=r"nothing\.pcap"):
         read.read.format("kafka_capture").load(str(tmp_path / "nothing.pcap")).count()
+
+
+def test_results_are_deleted_after_a_killed_driver(java: None, tmp_path: Path) -> None:
+    """Jupyter kills kernels."""
+    script = f"""
+import sys
+import analysis.spark
+from analysis.spark.session import session
+spark = session("local[1]")
+analysis.spark.register(spark)
+read = spark.read.format("kafka_capture").option("result_dir", {str(tmp_path)!r})
+print(read.load({str(QUOTAS)!r}).count(), flush=True)
+sys.stdin.read()
+"""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", script], env=ENVIRONMENT, stdin=pipe, stdout=pipe
+    ) as driver:
+        assert driver.stdout
+        assert int(driver.stdout.readline()) > 10
+        assert [*tmp_path.glob("*/exchanges/*/*.parquet")]
+        driver.kill()
+    limit = time.monotonic() + SOON
+    while [*tmp_path.iterdir()] and time.monotonic() < limit:  # Java ends later
+        time.sleep(0.1)
+    assert not [*tmp_path.iterdir()]

@@ -31,3 +31,10 @@ def test_a_list_contains_a_late_name_once() -> None:
     assert late().replace_ids(lists).to_pylist() == [
         ["orders", "other"], None, [], ["orders", None], ["other"]
     ]  # fmt: skip
+
+
+def test_a_slice_of_lists() -> None:
+    lists = pa.array([["a"], [TEXT], None, ["orders", TEXT], []])
+    expected = [["a"], ["orders"], None, ["orders"], []]
+    for begin, end in ((0, 3), (1, 4), (2, 5)):
+        assert late().replace_ids(lists[begin:end]).to_pylist() == expected[begin:end]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import random
+import shutil
+import subprocess
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -105,3 +107,11 @@ def differences(expected: dict[str, pa.Table], actual: dict[str, pa.Table]) -> l
 def _sorted(table: pa.Table) -> pa.Table:
     keys = [field.name for field in table.schema if not pa.types.is_nested(field.type)]
     return table.sort_by([(name, "ascending") for name in keys])
+
+
+def may_mount() -> bool:
+    """Whether file systems can be mounted in a namespace."""
+    if shutil.which("unshare") is None:
+        return False
+    words = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /mnt"]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0

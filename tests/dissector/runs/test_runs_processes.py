@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from dissector import Capture, open_capture, runs
@@ -19,6 +20,7 @@ from dissector.errors import CaptureError, DissectorError
 from dissector.packets import open_packets
 from dissector.runs import planning, processes
 from tests.captures import recorded
+from tests.dissector.runs.cutting import differences, may_mount
 
 RECORDING = recorded.CAPTURES / "librdkafka-mock-produce.pcap"
 SOON = 20.0
@@ -126,7 +128,7 @@ def test_a_process_that_ends_before_its_time(work: Callable[[], None], message: 
         channel, _ = multiprocessing.Pipe(duplex=False)
         made.start(work, "reads")
         with pytest.raises(DissectorError, match=message):
-            made.receive(channel)
+            made.ready([channel])
     assert not running()
 
 
@@ -142,7 +144,7 @@ def test_an_error_of_a_process_is_raised() -> None:
             channel, _ = multiprocessing.Pipe(duplex=False)
             made.start(work, "reads")
             with pytest.raises(DissectorError, match=message):
-                made.receive(channel)
+                made.ready([channel])
 
 
 def test_a_process_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,6 +215,40 @@ def test_a_full_disk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not running()
 
 
+def test_a_disk_that_fills_up(tmp_path: Path) -> None:
+    """The command ends with an error, and leaves nothing. With more space, it has all rows."""
+    if not may_mount():
+        pytest.skip("needs root, to mount a small file system")
+    disk, rows, expected = (tmp_path / name for name in ("disk", "rows", "expected"))
+    disk.mkdir()
+    script = f"""{SMALL}
+import os, subprocess
+from analysis.cli import main
+def export(output, jobs):
+    words = ["export", {str(RECORDING)!r}, "--table", "all", "-o", output, "--jobs", jobs]
+    return main(words)
+def mount(*options):
+    size = ",".join(options)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "none", {str(disk)!r}], check=True)
+mount("size=64k")
+print(export({str(rows)!r}, "3"), os.listdir({str(disk)!r}), flush=True)
+mount("remount", "size=64m")
+print(export({str(rows)!r}, "3"), export({str(expected)!r}, "1"))
+"""
+    job = subprocess.run(
+        ["unshare", "--mount", sys.executable, "-c", script],
+        env=os.environ | {"TMPDIR": str(disk)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert f"Error: {disk}: No space left on device" in job.stderr
+    assert "Traceback" not in job.stderr
+    assert job.stdout.splitlines() == ["1 []", "0 0"]
+    tables = [
+        {path.name: pq.read_table(path) for path in folder.iterdir()} for folder in (expected, rows)
+    ]
+    assert tables[0].keys() == tables[1].keys()
+    assert not differences(*tables)
+
+
 def test_options_that_need_one_process(tmp_path: Path) -> None:
     rows = open_capture(RECORDING, jobs=3, hold=False).stream(["exchanges"])
     next(rows)
@@ -223,5 +259,5 @@ def test_a_daemon_forks_no_processes() -> None:
     with processes.Workers() as made:
         channel, sender = multiprocessing.Pipe(duplex=False)
         made.start(lambda: sender.send_bytes(str(processes.can_fork()).encode()), "asks")
-        assert made.receive(channel) == b"False"
+        assert made.ready([channel])[0].recv_bytes() == b"False"
     assert processes.can_fork()

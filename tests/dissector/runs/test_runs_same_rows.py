@@ -8,15 +8,27 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from dissector.packets import open_packets
 from dissector.packets.files import AFTER_ALL, BEFORE_ALL
-from dissector.runs import planning, worker
+from dissector.pipeline import Pipeline
+from dissector.runs import Plan, planning, worker
 from dissector.runs.processes import Workers
+from dissector.tables import TABLES
+from dissector.tables.arrow import with_dictionaries
 from tests.captures import recorded
 from tests.captures.recorded import Packet
-from tests.dissector.runs.cutting import cut, differences, in_this_process, joined, plain, tables
+from tests.dissector.runs.cutting import (
+    MEMORY,
+    cut,
+    differences,
+    in_this_process,
+    joined,
+    plain,
+    tables,
+)
 
 RECORDINGS = sorted(recorded.CAPTURES.glob("*.pcap*"))
 CHATTER = recorded.CAPTURES / "chatter-mock.pcap.zst"
@@ -72,6 +84,21 @@ def test_an_idle_connection_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not differences(expected, actual)
     assert learned.continued
     assert learned.reread == 0
+
+
+@pytest.mark.usefixtures("alone")
+def test_dictionaries(tmp_path: Path) -> None:
+    """Texts of `exchanges` are dictionaries, as in one process."""
+    capture = plain(CHATTER, tmp_path)
+    source = open_packets([capture])
+    parts = cut([capture], 4, random.Random(7))
+    plan = Plan(parts, 200_000, 2, source.block_bytes, (MEMORY // 4, MEMORY // 8))
+    rows = Pipeline(source, [], plan=plan).stream(["exchanges"], dictionaries=True)
+    batches = [batch for _, batch in rows if len(batch)]
+    (schema,) = {batch.schema for batch in batches}
+    assert schema == with_dictionaries(TABLES["exchanges"].schema)
+    actual = {"exchanges": pa.Table.from_batches(batches).cast(TABLES["exchanges"].schema)}
+    assert not differences(tables([capture], ["exchanges"]), actual)
 
 
 @pytest.mark.slow
