@@ -86,7 +86,8 @@ def open_capture(
     `progress`: called with the bytes read so far, and with the total, or None if it is unknown.
 
     Raises CaptureError if no input can be read as a capture, or if the key log cannot be read.
-    Raises DissectorError if there is a key log and the package `cryptography` is missing.
+    Raises DissectorError if a port is not one of TCP, or if there is a key log and the package
+    `cryptography` is missing.
     """
     files = find([paths] if isinstance(paths, str | os.PathLike) else paths, also=is_segment)
     return Capture(

@@ -16,8 +16,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.errors import DissectorError
 from dissector.exchanges.correlator import RESPONSE_WAIT
-from dissector.packets.block import PacketBlock, PacketSource
+from dissector.packets.block import LAST_PORT, PacketBlock, PacketSource
 from dissector.problems import Problem
 from dissector.protocol import registry
 from dissector.protocol.evidence import evidence
@@ -59,9 +60,11 @@ class FrameReader:
     ) -> None:  # fmt: skip
         """`memory`, `named`: see `Streams`.
 
-        Raises CaptureError if the key log cannot be read, and DissectorError if the package
-        `cryptography` is missing.
+        Raises CaptureError if the key log cannot be read, and DissectorError if a port is not one
+        of TCP, or if the package `cryptography` is missing.
         """
+        if invalid := [port for port in ports if not 0 < port <= LAST_PORT]:
+            raise DissectorError(f"{invalid[0]} is not a port: choose from 1 to {LAST_PORT}")
         self.source = source
         self._keys = KeyLog(grows=keylog is not None)
         self._keylog_source = KeyLogSource(getattr(source, "secrets", []), keylog)

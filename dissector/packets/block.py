@@ -37,6 +37,8 @@ UInt8: TypeAlias = NDArray[np.uint8]
 PAD = 16
 """Bytes of padding at the end of a block's data."""
 
+LAST_PORT = 0xFFFF
+
 FIN, SYN, RST, PSH, ACK = 0x01, 0x02, 0x04, 0x08, 0x10
 """TCP flags (RFC 9293, section 3.1)."""
 

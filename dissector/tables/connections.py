@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import distinct_pairs
-from dissector.packets.block import Int64, UInt64
+from dissector.packets.block import LAST_PORT, Int64, UInt64
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.rows import chosen
 from dissector.streams.table import NEVER, OTHER, TLS, ConnectionTable
@@ -26,7 +26,6 @@ from dissector.tables.schema import CONNECTIONS
 from dissector.tls import TlsFacts
 
 MAPPED = 0xFFFF << 32
-LAST_PORT = 0xFFFF
 """High part of the low 64 bits of an IPv4-mapped IPv6 address."""
 
 PROTOCOLS = pa.array(["unknown", "kafka", "tls", "unknown"])

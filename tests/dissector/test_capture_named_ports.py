@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import dissector
+from dissector.errors import DissectorError
 from tests.captures import recorded
 from tests.dissector.streams.dialogue import Dialogue, framed, ipv4, pcap
 
@@ -143,3 +144,10 @@ def test_tls_without_its_keys() -> None:
     assert len(rows) == protocols.count("tls") > 0
     with_keys = dissector.open_capture(path, ports=[9092], keylog=keylog).tables(["problems"])
     assert with_keys["problems"].num_rows == 0
+
+
+@pytest.mark.parametrize("port", [-1, 0, 65_536])
+def test_a_number_that_is_no_port(port: int) -> None:
+    capture = recorded.CAPTURES / "kafka-python-mock.pcap"
+    with pytest.raises(DissectorError, match=f"^{port} is not a port: choose from 1 to 65535$"):
+        dissector.open_capture(capture, ports=[9092, port]).tables(["exchanges"])
