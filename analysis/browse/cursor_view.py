@@ -80,6 +80,11 @@ class CursorView(ScrollView, can_focus=True):
         """Number of lines."""
 
     @property
+    def visible_width(self) -> int:
+        """Cells beside the scroll bar."""
+        return self.scrollable_content_region.width
+
+    @property
     @abstractmethod
     def line_width(self) -> int:
         """Cells of the longest line."""
@@ -128,7 +133,7 @@ class CursorView(ScrollView, can_focus=True):
 
     def _marked(self, head: Strip, style: Style) -> Strip:
         """The head, with marks where columns are beyond the left or right edge."""
-        width, x = self.size.width, self.scroll_offset.x
+        width, x = self.visible_width, self.scroll_offset.x
         before, beyond = int(x > 0), int(x + width < self.line_width)
         marks = (Strip([Segment(mark, self.rich_style + style)]) for mark in "‹›")
         left, right = (

@@ -21,7 +21,9 @@ _BOX: Final = """
   width: 90%; max-width: 110; height: auto; max-height: 90%; padding: 0 1;
   border: round $primary; background: $surface;
 }}
-{name} OptionList, {name} Input {{ border: none; padding: 0; height: auto; }}
+{name} OptionList, {name} Input, {name} OptionList:focus, {name} Input:focus {{
+  border: none; padding: 0; height: auto;
+}}
 """
 
 

@@ -174,8 +174,8 @@ class RowView(CursorView):
         left = sum(self._widths[: self.column]) + GAP * self.column
         right = left + self._widths[self.column] if self._widths else 0
         x = self.scroll_offset.x
-        if left < x or right > x + self.size.width:
-            self.scroll_to(x=left if left < x else right - self.size.width, animate=False)
+        if left < x or right > x + self.visible_width:
+            self.scroll_to(x=left if left < x else right - self.visible_width, animate=False)
         self.refresh()
 
     def head_clicked(self, x: int) -> None:
