@@ -44,7 +44,7 @@ class RatesPane(Vertical):
     dimension = DIMENSIONS[0]
 
     def compose(self) -> ComposeResult:
-        yield Static(f"No exchange in the last {SECONDS:.0f} s.", id="no-groups")
+        yield Static(f"No data in the last {SECONDS:.0f} s.", id="no-groups")
         yield RowView(id="groups")
 
     def show(self, groups: Sequence[GroupStats]) -> None:
