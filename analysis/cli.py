@@ -14,8 +14,8 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from io import TextIOWrapper
-from typing import Final, cast
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import Final, TextIO, cast
 
 import click
 
@@ -63,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:  # the process runs only this command
         configure_libraries()
         end_quickly()
+        sys.stdout = _buffered(sys.stdout)
         hide_pandas()
         defer_masked_arrays()
         defer_functions()
@@ -72,6 +73,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     return status or 0
+
+
+def _buffered(stream: TextIO) -> TextIO:
+    """The stream, with a buffer if it has none (PYTHONUNBUFFERED); it is flushed after each line.
+
+    A raw stream writes a part if its reader closes the pipe, and reports no error.
+    """
+    if not isinstance(stream, TextIOWrapper) or not isinstance(stream.buffer, FileIO):
+        return stream
+    encoding, errors = stream.encoding, stream.errors
+    writer = BufferedWriter(cast(FileIO, stream.detach()))
+    return TextIOWrapper(writer, encoding, errors, line_buffering=True)
 
 
 class _Commands(click.Group):

@@ -119,7 +119,8 @@ class Pipeline:
         self._connections = Connections(streams.connections, streams.tls)
         self.names = TopicNames()
         """Topic names by id, learned so far."""
-        self.names.learn_from_comments(getattr(source, "comments", ()))
+        self._comments: Sequence[str] = ()
+        self.learn_from_comments(getattr(source, "comments", ()))
         self._finalizer = Finalizer(self.names, hold=hold, show_secrets=show_secrets)
         self._request_wait = request_wait
         self._forget_after = forget_after
@@ -128,6 +129,12 @@ class Pipeline:
         self._progress = progress or _ignored
         self._has_ended = False
         self.counts = Counts()
+
+    def learn_from_comments(self, comments: Sequence[str]) -> None:
+        """Learn topic names and connections with Kafka from comments on capture files."""
+        self._comments = comments
+        self.names.learn_from_comments(comments)
+        self._reader.streams.declared.learn(comments)
 
     def close(self) -> None:
         """Close the input of a pipeline that was not read."""
@@ -310,6 +317,7 @@ class Pipeline:
         """
         reader = self._new_reader(None)
         streams = reader.streams
+        streams.declared.learn(self._comments)
         if "connections" in wanted:
             streams.round_trips = RoundTrips()
         connections = Connections(streams.connections, streams.tls)

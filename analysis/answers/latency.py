@@ -71,6 +71,7 @@ SLOWEST_COLUMNS: Final = (
     rows="latencies",
     columns=(
         Column("count", "int64", "requests with a response"),
+        Column("net_total_ms", "double", "sum of the net latencies; null if unknown", "ms"),
         Column("p50_ms", "double", "median of the latency", "ms"),
         Column("p95_ms", "double", "0.95 quantile of the latency", "ms"),
         Column("p99_ms", "double", "0.99 quantile of the latency", "ms"),
@@ -83,11 +84,12 @@ SLOWEST_COLUMNS: Final = (
         Column("slowest_packet", "int64", "packet of the request with the longest net latency"),
     ),
     variants=(Variant("slowest", "N", SLOWEST_COLUMNS),),
-    essential="count net_p50_ms net_p99_ms request_time client_id api topics net_ms latency_ms",
+    essential="count net_total_ms net_p50_ms net_p99_ms request_time client_id api topics net_ms "
+    "latency_ms",
     useful="p50_ms p99_ms poll_ms queue_ms request_packet broker",
 )
 def latency(tables: Tables, *, by: By = ("api",), slowest: int = 0) -> pd.DataFrame:
-    """Quantiles of the latency, in groups; the longest net latency in total first."""
+    """Quantiles of the latency, in groups; the largest `net_total_ms` first."""
     answered = f"(from {exchanges_with_parts()} where latency_ms is not null)"
     rows = with_columns(answered, (*table_columns("exchanges"), *PART_NAMES), by)
     if slowest:
@@ -97,8 +99,9 @@ def latency(tables: Tables, *, by: By = ("api",), slowest: int = 0) -> pd.DataFr
         grouped(
             rows,
             by,
-            "coalesce(sum(net_ms), 0) desc, min(nth)",
+            f"coalesce({_NET_TOTAL}, 0) desc, min(nth)",
             count="count(*)",
+            net_total_ms=_NET_TOTAL,
             **quantiles("latency_ms"),
             max_ms="max(latency_ms)",
             wait_count="count(*) filter (where queue_ms + poll_ms > 0)",
@@ -108,6 +111,9 @@ def latency(tables: Tables, *, by: By = ("api",), slowest: int = 0) -> pd.DataFr
         ),
     )
 
+
+_NET_TOTAL: Final = "sum(round(net_ms * 1e6)::bigint) / 1e6"
+"""In ns, so that the sum does not depend on the order of rows."""
 
 _SLOWEST: Final = f"""
   select * replace (array_to_string(topics, ', ') as topics), {endpoint("broker")} as broker

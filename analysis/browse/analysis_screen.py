@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
+from textual.widgets import TabbedContent
 
 from analysis.browse.answers_pane import AnswersPane
 from analysis.browse.capture_source import CaptureSource
@@ -57,6 +58,11 @@ class AnalysisScreen(ExchangeScreen):
     def on_cursor_view_opened(self, event: CursorView.Opened) -> None:
         if event.view.id == "packets":
             self.show_tab("exchanges")
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys without effect on a tab are not shown there."""
+        is_shown = bool(self.query(TabbedContent)) and self.active_tab == "connection"
+        return not (action == "connection" and is_shown)
 
     def action_connection(self) -> None:
         self.show_tab("connection")

@@ -80,6 +80,11 @@ class CursorView(ScrollView, can_focus=True):
         """Number of lines."""
 
     @property
+    def visible_width(self) -> int:
+        """Cells beside the scroll bar."""
+        return self.scrollable_content_region.width
+
+    @property
     @abstractmethod
     def line_width(self) -> int:
         """Cells of the longest line."""
@@ -111,8 +116,8 @@ class CursorView(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         width, (x, top) = self.size.width, self.scroll_offset
         if y < self.HEAD:
-            head = self.get_component_rich_style("cursor-view--head")
-            return self._strip(self.head(), x, width, head)
+            style = self.get_component_rich_style("cursor-view--head")
+            return self._marked(self._strip(self.head(), x, width, style), style)
         line = y - self.HEAD + top
         if line >= self.count:
             return Strip.blank(width, self.rich_style)
@@ -125,6 +130,16 @@ class CursorView(ScrollView, can_focus=True):
         segments = [Segment(part.text, part.style) for part in text.render(self.app.console)]
         strip = Strip(segments).crop_extend(x, x + width, None)
         return strip.apply_style(self.rich_style + style)
+
+    def _marked(self, head: Strip, style: Style) -> Strip:
+        """The head, with marks where columns are beyond the left or right edge."""
+        width, x = self.visible_width, self.scroll_offset.x
+        before, beyond = int(x > 0), int(x + width < self.line_width)
+        marks = (Strip([Segment(mark, self.rich_style + style)]) for mark in "‹›")
+        left, right = (
+            mark.crop(0, count) for mark, count in zip(marks, (before, beyond), strict=True)
+        )
+        return Strip.join([left, head.crop(before, width - beyond), right])
 
     def action_move(self, by: int) -> None:
         self.go(self.cursor + by)

@@ -21,6 +21,9 @@ _BOX: Final = """
   width: 90%; max-width: 110; height: auto; max-height: 90%; padding: 0 1;
   border: round $primary; background: $surface;
 }}
+{name} OptionList, {name} Input, {name} OptionList:focus, {name} Input:focus {{
+  border: none; padding: 0; height: auto;
+}}
 """
 
 
@@ -61,7 +64,7 @@ class CopyDialog(_Dialog):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Static(Text.assemble(("Copy", "bold"), ": Enter; Escape closes"))
+            yield Static(Text.assemble(("Copy", "bold"), "  Enter copies, Escape closes"))
             yield OptionList(
                 *(
                     Option(Group(Text(title, "dim"), Text(f"  {text}", "cyan", overflow="fold")))

@@ -53,7 +53,7 @@ CAPTURE_KEYS: Final[tuple[Section, ...]] = (
         "Tabs",
         (
             ("1 2 3 4", "exchanges, connection, findings, answers"),
-            ("c", "the packets of the connection, around the selected exchange"),
+            ("c", "packets of the connection around the selected exchange"),
         ),
     ),
     *_KEYS,
@@ -63,8 +63,8 @@ LIVE_KEYS: Final[tuple[Section, ...]] = (
         "Tabs",
         (
             ("1 2 3 4 5", "rates, latest exchanges, connection, findings, answers"),
-            ("c", "the packets of the connection, around the selected exchange"),
-            ("r", "refresh: connection, findings and answers rest on the packets up to then"),
+            ("c", "packets of the connection around the selected exchange"),
+            ("r", "read all packets so far for connection, findings and answers"),
             ("Tab", "rates: group by client, API, broker or topic"),
             ("Enter", "rates: show the exchanges of a group"),
             ("Space", "pause, and continue"),

@@ -175,8 +175,8 @@ class LiveBrowser(AnalysisScreen):
     def head(self) -> list[str]:
         state = "paused" if self._is_paused else "ended" if self._ended.done() else ""
         if self.active_tab in self.ANALYSES:
-            rests = f"{self._snapshot}; r: refresh" if self._snapshot else ""
-            return [self._source_name, rests, state]
+            basis = f"{self._snapshot}; r: refresh" if self._snapshot else ""
+            return [self._source_name, basis, state]
         dimension = self.query_one(RatesPane).dimension
         grouped = f"by {dimension}, last {SECONDS:.0f} s" if self.active_tab == "rates" else ""
         count = f"{self._recent.exchanges:,} exchanges"
@@ -191,12 +191,13 @@ class LiveBrowser(AnalysisScreen):
         self.action_filter_by(event.condition)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys without effect on a tab are not shown there."""
         if not self.query(TabbedContent):  # the program begins or ends
             return True
         if action == "refresh":
             return self.active_tab in self.ANALYSES
-        return self.active_tab != "rates" or action not in ("connection", "copy", "jump")
+        if self.active_tab == "rates" and action in ("connection", "copy", "jump"):
+            return False
+        return super().check_action(action, parameters)
 
     async def action_quit(self) -> None:
         if self._snapshot is not None:

@@ -29,6 +29,8 @@ from dissector.secrets import REDACTED, hidden, may_be_secret
 
 HEX_LINES: Final = 512
 """Most lines of bytes."""
+SCROLLBAR: Final = 2
+"""Cells of a scroll bar."""
 FULL_TEXT: Final = 100_000
 """Most characters of a text."""
 _HIDDEN_BYTE: Final = -1
@@ -243,7 +245,8 @@ class MessagePane(Container):
     def _show_details(self) -> None:
         line = self.query_one("#fields", FieldView).selected
         pane = self.query_one("#bytes", VerticalScroll)
-        width = pane.content_size.width
+        # A pane without bytes is hidden, and has no size.
+        width = pane.content_size.width or self.content_size.width - SCROLLBAR
         columns = next(number for least, number in self.BYTES if width >= least)
         known = self.content is not None and line < len(self.content.lines)
         details = self.content.details(line, columns) if known and self.content else []

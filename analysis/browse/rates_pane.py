@@ -12,11 +12,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
+from textual.widgets import Static
 
 from analysis.browse.cursor_view import CursorView
 from analysis.browse.row_view import RowView
 from analysis.browse.rows import Column, Rows, plain_columns
-from analysis.live.recent_exchanges import DIMENSIONS, GroupStats
+from analysis.live.recent_exchanges import DIMENSIONS, SECONDS, GroupStats
 from analysis.sql.expressions import literal
 
 REQUESTS: Final = "requests/s"
@@ -26,6 +27,9 @@ _PROBLEMS: Final = ("errors", "throttled", "unanswered")
 class RatesPane(Vertical):
     """A row for each group; Enter opens its exchanges."""
 
+    DEFAULT_CSS = """
+    RatesPane #no-groups { height: 1; padding: 0 1; display: none; color: $text-muted; }
+    """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("tab", "group", "group by")]
 
     @dataclass
@@ -40,6 +44,7 @@ class RatesPane(Vertical):
     dimension = DIMENSIONS[0]
 
     def compose(self) -> ComposeResult:
+        yield Static(f"No data in the last {SECONDS:.0f} s.", id="no-groups")
         yield RowView(id="groups")
 
     def show(self, groups: Sequence[GroupStats]) -> None:
@@ -48,6 +53,7 @@ class RatesPane(Vertical):
         known = self.dimension in view.rows.columns and view.count
         name = view.value(self.dimension) if known else None
         rows = _rows(self.dimension, groups)
+        self.query_one("#no-groups").display = not groups
         column = view.sorted_by if view.sorted_by in rows.columns else REQUESTS
         descending = view.descending or not view.sorted_by
         if not groups:

@@ -20,7 +20,9 @@ SAMPLE: Final = 300
 WIDEST: Final = 32
 """Most cells of a column of text; the last column is not limited."""
 SHARE: Final = 6
-"""A column of text has at most a sixth of the width of the view."""
+"""A column of text has at most a sixth of the width of the view, but `LEAST` cells if it needs
+them."""
+LEAST: Final = 20
 GAP: Final = 2
 """Cells between columns; the mark of the sorted column is in the first one."""
 DIGITS: Final = 6
@@ -81,7 +83,7 @@ class RowView(CursorView):
 
     @property
     def line_width(self) -> int:
-        return sum(self._widths) + GAP * len(self._widths)
+        return max(sum(self._widths) + GAP * (len(self._widths) - 1), 0)
 
     @property
     def column_name(self) -> str:
@@ -151,7 +153,7 @@ class RowView(CursorView):
         days = {text.plain[:DAY] for each in times.items() for text in cells(*each)} - {"-"}
         self._from_day = DAY + 1 if len(days) == 1 else 0
         self._widths = []
-        limit = min(self.size.width // SHARE or WIDEST, WIDEST)
+        limit = min(max(self.size.width // SHARE, LEAST), WIDEST)
         unlimited = {*self._of_numbers, *times, *self._names[-1:]}
         for name in self._names:
             texts = self._cells(name, sample) if len(sample) else []
@@ -172,8 +174,8 @@ class RowView(CursorView):
         left = sum(self._widths[: self.column]) + GAP * self.column
         right = left + self._widths[self.column] if self._widths else 0
         x = self.scroll_offset.x
-        if left < x or right > x + self.size.width:
-            self.scroll_to(x=left if left < x else right - self.size.width, animate=False)
+        if left < x or right > x + self.visible_width:
+            self.scroll_to(x=left if left < x else right - self.visible_width, animate=False)
         self.refresh()
 
     def head_clicked(self, x: int) -> None:

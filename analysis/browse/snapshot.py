@@ -52,11 +52,11 @@ class Snapshot(CaptureSource):
         self._folder.cleanup()
 
     def __str__(self) -> str:
-        """What the panes rest on."""
+        """What the panes are based on."""
         span = self.span
         first, last = (time_text(time)[_CLOCK] for time in (span.first_time, span.last_time))
         kept = "all" if span.is_whole else "the last"
-        return f"rests on {kept} {counted(span.packets, 'packet')}, {first} to {last}"
+        return f"based on {kept} {counted(span.packets, 'packet')}, {first} to {last}"
 
     def exchange(self, row: pa.RecordBatch) -> Exchange | None:
         return next(as_exchanges(row))

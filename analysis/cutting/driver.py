@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,7 @@ from dissector.exchanges.topic_names import comment
 from dissector.packets import open_packets
 from dissector.packets.files import FileSource
 from dissector.packets.pcapng_writer import secrets_block, section_header
+from dissector.streams import declared
 from dissector.streams.streaming import DEFAULT_MEMORY
 from dissector.tables import EXCHANGES
 
@@ -132,8 +134,9 @@ class _Cutter:
         open_pass(self.files, **self.options).observe_packets(choice.observe)
         source, keylog = open_packets(self.files), self.options["keylog"]
         keys = _secrets(source, keylog, choice.randoms) if self.with_secrets else []
-        clients = (self.messages.clients[each] for each in sorted(closed))
-        comments = [*self.comments, *(_closing(*client) for client in clients)]
+        ends = [self.messages.ends[each] for each in sorted(closed)]
+        comments = [*self.comments, *starmap(declared.comment, ends)]
+        comments += [_closing(*client) for client, _ in ends]
         count = PacketCount()
         with output_file(self.output, overwrite=overwrite) as sink:
             sink.write(section_header(f"kafka-dissector {dissector.__version__}", comments))
@@ -145,10 +148,10 @@ class _Cutter:
         return _Written(count, len(keys), closed, _unreadable(self.exchanges, written))
 
     def result(self, written: _Written) -> CutResult:
-        clients, count = self.messages.clients, written.packets
+        ends, count = self.messages.ends, written.packets
         return CutResult(
-            self.messages.exchanges, len(clients), count.packets, count.trimmed, written.secrets,
-            len(clients.keys() & self.encrypted), len(written.closed), written.lost.total(),
+            self.messages.exchanges, len(ends), count.packets, count.trimmed, written.secrets,
+            len(ends.keys() & self.encrypted), len(written.closed), written.lost.total(),
         )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +23,15 @@ KEY: Final = ("connection_id", "correlation_id", "request_packet", "response_pac
 """The columns that identify a row of `exchanges`."""
 COLUMNS: Final = (
     *KEY, "request_end_time", "response_end_time", "request_bytes", "response_bytes",
-    "client_ip", "client_port", "api_key", "api", "api_version", "status", "latency_ms",
-    "throttle_time_ms", "error", "error_count", "topics",
+    "client_ip", "client_port", "broker_ip", "broker_port", "api_key", "api", "api_version",
+    "status", "latency_ms", "throttle_time_ms", "error", "error_count", "topics",
 )  # fmt: skip
 """The columns of `exchanges` that a cut needs."""
 TOPICS: Final = 3
 """Most topics in a comment."""
+
+Address: TypeAlias = tuple[str, int]
+"""IP address and port."""
 
 _MODULO: Final = 1 << 32
 _STREAM: Final = 1 << 34
@@ -53,8 +56,8 @@ class Messages:
     packet: Int64
     """Number of the packet with the first byte."""
     comments: list[str]
-    clients: dict[int, tuple[str, int]]
-    """Address and port of the client of each connection."""
+    ends: dict[int, tuple[Address, Address]]
+    """Client and broker of each connection."""
     exchanges: int
     """Number of exchanges that they are of."""
 
@@ -120,15 +123,18 @@ def messages_of(exchanges: pa.Table, located: Iterable[pa.RecordBatch]) -> Messa
             if (exchange := chosen.get(key)) is not None:
                 rows += _messages(exchange, *sequences)
                 count += 1
-    clients = {
-        row["connection_id"]: (row["client_ip"], row["client_port"]) for row in chosen.values()
-    }
+    ends = {
+        row["connection_id"]: (
+            (row["client_ip"], row["client_port"]), (row["broker_ip"], row["broker_port"])
+        )
+        for row in chosen.values()
+    }  # fmt: skip
     *columns, comments = zip(*rows, strict=True) if rows else [()] * 8
     names = (field.name for field in fields(Messages))
     arrays: dict[str, Any] = {
         name: np.array(column, np.int64) for name, column in zip(names, columns, strict=False)
     }
-    return Messages(**arrays, comments=list(comments), clients=clients, exchanges=count)
+    return Messages(**arrays, comments=list(comments), ends=ends, exchanges=count)
 
 
 def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:

@@ -14,7 +14,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from analysis.cutting.gaps import ClosedGaps
 from analysis.cutting.messages import Messages, Ranges, keys
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock
 from dissector.packets.trimming import Segment
+from dissector.streams.declared import endpoint
 from dissector.streams.flows import Assignment
 from dissector.streams.table import NEVER, ConnectionTable
 
@@ -41,7 +41,6 @@ AWAITED: Final = "a selected message waited for this segment"
 
 Place = tuple[int, int]
 """Index of the file of a packet, and its number there."""
-_MAPPED: Final = 0xFFFF << 32
 _HELLO: Final = (22, 1)
 """A TLS record with a handshake, and a ClientHello in it (RFC 8446, sections 4 and 5.1)."""
 _RANDOM: Final = slice(11, 43)
@@ -91,8 +90,8 @@ class PacketChoice:
         self._arrival = np.full(len(messages), NEVER, np.int64)
         """Time of the packet with the first byte of each message; ns."""
         self._by_time = np.lexsort((messages.first_time, messages.connection))
-        ids = self._ids = np.array(sorted(messages.clients), np.int64)
-        addresses = [address(*messages.clients[each]) for each in ids.tolist()]
+        ids = self._ids = np.array(sorted(messages.ends), np.int64)
+        addresses = [endpoint(*messages.ends[each][0]) for each in ids.tolist()]
         self._high, self._low, self._port = np.array(addresses, np.uint64).reshape(-1, 3).T
         self._is_encrypted = np.isin(ids, np.array(sorted(encrypted), np.int64))
         self._encrypted: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
@@ -298,10 +297,3 @@ def _covers(
     at = np.minimum(first, len(ranges[0]) - 1)
     covers: NDArray[np.bool_] = (count == 1) & (ranges[0][at] <= begin) & (ranges[1][at] >= end)
     return covers
-
-
-def address(ip: str, port: int) -> tuple[int, int, int]:
-    """Address as in `PacketBlock`: high and low; and the port."""
-    address = ipaddress.ip_address(ip)
-    number = int(address) | (_MAPPED if address.version == 4 else 0)
-    return number >> 64, number & (1 << 64) - 1, port

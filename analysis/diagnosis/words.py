@@ -10,6 +10,8 @@ from typing import Final
 _SPECIAL: Final = re.compile(r'["$`\\!]')
 """Characters with a meaning inside of double quotes."""
 
+_SINGULAR: Final = {"are": "is", "were": "was", "have": "has"}
+
 
 def ms(value: float | None) -> str:
     """A duration given in ms: ``0.35 ms``, ``153 ms``, ``35.9 s``, ``12.5 min``."""
@@ -48,6 +50,11 @@ def known(client_ids: Iterable[str | None]) -> tuple[str, ...]:
 def capital(text: str) -> str:
     """The text as the beginning of a sentence."""
     return text[:1].upper() + text[1:]
+
+
+def verb(count: int, plural: str) -> str:
+    """``are``, ``were`` or ``have`` as the verb of a number of things."""
+    return _SINGULAR[plural] if count == 1 else plural
 
 
 def listed(names: Iterable[object], most: int = 4) -> str:

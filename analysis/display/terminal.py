@@ -93,8 +93,9 @@ def span_text(first: int, last: int, digits: int = 3) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """``1 request``, ``2,000 requests``."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+    """``1 request``, ``2,000 requests``, ``2 batches``."""
+    plural = "es" if thing.endswith("ch") else "s"
+    return f"{number:,} {thing}{'' if number == 1 else plural}"
 
 
 def has_colours() -> bool:

@@ -66,7 +66,7 @@ def network(paths: pd.DataFrame) -> Chart | None:
         alt.Chart(alt.InlineData(rows), height=height(rows, "path"), width="container")
         .mark_bar()
         .encode(
-            x=alt.X("ms:Q").title("median, ms"),
+            x=alt.X("ms:Q").title("median, ms").axis(tickCount=8),
             y=names("path"),
             color=colour("part", rows),
             tooltip=tooltips(rows, "path", "part", "ms", "requests"),

@@ -30,6 +30,12 @@ _TIME: Final = (
     " : utcFormat(datum.value, '%b %d')"
 )
 """The label of a tick. Vega's own labels leave out the hours, and in short captures the seconds."""
+SIZE: Final = (
+    "datum.value >= 1048576 ? format(datum.value / 1048576, ',~g') + ' MiB'"
+    " : datum.value >= 1024 ? format(datum.value / 1024, ',~g') + ' KiB'"
+    " : format(datum.value, ',~g') + ' B'"
+)
+"""The label of a number of bytes that is a power of 2."""
 
 
 def time(name: str = "time", *, binned: bool = False) -> alt.X:
@@ -39,6 +45,14 @@ def time(name: str = "time", *, binned: bool = False) -> alt.X:
         f"{name}:T", scale=scale, title="time (UTC)", axis=alt.Axis(grid=False, labelExpr=_TIME)
     )
     return axis.bin("binned") if binned else axis
+
+
+def counts(largest: float) -> alt.Axis:
+    """An axis of whole numbers up to `largest`. Up to 2, `tickMinStep` does not keep Vega from
+    halves."""
+    if largest <= 2:
+        return alt.Axis(values=[*range(int(largest) + 1)], format="d")
+    return alt.Axis(tickMinStep=1)
 
 
 def window() -> tuple[alt.Parameter, alt.Parameter]:

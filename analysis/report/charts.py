@@ -7,15 +7,19 @@ as text, not as markup.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import altair as alt
 
 from analysis.report.chart_data import Rows
 from analysis.report.chart_elements import (
     HEIGHT,
+    SIZE,
     Chart,
     colour,
+    counts,
     height,
     legend,
     logarithmic,
@@ -121,9 +125,9 @@ def batch_sizes(rows: Rows) -> Chart | None:
         .encode(
             x=alt.X("from_bytes:Q", bin="binned")
             .scale(type="log", base=2, domain=ends)
-            .axis(format="~s", tickCount=8, title="bytes per batch"),
+            .axis(labelExpr=SIZE, tickCount=8, title="size of a batch"),
             x2="to_bytes:Q",
-            y=alt.Y("batches:Q").axis(tickMinStep=1),
+            y=alt.Y("batches:Q", axis=counts(_largest(rows, "from_bytes", "batches"))),
             color=colour("codec", rows),
             tooltip=tooltips(rows, "codec", "from_bytes", "to_bytes", "batches", "records"),
         )
@@ -142,7 +146,9 @@ def lag(rows: Rows) -> Chart | None:
         .mark_line(interpolate="step-after", point=alt.OverlayMarkDef(size=16))
         .encode(
             x=time(),
-            y=alt.Y("lag:Q").title("records behind").scale(domain=[0, largest]).axis(tickMinStep=1),
+            y=alt.Y("lag:Q", axis=counts(largest))
+            .title("records behind")
+            .scale(domain=[0, largest]),
             color=colour("reader", rows),
             opacity=alt.when(pick).then(alt.value(1)).otherwise(alt.value(0.08)),
             tooltip=tooltips(rows, "time", "reader", "lag"),
@@ -158,6 +164,7 @@ def _stacked(
     """Bars over time, stacked by name."""
     if not rows:
         return None
+    axis = alt.Axis() if value == "rate" else counts(_largest(rows, "time", value))
     pick = legend(name)
     return (
         alt.Chart(alt.InlineData(rows), height=HEIGHT, width="container")
@@ -165,7 +172,7 @@ def _stacked(
         .encode(
             x=time(binned=True),
             x2="until:Q",
-            y=alt.Y(f"{value}:Q").title(unit).axis(tickMinStep=1),
+            y=alt.Y(f"{value}:Q", axis=axis).title(unit),
             color=colour(name, rows),
             opacity=alt.when(pick).then(alt.value(1)).otherwise(alt.value(0.08)),
             tooltip=tooltips(rows, "time", name, value, *extra),
@@ -173,3 +180,11 @@ def _stacked(
         .add_params(pick, *window())
         .properties(description=f"{title} over time")
     )
+
+
+def _largest(rows: Rows, place: str, value: str) -> float:
+    """The height of the highest stack of bars."""
+    heights: Counter[Any] = Counter()
+    for row in rows:
+        heights[row[place]] += row[value]
+    return max(heights.values())

@@ -199,7 +199,7 @@ def _table(section: Section, rows: pd.DataFrame) -> dict[str, Any]:
     first = rows.head(ROWS)
     columns, values = [], []
     for name, column in first.items():
-        kind = _kind(column)
+        kind = _kind(str(name), column)
         columns.append({"name": name, "meaning": meanings.get(str(name), ""), "kind": kind})
         shown = _values(column, kind)
         if name in ADDRESSES:
@@ -212,13 +212,17 @@ def _table(section: Section, rows: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _kind(column: pd.Series[Any]) -> str:
+def _kind(name: str, column: pd.Series[Any]) -> str:
     if isinstance(column.dtype, pd.DatetimeTZDtype):
         return "time"
     if pd.api.types.is_bool_dtype(column.dtype):
         return "flag"
     if pd.api.types.is_integer_dtype(column.dtype):
         return "integer"
+    if pd.api.types.is_float_dtype(column.dtype) and not name.endswith("_ms"):
+        # A quantile of whole numbers, such as bytes of batches, is a whole number in most cases.
+        known = column.dropna()
+        return "integer" if len(known) and (known % 1 == 0).all() else "number"
     return "number" if pd.api.types.is_numeric_dtype(column.dtype) else "text"
 
 

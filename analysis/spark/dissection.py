@@ -110,6 +110,7 @@ def dissect(task: Task, number: int) -> None:
     name, job = task.parts[number].name, task.job
     job.check()
     pipeline = Pipeline(None, ports=task.request.ports, memory=task.request.memory)
+    pipeline.learn_from_comments(task.comments)
     make = partial(pipeline.new_stages, task.request.tables, task.paths)
     file_name = f"{name}.{uuid4().hex}.rows"  # another attempt may be running
     with job.create(file_name) as file:
@@ -155,7 +156,7 @@ def _complete_rows(
         pipeline = Pipeline(
             source, ports=request.ports, memory=request.memory, show_secrets=request.show_secrets
         )
-        pipeline.names.learn_from_comments(task.comments)
+        pipeline.learn_from_comments(task.comments)
         yield from pipeline.stream(request.tables)
         return
     finalizer = Finalizer(names, hold=False, show_secrets=request.show_secrets)

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from analysis.cutting.packets import address
 from analysis.input.passes import check_files, open_pass
 from dissector.capture import Paths
 from dissector.exchanges.exchange import Exchange
 from dissector.packets.block import ACK, FIN, RST, SYN, PacketBlock
+from dissector.streams.declared import endpoint
 from dissector.streams.flows import Assignment
 from dissector.streams.table import ConnectionTable
 
@@ -163,7 +163,7 @@ def packet_of(
     flags = int(block.flags[index])
     return Packet(
         int(block.time[index]), captures[int(block.capture[index])], int(block.number[index]),
-        tuple(map(int, source)) == address(exchange.client_ip, exchange.client_port),
+        tuple(map(int, source)) == endpoint(exchange.client_ip, exchange.client_port),
         int(block.seq[index]) + (flags & SYN != 0),
         int(block.ack[index]) if flags & ACK else None,
         int(block.length[index]), flags, int(block.window[index]),

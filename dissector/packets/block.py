@@ -34,6 +34,9 @@ UInt16: TypeAlias = NDArray[np.uint16]
 Int8: TypeAlias = NDArray[np.int8]
 UInt8: TypeAlias = NDArray[np.uint8]
 
+MAPPED = 0xFFFF << 32
+"""High part of the low 64 bits of an IPv4-mapped IPv6 address."""
+
 PAD = 16
 """Bytes of padding at the end of a block's data."""
 

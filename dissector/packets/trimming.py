@@ -10,9 +10,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from dissector.packets.block import FIN
+from dissector.packets.block import FIN, MAPPED
 
-_MAPPED = 0xFFFF << 32
 _TCP = 6
 _TCP_BYTES = 20
 """Bytes of a TCP header without options."""
@@ -63,7 +62,7 @@ def trimmed(
 
 def _ip_header(packet: bytes, tcp: int, segment: Segment) -> int | None:
     """Position of the IP header in front of the TCP header."""
-    is_ipv4 = segment.src[0] == 0 and segment.src[1] >> 32 == _MAPPED >> 32
+    is_ipv4 = segment.src[0] == 0 and segment.src[1] >> 32 == MAPPED >> 32
     at = packet.rfind(_addresses(segment), 0, max(tcp, 0)) - (12 if is_ipv4 else 8)
     if at < 0 or packet[at] >> 4 != (4 if is_ipv4 else 6):
         return None
@@ -72,7 +71,7 @@ def _ip_header(packet: bytes, tcp: int, segment: Segment) -> int | None:
 
 def _addresses(segment: Segment) -> bytes:
     """Both addresses as they are in the IP header."""
-    if segment.src[0] == 0 and segment.src[1] >> 32 == _MAPPED >> 32:
+    if segment.src[0] == 0 and segment.src[1] >> 32 == MAPPED >> 32:
         return struct.pack(">II", segment.src[1] & 0xFFFFFFFF, segment.dst[1] & 0xFFFFFFFF)
     return struct.pack(">4Q", *segment.src, *segment.dst)
 

@@ -24,6 +24,7 @@ header_evidence   evidence for headers of messages, in bits
 request_evidence  evidence for requests that decide the protocol of a connection
 bodies            whether a body fits the size of its message
 detection         the protocol of a connection, and which end is the client
+declared          connections that comments on the capture file declare
 named_ports       connections to ports named by the user that do not carry Kafka
 proxy_protocol    PROXY headers before the first message
 framing           one set of streams from segments to frames, block by block

@@ -23,6 +23,7 @@ from dissector.packets.block import Int64, PacketBlock
 from dissector.problems import Problem
 from dissector.streams.block_problems import BlockProblems
 from dissector.streams.bodies import BodyCheck, BodyEnd, unknown_body
+from dissector.streams.declared import DeclaredConnections
 from dissector.streams.detection import ProtocolDetector
 from dissector.streams.flows import Assignment, FlowTracker
 from dissector.streams.frames import FrameBlock
@@ -99,6 +100,7 @@ class Streams:
         self._detector = ProtocolDetector(
             self.connections, self._streams, self._states, self._scorer, evidence
         )
+        self.declared = DeclaredConnections(self.connections, self._streams, self._states)
         self._bodies = BodyCheck(self.connections, body_end)
         self._framer = Framer(
             self.connections,
@@ -295,6 +297,7 @@ class Streams:
         stream_ids = assignment.streams
         give_up = (streams.flat("close_deadline")[stream_ids] < self._now) | last
         give_up[np.searchsorted(stream_ids, self._beyond_budget(block_problems))] = True
+        self.declared.decide(assignment.rows)
         self._detector.identify_sides(assignment.rows)
         carried = replace(carried, stream=np.searchsorted(stream_ids, carried.stream))
         ordered = self._reassembler.feed(block, assignment, carried, self._now, give_up)

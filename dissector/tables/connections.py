@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -17,16 +18,14 @@ import pyarrow.compute as pc
 
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import distinct_pairs
-from dissector.packets.block import LAST_PORT, Int64, UInt64
+from dissector.packets.block import Int64, UInt64
+from dissector.streams.declared import endpoint
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.rows import chosen
 from dissector.streams.table import NEVER, OTHER, TLS, ConnectionTable
 from dissector.tables.arrow import take_words, to_batch
 from dissector.tables.schema import CONNECTIONS
 from dissector.tls import TlsFacts
-
-MAPPED = 0xFFFF << 32
-"""High part of the low 64 bits of an IPv4-mapped IPv6 address."""
 
 PROTOCOLS = pa.array(["unknown", "kafka", "tls", "unknown"])
 _NO_TLS = TlsFacts()
@@ -185,16 +184,8 @@ class Connections:
         for group, column in block.response.fields.columns("port"):
             hosts = group.sibling_texts(column, "host", np.arange(len(column.row)))
             for host, port in distinct_pairs(hosts, pa.array(column.values)):
-                try:
-                    address = ipaddress.ip_address((host or "").strip("[]"))
-                except ValueError:
-                    continue  # a host name; its address is unknown
-                if not 0 < port <= LAST_PORT:
-                    continue  # the field is an int32
-                number = int(address)
-                if address.version == 4:
-                    number |= MAPPED
-                yield number >> 64, number & (1 << 64) - 1, port
+                with suppress(ValueError):  # a host name, whose address is unknown, or no port
+                    yield endpoint((host or "").strip("[]"), port)
 
 
 def _texts(high: UInt64, low: UInt64) -> pa.Array:

@@ -336,6 +336,22 @@ def test_a_reader_that_goes_is_no_error(command: list[str]) -> None:
     process.stderr.close()
 
 
+def test_a_reader_that_goes_midway_is_noticed_without_buffer() -> None:
+    """A raw stream reports no error if it has written a part: these rows are one part."""
+    capture = str(ROOT / "captures" / "kafka-4-quotas.pcap.zst")
+    process = subprocess.Popen(
+        [*COMMAND, "export", capture], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        cwd=ROOT, env=ENVIRONMENT | {"PYTHONUNBUFFERED": "1"}, bufsize=0,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.read(1)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(60) == 141
+    process.stderr.close()
+
+
 def test_an_interrupt_keeps_what_was_written(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*COMMAND, "export", "-", "-o", str(tmp_path / "rows")], stdin=subprocess.PIPE,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from analysis.diagnosis.case import Case, Row
 from analysis.diagnosis.rule import CLIENT, NOTE, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, known
-from analysis.display.terminal import size_text
+from analysis.display.terminal import counted, size_text
 
 
 @rule(
@@ -65,8 +65,8 @@ def _finding(row: Row, does: str, cause: str, setting: str, change: str) -> Find
         subject=client(name),
         clients=known([name]),
         sentence=f"{capital(client(name))} {does} to topic `{row['topic']}`",
-        evidence=f"{row['batches']:,} batches with {size_text(row['bytes'])}, the median batch has "
-        f"{row['bytes_p50']:,.0f} bytes{ratio}.",
+        evidence=f"{counted(row['batches'], 'batch')} with {size_text(row['bytes'])}, "
+        f"the median batch has {row['bytes_p50']:,.0f} bytes{ratio}.",
         numbers={n: row[n] for n in names},
         cause=cause,
         side=CLIENT,

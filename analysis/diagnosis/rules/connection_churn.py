@@ -47,10 +47,9 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
             clients=known([name]),
             sentence=f"{capital(client(name))} opened {row['connections']:,} connections in "
             f"{case.span_ms(name) / 1000:,.0f} s",
-            evidence=f"{row['reconnects']:,} of them are reconnects, {row['resets']:,} ended with "
-            f"a "
-            f"reset. {requests:,} requests: {requests / row['connections']:.1f} for each "
-            "connection.",
+            evidence=f"Reconnects: {row['reconnects']:,}. Connections that ended with a reset: "
+            f"{row['resets']:,}. Requests: {requests:,}, {requests / row['connections']:.1f} for "
+            "each connection.",
             numbers={n: row[n] for n in names},
             cause="the application creates a client object for each operation, restarts all the "
             "time, or a proxy or firewall closes its connections",

@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CAPTURE, NOTE, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, percent, share
+from analysis.diagnosis.words import capital, percent, share, verb
+from analysis.display.terminal import counted
 
 
 class Flaw(NamedTuple):
@@ -23,39 +24,40 @@ class Flaw(NamedTuple):
 
 FLAWS: Final[Mapping[str, Flaw]] = {
     "connections encrypted": Flaw(
-        "{count} of {total} connections are encrypted: their requests are not in the findings",
+        "{count} of {total} {are} encrypted: the findings do not cover encrypted requests",
         "the clients use TLS",
         "Pass --keylog FILE with the secrets of the sessions.",
     ),
     "connections of no known protocol": Flaw(
-        "{count} of {total} connections have an unknown protocol",
-        "they are not Kafka, or they began before the capture on a port other than 9092",
+        "{count} of {total} {have} an unknown protocol",
+        "another protocol than Kafka, or a start before the capture on a port other than 9092",
         "If brokers listen on these ports, pass --port PORT.",
     ),
     "connections with one side only": Flaw(
-        "{count} of {total} connections have packets of one direction only: latencies, errors and "
-        "throttling are unknown",
+        "{count} of {total} {have} packets of one direction only: latencies, errors and throttling "
+        "are unknown",
         "the filter or the mirror port of the capture takes one direction",
         "Capture both directions, for example on the host of the broker.",
     ),
     "connections with holes": Flaw(
-        "{count} of {total} connections have lost bytes: requests in them are missing",
+        "{count} of {total} {have} lost bytes: requests are missing",
         "the capture dropped packets",
         "Capture with a larger buffer (tcpdump -B 65536), or less traffic.",
     ),
     "connections begun before the capture": Flaw(
-        "{count} of {total} connections began before the capture: software, authentication and "
-        "handshake of their clients are unknown",
+        "{count} of {total} began before the capture: software, authentication and handshake of "
+        "the client are unknown",
         "clients keep their connections for hours",
         "Restart a client during the capture if its software or authentication matters.",
     ),
     "exchanges not decoded": Flaw(
-        "{count} of {total} exchanges could not be decoded",
-        "they are damaged, truncated by the snapshot length, or newer than the definitions",
+        "{count} of {total} could not be decoded",
+        "messages that are damaged, truncated by the snapshot length, or newer than the "
+        "definitions",
         "Capture whole packets (tcpdump -s 0).",
     ),
     "responses without their request": Flaw(
-        "{count} of {total} exchanges are responses without their request",
+        "The request of {count} of {total} is not in the capture",
         "the request was sent before the capture, or its packets are missing",
         "Nothing to do at the start of a capture; otherwise see quality.",
     ),
@@ -75,13 +77,14 @@ def coverage(case: Case, limits: Limits) -> Iterator[Finding]:
         part = share(row["count"], row["total"])
         if flaw is None or not row["count"] or part < limits["percent"]:
             continue
-        counts = {"count": f"{row['count']:,}", "total": f"{row['total']:,}"}
+        count, total = row["count"], counted(row["total"], _noun(row["flaw"]))
+        verbs = {name: verb(count, name) for name in ("are", "have")}
         detail = f" {capital(row['detail'])}." if row["detail"] else ""
         yield Finding(
             severity=NOTE,
             subject="the capture",
-            sentence=flaw.sentence.format(**counts),
-            evidence=f"{percent(part)} of the {_noun(row['flaw'])}.{detail}",
+            sentence=flaw.sentence.format(count=f"{count:,}", total=total, **verbs),
+            evidence=f"{percent(part)} of the {_noun(row['flaw'])}s.{detail}",
             numbers={name: row[name] for name in ("flaw", "count", "total")},
             cause=flaw.cause,
             side=CAPTURE,
@@ -92,5 +95,5 @@ def coverage(case: Case, limits: Limits) -> Iterator[Finding]:
 
 
 def _noun(flaw: str) -> str:
-    """The first word of a flaw: connections, exchanges or responses."""
-    return flaw.partition(" ")[0]
+    """The singular of the first word of a flaw: connection, exchange or response."""
+    return flaw.partition(" ")[0].removesuffix("s")

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from analysis.diagnosis.case import Case, Row
 from analysis.diagnosis.rule import CLIENT, NOTE, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, known, percent, share
+from analysis.display.terminal import counted
 
 
 @rule(
@@ -51,8 +52,9 @@ def fetches(case: Case, limits: Limits) -> Iterator[Finding]:
         elif share(row["small"], filled) >= limits["small_percent"]:
             yield _finding(
                 row, NOTE, "fetches records nearly one by one",
-                f"{filled:,} responses have records, the median {row['bytes_p50']:,.0f} bytes. "
-                f"fetch.min.bytes of the requests: {row['min_bytes']}.",
+                f"{counted(filled, 'response')} with records, the median "
+                f"{row['bytes_p50']:,.0f} bytes. fetch.min.bytes of the requests: "
+                f"{row['min_bytes']}.",
                 "fetch.min.bytes is 1, the default: the broker responds to each new record",
                 "fetch.min.bytes=50000",
                 "Raise fetch.min.bytes if the consumer can wait up to fetch.max.wait.ms.",
@@ -73,7 +75,7 @@ def _finding(
         subject=client(name),
         clients=known([name]),
         sentence=f"{capital(client(name))} {does}: {row['per_second']:.0f} requests a second",
-        evidence=f"{row['requests']:,} Fetches. {detail}",
+        evidence=f"{counted(row['requests'], 'Fetch')}. {detail}",
         numbers={n: row[n] for n in names},
         cause=cause,
         side=CLIENT,

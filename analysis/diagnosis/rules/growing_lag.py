@@ -15,7 +15,7 @@ from typing import Final
 from analysis.answers.lag import STATES
 from analysis.diagnosis.case import Case, Row
 from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import known, percent, share
+from analysis.diagnosis.words import known, percent, share, verb
 from analysis.display.terminal import counted
 
 QUARTERS: Final = f"""
@@ -78,14 +78,15 @@ def _finding(case: Case, rows: list[Row], quarters: list[int], fetching: Row | N
     if fetching:
         part = share(fetching["fetch_ms"], fetching["span_ms"])
         busy = f" The reader has a Fetch at the broker for {percent(min(part, 100))} of the time."
+    not_fetched = row["position_lag"] or 0
     return Finding(
         severity=WARNING,
         subject=f"group `{row['group_id']}`",
         clients=known([row["client_id"]]),
         sentence=f"Group `{row['group_id']}` falls behind in topic `{row['topic']}`",
         evidence=f"Lag of partition {row['partition']} at the end of each quarter of its time: "
-        f"{', '.join(f'{lag:,}' for lag in quarters)}; at the end {row['lag']:,} records, of which "
-        f"{row['position_lag'] or 0:,} are not fetched. It grows in "
+        f"{', '.join(f'{lag:,}' for lag in quarters)}; at the end {counted(row['lag'], 'record')}, "
+        f"of which {not_fetched:,} {verb(not_fetched, 'are')} not fetched. It grows in "
         f"{counted(len(rows), 'partition')}.{busy}",
         numbers={name: row[name] for name in names},
         cause=cause,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import ms
+from analysis.display.terminal import counted
 
 
 @rule(
@@ -35,8 +36,8 @@ def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:
             severity=WARNING,
             subject=f"broker {row['replica_id']}",
             sentence=f"Broker {row['replica_id']} is a follower of {partition} and was out of sync",
-            evidence=f"{row['without']:,} Produce requests with acks=all got their response before "
-            f"it had their records. It sent no Fetch for {ms(row['pause_max_ms'])}, and had "
+            evidence=f"{counted(row['without'], 'Produce request')} with acks=all got a response "
+            f"before it had the records. It sent no Fetch for {ms(row['pause_max_ms'])}, and had "
             f"records up to {ms(row['delay_max_ms'])} late.",
             numbers={name: row[name] for name in names},
             cause="the follower was paused or overloaded, or its link to the leader is slow",

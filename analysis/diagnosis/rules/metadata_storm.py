@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, known
+from analysis.diagnosis.words import capital, client, known, verb
+from analysis.display.terminal import counted
 
 
 @rule(
@@ -43,16 +44,20 @@ def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
             clients=known([name]),
             sentence=f"{capital(client(name))} asks for metadata {row['metadata_busiest']:,} times "
             "within ten seconds",
-            evidence=f"{row['metadata_requests']:,} Metadata requests from {row['client_ip']}; "
-            f"{refused:,} of its requests were refused because a leader, coordinator or controller "
-            "had moved.",
+            evidence=f"{counted(row['metadata_requests'], 'Metadata request')} from "
+            f"{row['client_ip']}."
+            + (
+                f" {refused:,} of its requests {verb(refused, 'were')} refused because a leader, "
+                "coordinator or controller had moved."
+            )
+            * (refused > 0),
             numbers={n: row[n] for n in names},
             cause="the client cannot find a leader or coordinator, and asks again and again"
             if refused
             else "the application lists topics or checks partitions in a loop, or it creates a "
             "client object for each operation",
             side=CLIENT,
-            setting="retry.backoff.ms",
+            setting="retry.backoff.ms" if refused else None,
             change="See leadership and errors for the reason of the refusals."
             if refused
             else "Keep the result of list_topics() or partitionsFor(), and reuse client objects. "

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import NETWORK, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, known, ms, percent
+from analysis.display.terminal import counted
 
 
 @rule(
@@ -45,7 +46,7 @@ def network_time(case: Case, limits: Limits) -> Iterator[Finding]:
             sentence=f"{capital(client(name))} waits for the network: a round trip to {broker} "
             f"takes {ms(row['rtt_ms'])}",
             evidence=f"The round trip is {percent(row['network_percent'])} of the client's wait "
-            f"(median of {row['requests']:,} requests). The broker takes "
+            f"(median of {counted(row['requests'], 'request')}). The broker takes "
             f"{ms(row['broker_p50_ms'])} (median). Round trip from the capture point to the client "
             f"{ms(row['client_rtt_ms'])}, to the broker {ms(row['broker_rtt_ms'])}.",
             numbers={name: row[name] for name in names},

@@ -51,10 +51,10 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
             subject=client(name),
             clients=known([name]),
             sentence=f"{capital(client(name))} gets no response from {broker} to "
-            f"{row['requests']:,} {row['api']} requests",
+            f"{counted(row['requests'], row['api'] + ' request')}",
             evidence=f"{counted(row['connections'], 'connection')} ended "
             + ("with a reset (RST)" if row["reason"] == "reset" else "in order (FIN)")
-            + f" while these requests waited, the longest for {ms(row['longest_ms'])}.",
+            + f" before the response. The longest wait was {ms(row['longest_ms'])}.",
             numbers={n: row[n] for n in names},
             cause="the broker or its host stands still or is overloaded"
             if is_timeout

@@ -13,6 +13,7 @@ from typing import Final
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, known, listed, ms, percent, share, sql
+from analysis.display.terminal import counted
 from analysis.sql.latency_breakdown import exchanges_with_parts
 
 QUERY: Final = """
@@ -51,9 +52,9 @@ def queueing(case: Case, limits: Limits) -> Iterator[Finding]:
             clients=known([name]),
             sentence=f"{capital(client(name))} delays its own requests: "
             f"{percent(part)} of their latency is waiting for earlier ones",
-            evidence=f"{row['requests']:,} requests ({listed(row['apis'].split(', '))}) waited "
-            f"{ms(row['queue_ms'])} of "
-            f"{ms(row['latency_ms'])} behind other requests of their connections.",
+            evidence=f"{counted(row['requests'], 'request')} ({listed(row['apis'].split(', '))}) "
+            f"waited {ms(row['queue_ms'])} of {ms(row['latency_ms'])} behind other requests of "
+            "their connections.",
             numbers={n: row[n] for n in names},
             cause="the client sends requests on a connection with a long poll or a slow request",
             side=CLIENT,

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from analysis.diagnosis.case import Case, Row
 from analysis.diagnosis.rule import CLIENT, CRITICAL, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, known, listed, ms, percent, share
+from analysis.display.terminal import counted
 
 RETURNS: Final = """
   with events as (
@@ -100,20 +101,20 @@ def _finding(case: Case, group: str, rows: list[Row], returned: int, critical: f
     first, last = rows[0]["start_time"], rows[-1]["end_time"] or rows[-1]["start_time"]
     part = share(spent, (last - first).total_seconds() * 1000)
     cause = _cause(triggers, reasons, returned)
-    counted = ", ".join(f"{count:,} {trigger}" for trigger, count in triggers.most_common())
+    counts = ", ".join(f"{count:,} {trigger}" for trigger, count in triggers.most_common())
     names = ("group_id", "trigger", "trigger_client_id", "generation", "duration_ms")
     longest = max(rows, key=lambda row: row["duration_ms"] or 0)
     return Finding(
         severity=CRITICAL if part >= critical else WARNING,
         subject=f"group `{group}`",
         clients=known(clients),
-        sentence=f"{capital(f'group `{group}`')} rebalanced {len(rows):,} times",
-        evidence=f"Triggers: {counted}; most by "
+        sentence=f"{capital(f'group `{group}`')} rebalanced {counted(len(rows), 'time')}",
+        evidence=f"Triggers: {counts}; most by "
         f"{listed(f'`{n}`' for n, _ in clients.most_common())}. "
-        f"{percent(part)} of the time from the first rebalance to the last ({ms(spent)}) are "
-        f"rebalances, the longest takes {ms(longest['duration_ms'])}."
+        f"{percent(part)} of the time from the first rebalance to the last ({ms(spent)}) is "
+        f"spent in rebalances, the longest takes {ms(longest['duration_ms'])}."
         + (
-            f" Members returned {returned:,} times on the connection they had left."
+            f" Members returned {counted(returned, 'time')} on the connection they had left."
             * bool(returned)
         )
         + (f" Reasons: {listed(reasons, 2)}." if reasons else ""),

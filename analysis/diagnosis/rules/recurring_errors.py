@@ -15,6 +15,7 @@ from analysis.diagnosis.case import Case, Row
 from analysis.diagnosis.error_advice import advice
 from analysis.diagnosis.rule import CRITICAL, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import clients, known, ms, percent, share
+from analysis.display.terminal import counted
 from analysis.kafka.normal import is_normal
 
 ELSEWHERE: Final = ("THROTTLING_QUOTA_EXCEEDED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
@@ -92,9 +93,9 @@ def _finding(rows: list[Row], part: float, limits: Limits) -> Finding:
         subject=clients(names),
         clients=known(names),
         sentence=f"{row['api']} of {clients(names)} fails with {error}{topic}",
-        evidence=f"{responses:,} responses, {percent(part)} of the {row['api']} requests of "
-        f"{'the client' if len(rows) == 1 else 'these clients'}, within {ms(_lasts_ms(row))}; the "
-        f"first is packet {first['first_packet']}.{message}",
+        evidence=f"{counted(responses, 'response')}, {percent(part)} of the {row['api']} requests "
+        f"of {'the client' if len(rows) == 1 else 'these clients'}, within {ms(_lasts_ms(row))}; "
+        f"the first is packet {first['first_packet']}.{message}",
         numbers={name: row[name] for name in shown},
         cause=known_error.cause,
         side=known_error.side,

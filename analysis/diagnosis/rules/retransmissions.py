@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import NETWORK, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, known, ms, percent
+from analysis.diagnosis.words import capital, client, known, ms, percent, verb
 
 
 @rule(
@@ -43,7 +43,8 @@ def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
             clients=known([name]),
             sentence=f"TCP repeats {percent(row['retransmitted_percent'])} of the packets between "
             f"{client(name)} and {broker}",
-            evidence=f"{row['retransmitted']:,} of {row['packets']:,} packets are retransmissions, "
+            evidence=f"{row['retransmitted']:,} of {row['packets']:,} packets "
+            f"{verb(row['retransmitted'], 'were')} retransmitted, "
             f"{row['out_of_order']:,} arrived out of order. "
             f"{capital(_latency(row['latency_p50_ms'], row['latency_p99_ms']))}.",
             numbers={name: row[name] for name in names},

@@ -17,6 +17,7 @@ from typing import Final
 from analysis.diagnosis.case import Case, Row
 from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import ms
+from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint, literal
 from dissector.protocol.structures import METADATA_TOPIC
 
@@ -98,8 +99,8 @@ def _is_slow(row: Row, peer: Row | None, limits: Limits) -> bool:
 def _finding(row: Row, peer: Row | None) -> Finding:
     api, broker = row["api"], row["broker"]
     against = (
-        f" At broker {peer['broker']}, the 0.95 quantile of {peer['count']:,} {api} requests is "
-        f"{ms(peer['net_p95_ms'])}."
+        f" At broker {peer['broker']}, the 0.95 quantile of "
+        f"{counted(peer['count'], api + ' request')} is {ms(peer['net_p95_ms'])}."
         if peer
         else ""
     )
@@ -109,8 +110,9 @@ def _finding(row: Row, peer: Row | None) -> Finding:
         subject=f"broker {broker}",
         sentence=f"Broker {broker} is slow: one {api} in twenty takes {ms(row['net_p95_ms'])} or "
         f"more",
-        evidence=f"{row['count']:,} requests, without waits: median {ms(row['net_p50_ms'])}, 0.95 "
-        f"quantile {ms(row['net_p95_ms'])}, longest {ms(row['net_max_ms'])}.{against}",
+        evidence=f"{counted(row['count'], 'request')}, without waits: median "
+        f"{ms(row['net_p50_ms'])}, 0.95 quantile {ms(row['net_p95_ms'])}, "
+        f"longest {ms(row['net_max_ms'])}.{against}",
         numbers={
             n: row[n] for n in ("broker", "api", "count", "net_p50_ms", "net_p95_ms", "net_max_ms")
         },

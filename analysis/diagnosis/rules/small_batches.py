@@ -14,6 +14,7 @@ from typing import Final
 from analysis.diagnosis.case import Case, Row
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, known, percent, share
+from analysis.display.terminal import counted
 
 FOLLOWING: Final = """
   with batches as (
@@ -81,11 +82,10 @@ def _finding(row: Row, near: int, gap: float, in_flight: int | None) -> Finding:
         sentence=f"{capital(client(name))} sends batches of {_records(row['records_p50'])} to "
         f"topic "
         f"`{topic}` in quick succession",
-        evidence=f"{row['batches']:,} batches in {row['requests']:,} requests; the median batch "
-        f"has "
-        f"{_records(row['records_p50'])} and {row['bytes_p50']:,.0f} bytes. {near:,} batches "
-        f"({percent(share(near, row['batches']))}) follow another one of their partition within "
-        f"{gap:g} ms."
+        evidence=f"{counted(row['batches'], 'batch')} in {counted(row['requests'], 'request')}; "
+        f"the median batch has {_records(row['records_p50'])} and {row['bytes_p50']:,.0f} bytes. "
+        f"{percent(share(near, row['batches']))} of the batches come within {gap:g} ms after "
+        "another one of their partition."
         + (" The client has one request in flight at most." if in_flight == 1 else ""),
         numbers={n: row[n] for n in names},
         cause=cause,

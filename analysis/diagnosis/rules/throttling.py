@@ -13,6 +13,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CRITICAL, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.time import waited_for_quota
 from analysis.diagnosis.words import capital, client, known, listed, percent, share
+from analysis.display.terminal import counted
 
 QUOTAS: Final = {
     "Produce": ("producer_byte_rate", "KIP-13"),
@@ -76,8 +77,8 @@ def throttling(case: Case, limits: Limits) -> Iterator[Finding]:
 
 def _evidence(row: dict[str, int], apis: list[str]) -> str:
     text = (
-        f"Brokers throttled {row['responses']:,} responses ({listed(apis)}) for {row['total_ms']:,}"
-        f" ms in total, the longest for {row['longest_ms']:,} ms."
+        f"Brokers throttled {counted(row['responses'], 'response')} ({listed(apis)}) for "
+        f"{row['total_ms']:,} ms in total, the longest for {row['longest_ms']:,} ms."
     )
     if row["early"]:
         text += f" After {row['early']:,} of them the client did not wait long enough."

@@ -58,8 +58,8 @@ def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
                 subject=client(name),
                 clients=known([name]),
                 sentence=f"{capital(client(name))} {does}",
-                evidence=f"{row[column]:,} of {row['packets']:,} packets with {row['broker']} "
-                f"advertise a window of 0 by the {side}.",
+                evidence=f"The {side} advertises a window of 0 in {row[column]:,} of "
+                f"{row['packets']:,} packets between this client and {row['broker']}.",
                 numbers={n: row[n] for n in ("client_id", "broker", column, "packets")},
                 cause=cause,
                 side=side,

@@ -34,14 +34,14 @@ def command(text: str, chosen: Filter | None) -> str:
 
 def drive(
     steps: Callable[[Browser, Pilot[Exception]], Awaitable[None]], *paths: Path, first: str = "",
-    decode: Decode | None = None,
+    decode: Decode | None = None, size: tuple[int, int] = (100, 30),
 ) -> None:  # fmt: skip
     """Open the screen, and run steps when the list is there."""
     source = CaptureSource([str(path) for path in paths or (CAPTURE,)], dict(OPTIONS))
     app = Browser(source, "capture", command, chosen=Filter.parse(first), decode=decode)
 
     async def run() -> None:
-        async with app.run_test(size=(100, 30)) as pilot:
+        async with app.run_test(size=size) as pilot:
             await idle(app, pilot)
             await steps(app, pilot)
 
@@ -173,6 +173,31 @@ def test_records_are_decoded_by_their_schema() -> None:
         )
 
     drive(steps, first="api = 'Produce'", decode=decode)
+
+
+@pytest.mark.parametrize("columns", [80, 120, 200])
+def test_each_width_shows_marks_and_whole_lines_of_bytes(columns: int) -> None:
+    """Columns beyond an edge have a mark beside the scroll bar; 8 bytes or more are in a line."""
+
+    async def steps(app: Browser, pilot: Pilot[Exception]) -> None:
+        view = app.query_one("#list", RowView)
+        edge = view.visible_width
+        assert view.visible_width < view.size.width == columns
+        assert view.line_width > columns
+        assert view.render_line(0).text[edge - 1] == "›"
+        first = [view.text(0).plain[: len("04:17:42.213623")], view.head().plain.split()[0]]
+        assert first == ["04:17:42.213623", "time▲"]
+        await pilot.press("end", *["right"] * len(view.rows.columns))
+        head = view.render_line(0).text
+        assert head[0] == "‹"
+        assert "›" not in head
+        assert view.column_name in head
+        assert len(text(app, "#details").split("\n")[1].split()) > 8
+        await pilot.press("c")
+        await idle(app, pilot)
+        assert not app.check_action("connection", ())
+
+    drive(steps, first="api = 'Produce'", size=(columns, 24))
 
 
 def test_tabs_have_the_packets_findings_and_answers_of_the_filter() -> None:

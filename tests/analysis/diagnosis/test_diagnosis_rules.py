@@ -22,7 +22,7 @@ FIRES = {
     "network_time": "kafka-4-net-delay",
     "retransmissions": "kafka-4-net-loss",
     "slow_broker": "kafka-4-paused",
-    "queueing": "chatter-mock",
+    "queueing": "kafka-4-queued",
     "no_response": "kafka-4-paused",
     "recurring_errors": "kafka-4-errors",
     "stuck_transactions": "kafka-4-misused",
@@ -155,6 +155,17 @@ def test_requests_are_those_that_the_broker_logged(
     logged = log[(log["client_id"] == client) & (log["api"] == api)]
     finding = finding_of("kafka-4-misused", rule, client)
     assert len(logged) - 2 <= finding["numbers"][column] <= len(logged)  # in flight at the end
+
+
+def test_the_queue_is_what_the_broker_does_not_log() -> None:
+    """The broker reads a request when it has sent the response to the one before it."""
+    log = broker_log("kafka-4-queued")
+    asked = log[(log["client_id"] == "querying") & (log["api"] != "FETCH")]
+    finding = finding_of("kafka-4-queued", "queueing", "querying")
+    numbers = finding["numbers"]
+    assert numbers["requests"] == len(asked)
+    waits = numbers["latency_ms"] - asked["total_ms"].sum()
+    assert numbers["queue_ms"] == pytest.approx(waits, rel=0.02)
 
 
 def test_connections_are_those_that_the_broker_logged() -> None:

@@ -143,7 +143,7 @@ def test_tabs_rest_on_the_kept_packets(app: LiveBrowser) -> None:
             packet = view.value("request_packet")
             await press(app, pilot, "c")
             head = str(app.query_one("#head", Static).render())
-            assert "rests on all 523 packets, 04:17:34 to 04:18:27" in head  # as capinfos
+            assert "based on all 523 packets, 04:17:34 to 04:18:27" in head  # as capinfos
             packets = app.query_one("#packets", RowView)
             assert packet in column(packets, "packet")
             assert column(packets, "content")[0] == "SYN"

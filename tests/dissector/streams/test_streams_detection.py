@@ -7,7 +7,17 @@ import struct
 
 import pytest
 
-from tests.dissector.streams.dialogue import NO_ERROR, Dialogue, dissect, framed, request, response
+from dissector.streams import Streams
+from dissector.streams.declared import comment
+from tests.dissector.streams.dialogue import (
+    NEWEST,
+    NO_ERROR,
+    Dialogue,
+    dissect,
+    framed,
+    request,
+    response,
+)
 
 ONE, TWO = request(3, 1, 1), request(3, 1, 2)
 TLS = 2
@@ -201,3 +211,22 @@ def test_half_of_the_packets_lost():
         connection.broker(response(number, NO_ERROR), sent=number % 2 == 0)
     out = dissect(dialogue.packets)
     assert [len(each) for each in out.messages()] == [500, 500]
+
+
+@pytest.mark.parametrize("cuts", [(), range(1, 9)], ids=["one block", "packet by packet"])
+def test_a_declared_connection_needs_no_evidence(cuts):
+    """A response without its request does not show what a connection carries. A comment does."""
+    dialogue, alone = Dialogue(), response(7, bytes(18))
+    for client in ("10.0.0.1", "10.0.0.2"):
+        dialogue.connect(client=client).broker(alone)
+    streams = Streams(ports=(), newest=NEWEST)
+    streams.declared.learn(
+        [
+            "a comment", comment(("10.0.0.256", 40002), ("10.0.0.9", 9092)),
+            comment(("10.0.0.2", 40002), ("10.0.0.9", 9092)),
+        ]
+    )  # fmt: skip
+    out = dissect(dialogue.packets, cuts=cuts, streams=streams)
+    assert out.messages(0) == ([], [])
+    assert out.messages(1) == ([], [alone[4:]])
+    assert streams.connections.client[1] == 0

@@ -55,6 +55,16 @@ def verbose() -> None:
     producer.flush(10)
 
 
+def querying() -> None:
+    """Asks for the end of a partition again and again, while its Fetch waits on the connection."""
+    reader = Consumer({"group.id": name, "fetch.wait.max.ms": 500} | common)
+    reader.assign([TopicPartition("quiet", 0)])
+    for _ in counts(0.01):
+        reader.poll(0)
+        reader.get_watermark_offsets(TopicPartition("quiet", 0), timeout=5)
+    reader.close()
+
+
 def impatient() -> None:
     """Reads an idle partition with short waits."""
     reader = Consumer({"group.id": name, "fetch.wait.max.ms": 5} | common)
@@ -126,6 +136,7 @@ def regular() -> None:
 {
     each.__name__: each
     for each in (
-        hurried, verbose, impatient, reconnecting, overworked, steady, slow, forgetful, regular,
+        querying, hurried, verbose, impatient, reconnecting, overworked, steady, slow, forgetful,
+        regular,
     )
 }[role]()  # fmt: skip

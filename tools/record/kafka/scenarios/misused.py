@@ -43,6 +43,14 @@ def run(recording: Recording, cluster: Cluster, *roles: str) -> None:
 
 
 @scenario
+def kafka_4_queued() -> None:
+    """Requests behind a long poll."""
+    about = "a consumer that asks for offsets on the connection on which its Fetch waits"
+    with misusing("kafka-4-queued", about, "quiet:1:1") as (recording, cluster):
+        run(recording, cluster, "querying querying 32")
+
+
+@scenario
 def kafka_4_misused() -> None:
     """One fault for each client."""
     about = (
