@@ -61,7 +61,7 @@ if ! command -v cc >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/
     echo "No C compiler could be installed: the loops run as Python." >&2
 fi
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
-install cython pip setuptools # a pip that knows dependency groups; what builds the project
+install cython pip setuptools setuptools-scm # a pip that knows dependency groups; what builds the project
 if [ "$extra" = oldest ]; then
   "$python" tools/lower_bounds.py >"$venv/oldest.txt"
   pins=$venv/oldest.txt

@@ -60,18 +60,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):
             # Escape characters that the encoding of the terminal lacks.
             stream.reconfigure(errors="backslashreplace")
-    if arguments is None:  # the process runs only this command
-        configure_libraries()
-        end_quickly()
-        sys.stdout = _buffered(sys.stdout)
-        hide_pandas()
-        defer_masked_arrays()
-        defer_functions()
     try:
+        if arguments is None:  # the process runs only this command
+            configure_libraries()
+            end_quickly()
+            sys.stdout = _buffered(sys.stdout)
+            hide_pandas()
+            defer_masked_arrays()
+            defer_functions()
         status: int | None = app.main(arguments, prog_name="kafka-dissector", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code
+    except (KeyboardInterrupt, click.Abort):  # before a command runs
+        return INTERRUPTED
     return status or 0
 
 

@@ -126,9 +126,14 @@ def write_tables(source: Input, names: Sequence[str], output: Output) -> None:
 
         folder.mkdir(parents=True, exist_ok=True)
         files = {name: partial(folder / f"{name}.parquet") for name in names}
-        with TableFiles(files, {name: TABLES[name].schema for name in names}) as tables:
-            for name, batch in capture.stream(names):
-                tables.add(name, batch)
+        try:
+            with TableFiles(files, {name: TABLES[name].schema for name in names}) as tables:
+                for name, batch in capture.stream(names):
+                    tables.add(name, batch)
+        except BaseException:  # incomplete Parquet files are not readable
+            for file in files.values():
+                file.unlink(missing_ok=True)
+            raise
         for file in files.values():
             file.replace(file.with_suffix(""))
 

@@ -55,7 +55,9 @@ class LineView:
         self._row_filter = row_filter
         self._format_rows = format_rows
         self._stop = stop
-        self._writer = NonblockingWriter(sys.stdout.buffer, _report_dropped)
+        sys.stdout.flush()
+        buffer: Any = sys.stdout.buffer
+        self._writer = NonblockingWriter(getattr(buffer, "raw", buffer), _report_dropped)
 
     @property
     def error(self) -> OSError | None:

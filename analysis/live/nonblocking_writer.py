@@ -7,20 +7,27 @@ lines is reported.
 
 from __future__ import annotations
 
+import os
 import queue
 from collections.abc import Callable
 from contextlib import suppress
+from errno import EAGAIN
+from io import RawIOBase
 from threading import Thread
-from typing import BinaryIO, Final
+from typing import Final
 
 QUEUE: Final = 256
 """Most pieces of text in the queue."""
 
 
 class NonblockingWriter:
-    """Writes pieces of text, each of whole lines, to `stream`."""
+    """Writes pieces of text, each of whole lines, to `stream`, which has no buffer.
 
-    def __init__(self, stream: BinaryIO, report: Callable[[int], None]) -> None:
+    A buffer has a lock, which the thread would hold while a reader is slow: the main thread would
+    wait for it when it flushes standard output.
+    """
+
+    def __init__(self, stream: RawIOBase, report: Callable[[int], None]) -> None:
         """`report` is called with the number of dropped lines."""
         self._stream = stream
         self._report = report
@@ -54,9 +61,11 @@ class NonblockingWriter:
     def _run(self) -> None:
         try:
             while (text := self._queue.get()) is not None:
-                self._stream.write(text)
-                if self._queue.empty():
-                    self._stream.flush()
-            self._stream.flush()
+                remaining = memoryview(text)
+                while remaining:
+                    written = self._stream.write(remaining)
+                    if written is None:  # standard output is in non-blocking mode, and full
+                        raise BlockingIOError(EAGAIN, os.strerror(EAGAIN))
+                    remaining = remaining[written:]
         except OSError as error:
             self.error = error

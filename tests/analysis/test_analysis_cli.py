@@ -12,7 +12,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dissector
-from analysis.cli import main
+from analysis.cli import app, main
 from analysis.commands.common import FORMAT_NAMES, TABLE_NAMES
 from dissector import tables
 from tests.analysis.made_rows import Make, connection, exchange
@@ -368,6 +368,29 @@ def test_an_interrupt_keeps_what_was_written(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert output.decode() == f"{tmp_path / 'rows.partial'} contains the rows read so far.\n"
     assert [each.name for each in tmp_path.iterdir()] == ["rows.partial"]
+
+
+def test_an_interrupt_leaves_no_unreadable_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = dissector.Capture.stream
+
+    def interrupted(self: dissector.Capture, names: list[str]) -> Iterator[object]:
+        yield next(stream(self, names))
+        assert list(tmp_path.iterdir())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dissector.Capture, "stream", interrupted)
+    assert main(["export", CAPTURE, "--table", "all", "-o", str(tmp_path)]) == 130
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupt_before_the_command_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app, "parse_args", interrupted)
+    assert main(["--help"]) == 130
 
 
 @pytest.mark.parametrize("command", ["summary", "export", "show"])

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import click
@@ -67,6 +68,14 @@ def test_the_image_has_all_sources() -> None:
         "bench",
     }
     assert packages | {"setup.py", "share"} <= set(listed)
+
+
+def test_copies_without_tags_have_one_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    version = project["tool"]["setuptools_scm"]["fallback_version"]
+    assert f"\nARG VERSION={version}\n" in (DEPLOY / "Containerfile").read_text()
+    kustomization = (DEPLOY / "kubernetes" / "kustomization.yaml").read_text()
+    assert kustomization.endswith(f"\n    newTag: {version}\n")
 
 
 def test_queries_over_exported_tables(tmp_path: Path) -> None:

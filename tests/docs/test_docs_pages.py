@@ -44,7 +44,7 @@ def test_fresh_output_replaces_old_output() -> None:
 
 
 def links(path: Path) -> Iterable[str]:
-    return re.findall(r"\]\(([^)#\s]+?)(?:#[\w-]+)?\)", path.read_text())
+    return re.findall(r"(?:\]\(|\bsrc=\"|\bhref=\")([^)#\s\"]+)", path.read_text())
 
 
 def test_links_have_a_target() -> None:

@@ -204,20 +204,18 @@ def test_a_closed_pipe_ends_the_session(tmp_path: Path) -> None:
 
 
 class SlowStream:
-    """A stream whose reader waits for an event."""
+    """A stream whose reader waits for an event, and which takes three bytes at a time."""
 
     def __init__(self) -> None:
         self.reads = threading.Event()
         self.started = threading.Event()
         self.text = b""
 
-    def write(self, text: bytes) -> None:
+    def write(self, text: bytes) -> int:
         self.started.set()
         self.reads.wait(30)
-        self.text += text
-
-    def flush(self) -> None:
-        pass
+        self.text += text[:3]
+        return len(text[:3])
 
 
 def test_lines_for_a_slow_reader_are_dropped_and_counted() -> None:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from ctypes.util import find_library
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ from dissector.packets.pcapng_writer import (
 
 CAPTURES = Path(__file__).parents[3] / "captures"
 NEW_NETWORK = 0x40000000
+NEEDS_LIBPCAP = pytest.mark.skipif(
+    find_library("pcap") is None, reason="libpcap is not installed (Debian: libpcap0.8)"
+)
 
 
 def may_capture() -> bool:
@@ -214,6 +218,7 @@ def test_an_interface_that_is_not_there() -> None:
         PacketRing("eth7")
 
 
+@NEEDS_LIBPCAP
 @pytest.mark.parametrize("expression", ["port", "tcp prot 9092", "host 1.2.3.4.5.6", "ß"])
 def test_a_filter_that_cannot_be_understood(expression: str) -> None:
     pytest.importorskip("scapy")
@@ -221,6 +226,7 @@ def test_a_filter_that_cannot_be_understood(expression: str) -> None:
         filter_program(expression)
 
 
+@NEEDS_LIBPCAP
 def test_a_filter_cuts_no_packet() -> None:
     """The kernel cuts to what the program returns (SO_ATTACH_FILTER, socket(7))."""
     pytest.importorskip("scapy")
