@@ -34,6 +34,7 @@ from dissector.streams.table import (
     KAFKA,
     NEVER,
     NEW,
+    RESUMED,
     SEARCHING,
     UNDECIDED,
     Bools,
@@ -303,9 +304,12 @@ class FrameParser:
         at, end = int(self._chains.address_of(chain, boundary)[0]), int(self._chains.end[index])
         verdict, _ = self._bodies.check(self._chains, stream, at, end)
         streams.flat("check_from")[stream] = boundary[0] + 3 * (end - at) // 2
-        if verdict == CONSISTENT or (verdict in (SURPLUS, UNKNOWN) and not self._finished[index]):
+        is_last = bool(self._finished[index])
+        if verdict in (SURPLUS, UNKNOWN) and not is_last:
             return False
-        inside = self._doubts.search_of(index).inside(at, is_last=bool(self._finished[index]))
+        if verdict == CONSISTENT and not (is_last and self._is_unsure(index, at)):
+            return False
+        inside = self._doubts.search_of(index).inside(at, is_last=is_last)
         if inside < 0:
             return False
         self._report_long(index, at, inside)
@@ -314,6 +318,16 @@ class FrameParser:
         streams.flat("frame_end")[stream] = NEVER
         self._states.advance(self._stream[chain], FOUND)
         return True
+
+    def _is_unsure(self, index: int, at: int) -> bool:
+        """Whether a message behind missing or damaged bytes has little evidence: it does not begin
+        a segment, and its header is not certain."""
+        chain = np.array([index])
+        stream, place = self._stream[chain], np.array([at])
+        if self._streams.flat("state")[stream[0]] != RESUMED:
+            return False
+        sure, _ = self._scorer.is_sure(self._chains, place, stream, self._chains.end[chain])
+        return not sure[0]
 
     def _finish_streams(self, index: Int64) -> None:
         """Return the incomplete frames at the ends of streams, and report them."""

@@ -43,8 +43,11 @@ FOUND = (
     ("kafka-4-sasl.pcap.zst", "lost", 61),
     ("kafka-4-sasl.pcap.zst", "lost", 276),
     ("kafka-python-mock.pcap", "lost", 63),
+    ("kafka-python-tansu.pcapng.gz", "flipped", 2290),
     ("librdkafka-mock-errors.pcap", "flipped", 918),
     ("librdkafka-mock-produce.pcap", "flipped", 343),
+    ("librdkafka-mock-traced.pcap.zst", "flipped", 348),
+    ("librdkafka-mock-transactions.pcapng", "flipped", 1158),
     ("librdkafka-mock-transactions.pcapng", "flipped", 1925),
 )
 """Places of damage that once cost an exchange which it had not touched."""
