@@ -86,6 +86,7 @@ class FrameParser:
         # Requests that were found may show that the sender of another stream is the broker.
         may_be_client &= self._scorer.may_be_client(self._stream[index])
         self._parse(index[~may_be_client], of_clients=False)
+        self._record_ids()
         self._open_incomplete()
         self._finish_streams(np.flatnonzero(finished))
         self._record_ids()
@@ -305,7 +306,7 @@ class FrameParser:
         verdict, _ = self._bodies.check(self._chains, stream, at, end)
         streams.flat("check_from")[stream] = boundary[0] + 3 * (end - at) // 2
         is_last = bool(self._finished[index])
-        if verdict in (SURPLUS, UNKNOWN) and not is_last:
+        if verdict in (SURPLUS, UNKNOWN) and not (is_last or self._is_answered(stream)):
             return False
         if verdict == CONSISTENT and not (is_last and self._is_unsure(index, at)):
             return False
@@ -318,6 +319,14 @@ class FrameParser:
         streams.flat("frame_end")[stream] = NEVER
         self._states.advance(self._stream[chain], FOUND)
         return True
+
+    def _is_answered(self, stream: int) -> bool:
+        """Whether the broker has responded to a request behind all known ones of this client."""
+        if self._table.client[stream >> 1] != stream & 1:
+            return False
+        streams, both = self._streams, np.array([stream, stream ^ 1])
+        request, response = streams.flat("correlation")[both].tolist()
+        return bool(streams.flat("has_correlation")[both].all()) and response > request
 
     def _is_unsure(self, index: int, at: int) -> bool:
         """Whether a message behind missing or damaged bytes has little evidence: it does not begin

@@ -49,6 +49,7 @@ FOUND = (
     ("librdkafka-mock-traced.pcap.zst", "flipped", 348),
     ("librdkafka-mock-transactions.pcapng", "flipped", 1158),
     ("librdkafka-mock-transactions.pcapng", "flipped", 1925),
+    ("librdkafka-tansu.pcap.zst", "flipped", 2864),
 )
 """Places of damage that once cost an exchange which it had not touched."""
 
