@@ -199,7 +199,8 @@ class HeaderScorer:
         readable = np.minimum(chains.gap_after(at), end) - at
         size, correlation = _number(chains, at, "i4"), _number(chains, at + 4, "i4")
         bad = (readable >= 4) & ((size < 4) | (size > FRAME_LIMIT))
-        bad |= (readable >= RESPONSE_HEAD) & (correlation < 0)
+        is_far = (correlation < RESERVED) & self.is_implausible(stream, correlation)
+        bad |= (readable >= RESPONSE_HEAD) & ((correlation < 0) | is_far)
         verdict = np.where(bad, NO, np.where(readable >= RESPONSE_HEAD, YES, UNCLEAR))
         low, high, known = self.expected_ids(stream)
         near = known & (correlation >= low) & (correlation <= high)
