@@ -60,6 +60,7 @@ class Doubts:
         implausible = np.flatnonzero(self._implausible_headers(frames, owner, stream, is_client))
         cut = np.flatnonzero(ended == CUT)
         doubtful = self._doubtful_ends(index[cut], begin[cut], at[cut])
+        doubtful = np.union1d(doubtful, self._repeated_ends(index[cut], at[cut], frames))
         last = np.union1d(cut[doubtful], np.flatnonzero(ended == BAD))
         doubtful_places: dict[int, list[int]] = {}
         starts = frames.start[implausible].tolist()
@@ -87,6 +88,18 @@ class Doubts:
             place = int(stream[each]), int(at[each]), int(end[each])
             sure[each] = self._bodies.check(chains, *place)[0] == CONSISTENT
         return np.flatnonzero(impossible | ~(sure | begins))
+
+    def _repeated_ends(self, index: Int64, at: Int64, frames: ChainFrames) -> Int64:
+        """Which of these incomplete last messages are responses with impossible ids, compared with
+        the previous responses. `frames`: those of all chains."""
+        chains, stream = self._chains, self._stream[index]
+        previous = frames.start.searchsorted(at) - 1  # -1: none
+        is_first = np.append(frames.start, NEVER)[previous] < chains.address[chains.first[index]]
+        before = np.where(is_first, NEVER, np.append(frames.first, NEVER)[previous])
+        has_number = at + 8 <= np.minimum(chains.end[index], chains.gap_after(at))
+        number = chains.space.number(np.minimum(at + 4, chains.space.size), "i4")
+        implausible = self._scorer.implausible_responses(stream, number, before)
+        return np.flatnonzero(implausible & has_number & ~self._table.is_client(stream))
 
     def _implausible_headers(
         self, frames: ChainFrames, owner: Int64, stream: Int64, is_client: Bools

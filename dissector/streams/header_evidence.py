@@ -199,7 +199,8 @@ class HeaderScorer:
         readable = np.minimum(chains.gap_after(at), end) - at
         size, correlation = _number(chains, at, "i4"), _number(chains, at + 4, "i4")
         bad = (readable >= 4) & ((size < 4) | (size > FRAME_LIMIT))
-        bad |= (readable >= RESPONSE_HEAD) & (correlation < 0)
+        is_far = (correlation < RESERVED) & self.is_implausible(stream, correlation)
+        bad |= (readable >= RESPONSE_HEAD) & ((correlation < 0) | is_far)
         verdict = np.where(bad, NO, np.where(readable >= RESPONSE_HEAD, YES, UNCLEAR))
         low, high, known = self.expected_ids(stream)
         near = known & (correlation >= low) & (correlation <= high)
@@ -233,10 +234,16 @@ class HeaderScorer:
 
     def implausible_responses(self, stream: Int64, correlation: Int64, before: Int64) -> Bools:
         """Whether responses have impossible correlation ids: negative, far from all ids of the
-        client, or too far below the id `before` of the previous response (NEVER: no previous)."""
+        client, too far below the id `before` of the previous response (NEVER: no previous), or the
+        same as that although the ids of the client differ."""
         lowest = before - self.id_regression(stream)
+        low, high, has_requests = (
+            self._streams.flat(name)[stream ^ 1]
+            for name in ("correlation_before", "correlation", "has_correlation")
+        )
         implausible: Bools = (correlation < 0) | self.is_implausible(stream, correlation)
         implausible |= (before != NEVER) & (correlation <= lowest) & (before < RESERVED)
+        implausible |= (correlation == before) & has_requests & (low < high)
         implausible &= correlation < RESERVED
         return implausible
 
