@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -18,7 +19,7 @@ from typing import Any, Final
 import duckdb
 import jinja2
 import pandas as pd
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from analysis.diagnosis.case import plain
 from analysis.diagnosis.catalog import limits
@@ -37,6 +38,7 @@ ROWS: Final = 2000
 """Most rows of an answer on the page; the first ones are kept."""
 
 FOLDER: Final = Path(__file__).parent
+_CODE: Final = re.compile("`([^`]+)`")
 
 CONFIG: Final[Mapping[str, Any]] = {
     "background": "transparent",
@@ -138,16 +140,21 @@ def _findings(diagnosis: Diagnosis, command_line: Callable[[str], str]) -> list[
     return [
         {
             "severity": row["severity"],
-            "sentence": printable(names().in_text(row["sentence"])),
-            "evidence": printable(names().in_text(row["evidence"])),
-            "cause": printable(sentence(row["cause"])),
+            "sentence": _marked(names().in_text(row["sentence"])),
+            "evidence": _marked(names().in_text(row["evidence"])),
+            "cause": _marked(sentence(row["cause"])),
             "setting": printable(" ".join(filter(None, [row["side"], row["setting"]]))),
-            "change": printable(row["change"]),
+            "change": _marked(row["change"]),
             "reference": row["reference"],
             "command": printable(command_line(row["command"])),
         }
         for row in plain(diagnosis.findings)
     ]
+
+
+def _marked(text: str) -> Markup:
+    """The text, `printable` and escaped, with names between backticks as code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(printable(text)))))
 
 
 def _count(section: Section) -> int:

@@ -9,6 +9,7 @@ import pytest
 
 import analysis
 from analysis.diagnosis.run import DIAGNOSIS_TABLES
+from analysis.report.page import _marked
 from tests.analysis.report.browser import CAPTURES, chromium, report_of
 
 QUOTAS = "kafka-4-quotas"
@@ -27,8 +28,23 @@ def test_findings_are_those_of_diagnose(tables: dict[str, pd.DataFrame]) -> None
     )
     findings = analysis.diagnose(tables)
     assert len(findings) > 1
-    expected = zip(findings["severity"], findings["sentence"], strict=True)
+    sentences = [sentence.replace("`", "") for sentence in findings["sentence"]]
+    expected = zip(findings["severity"], sentences, strict=True)
     assert [(severity, title.split(" ", 1)[1]) for severity, title in shown] == list(expected)
+    assert chromium().run("return document.querySelectorAll('.finding h3 code').length") > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("Client `<b>` & \x1b", "Client <code>&lt;b&gt;</code> &amp; \\x1b"),
+        ("one ` alone", "one ` alone"),
+        ("`a` and `b`", "<code>a</code> and <code>b</code>"),
+    ],
+)
+def test_names_in_findings_are_code(text: str, html: str) -> None:
+    """The name of a client may be any text."""
+    assert str(_marked(text)) == html
 
 
 def test_the_slowest_requests_are_listed(tables: dict[str, pd.DataFrame]) -> None:
