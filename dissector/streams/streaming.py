@@ -6,9 +6,9 @@ for them in front of the next block's data (`reserve`); the bytes of a stream ar
 the stream goes on.
 
 Memory has a budget. If carried bytes exceed it, the streams with the oldest ones stop waiting. A
-quarter of the memory is for carried bytes. The other three quarters are for their copies in the
-store and in the block's data, and for later stages. Half of the quarter may be bytes of TLS
-connections, encrypted and decrypted.
+quarter of the memory is for carried bytes. The other three quarters are for unused parts of their
+chunks, for their copies in the block's data, and for later stages. Half of the quarter may be bytes
+of TLS connections, encrypted and decrypted.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ PacketObserver: TypeAlias = Callable[[PacketBlock, Assignment, ConnectionTable],
 """Called with each block, the streams of its packets, and the connections."""
 
 STREAM_SHARE = 4
-"""The reciprocal share of memory for carried bytes: they may be in the store, which has twice their
-size, and in front of the next block at the same time."""
+"""The reciprocal share of memory for carried bytes: they may be in chunks of twice their size, and
+in front of the next block at the same time."""
 
 
 class Streams:

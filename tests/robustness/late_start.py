@@ -55,7 +55,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class Reference:
     """Brokers and answered exchanges of the whole capture."""
 
     brokers: frozenset[Endpoint]
@@ -65,7 +65,7 @@ class Whole:
     needs."""
 
 
-def of_whole(whole: Recording) -> Whole:
+def reference_of(whole: Recording) -> Reference:
     """Read a capture as it is."""
     intact = truth(whole)
     brokers = {
@@ -78,22 +78,25 @@ def of_whole(whole: Recording) -> Whole:
         for row, needed in zip(intact.rows, intact.needed, strict=True)
         if row[SAME.index("status")] == "answered"
     ]
-    return Whole(frozenset(brokers), exchanges)
+    return Reference(frozenset(brokers), exchanges)
 
 
-def late_start(whole: Recording, start: int, window: int, of: Whole) -> Figures:
+def late_start(whole: Recording, start: int, window: int, reference: Reference) -> Figures:
     """The figures of the copy that begins with the packet at index `start`."""
     end = min(start + window, len(whole.begin))
-    ports = {port for _, port in of.brokers}
+    ports = {port for _, port in reference.brokers}
     with capture_file(whole.made_of(range(start, end))) as path:
         tables = read(whole.name, path, "connections", "exchanges", ports=NO_BROKER)
         known = read(whole.name, path, "exchanges", "problems", ports=ports)
     swapped = [
         row
         for row in tables["connections"].to_pylist()
-        if row["protocol"] == "kafka" and (row["client_ip"], row["client_port"]) in of.brokers
+        if row["protocol"] == "kafka"
+        and (row["client_ip"], row["client_port"]) in reference.brokers
     ]
-    expected = Counter(row for row, first, last in of.exchanges if start <= first and last < end)
+    expected = Counter(
+        row for row, first, last in reference.exchanges if start <= first and last < end
+    )
     missing = expected - Counter(rows(known["exchanges"]))
     skipped = [row for row in known["problems"].to_pylist() if row["kind"] == "resync"]
     return Figures(
@@ -105,10 +108,10 @@ def late_start(whole: Recording, start: int, window: int, of: Whole) -> Figures:
 def survey(path: Path, starts: Iterable[int], window: int, verbose: bool) -> Figures:
     """The figures of the copies of one capture."""
     whole, total = recording(path), Figures()
-    of = of_whole(whole)
+    reference = reference_of(whole)
     for start in starts:
         if start < len(whole.begin):
-            figures = late_start(whole, start, window, of)
+            figures = late_start(whole, start, window, reference)
             total.add(figures)
             if (figures.swapped or figures.missing) and verbose:
                 print(f"{whole.name} from packet {start}: {figures}")
