@@ -83,6 +83,7 @@ site: $(READY)
 fuzz: $(READY)
 	-$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements.lock --group fuzz
 	$(BIN)/python -m tests.fuzz
+	$(BIN)/pytest -n auto -m hypothesis --hypothesis-profile random
 
 robustness: $(READY)
 	$(BIN)/python -m tests.robustness

@@ -19,6 +19,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from hypothesis import settings
 
 from dissector import _native
 
@@ -38,6 +39,12 @@ LONG: Final = (
     "tests/dissector/test_",
 )
 """Prefixes of the test ids of long groups, the longest first."""
+
+# Examples depend on the code alone, so that a change fails its own tests and no others.
+# `pytest --hypothesis-profile random` takes new examples, and more of them.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None, max_examples=1_000)
+settings.load_profile("repeatable")
 
 if not _native.COMPILED:
     os.environ["KAFKA_DISSECTOR_PURE"] = "1"  # else each command reports it

@@ -122,7 +122,7 @@ def colour_numbers(names: Sequence[str]) -> dict[str, int]:
     """The colour of each name. If two names have the same, the later one gets the next free one."""
     numbers: dict[str, int] = {}
     # Fixed colours come first, so that a name that is not fixed does not take one.
-    for name in sorted(names, key=lambda name: (name not in _FIXED, name)):
+    for name in sorted(set(names), key=lambda name: (name not in _FIXED, name)):
         first = _FIXED.get(name, crc32(name.encode()) % COLOURS)
         choices = [(first + step) % COLOURS for step in range(COLOURS)]
         free = [number for number in choices if number not in numbers.values()]

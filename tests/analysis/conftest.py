@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 import dissector
 from tests.analysis.made_rows import MadeCapture, Make
-
-settings.register_profile("any machine", deadline=None)
-settings.load_profile("any machine")
 
 
 @pytest.fixture

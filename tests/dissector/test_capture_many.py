@@ -47,7 +47,7 @@ def test_ten_thousand_connections_open_at_once(tmp_path: Path):
     assert contents == {tuple(row[name] for name in columns) for row in alone}
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(late=st.integers(0, 20 * MS))
 def test_the_same_packets_on_two_interfaces(tmp_path_factory, late: int):
     """Two captures, one of them later: each exchange has one row, with the times of the first."""

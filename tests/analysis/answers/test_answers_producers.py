@@ -108,7 +108,7 @@ def batch(sequence: int, count: int, at: int) -> dict[str, object]:
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers((1 << 31) - 200, (1 << 31) - 1),
     st.lists(st.tuples(st.integers(1, 50), st.sampled_from(["good", "lost", "twice"]))),

@@ -127,7 +127,7 @@ def test_retransmissions_are_in_the_cut(tmp_path: Path) -> None:
     assert payloads(output) == [asked(1), asked(1), answered(1)]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_any_choice_of_pipelined_messages(tmp_path_factory, data: st.DataObject) -> None:
     """Segments begin and end anywhere; sequence numbers wrap."""

@@ -101,7 +101,7 @@ def test_schemas_of_a_registry(url: str) -> None:
         decode(9, ENCODED)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=40))
 def test_arbitrary_payloads_raise_nothing(payload: bytes) -> None:
     text = _decode()(1, payload)

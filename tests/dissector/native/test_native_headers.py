@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector.errors import DecodeError
@@ -53,7 +53,6 @@ REQUESTS = st.builds(
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(st.lists(REQUESTS, min_size=1, max_size=6))
 def test_request_headers(frames: list[bytes]) -> None:
     headers, spaces = headers_of(*(sent_request(frame, 1) for frame in frames))
@@ -98,7 +97,6 @@ RESPONSES = st.tuples(
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(st.lists(RESPONSES, min_size=1, max_size=6))
 def test_response_headers(responses: list[tuple[int, int, bytes]]) -> None:
     headers, spaces = headers_of(*(sent_response(frame, 1) for _, _, frame in responses))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector import _native
@@ -20,7 +20,6 @@ def at(places: list[int], size: int) -> np.ndarray[tuple[int], np.dtype[np.int64
     return np.array([place % (size + 1) for place in places], np.int64)
 
 
-@settings(deadline=None)
 @given(DATA, PLACES, st.sampled_from(["u1", "i1", "u2", "i2", "u4", "i4", "i8"]))
 def test_numbers(data: bytes, places: list[int], dtype: str) -> None:
     where = at(places, len(data))
@@ -32,7 +31,6 @@ def test_numbers(data: bytes, places: list[int], dtype: str) -> None:
     ]
 
 
-@settings(deadline=None)
 @given(DATA, PLACES, LENGTHS)
 def test_ranges_and_words(data: bytes, places: list[int], lengths: list[int]) -> None:
     where = at(places, len(data))
@@ -65,7 +63,6 @@ def test_bytes_outside_of_all_pieces_are_zero(place: int) -> None:
         _native.number_words(space.data, where, single, _native.HASH_KEY, code, first)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), min_size=1, max_size=9), PLACES)
 def test_pieces(pieces: list[tuple[int, int]], places: list[int]) -> None:
     """Numbers and ranges across pieces; the bytes between two pieces are zero."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -83,7 +83,6 @@ ADDRESSES = st.sampled_from(
 ENDS = st.tuples(ADDRESSES, st.sampled_from([9092, 9093, 40000]))
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(ENDS, ENDS), max_size=40))
 def test_pairs(packets: list[tuple[tuple[tuple[int, int], int], ...]]) -> None:
     def column(end: int, part: int | None, dtype: type[np.generic]) -> NDArray[np.generic]:
@@ -109,7 +108,6 @@ def test_pairs(packets: list[tuple[tuple[tuple[int, int], int], ...]]) -> None:
     assert len(np.unique(hashes[:count])) == count
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=300), st.integers(0, 320))
 def test_a_chain_through_noise(data: bytes, begin: int) -> None:
     """Positions ascend, and records have room, for any bytes."""
@@ -120,7 +118,6 @@ def test_a_chain_through_noise(data: bytes, begin: int) -> None:
     assert ((at >= begin) & (at + 12 <= len(row))).all()
 
 
-@settings(deadline=None)
 @given(st.binary(min_size=60, max_size=120), st.sampled_from(list(Kind)), st.integers(0, 60))
 def test_headers_of_noise(data: bytes, kind: Kind, at: int) -> None:
     """No header is read behind the captured bytes."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -145,7 +145,6 @@ class Columns:
         )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(rows())
 def test_chain_and_fields(row: tuple[NDArray[np.uint8], Int64, Int64, Int64]) -> None:
     data, begin, end, _ = row
@@ -205,7 +204,6 @@ def test_timestamps_without_their_deltas() -> None:
     assert Columns(data, at, take, mask=0).timestamp.tolist() == [0]
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=20))
 def test_views_are_those_of_arrow(strings: list[bytes]) -> None:
     length = np.array([len(each) for each in strings], np.int64)
@@ -235,7 +233,6 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         _native.make_views(data, 0, zero, zero, np.frombuffer(bytes(16), np.uint64))
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=80), st.lists(st.integers(-9, 100), min_size=1, max_size=8))
 def test_any_positions_at_all(data: bytes, places: list[int]) -> None:
     row = np.frombuffer(data, np.uint8)

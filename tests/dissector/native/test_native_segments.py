@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector import _native
@@ -37,7 +37,6 @@ def placed(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, bool]:
     return table, is_sorted
 
 
-@settings(deadline=None)
 @given(packets)
 def test_each_byte_is_of_the_first_segment_that_has_it(rows: list[tuple[int, int, int]]) -> None:
     table, is_sorted = placed(rows)

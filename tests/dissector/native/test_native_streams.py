@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector.packets.block import PAD
@@ -71,7 +71,6 @@ def walk(chain: FrameChains, at: int, end: int) -> tuple[list[tuple[int, int]], 
     return frames, at, WHOLE, -1
 
 
-@settings(deadline=None)
 @given(chains(), st.data())
 def test_walk(chain: FrameChains, data: st.DataObject) -> None:
     index = np.arange(len(chain.stream))

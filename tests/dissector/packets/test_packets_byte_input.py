@@ -92,9 +92,7 @@ def test_a_damaged_stream_keeps_what_came_before(tmp_path, codec, plain):
 
 
 @compressed
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_altered_bytes_of_a_stream_never_raise(tmp_path, codec, data):
     content = bytearray(COMPRESS[codec](CONTENT[:20_000]))

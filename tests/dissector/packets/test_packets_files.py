@@ -47,7 +47,7 @@ def test_rotated_files_come_in_order_of_time_not_of_name(tmp_path):
     assert reading.bytes_read == sum(path.stat().st_size for path in tmp_path.iterdir())
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=ANY_FOLDER)
+@settings(max_examples=40, suppress_health_check=ANY_FOLDER)
 @given(
     owners=st.lists(st.integers(0, 4), min_size=1, max_size=120),
     block_bytes=st.integers(64, 4000),

@@ -191,9 +191,7 @@ def test_a_length_that_no_packet_has_is_not_believed(tmp_path):
 ALTERED = st.lists(st.tuples(st.integers(0, 120), st.integers(0, 255)), max_size=6)
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     packet=st.sampled_from(
         [

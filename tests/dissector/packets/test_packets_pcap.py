@@ -72,7 +72,7 @@ CONTENT = pcap(PACKETS)
 ENDS = 24 + np.cumsum([16 + len(packet) for packet in PACKETS])
 
 
-@settings(max_examples=75, deadline=None, suppress_health_check=ANY_FOLDER)
+@settings(max_examples=75, suppress_health_check=ANY_FOLDER)
 @given(size=st.integers(24, len(CONTENT)), block_bytes=st.sampled_from([16, 100, 1 << 20]))
 def test_a_file_cut_anywhere_gives_every_whole_packet(tmp_path, size, block_bytes):
     reading = read_bytes(tmp_path, CONTENT[:size], block_bytes=block_bytes)
@@ -89,7 +89,7 @@ def test_a_file_cut_anywhere_gives_every_whole_packet(tmp_path, size, block_byte
         assert problem.capture == reading.names[0]
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=ANY_FOLDER)
+@settings(max_examples=30, suppress_health_check=ANY_FOLDER)
 @given(block_bytes=st.integers(1, 3000), reserve=st.integers(0, 300))
 def test_blocks_of_any_size_give_the_same_rows(tmp_path, block_bytes, reserve):
     whole = read_bytes(tmp_path, CONTENT)
@@ -148,7 +148,7 @@ def test_a_wrong_length_costs_one_packet(tmp_path, wrong, block_bytes):
     assert "damaged_file" in reading.kinds
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=ANY_FOLDER)
+@settings(max_examples=100, suppress_health_check=ANY_FOLDER)
 @given(at=st.integers(24, len(CONTENT) - 1), value=st.integers(0, 255))
 def test_one_altered_byte_costs_one_packet(tmp_path, at, value):
     content = bytearray(CONTENT)
@@ -163,7 +163,7 @@ def test_one_altered_byte_costs_one_packet(tmp_path, at, value):
     } <= rows
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=ANY_FOLDER)
+@settings(max_examples=100, suppress_health_check=ANY_FOLDER)
 @given(junk=st.binary(max_size=3000), block_bytes=st.sampled_from([64, 1 << 20]))
 def test_any_bytes_after_a_header(tmp_path, junk, block_bytes):
     reading = read_bytes(tmp_path, pcap_header() + junk, block_bytes=block_bytes)

@@ -83,7 +83,6 @@ def test_times_of_interfaces(tmp_path, option, ticks, expected):
     assert read_bytes(tmp_path, content).rows[0].time == expected
 
 
-@settings(deadline=None)
 @given(ticks=st.integers(0, 2**64 - 1), value=st.integers(0, 255))
 def test_nanoseconds(ticks, value):
     """Against exact fractions; below 2^-34 s, a fraction of a nanosecond may be lost."""
@@ -232,7 +231,7 @@ CONTENT = HEAD + b"".join(BLOCKS)
 ENDS = len(HEAD) + np.cumsum([len(block) for block in BLOCKS])
 
 
-@settings(max_examples=75, deadline=None, suppress_health_check=ANY_FOLDER)
+@settings(max_examples=75, suppress_health_check=ANY_FOLDER)
 @given(size=st.integers(28, len(CONTENT)), block_bytes=st.sampled_from([16, 100, 1 << 20]))
 def test_a_file_cut_anywhere_gives_every_whole_packet(tmp_path, size, block_bytes):
     reading = read_bytes(tmp_path, CONTENT[:size], block_bytes=block_bytes)
@@ -249,7 +248,7 @@ def test_a_file_cut_anywhere_gives_every_whole_packet(tmp_path, size, block_byte
         assert problem.bytes == size - end
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=ANY_FOLDER)
+@settings(max_examples=100, suppress_health_check=ANY_FOLDER)
 @given(at=st.integers(len(HEAD), len(CONTENT) - 1), value=st.integers(0, 255))
 def test_one_altered_byte_costs_one_packet(tmp_path, at, value):
     content = bytearray(CONTENT)
@@ -282,14 +281,14 @@ def test_zeros_between_blocks(tmp_path, block_bytes):
     assert problem.bytes == 9002
 
 
-@settings(max_examples=75, deadline=None, suppress_health_check=ANY_FOLDER)
+@settings(max_examples=75, suppress_health_check=ANY_FOLDER)
 @given(junk=st.binary(max_size=2000), block_bytes=st.sampled_from([64, 1 << 20]))
 def test_any_bytes_after_a_section_header(tmp_path, junk, block_bytes):
     reading = read_bytes(tmp_path, HEAD + junk, block_bytes=block_bytes)
     assert reading.bytes_read == len(HEAD) + len(junk)
 
 
-@settings(max_examples=75, deadline=None, suppress_health_check=ANY_FOLDER)
+@settings(max_examples=75, suppress_health_check=ANY_FOLDER)
 @given(
     blocks=st.lists(
         st.builds(

@@ -104,7 +104,7 @@ def test_headers_that_are_elsewhere(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=120), st.integers(0, 150), st.integers(0, 150))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_arbitrary_bytes_raise_nothing(data: bytes, begin: int, end: int) -> None:
     segment = Segment((0, 0xFFFF0A000001), (0, 0xFFFF0A000002), 40000, 9092, 1, 7, 150)
     packet = bytes(V4 / TCP(sport=40000, dport=9092, seq=1, ack=7))[:32] + data

@@ -239,9 +239,7 @@ def test_what_waits_is_bounded(tmp_path, monkeypatch):
     assert sum(int(p.detail.split()[0]) for p in reading.problems) == 100
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     packet=st.sampled_from([*TUNNELS.values(), *pieces_of(SEGMENT[:40], 16)]),
     altered=st.lists(st.tuples(st.integers(0, 120), st.integers(0, 255)), max_size=4),

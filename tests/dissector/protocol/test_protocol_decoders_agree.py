@@ -76,13 +76,13 @@ def test_bytes_left_over(which: Layout) -> None:
     assert caught.value.offset == len(data)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.sampled_from(LAYOUTS), st.binary(max_size=200))
 def test_any_bytes(which: Layout, data: bytes) -> None:
     agree(which, data)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.sampled_from(LAYOUTS), st.data())
 def test_any_byte_changed(which: Layout, data: st.DataObject) -> None:
     changed = bytearray(body(which) or b"\0")

@@ -410,7 +410,7 @@ def test_records_that_are_not_there() -> None:
             decode_record(topic, b"", None)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     st.sampled_from(sorted(RECORD_TOPICS)),
     st.binary(max_size=3).map(lambda tail: b"\0" + tail),

@@ -84,7 +84,7 @@ def joined(parts: list[tuple[tuple[int, str, int], list[Entry]]]) -> bytes:
 
 
 @given(fields, st.lists(st.integers(0, 1 << 16), max_size=12), st.integers(0, 1 << 16))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_pieces_are_read_as_one_row(
     parts: list[list[tuple[tuple[int, str, int], list[Entry]]]], borders: list[int], seed: int
 ) -> None:
@@ -101,7 +101,7 @@ def test_pieces_are_read_as_one_row(
 
 
 @given(fields)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_fields_read_together_and_one_by_one(
     parts: list[list[tuple[tuple[int, str, int], list[Entry]]]],
 ) -> None:
@@ -270,7 +270,7 @@ runs = st.lists(st.tuples(sizes, st.sampled_from([1, 1, 2, 5, 40])), max_size=4)
 
 
 @given(st.lists(runs, max_size=4), st.integers(0, 60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_chains_of_different_lengths(
     size_runs: list[list[tuple[int, int]]], short_chains: int
 ) -> None:

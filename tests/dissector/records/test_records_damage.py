@@ -97,7 +97,7 @@ def test_cut_at_every_byte(magic: int, name: str, codec: int) -> None:
 
 
 @given(st.binary(max_size=300), st.integers(0, 200), st.sampled_from(CASES))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_garbage_between_batches_costs_no_batch(
     garbage: bytes, cut: int, case: tuple[int, str, int]
 ) -> None:
@@ -282,14 +282,14 @@ def test_compressed_inside_compressed() -> None:
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_any_bytes(data: bytes) -> None:
     batches = decode_records(data)
     assert sum(each.size for each in batches) >= len(data)
 
 
 @given(st.binary(min_size=1, max_size=200), st.sampled_from(range(6)), st.integers(-1, 20))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_any_bytes_in_a_batch_whose_checksum_holds(data: bytes, codec: int, count: int) -> None:
     good = batch(record(), 1)
     batches = decode_records(good + batch(data, count, attributes=codec) + good)

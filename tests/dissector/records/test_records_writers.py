@@ -21,7 +21,6 @@ from tests.dissector.records.records_writers import (
 CASES = [(magic, name, codec) for magic in (0, 1, 2) for name, codec in written(magic)]
 QUICK = settings(
     max_examples=10,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 

@@ -125,7 +125,7 @@ def damaged(packets: list[Packet], chance: random.Random) -> list[Packet]:
 
 
 @given(seed=st.integers(0, 10**9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_frames_do_not_depend_on_segmentation_and_order(seed):
     chance = random.Random(seed)
     packets = conversation(seed)
@@ -135,7 +135,7 @@ def test_frames_do_not_depend_on_segmentation_and_order(seed):
 
 
 @given(seed=st.integers(0, 10**9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_blocks_may_end_anywhere(seed):
     chance = random.Random(seed)
     packets = damaged(conversation(seed), chance)
@@ -146,7 +146,7 @@ def test_blocks_may_end_anywhere(seed):
 
 
 @given(seed=st.integers(0, 10**9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_messages_inside_messages_are_not_parsed(seed):
     """Requests that contain requests, and responses that contain responses with ids near theirs."""
     chance = random.Random(seed)
@@ -169,7 +169,7 @@ def test_messages_inside_messages_are_not_parsed(seed):
 
 
 @given(seed=st.integers(0, 10**9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_times_do_not_depend_on_the_order_of_packets(seed):
     packets = split(conversation(seed), 700)
     plain = dissect(packets).frames
@@ -181,7 +181,7 @@ def test_times_do_not_depend_on_the_order_of_packets(seed):
 
 
 @given(seed=st.integers(0, 10**9))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_first_copy_of_a_byte_wins(seed):
     """Copies with different bytes and lengths, in any order."""
     chance = random.Random(seed)

@@ -104,7 +104,7 @@ def random_packets(chance: Sequence[tuple[int, int, int]]) -> list[Packet]:
     return dialogue.packets
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4), st.integers(0, 50)), min_size=2),
     st.sets(st.integers(0, 100)),

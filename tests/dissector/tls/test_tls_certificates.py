@@ -45,7 +45,7 @@ texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_siz
 names = st.lists(st.tuples(st.sampled_from(KINDS), texts), min_size=1, max_size=5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(names)
 def test_subjects_are_as_cryptography_writes_them(parts):
     name = x509.Name([x509.NameAttribute(kind, text) for kind, text in parts])
