@@ -44,6 +44,7 @@ FUNCTIONS = {
         "read_request_headers",
         "read_response_headers",
         "walk_bodies",
+        "find_body_end",
     ),
     "matching": ("count_in_flight",),
     "records": ("walk_records", "read_records", "read_record_headers", "make_views"),

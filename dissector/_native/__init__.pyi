@@ -225,6 +225,16 @@ def walk_bodies(
     room.
     """
 
+def find_body_end(
+    data: Bytes, nodes: NDArray[np.int32], is_flexible: bool, start: int, size: int, most: int
+) -> int:
+    """Where a body ends that begins at `start`, in a message of `size` bytes, by a program without
+    columns; -1 if it is impossible.
+
+    `data`: the message, or its first bytes. `most`: elements that it may have. Returns `size` if
+    it has more, or if the end depends on bytes behind `data`.
+    """
+
 # matching
 
 def count_in_flight(

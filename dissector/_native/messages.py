@@ -71,6 +71,8 @@ class _Space:
     piece: Int
     size: Int
     """Addresses end here."""
+    is_lost: cython.bint
+    """Whether a lost byte was read."""
 
     @cython.final
     @cython.cfunc
@@ -107,11 +109,13 @@ class _Space:
                 else:
                     high = middle
             if low == 0:
+                self.is_lost = True
                 return 0
             self.piece = low - 1
         self.low = self.address[self.piece]
         self.high = self.low + self.length[self.piece]
         self.shift = self.position[self.piece] - self.low
+        self.is_lost |= at >= self.high
         return at < self.high
 
     @cython.final
@@ -242,7 +246,7 @@ def _space(space: _Space, data: Bytes, address: Ints, position: Ints, length: In
     space.data, space.address, space.position, space.length = data, address, position, length
     last: Int = len(address) - 1
     space.low = space.high = space.shift = 0
-    space.piece = -1
+    space.piece, space.is_lost = -1, False
     space.size = address[last] + length[last] if last >= 0 else 0
 
 
@@ -784,3 +788,25 @@ def walk_bodies(
             surplus,
         )  # fmt: skip
     return walked
+
+
+def find_body_end(
+    data: Bytes, nodes: Nodes, is_flexible: bool, start: int, size: int, most: int
+) -> int:
+    bodies: _Bodies = _Bodies()
+    begin: Int = start
+    end: Int = size
+    at: Int
+    bodies.value = 0
+    single = memoryview(bytearray(24)).cast("q")
+    single[2] = len(data)
+    _space(bodies, data, single[0:1], single[1:2], single[2:3])
+    bodies.nodes, bodies.is_flexible, bodies.elements = nodes, is_flexible, most
+    bodies.room = bodies.count = bodies.base = memoryview(bytearray()).cast("q")
+    bodies.columns = bodies.each = 0
+    if not 0 <= begin <= end:
+        raise ValueError("a body outside of its message")
+    with cython.nogil:
+        bodies.check()
+        at = bodies.walk_struct(0, 0, begin, end)
+    return end if bodies.is_lost or bodies.elements < 0 else at

@@ -20,7 +20,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from dissector.errors import TooManyElements
+import numpy as np
+
+from dissector import _native
+from dissector.errors import DecodeError
+from dissector.protocol.decoder_program import program
+from dissector.protocol.element_limits import most_elements
 from dissector.protocol.explain import BodyReader, Explanation
 from dissector.protocol.notation import Direction, Field, Layout
 from dissector.protocol.registry import api_name, layout
@@ -153,10 +158,15 @@ def body_end(data: bytes, size: int, request: tuple[int, int] | None = None) -> 
         body_layout = (
             request_header(reader) if request is None else response_header(reader, *request)
         )
-        reader.fields(body_layout.fields, body_layout.flexible)
-    except (IndexError, TooManyElements):
+    except IndexError:
         return size
-    return reader.at
+    end = _native.find_body_end(
+        np.frombuffer(data, np.uint8), program(body_layout, frozenset()).nodes,
+        body_layout.flexible, reader.at, size, most_elements(size - reader.at),
+    )  # fmt: skip
+    if end < 0:
+        raise DecodeError("an impossible body", offset=reader.at)
+    return end
 
 
 def _body(reader: BodyReader, body_layout: Layout) -> None:

@@ -5,7 +5,7 @@ the ends before it. So reordering, retransmission, overlap and packets that were
 one case. A start beyond the maximum is a hole. The segments beyond a hole wait for the next block,
 until the hole is filled or taken for lost:
 
-- the receiver acknowledged its bytes, and it has been open for `GRACE`;
+- the receiver acknowledged its bytes, and it has been open for `GRACE` or `SHORT_GRACE`;
 - it has been open for `PATIENCE`, or more bytes wait beyond it than reordering explains;
 - the stream stops waiting: it has ended, or memory is needed.
 
@@ -27,6 +27,8 @@ from dissector.streams.flows import Assignment
 from dissector.streams.limits import (
     GRACE,
     PATIENCE,
+    REORDER_PACKETS,
+    SHORT_GRACE,
     WAITING_BYTES,
     WAITING_SEGMENTS,
 )
@@ -92,6 +94,8 @@ class Reassembler:
         self._table = table
         self._streams = streams
         self._origins = OriginFinder(table, streams, states)
+        self._recent = np.full(REORDER_PACKETS, FIRST_TIME)
+        """Times of the latest packets of the capture; ns."""
 
     def feed(
         self, block: PacketBlock, assignment: Assignment, held: Segments, now: int, give_up: Bools
@@ -102,6 +106,7 @@ class Reassembler:
         by slot, whether the stream stops waiting.
         """
         stream_ids = assignment.streams
+        self._recent = np.append(self._recent, block.time)[-REORDER_PACKETS:]
         self._origins.place(block, assignment)
         at, count, lowest, beyond = self._origins.positions(block, assignment)
         np.add.at(count, held.stream, 1)
@@ -253,8 +258,11 @@ class Reassembler:
         self._record_acknowledged(block, assignment, slot)
         age = now - kept.time[hole]
         start = kept.at[hole] - gap[hole]
-        acknowledged = (streams.flat("acknowledged")[stream] > start) & (age > GRACE)
-        waiting, segments = _waiting_behind(kept, hole)
+        end_acknowledged = streams.flat("acknowledged")[stream]
+        is_overdue = (age > SHORT_GRACE) & (kept.time[hole] < self._recent.min())
+        waiting, segments, end = _waiting_behind(kept, hole)
+        is_overdue &= end_acknowledged <= end
+        acknowledged = (end_acknowledged > start) & (is_overdue | (age > GRACE))
         is_full = (waiting > WAITING_BYTES) | (segments > WAITING_SEGMENTS)
         is_old = (age > PATIENCE) | give_up[slot]
         is_stray = is_old & ~acknowledged & ~is_full
@@ -346,12 +354,13 @@ def _before_first(stream: Int64, marked: Bools) -> Bools:
     return is_before
 
 
-def _waiting_behind(kept: Segments, hole: Int64) -> tuple[Int64, Int64]:
-    """Number of bytes and of segments of the stream from each of these segments on."""
+def _waiting_behind(kept: Segments, hole: Int64) -> tuple[Int64, Int64, Int64]:
+    """Number of bytes and of segments of the stream from each of these segments on; and its end."""
     last = last_of_each(kept.stream)
     last = last[np.searchsorted(last, hole)]
     total = np.cumsum(kept.length)
-    return total[last] - total[hole] + kept.length[hole], last - hole + 1
+    end = kept.at[last] + kept.span[last]
+    return total[last] - total[hole] + kept.length[hole], last - hole + 1, end
 
 
 def _first_copies(index: list[int], at: list[int], span: list[int]) -> list[tuple[int, int, int]]:

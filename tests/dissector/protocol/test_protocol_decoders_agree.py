@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dissector.errors import DecodeError
-from dissector.protocol.explain import Explained, explain
+from dissector.errors import DecodeError, TooManyElements
+from dissector.protocol.explain import BodyReader, Explained, explain
+from dissector.protocol.message import body_end, response_header
 from dissector.protocol.notation import Direction, Layout
 from dissector.protocol.registry import apis, layout, versions
 from dissector.protocol.tree_decoder import decode
+from dissector.protocol.wire import Prefix
 from tests.dissector.protocol.protocol_writer import write
 
 LAYOUTS = [
@@ -102,3 +104,41 @@ def agree(which: Layout, data: bytes) -> None:
             decode(which, data)
         assert str(caught.value) == str(explanation.error)
         assert 0 <= caught.value.offset <= len(data)
+
+
+RESPONSES = [which for which in LAYOUTS if which.direction is Direction.RESPONSE]
+
+
+@settings(max_examples=500)
+@given(st.sampled_from(RESPONSES), st.data())
+def test_the_end_of_a_body_whose_end_is_missing(which: Layout, data: st.DataObject) -> None:
+    header = bytes(4) + bytes(which.header_version)
+    message = bytearray(header + body(which) + bytes(data.draw(st.integers(0, 3))))
+    for _ in range(data.draw(st.integers(0, 2))):
+        at = data.draw(st.integers(4, len(message) - 1)) if len(message) > 4 else 0
+        message[at] = data.draw(st.integers(0, 255))
+    size = len(message) + data.draw(st.integers(-5, 5))
+    present = bytes(message[: max(min(data.draw(st.integers(4, len(message))), size), 4)])
+    size = max(size, 4)
+    try:
+        end: int | None = body_end(present, size, (which.api_key, which.version))
+    except DecodeError:
+        end = None
+    if (expected := end_of_body(which, present, size)) != size:
+        assert end == expected
+    elif end != size:  # no missing byte decides where the body ends
+        for fill in (b"\0", b"\x7f", b"\xff"):
+            assert end_of_body(which, present + fill * (size - len(present)), size) == end
+
+
+def end_of_body(which: Layout, present: bytes, size: int) -> int | None:
+    """`body_end` by the decoder that explains: None for no body, `size` for an unknown end."""
+    reader = BodyReader(Prefix(present, size))
+    try:
+        body_layout = response_header(reader, which.api_key, which.version)
+        reader.fields(body_layout.fields, body_layout.flexible)
+    except (IndexError, TooManyElements):
+        return size
+    except DecodeError:
+        return None
+    return reader.at

@@ -7,7 +7,19 @@ from dataclasses import replace
 import pytest
 
 from dissector.packets.block import FIN, RST, SYN
-from tests.dissector.streams.dialogue import MS, Dialogue, Packet, dissect, request, response, split
+from dissector.streams import Streams
+from tests.dissector.streams.dialogue import (
+    MS,
+    NEWEST,
+    Dialogue,
+    Packet,
+    block,
+    body_end,
+    dissect,
+    request,
+    response,
+    split,
+)
 
 ONE, TWO, THREE, FOUR = (request(3, 1, number, b"body" * number) for number in range(1, 5))
 
@@ -133,6 +145,29 @@ def test_an_acknowledged_hole_is_waited_for_a_second():
     out = dissect(dialogue.packets, cuts=range(1, len(dialogue.packets)))
     (frame,) = (each for each in out.frames if each.is_request)
     assert frame.message == TWO[4:]
+
+
+@pytest.mark.parametrize(
+    ("packets", "ms", "lost_end", "waits"),
+    [(64, 200, False, False), (50, 200, False, True), (64, 50, False, True), (64, 200, True, True)],
+    ids=["long enough", "few packets", "too early", "acknowledged beyond all bytes"],
+)
+def test_an_acknowledged_hole_is_given_up_after_many_packets(
+    packets: int, ms: int, lost_end: bool, waits: bool
+):
+    dialogue = Dialogue()
+    connection, other = dialogue.connect(), dialogue.connect()
+    connection.client(ONE, sent=False)
+    connection.client(TWO)
+    connection.client(THREE, sent=not lost_end)
+    connection.broker(response(1))
+    dialogue.wait(ms - packets)
+    for number in range(packets):
+        other.client(request(3, 1, number))
+    streams = Streams(ports=(9092,), newest=NEWEST, body_end=body_end)
+    frames = streams.feed(block(dialogue.packets, 0))
+    assert (streams.reserve > 0) == waits
+    assert len(frames) == packets + (0 if waits else 3)
 
 
 def test_an_unacknowledged_hole_is_waited_for_half_a_minute():
