@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dissector.errors import DissectorError
 from dissector.exchanges.correlator import RESPONSE_WAIT
-from dissector.packets.block import LAST_PORT, PacketBlock, PacketSource
+from dissector.packets.block import LAST_PORT, Int64, PacketBlock, PacketSource
 from dissector.problems import Problem
 from dissector.protocol import registry
 from dissector.protocol.evidence import evidence
@@ -43,6 +43,9 @@ class FrameBatch:
     """ns since 1970: the latest time that was read."""
     ended: NDArray[np.bool_]
     """Whether each connection was closed, and its last packet is `RESPONSE_WAIT` ago."""
+    client_held_since: Int64
+    """By connection: when the first byte of its client arrived that is in no frame yet, in ns; very
+    late if there is none."""
     is_last: bool = False
     problems: list[Problem] = field(default_factory=list)
     """Problems apart from those of `frames`."""
@@ -114,7 +117,10 @@ class FrameReader:
         """The last batch: what becomes complete at the end of the capture."""
         frames = self.streams.finish()
         problems = self._keylog_source.problems()
-        return FrameBatch(self._with_decrypted(frames), self.now, self._ended(), True, problems)
+        return FrameBatch(
+            self._with_decrypted(frames), self.now, self._ended(), self.streams.client_held_since,
+            True, problems,
+        )  # fmt: skip
 
     def feed(self, block: PacketBlock) -> FrameBatch:
         """The batch of a block of packets."""
@@ -126,8 +132,8 @@ class FrameReader:
         ended = self._ended() & (table.last_time[: table.count] < self.now - RESPONSE_WAIT)
         ended[self.streams.held] = False  # the rest of a message may still arrive
         return FrameBatch(
-            self._with_decrypted(frames), self.now, ended, False, block.problems,
-            block.packets_seen, block.bytes_read,
+            self._with_decrypted(frames), self.now, ended, self.streams.client_held_since, False,
+            block.problems, block.packets_seen, block.bytes_read,
         )  # fmt: skip
 
     def _with_decrypted(self, frames: FrameBlock) -> deque[FrameBlock]:

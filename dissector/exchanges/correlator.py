@@ -7,7 +7,8 @@ They are kept in columns until the response arrives, which may be in a later blo
 
 All waits are limited. A request is unanswered if its connection has ended, or after `REQUEST_WAIT`.
 A response is unmatched if its request does not arrive within `RESPONSE_WAIT`. A request may arrive
-after its response if reassembly waited for a lost packet.
+after its response if reassembly waited for a lost packet. As long as bytes of the client wait that
+arrived before the response, its request may be among them.
 """
 
 from __future__ import annotations
@@ -224,13 +225,14 @@ class Correlator:
         return 0 if self._pending is None else len(self._pending)
 
     def feed(
-        self, frames: FrameBlock, now: int, ended: NDArray[np.bool_], *, last: bool = False
-    ) -> CorrelatedBlock:
+        self, frames: FrameBlock, now: int, ended: NDArray[np.bool_], client_held_since: Int64, *,
+        last: bool = False,
+    ) -> CorrelatedBlock:  # fmt: skip
         """Correlate one block.
 
         `now`: latest time of the block, ns. `ended`: for each connection, whether it was closed and
-        no packet of it came for `RESPONSE_WAIT`. `last`: no block follows, so that nothing stays
-        pending.
+        no packet of it came for `RESPONSE_WAIT`. `client_held_since`: see `FrameBatch`. `last`: no
+        block follows, so that nothing stays pending.
         """
         self._grow(len(ended))
         if self._schema and not (len(frames) or self.in_flight or self._pending_frames):
@@ -241,7 +243,8 @@ class Correlator:
         responses = read_headers(frames, spaces, np.flatnonzero(~frames.is_request))
         responses = self._with_pending(responses, spaces)
         end_time = int_column(table, "end_time")
-        is_late = (responses.time < now - RESPONSE_WAIT) | last
+        is_late = responses.time < client_held_since[responses.connection]
+        is_late = (is_late & (responses.time < now - RESPONSE_WAIT)) | last
         answered, response = self._match(table, responses, is_late)
         matched = responses[response]
         np.maximum.at(self._connections.last_response_time, matched.connection, matched.end_time)
@@ -250,7 +253,8 @@ class Correlator:
         table = self._with_in_flight(table, first_new, answered, matched)
         is_unmatched = np.ones(len(responses), np.bool_)
         is_unmatched[response] = False
-        unmatched = self._keep_pending(responses[np.flatnonzero(is_unmatched)], spaces, now, last)
+        unmatched = np.flatnonzero(is_unmatched)
+        lost = self._keep_pending(responses[unmatched], spaces, is_late[unmatched])
         is_left = np.ones(len(table), np.bool_)
         is_left[answered] = False
         left = np.flatnonzero(is_left)
@@ -271,7 +275,7 @@ class Correlator:
             answered,
             left[ends & no_reply],
             left[ends & ~no_reply],
-            unmatched,
+            lost,
             len(evicted) + self._evicted_responses,
         )
 
@@ -437,15 +441,14 @@ class Correlator:
         return pending[order[: max(len(pending) - most, 0)]]
 
     def _keep_pending(
-        self, unmatched: MessageHeaders, spaces: Sequence[ByteView], now: int, last: bool
+        self, unmatched: MessageHeaders, spaces: Sequence[ByteView], is_late: NDArray[np.bool_]
     ) -> MessageHeaders:
-        """Keep responses whose request may still arrive; return the others."""
-        old = (unmatched.time < now - RESPONSE_WAIT) | last
-        size = np.where(old, 0, unmatched.end - unmatched.start)
-        evicted = ~old & (np.cumsum(size[::-1])[::-1] > self._memory)
+        """Keep the responses that are not late, as far as memory allows; return the others."""
+        size = np.where(is_late, 0, unmatched.end - unmatched.start)
+        evicted = ~is_late & (np.cumsum(size[::-1])[::-1] > self._memory)
         self._evicted_responses = int(evicted.sum())
-        old |= evicted
-        keep = unmatched[np.flatnonzero(~old)]
+        is_over = is_late | evicted
+        keep = unmatched[np.flatnonzero(~is_over)]
         self._pending_responses = keep
         self._pending_frames = [
             spaces[space].bytes(start, end - start)
@@ -453,7 +456,7 @@ class Correlator:
                 keep.space.tolist(), keep.start.tolist(), keep.end.tolist(), strict=True
             )
         ]
-        return unmatched[np.flatnonzero(old)]
+        return unmatched[np.flatnonzero(is_over)]
 
 
 @cache

@@ -42,6 +42,7 @@ from dissector.streams.table import (
     ENCRYPTED,
     HEAD,
     KAFKA,
+    LAST_TIME,
     NEW,
     OPEN,
     SEARCHING,
@@ -160,6 +161,16 @@ class Streams:
         """Rows of connections with carried bytes."""
         held: Int64 = np.unique(self._framer.carry.segments.stream >> 1)
         return np.union1d(held, self._tls_streams.held)
+
+    @property
+    def client_held_since(self) -> Int64:
+        """By connection: when the first carried byte of its client arrived, in ns; LAST_TIME if it
+        has none."""
+        since = np.full(self.connections.count, LAST_TIME)
+        carried = self._framer.carry.segments
+        carried = carried[self.connections.is_client(carried.stream)]
+        np.minimum.at(since, carried.stream >> 1, carried.time)
+        return since
 
     def forget(self, rows: Int64) -> None:
         """Drop the state of these connections; their rows will be reused."""

@@ -183,7 +183,9 @@ class TableBuilder:
             frames = batch.frames.popleft()
             is_last_block = not batch.frames
             last = batch.is_last and is_last_block
-            block = self._correlator.feed(frames, batch.now, batch.ended & is_last_block, last=last)
+            block = self._correlator.feed(
+                frames, batch.now, batch.ended & is_last_block, batch.client_held_since, last=last
+            )
             for messages in (block.request, block.response):
                 self.names.learn(messages.fields)
             self.brokers += self.connections.learn(block)

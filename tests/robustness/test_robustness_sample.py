@@ -38,6 +38,7 @@ FOUND = (
     ("kafka-4-errors.pcap.zst", "lost", 1566),
     ("kafka-4-group-eager.pcap.zst", "flipped", 343),
     ("kafka-4-group-static.pcap.zst", "flipped", 3236),
+    ("kafka-4-net-delay.pcap.zst", "flipped", 292),
     ("kafka-4-net-loss.pcap.zst", "flipped", 4040),
     ("kafka-4-platformatic.pcap.zst", "flipped", 3241),
     ("kafka-4-sasl.pcap.zst", "flipped", 3808),

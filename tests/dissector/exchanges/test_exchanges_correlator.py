@@ -10,6 +10,7 @@ import pyarrow as pa
 from dissector.exchanges.correlator import NO_REPLY_WAIT, RESPONSE_WAIT, Correlator
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
+from dissector.streams.table import LAST_TIME
 from dissector.tables import exchanges
 from dissector.tables.finalizer import with_topic_names
 from dissector.tables.problems import decode_problems
@@ -44,14 +45,16 @@ class CorrelatorTest:
         self.streams: dict[tuple[int, bool], Stream] = {}
 
     def feed(
-        self, *sent: SentFrame, now: int = 0, ended: bool = False, last: bool = False
-    ) -> list[Any]:
-        """The exchanges that ended in this block."""
+        self, *sent: SentFrame, now: int = 0, ended: bool = False, held_since: int = LAST_TIME,
+        last: bool = False,
+    ) -> list[Any]:  # fmt: skip
+        """The exchanges that ended in this block. `held_since`: see `FrameBatch`."""
         now = max([now * MS, *(each.ms * MS for each in sent)])
         count = max([1, *(each.connection + 1 for each in sent)])
         result = self.correlator.feed(
-            block(*sent, streams=self.streams), now, np.full(count, ended), last=last
-        )
+            block(*sent, streams=self.streams), now, np.full(count, ended),
+            np.full(count, held_since), last=last,
+        )  # fmt: skip
         self.names.learn(result.response.fields)
         self.problems += decode_problems(result, ["file"])
         rows = exchanges.exchanges(result, self.names, FixedEndpoints(), ["file"])
@@ -138,7 +141,9 @@ def test_an_unanswered_request_ends_with_the_capture() -> None:
 def test_a_response_without_request() -> None:
     correlator = CorrelatorTest()
     assert correlator.feed(sent_response(response(9, b"\0\0"), 1)) == []
-    (row,) = correlator.feed(now=RESPONSE_WAIT // MS + 10)
+    now = RESPONSE_WAIT // MS + 10
+    assert correlator.feed(now=now, held_since=1 * MS) == []  # the request may be in these bytes
+    (row,) = correlator.feed(now=now, held_since=2 * MS)
     assert (row["status"], row["correlation_id"], row["api"]) == ("request_missing", 9, None)
     assert row["response_bytes"] == 10
 
