@@ -29,6 +29,7 @@ from dissector.streams.limits import (
     PATIENCE,
     REORDER_BYTES,
     REORDER_PACKETS,
+    SYN_BYTES,
     WINDOW_AHEAD,
     WINDOW_BEHIND,
 )
@@ -93,7 +94,7 @@ class _Incarnation:
         if own is not None:
             return own == isn
         if acknowledged is not None and peer is not None:
-            return (peer + 1) % _MODULO == acknowledged
+            return (acknowledged - peer - 1) % _MODULO < SYN_BYTES
         return anchor is None or (anchor - isn - 1) % _MODULO <= REORDER_BYTES
 
 
@@ -302,7 +303,7 @@ class FlowTracker:
             seq, ack = block.seq[packet].astype(np.int64), block.ack[packet].astype(np.int64)
             own, peer = isn[pair, end], isn[pair, 1 - end]
             near = (anchor[pair, end] - seq - 1) % _MODULO <= REORDER_BYTES
-            owns = np.where(has_ack & (peer != NEVER), (peer + 1) % _MODULO == ack,
+            owns = np.where(has_ack & (peer != NEVER), (ack - peer - 1) % _MODULO < SYN_BYTES,
                             ~has_anchor[pair, end] | near)  # fmt: skip
             is_single[pair] = np.where(own != NEVER, own == seq, owns)
             isn[pair, end] = seq

@@ -35,6 +35,9 @@ REORDER_PACKETS = 64
 REORDER_BYTES = 4 << 20
 """Bytes of one stream in `REORDER_PACKETS` packets of the largest size."""
 
+SYN_BYTES = 1 << 16
+"""A SYN contains fewer bytes than this; its SYN-ACK acknowledges them (TCP Fast Open, RFC 7413)."""
+
 WINDOW_AHEAD = 1 << 30
 """Largest receive window (RFC 7323, section 2.3). Bytes further ahead are not of this stream."""
 

@@ -50,6 +50,7 @@ FOUND = (
     ("librdkafka-mock-produce.pcap", "flipped", 343),
     ("librdkafka-mock-produce.pcap", "flipped", 574),
     ("librdkafka-mock-produce.pcap", "flipped", 1260),
+    ("librdkafka-mock-produce.pcap", "flipped", 2233),
     ("librdkafka-mock-traced.pcap.zst", "flipped", 348),
     ("librdkafka-mock-transactions.pcapng", "flipped", 1158),
     ("librdkafka-mock-transactions.pcapng", "flipped", 1925),

@@ -333,3 +333,20 @@ def test_the_buffers_of_tls_connections_have_a_budget():
     order = [each.connection_id for each in evicted]
     assert order == sorted(order), "the oldest pending data first"
     assert not out.frames
+
+
+def test_a_syn_with_data():
+    """TCP Fast Open (RFC 7413): the SYN-ACK acknowledges the data of the SYN."""
+    dialogue = Dialogue()
+    connection = dialogue.connect(handshake=False)
+    connection.seq[0] -= 1
+    connection.packet(0, ONE, flags=SYN, ack=0)
+    connection.packet(1, flags=SYN | ACK)
+    connection.broker(response(1))
+    connection.client(TWO)
+    connection.broker(response(2))
+    for cuts in ([], range(1, 5)):
+        out = dissect(dialogue.packets, cuts=cuts)
+        assert out.streams.connections.count == 1
+        assert [len(each) for each in out.messages()] == [2, 2]
+        assert out.problems == []
