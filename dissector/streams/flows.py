@@ -375,23 +375,33 @@ class FlowTracker:
         table.isn[row, end] = block.seq[packet]
         table.opened[row] = True
         is_syn_ack = block.flags[packet] & ACK != 0
-        # A SYN-ACK shows the number of a lost SYN, if a packet of the client has the next number.
-        syn_lost = is_syn_ack & (table.isn[row, 1 - end] == NEVER)
-        if syn_lost.any():
-            syn_ack, acknowledged = packet[syn_lost], block.ack[packet[syn_lost]]
-            is_wanted = np.zeros(len(pairs.row), np.bool_)
-            is_wanted[pairs.code[syn_ack]] = True
-            sent = np.flatnonzero(is_wanted[pairs.code])
-            stream = 2 * pairs.code + pairs.end
-            confirmed = np.isin(
-                _stream_and_number(stream[syn_ack] ^ 1, acknowledged),
-                _stream_and_number(stream[sent], block.seq[sent]),
-            )
-            syn_lost[syn_lost] = confirmed
-            isn = (acknowledged[confirmed] - np.uint32(1)).astype(np.int64)
-            table.isn[row[syn_lost], 1 - end[syn_lost]] = isn
+        isn = (block.ack[packet] - np.uint32(1)).astype(np.int64)
+        known = table.isn[row, 1 - end]
+        differs = np.flatnonzero(is_syn_ack & (known != isn))
+        if len(differs):
+            is_shown = self._shows_syn(block, pairs, packet[differs], known[differs], isn[differs])
+            differs = differs[is_shown]
+            table.isn[row[differs], 1 - end[differs]] = isn[differs]
         table.client[row] = end ^ is_syn_ack
         table.syn_time[row[~is_syn_ack]] = block.time[packet[~is_syn_ack]]
+
+    def _shows_syn(
+        self, block: PacketBlock, pairs: _Pairs, syn_ack: Int64, syn: Int64, acknowledged: Int64
+    ) -> Bools:
+        """Whether a SYN-ACK shows the number of a lost or damaged SYN: a packet of the client has
+        the number after `acknowledged`, and none has the number after `syn`."""
+        is_wanted = np.zeros(len(pairs.row), np.bool_)
+        is_wanted[pairs.code[syn_ack]] = True
+        is_syn = block.flags & SYN != 0
+        sent = np.flatnonzero(is_wanted[pairs.code] & (~is_syn | (block.length > 0)))
+        stream = 2 * pairs.code + pairs.end
+        numbers = _stream_and_number(stream[sent], block.seq[sent] + is_syn[sent])
+        after_syn, after_acknowledged = (
+            np.isin(_stream_and_number(stream[syn_ack] ^ 1, (number + 1) % _MODULO), numbers)
+            for number in (syn, acknowledged)
+        )
+        shows: Bools = after_acknowledged & ~(after_syn & (syn != NEVER))
+        return shows
 
     def _by_incarnation(
         self, block: PacketBlock, pairs: _Pairs, several: dict[int, list[_Incarnation]]
@@ -537,7 +547,7 @@ def _first_indices(slot: Int64) -> Int64:
     return first
 
 
-def _stream_and_number(stream: Int64, number: UInt32) -> Int64:
+def _stream_and_number(stream: Int64, number: Int64 | UInt32) -> Int64:
     """A stream and a sequence number as one integer."""
     return stream << 32 | number
 

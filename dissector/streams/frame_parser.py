@@ -126,7 +126,9 @@ class FrameParser:
             )  # fmt: skip
             if drop >= 0:
                 if goes_on:
-                    self._report_long(int(index[each]), drop, int(at[each]))
+                    starts = frames.start[low:high]
+                    long = drop if drop <= at[each] else int(starts[starts < at[each]][-1])
+                    self._report_long(int(index[each]), long, int(at[each]))
                 kept[low + np.searchsorted(frames.start[low:high], drop) : high] = False
                 ended[each], behind[each] = WHOLE, -1
                 resumed += [each] * goes_on

@@ -373,10 +373,19 @@ class Search:
         elif verdict == SURPLUS:
             is_doubtful = node.end - end > ACCEPTED_SURPLUS and not self._is_request
             node.bits += SURPLUS_BODY * (is_doubtful and node.end <= self._end)
+            if self._is_request and self._is_impossible(node.end):
+                node.end = end
+                self._weigh([end])
         elif verdict != UNKNOWN:
             node.bits += WRONG_BODY if node.end <= self._end else WRONG_PART
             if end < self._end:
                 self._weigh([end])
+
+    def _is_impossible(self, at: int) -> bool:
+        """Whether no message can begin at an address, behind which there are bytes."""
+        self._weigh([at])
+        node = self._nodes.get(at)
+        return node is not None and node.end < 0 and node.state != UNCLEAR
 
     def _is_open(self, at: int) -> bool:
         """Whether a message may begin at an address: not inside a complete message."""
