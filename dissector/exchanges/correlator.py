@@ -254,7 +254,7 @@ class Correlator:
         is_unmatched = np.ones(len(responses), np.bool_)
         is_unmatched[response] = False
         unmatched = np.flatnonzero(is_unmatched)
-        lost = self._keep_pending(responses[unmatched], spaces, is_late[unmatched])
+        lost = self._keep_pending(responses, unmatched, spaces, is_late[unmatched])
         is_left = np.ones(len(table), np.bool_)
         is_left[answered] = False
         left = np.flatnonzero(is_left)
@@ -441,22 +441,26 @@ class Correlator:
         return pending[order[: max(len(pending) - most, 0)]]
 
     def _keep_pending(
-        self, unmatched: MessageHeaders, spaces: Sequence[ByteView], is_late: NDArray[np.bool_]
-    ) -> MessageHeaders:
-        """Keep the responses that are not late, as far as memory allows; return the others."""
-        size = np.where(is_late, 0, unmatched.end - unmatched.start)
+        self, responses: MessageHeaders, unmatched: Int64, spaces: Sequence[ByteView],
+        is_late: NDArray[np.bool_],
+    ) -> MessageHeaders:  # fmt: skip
+        """Keep the unmatched responses that are not late, as far as memory allows; return the
+        others. `responses`: those that were kept before, then those of the block."""
+        size = np.where(is_late, 0, (responses.end - responses.start)[unmatched])
         evicted = ~is_late & (np.cumsum(size[::-1])[::-1] > self._memory)
         self._evicted_responses = int(evicted.sum())
         is_over = is_late | evicted
-        keep = unmatched[np.flatnonzero(~is_over)]
+        kept = unmatched[~is_over]
+        keep, frames = responses[kept], self._pending_frames
+        columns = (kept, keep.space, keep.start, keep.end - keep.start)
         self._pending_responses = keep
         self._pending_frames = [
-            spaces[space].bytes(start, end - start)
-            for space, start, end in zip(
-                keep.space.tolist(), keep.start.tolist(), keep.end.tolist(), strict=True
+            frames[index] if index < len(frames) else spaces[space].bytes(start, size)
+            for index, space, start, size in zip(
+                *(column.tolist() for column in columns), strict=True
             )
         ]
-        return unmatched[np.flatnonzero(is_over)]
+        return responses[unmatched[is_over]]
 
 
 @cache

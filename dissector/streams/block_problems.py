@@ -21,6 +21,7 @@ class BlockProblems:
         self.problems: list[Problem] = []
         self._table = table
         self._streams = streams
+        self._senders: dict[int, str] = {}
         self.set_segments(np.zeros(0, np.int64), NO_SEGMENTS)
 
     def set_segments(self, stream_ids: Int64, segments: Segments) -> None:
@@ -39,12 +40,13 @@ class BlockProblems:
         `offset`: a position in the stream. `time`: ns; default: that of the byte at position
         `seen_at`, which is `offset` by default.
         """
-        sender = self._table.endpoint(stream)
+        if stream not in self._senders:
+            self._senders[stream] = self._table.endpoint(stream)
         if time is None:
             time = self._time(stream, offset if seen_at is None else seen_at)
         self.problems.append(
             Problem(
-                stage, kind, f"{detail} (sent by {sender})", time=time,
+                stage, kind, f"{detail} (sent by {self._senders[stream]})", time=time,
                 connection_id=stream >> 1, offset=offset, bytes=size,
             )
         )  # fmt: skip
