@@ -121,6 +121,8 @@ class Correlator:
         self._pending_responses = EMPTY
         self._pending_frames: list[bytes] = []
         self._evicted_responses = 0
+        self._answers = np.zeros((3, 0), np.int64)
+        """Connection and ordinal of answered requests, and the time of the response."""
         self._connections = _PerConnection()
         self._matcher = matching.Matcher()
         self._tokens = SaslTokens()
@@ -137,6 +139,12 @@ class Correlator:
         self._connections.forget(connections)
         self._matcher.forget(connections)
         self._tokens.forget(connections)
+        self._drop_answers(connections)
+
+    def _drop_answers(self, connections: Int64) -> None:
+        if self._answers.size:
+            is_kept = ~np.isin(self._answers[0], connections)
+            self._answers = self._answers.compress(is_kept, axis=1)
 
     def take(self, connections: Int64) -> ExchangeStates:
         """A copy of the state of these connections; `put` adds it to another object."""
@@ -146,6 +154,7 @@ class Correlator:
             index, place = places(int_column(requests, "connection"), connections)
             requests = with_column(requests.take(pa.array(index)), "connection", place)
         index, place = places(self._pending_responses.connection, connections)
+        answers, owner = places(self._answers[0], connections)
         return ExchangeStates(
             {each.name: getattr(self._connections, each.name)[connections]
              for each in fields(self._connections)},
@@ -154,6 +163,7 @@ class Correlator:
             requests,
             replace(self._pending_responses[index], connection=place),
             [self._pending_frames[each] for each in index.tolist()],
+            np.stack([owner, *self._answers[1:, answers]]),
         )  # fmt: skip
 
     def put(self, rows: Int64, states: ExchangeStates) -> RequestIds:
@@ -174,6 +184,9 @@ class Correlator:
         self._pending_frames = [
             *self._pending_frames, *(states.frames[each] for each in index.tolist())
         ]  # fmt: skip
+        answers = states.answers.copy()
+        answers[0] = rows[answers[0]]
+        self._answers = np.hstack([self._answers, answers.compress(answers[0] >= 0, axis=1)])
         return self._put_requests(rows, states.requests)
 
     def _put_requests(self, rows: Int64, requests: pa.Table | None) -> RequestIds:
@@ -195,6 +208,7 @@ class Correlator:
 
         Returns the running numbers of these requests.
         """
+        self._drop_answers(connections)
         waits = np.flatnonzero(~np.isin(self._pending_responses.connection, connections))
         self._pending_responses = self._pending_responses[waits]
         self._pending_frames = [self._pending_frames[each] for each in waits.tolist()]
@@ -248,9 +262,10 @@ class Correlator:
         answered, response = self._match(table, responses, is_late)
         matched = responses[response]
         np.maximum.at(self._connections.last_response_time, matched.connection, matched.end_time)
-        expected_none = int_column(table, "ordinal")[answered] == 0
-        self._connections.answers_all[matched.connection[expected_none]] = 1
-        table = self._with_in_flight(table, first_new, answered, matched)
+        ordinal = int_column(table, "ordinal")
+        self._connections.answers_all[matched.connection[ordinal[answered] == 0]] = 1
+        answers = np.stack([matched.connection, ordinal[answered], matched.time])
+        self._answers = np.hstack([self._answers, answers])
         is_unmatched = np.ones(len(responses), np.bool_)
         is_unmatched[response] = False
         unmatched = np.flatnonzero(is_unmatched)
@@ -258,7 +273,7 @@ class Correlator:
         is_left = np.ones(len(table), np.bool_)
         is_left[answered] = False
         left = np.flatnonzero(is_left)
-        no_reply = int_column(table, "ordinal")[left] == 0
+        no_reply = ordinal[left] == 0
         ends = ended[int_column(table, "connection")[left]]
         ends |= self._without_reply(table, left, no_reply, now)
         is_barrier = np.isin(int_column(table, "api_key")[left], _group_barriers())
@@ -266,7 +281,9 @@ class Correlator:
         ends |= (end_time[left] < now - wait) | last
         evicted = self._evicted(table, np.flatnonzero(~ends), end_time[left])
         ends[evicted] = True
+        table = self._with_in_flight(table, np.concatenate([answered, left[ends]]))
         self._pending = _take_rows(table, left[~ends])
+        self._keep_answers(self._pending, client_held_since)
         return CorrelatedBlock(
             table,
             first_new,
@@ -370,30 +387,28 @@ class Correlator:
         key[tokens] = token_keys
         return key
 
-    def _with_in_flight(
-        self, table: pa.Table, first_new: int, answered: Int64, matched: MessageHeaders
-    ) -> pa.Table:
-        """The table with its column `in_flight`, as far as responses are known."""
-        connection, ordinal = int_column(table, "connection"), int_column(table, "ordinal")
-        end_time, answered_before = int_column(table, "end_time"), self._connections.last_answered
+    def _with_in_flight(self, table: pa.Table, ended: Int64) -> pa.Table:
+        """The table with its column `in_flight`, for the requests that ended: all responses before
+        theirs are known."""
+        connection, ordinal, end_time = (
+            int_column(table, name)[ended] for name in ("connection", "ordinal", "end_time")
+        )
+        answers, before = self._answers, self._connections.last_answered
+        counts = np.zeros(len(table), np.int64)
+        counts[ended] = matching.in_flight(
+            connection, ordinal, end_time, answers[0], answers[1], answers[2], before
+        )
+        return with_column(table, "in_flight", counts)
 
-        def count(rows: slice, known: NDArray[np.bool_] | slice, before: Int64) -> Int64:
-            # At the end of each request: one that began in an earlier block may have begun before
-            # responses of which only the ordinal is known.
-            return matching.in_flight(
-                connection[rows], ordinal[rows], end_time[rows], matched.connection[known],
-                ordinal[answered[known]], matched.time[known], before,
-            )  # fmt: skip
-
-        column = int_column(table, "in_flight").copy()
-        column[first_new:] = count(slice(first_new, None), slice(None), answered_before)
-        # A response may be recognised later than requests that were sent after it.
-        known = np.isin(matched.connection, connection[:first_new])
-        recognised = count(slice(first_new), known, np.zeros_like(answered_before))
-        column[:first_new] = np.minimum(column[:first_new], recognised)
-        np.maximum.at(self._connections.last_answered, matched.connection, ordinal[answered])
-        index = table.schema.get_field_index("in_flight")
-        return table.set_column(index, "in_flight", pa.array(column))
+    def _keep_answers(self, pending: pa.Table, client_held_since: Int64) -> None:
+        """Keep the answers that came after a pending request, or after bytes of the client that may
+        contain one."""
+        since = client_held_since.copy()
+        np.minimum.at(since, int_column(pending, "connection"), int_column(pending, "end_time"))
+        connection, ordinal, time = self._answers
+        is_over = time < since[connection]
+        np.maximum.at(self._connections.last_answered, connection[is_over], ordinal[is_over])
+        self._answers = self._answers.compress(~is_over, axis=1)
 
     def _responses(
         self, headers: MessageHeaders, table: pa.Table, answered: Int64, spaces: Sequence[ByteView]

@@ -42,6 +42,8 @@ class ExchangeStates:
     responses: MessageHeaders
     frames: list[bytes]
     """Pending responses, and their bytes."""
+    answers: Int64
+    """Connection, ordinal and time of answers; shape (3, answers)."""
 
     def select(self, index: Int64) -> ExchangeStates:
         """The state of the connections at `index`."""
@@ -51,6 +53,7 @@ class ExchangeStates:
             requests = requests.take(pa.array(chosen_requests))
             requests = with_column(requests, "connection", place)
         waits, place = places(self.responses.connection, index)
+        answers, owner = places(self.answers[0], index)
         return ExchangeStates(
             {name: column[index] for name, column in self.counts.items()},
             (self.matching[0][index], self.matching[1][index]),
@@ -58,6 +61,7 @@ class ExchangeStates:
             requests,
             replace(self.responses[waits], connection=place),
             [self.frames[each] for each in waits.tolist()],
+            np.stack([owner, *self.answers[1:, answers]]),
         )
 
 

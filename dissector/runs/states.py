@@ -58,7 +58,7 @@ _EARLIEST_STREAM: Final = (
 )  # fmt: skip
 _REQUEST: Final = (
     "packet", "capture", "correlation_id", "time", "end_time", "bytes", "api_key", "version",
-    "acknowledged", "end", "in_flight",
+    "acknowledged", "end",
 )  # fmt: skip
 """Columns that identify a pending request, and its state."""
 
@@ -205,12 +205,13 @@ def _same_exchanges(left: States, right: States, reserved: Bools) -> Bools:
     following = left.exchanges.matching[1], right.exchanges.matching[1]
     same &= following[0][:, 0] == following[1][:, 0]
     same &= (following[0][:, 1] == following[1][:, 1]) | ~reserved
-    owner, rows = zip(*(_relative_requests(each) for each in (left, right)), strict=True)
-    number = [np.bincount(each, minlength=len(same)) for each in owner]
-    same &= number[0] == number[1]
-    kept = [same[each] for each in owner]
-    differs = (rows[0][kept[0]] != rows[1][kept[1]]).any(axis=1)
-    same[owner[0][kept[0]][differs]] = False
+    for relative in (_relative_requests, _relative_answers):
+        owner, rows = zip(*(relative(each) for each in (left, right)), strict=True)
+        number = [np.bincount(each, minlength=len(same)) for each in owner]
+        same &= number[0] == number[1]
+        kept = [same[each] for each in owner]
+        differs = (rows[0][kept[0]] != rows[1][kept[1]]).any(axis=1)
+        same[owner[0][kept[0]][differs]] = False
     return same
 
 
@@ -244,6 +245,14 @@ def _relative_requests(states: States) -> tuple[Int64, Int64]:
     columns.append(int_column(requests, "run") - gaps[owner, 0])
     order = np.lexsort((int_column(requests, "id"), owner))
     return owner[order], np.stack(columns, axis=1)[order]
+
+
+def _relative_answers(states: States) -> tuple[Int64, Int64]:
+    """The connection of each answer that is kept; and its ordinal and time."""
+    owner, ordinal, time = states.exchanges.answers
+    rows = np.stack([np.where(ordinal > 0, ordinal - _counters(states)[0][owner], 1), time], axis=1)
+    order = np.lexsort((*rows.T, owner))
+    return owner[order], rows[order]
 
 
 def join(left: States, border: States, right: States, index: Int64) -> None:
@@ -299,6 +308,8 @@ def _join_exchanges(left: States, border: States, right: States, index: Int64) -
     responses = states.responses
     responses.rank[:] += all_frames[responses.connection, 1]
     responses.run[:] += all_gaps[responses.connection, 1]
+    owner, ordinal, _ = states.answers
+    ordinal[ordinal > 0] += all_sent[owner[ordinal > 0]]
     if states.requests is not None:
         owner, ordinal = (int_column(states.requests, name) for name in ("connection", "ordinal"))
         states.requests = _replaced(
