@@ -54,7 +54,7 @@ _COUNTS: Final = ("packets", "bytes", "retransmitted", "out_of_order", "lost", "
 _EARLIEST: Final = ("number", "capture", "packet", "syn_time", "handshake", "isn", "first_time")
 """Columns of the connection that its first packets determine."""
 _EARLIEST_STREAM: Final = (
-    "has_anchor", "anchor", "origin", "origin_packet", "origin_time", "was_undecided",
+    "has_anchor", "anchor", "origin", "origin_time", "was_undecided",
 )  # fmt: skip
 _REQUEST: Final = (
     "packet", "capture", "correlation_id", "time", "end_time", "bytes", "api_key", "version",

@@ -10,9 +10,9 @@ than this. Bytes that were acknowledged this long ago and are still missing are 
 capture."""
 
 SHORT_GRACE = GRACE // 10
-"""Replaces `GRACE` once `REORDER_PACKETS` packets followed, if the receiver acknowledged no byte
-beyond those that were seen: then the clocks of both directions agree. So bytes behind a hole that
-nothing can fill wait less, which is most of the cost of lost packets."""
+"""Replaces `GRACE` once `REORDER_PACKETS` packets followed. For a hole, the receiver must not have
+acknowledged bytes beyond those that were seen: then the clocks of both directions agree. So bytes
+behind lost ones wait less, which is most of the cost of lost packets."""
 
 CLOCK_SKEW = 5 * SECOND
 """ns of capture time. If the two directions were captured with different clocks, a broker's stream

@@ -1,7 +1,7 @@
 """OriginFinder: where streams begin, and the positions of sequence numbers.
 
-A stream begins behind its SYN. Without a SYN it begins with the lowest byte seen, once
-`REORDER_PACKETS` packets have passed in which an earlier byte could have arrived.
+A stream begins behind its SYN. Without a SYN it begins with the lowest byte seen, once an earlier
+byte can no longer arrive.
 
 A damaged SYN-ACK would misplace all bytes of the broker. So it is ignored if the broker's first
 payload has another number, and the client acknowledged that number before it sent any payload. (A
@@ -18,7 +18,7 @@ from dissector import _native
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt32
 from dissector.streams import sequence
 from dissector.streams.flows import Assignment
-from dissector.streams.limits import GRACE, REORDER_PACKETS, WINDOW_AHEAD
+from dissector.streams.limits import WINDOW_AHEAD
 from dissector.streams.state import States
 from dissector.streams.table import (
     FIRST_TIME,
@@ -39,7 +39,6 @@ class OriginFinder:
         self._table = table
         self._streams = streams
         self._states = states
-        self._packets = 0
 
     def place(self, block: PacketBlock, assignment: Assignment) -> None:
         """Set the origins of new streams, and record where streams end."""
@@ -48,7 +47,6 @@ class OriginFinder:
 
     def _find_origins(self, block: PacketBlock, assignment: Assignment) -> None:
         streams, stream_ids = self._streams, assignment.streams
-        before, self._packets = self._packets, self._packets + len(block)
         new = ~streams.flat("has_origin")[stream_ids]
         if not new.any():
             return
@@ -65,7 +63,6 @@ class OriginFinder:
         seq[joined] = _without_outliers(block, assignment, slot[joined], seq[joined])
         streams.flat("origin")[stream] = np.where(isn == NEVER, seq, _behind(isn))
         streams.flat("has_origin")[stream] = True
-        streams.flat("origin_packet")[stream] = before + packet
         streams.flat("origin_time")[stream] = block.time[packet]
 
     def _correct(
@@ -141,8 +138,9 @@ class OriginFinder:
         self._table.cut.reshape(-1)[stream_ids] += cut
         return at, count, lowest, stray[:strays]
 
-    def begin(self, stream_ids: Int64, lowest: Int64, give_up: Bools, now: int) -> None:
-        """Start streams whose first byte is known, or can no longer be preceded by another one.
+    def begin(self, stream_ids: Int64, lowest: Int64, is_due: Bools) -> None:
+        """Start streams whose first byte is known, and those that are due: no earlier byte can
+        arrive any more.
 
         `lowest`: the lowest position of a segment of each slot.
         """
@@ -150,8 +148,6 @@ class OriginFinder:
         new = streams.flat("state")[stream_ids] == NEW
         if not new.any():
             return
-        is_due = give_up | (streams.flat("origin_time")[stream_ids] < now - GRACE)
-        is_due |= streams.flat("origin_packet")[stream_ids] <= self._packets - REORDER_PACKETS
         isn = self._table.isn.reshape(-1)[stream_ids]
         slot = np.flatnonzero(new & (lowest != LAST_TIME) & (is_due | (isn != NEVER)))
         stream, known = stream_ids[slot], isn[slot] != NEVER

@@ -111,7 +111,8 @@ class Reassembler:
         at, count, lowest, beyond = self._origins.positions(block, assignment)
         np.add.at(count, held.stream, 1)
         np.minimum.at(lowest, held.stream, held.at)
-        self._origins.begin(stream_ids, lowest, give_up, now)
+        origin_time = self._streams.flat("origin_time")[stream_ids]
+        self._origins.begin(stream_ids, lowest, give_up | self._is_overdue(origin_time, now))
         table, is_sorted = self._placed(block, assignment, held, at, count)
         if not is_sorted or (table[_LENGTH] < table[_SPAN]).any():
             table = self._sorted(stream_ids, table, len(held))
@@ -256,17 +257,16 @@ class Reassembler:
         slot = kept.stream[hole]
         stream = stream_ids[slot]
         self._record_acknowledged(block, assignment, slot)
-        age = now - kept.time[hole]
+        time = kept.time[hole]
         start = kept.at[hole] - gap[hole]
         end_acknowledged = streams.flat("acknowledged")[stream]
-        is_overdue = (age > SHORT_GRACE) & (kept.time[hole] < self._recent.min())
         waiting, segments, end = _waiting_behind(kept, hole)
-        is_overdue &= end_acknowledged <= end
-        acknowledged = (end_acknowledged > start) & (is_overdue | (age > GRACE))
+        is_overdue = self._is_overdue(time, now) & (end_acknowledged <= end)
+        acknowledged = (end_acknowledged > start) & (is_overdue | (time < now - GRACE))
         is_full = (waiting > WAITING_BYTES) | (segments > WAITING_SEGMENTS)
-        is_old = (age > PATIENCE) | give_up[slot]
+        is_old = (time < now - PATIENCE) | give_up[slot]
         is_stray = is_old & ~acknowledged & ~is_full
-        is_stray &= streams.flat("readable_time")[stream] > kept.time[hole] + GRACE
+        is_stray &= streams.flat("readable_time")[stream] > time + GRACE
         if is_stray.any():
             cluster = np.cumsum((gap > 0) | np.append(True, np.diff(kept.stream) != 0))
             removed = np.isin(cluster, cluster[hole[is_stray]])
@@ -281,6 +281,12 @@ class Reassembler:
         open_holes = not_begun
         open_holes[hole] = ~(acknowledged | is_full | is_old)
         return table, gap, open_holes, NO_GAPS
+
+    def _is_overdue(self, time: Int64, now: int) -> Bools:
+        """Whether packets that were sent before these times would have arrived, as far as reordering
+        explains."""
+        is_overdue: Bools = (time < now - SHORT_GRACE) & (time < self._recent.min())
+        return is_overdue | (time < now - GRACE)
 
     def _record_acknowledged(self, block: PacketBlock, assignment: Assignment, slot: Int64) -> None:
         """Record how far the receiver acknowledged these streams, which have holes."""

@@ -248,9 +248,8 @@ class StreamTable(_ByEnd):
     """`origin` is set."""
     origin: UInt32 = _column(np.uint32, 2)
     """Sequence number of position 0."""
-    origin_packet: Int64 = _column(np.int64, 2)
-    """Index in the capture, and time, of the packet that `origin` comes from."""
     origin_time: Int64 = _column(np.int64, 2)
+    """ns; of the packet that `origin` comes from."""
     next_position: Int64 = _column(np.int64, 2)
     """Position of the next byte: all earlier bytes arrived, or are taken for lost."""
     highest: Int64 = _column(np.int64, 2, FIRST_TIME)

@@ -9,7 +9,9 @@ import pytest
 
 from dissector.streams import Streams
 from dissector.streams.declared import comment
+from dissector.streams.limits import SHORT_GRACE
 from tests.dissector.streams.dialogue import (
+    MS,
     NEWEST,
     NO_ERROR,
     Dialogue,
@@ -137,14 +139,15 @@ PROTOCOLS = {
 def test_other_protocols_give_no_frames_and_are_not_buffered(name, handshake):
     dialogue = Dialogue()
     connection = dialogue.connect(handshake=handshake, broker=(1, 7777))
-    for _ in range(40):
+    for _ in range(100):
         connection.client(PROTOCOLS[name][0] * 20)
         connection.broker(PROTOCOLS[name][1] * 20)
     out = dissect(dialogue.packets, cuts=range(5, len(dialogue.packets), 5))
     assert out.frames == []
     assert out.problems == []
     longest = max(len(each.payload) for each in dialogue.packets)
-    assert out.reserved <= 64 * longest, "only while an earlier packet may still arrive"
+    packets = SHORT_GRACE // MS + 5
+    assert out.reserved <= packets * longest, "only while an earlier packet may still arrive"
 
 
 def test_random_bytes_are_not_kafka():
@@ -170,7 +173,7 @@ def test_tls_is_recognised_by_its_record_header(handshake):
     out = dissect(dialogue.packets, cuts=range(10, 200, 10))
     assert out.frames == []
     assert out.streams.connections.protocol[0] == TLS
-    assert out.reserved <= 64 * 517
+    assert out.reserved <= (SHORT_GRACE // MS + 10) * 517
 
 
 def test_the_buffer_of_a_server_that_sends_first_is_bounded():
