@@ -283,7 +283,7 @@ class Reassembler:
         return table, gap, open_holes, NO_GAPS
 
     def _is_overdue(self, time: Int64, now: int) -> Bools:
-        """Whether packets that were sent before these times would have arrived, as far as reordering
+        """Whether all packets that were sent before these times have arrived, as far as reordering
         explains."""
         is_overdue: Bools = (time < now - SHORT_GRACE) & (time < self._recent.min())
         return is_overdue | (time < now - GRACE)
