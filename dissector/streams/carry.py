@@ -95,7 +95,9 @@ class CarryBuffer:
         merged with the previous one if they follow it.
         """
         held, length = segments.held.copy(), segments.length
-        follows = _follows(segments) & joins
+        follows = _follows(segments)
+        # The last segment before missing bytes may be the end of a message, and keeps its time.
+        follows &= joins & np.append(follows[1:], False)[: len(follows)]
         old, fresh = np.flatnonzero(held != BLOCK), np.flatnonzero(held == BLOCK)
         is_moved = self._chunks.keep(held[old], length[old])
         self._added += int(length[fresh].sum())

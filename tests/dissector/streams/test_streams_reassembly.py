@@ -170,6 +170,26 @@ def test_an_acknowledged_hole_is_given_up_after_many_packets(
     assert len(frames) == packets + (0 if waits else 3)
 
 
+def test_the_end_time_of_a_message_whose_end_is_missing():
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    long = request(0, 3, 2, bytes(200_000))
+    for begin in range(0, len(long), 10_000):
+        connection.client(long[begin : begin + 10_000], sent=begin not in (50_000, 200_000))
+        if begin == 100_000:
+            connection.broker(response(1))
+            dialogue.wait(2000)
+    connection.client(THREE)
+    dialogue.wait(2000)
+    connection.broker(response(2))
+    times = [
+        [each.end_time for each in dissect(dialogue.packets, cuts=cuts).frames if each.is_request]
+        for cuts in ([], range(1, len(dialogue.packets)))
+    ]
+    assert times[0] == times[1]
+    assert len(times[0]) == 2
+
+
 def test_an_unacknowledged_hole_is_waited_for_half_a_minute():
     dialogue = Dialogue()
     connection = dialogue.connect()
