@@ -119,6 +119,13 @@ class FrameChains:
         is_start: Bools = (self.address[piece] == address) & (self.pieces.front[piece] == 0)
         return is_start
 
+    def is_segment_end(self, address: Int64) -> Bools:
+        """Whether a segment that was captured as a whole ends at each address."""
+        piece = self.piece_of(address - 1)
+        length, span = self.pieces.length[piece], self.pieces.span[piece]
+        is_end: Bools = (self.address[piece] + span == address) & (length == span)
+        return is_end
+
     def gap_after(self, address: Int64) -> Int64:
         """Address of the first missing byte at or behind each address; the ends of streams are not
         counted. NO_GAP if no byte is missing."""

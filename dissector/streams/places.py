@@ -4,7 +4,7 @@ The evidence of a place is
 
 - its header; see `header_evidence`;
 - the start of a segment, since most messages begin one;
-- the end of its message, if the stream ends there;
+- the end of its message, if the stream ends there, or a segment before missing bytes;
 - the messages that follow: each message leads to the place behind it.
 
 The evidence has three uses: `detection` decides connections by it, `doubts` accepts the messages
@@ -74,10 +74,12 @@ def weighed(
     end = chains.end[index]
     size, state, bits = scorer.headers(chains, at, end, stream)
     border = chains.is_border(at)
-    readable = np.minimum(chains.gap_after(at), end) - at
+    gap = chains.gap_after(at)
+    readable = np.minimum(gap, end) - at
     behind = np.where((size < 0) | (size > FRAME_LIMIT) | (readable < 4), -1, at + 4 + size)
     bits = np.where(state == NO, IMPOSSIBLE_HEADER, bits)
-    bits += BORDER_BITS * (border + (behind == end).astype(np.float64))
+    is_end = (behind == end) | ((behind == gap) & chains.is_segment_end(behind))
+    bits += BORDER_BITS * (border + is_end.astype(np.float64))
     number = chains.space.number(np.minimum(at + 4, chains.space.size), "i4")
     return np.array([at, behind, bits, state, border, number], np.float64)
 

@@ -106,3 +106,19 @@ def test_problems_of_encrypted_connections_do_not_depend_on_blocks(
     expected_rows = read(DEFAULT)
     assert any("tls_" in row for row in expected_rows["problems"])
     assert read(PACKET) == read(SMALL) == expected_rows
+
+
+@pytest.mark.parametrize("name", ["chatter-mock.pcap.zst", "kafka-4-misused.pcap.zst"])
+def test_rows_of_a_lossy_capture_do_not_depend_on_blocks(tmp_path: Path, name: str) -> None:
+    """Without 2 % of the packets."""
+    whole, chance = recording(CAPTURES / name), random.Random(5)
+    lossy = tmp_path / "lossy.pcap"
+    lossy.write_bytes(whole.made_of([n for n in range(len(whole.begin)) if chance.random() > 0.02]))
+
+    def read(block_bytes: int) -> dict[str, Counter[str]]:
+        pipeline = Pipeline(open_packets([lossy], block_bytes=block_bytes), [])
+        return {name: rows(table) for name, table in pipeline.tables(list(TABLES)).items()}
+
+    expected_rows = read(DEFAULT)
+    assert any("lost_bytes" in row for row in expected_rows["problems"])
+    assert read(50_000) == expected_rows
