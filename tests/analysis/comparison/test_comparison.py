@@ -77,6 +77,27 @@ def test_a_quota_comes_first() -> None:
     )
 
 
+def test_a_slower_disk_comes_first() -> None:
+    """The broker's request log has the same latencies, and all others are unchanged."""
+    names = ("kafka-4-disk", "kafka-4-disk-slow")
+    tables = [capture(name, COMPARED_TABLES) for name in names]
+    rows = compare(*tables)
+    assert list(rows["measure"]) == ["net_p50_ms", "net_p95_ms"]
+    assert set(zip(rows["client_id"], rows["api"], strict=True)) == {("shop", "Produce")}
+    assert rows["is_worse"].all()
+    logs = [broker_log(name) for name in names]
+    logged = [log.loc[log["api"] == "PRODUCE", "total_ms"] for log in logs]
+    for row, quantile in zip(rows.itertuples(), (0.5, 0.95), strict=True):
+        before, after = (each.quantile(quantile) for each in logged)
+        assert row.before == pytest.approx(before, abs=1, rel=0.01)
+        assert row.after == pytest.approx(after, abs=1, rel=0.01)
+    assert not compare(*reversed(tables))["is_worse"].any()
+    everything = compare(*tables, unchanged=True)
+    fetches = everything[everything["api"] == "Fetch"]
+    assert {"net_p50_ms", "net_p95_ms", "requests_per_s"} <= set(fetches["measure"])
+    assert set(fetches["change"]) == {"none"}
+
+
 def test_a_change_is_inside_its_interval() -> None:
     rows = quota().dropna(subset=["low_percent"])
     assert len(rows) > 3
