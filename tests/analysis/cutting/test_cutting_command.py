@@ -60,7 +60,7 @@ def test_errors(
 
 @pytest.mark.parametrize(
     ("output", "status", "message"),
-    [("/dev/null", 1, "not a regular file"), ("-", 2, "use /dev/stdout")],
+    [("/dev/null", 1, "not a regular file"), ("-", 2, "choose a file, not -")],
 )
 def test_the_output_is_a_file_that_can_be_read_again(
     capsys: pytest.CaptureFixture[str], output: str, status: int, message: str

@@ -60,13 +60,11 @@ def test_a_rule_reports_what_happens(rule: str) -> None:
     assert rule in {row["rule"] for row in findings(FIRES[rule])}
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", HEALTHY)
 def test_healthy_captures_have_notes_only(name: str) -> None:
     assert [row["sentence"] for row in findings(name) if row["severity"] != "note"] == []
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", sorted({*FIRES.values()}))
 def test_numbers_are_in_a_row_of_the_command(name: str) -> None:
     for finding in findings(name):
