@@ -139,7 +139,7 @@ def test_the_first_tab_stop_skips_to_the_answers() -> None:
     chromium().until("return document.activeElement.id === 'main'")
 
 
-@pytest.mark.parametrize("name", [GROUPS, "kafka-4-transactions"])
+@pytest.mark.parametrize("name", [GROUPS, "kafka-4-transactions", "kafka-4-misused"])
 def test_charts_are_drawn_without_console_messages(name: str) -> None:
     chromium().open(report_of(name))
     assert chromium().console() == []
