@@ -11,9 +11,11 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from subprocess import run
+from subprocess import DEVNULL, run
 from tempfile import TemporaryDirectory
 from typing import Final
+
+from textual.pilot import Pilot
 
 from analysis.browse.app import Browser
 from analysis.browse.capture_source import CaptureSource
@@ -31,6 +33,8 @@ SCREEN: Final = 118, 32
 FILTER: Final = "latency_ms > 100 --client producer"
 KEYS: Final = ("down", "down", "enter", *["down"] * 14)
 """From the first row of the list to a field with bytes."""
+SECONDS: Final = 120
+"""Longest time of a step."""
 
 
 def report(to: Path) -> None:
@@ -63,15 +67,24 @@ async def _screen() -> str:
         chosen=Filter.parse(FILTER),
     )  # fmt: skip
     async with app.run_test(size=SCREEN) as pilot:
-        await pilot.pause(3)
+        await _idle(app, pilot)
         for key in KEYS:
             await pilot.press(key)
-            await pilot.pause(0.2)
+            await _idle(app, pilot)
         return app.export_screenshot(title="kafka-dissector browse kafka.pcap")
 
 
+async def _idle(app: Browser, pilot: Pilot[Exception]) -> None:
+    """Wait until no job is left, and none begins after a pause of the cursor."""
+    async with asyncio.timeout(SECONDS):
+        quiet = 0
+        while quiet < 6:
+            await pilot.pause(0.04)
+            quiet = 0 if app.jobs else quiet + 1
+
+
 def _draw(page: Path, to: Path, width: int, height: int) -> None:
-    """Draw an HTML page with Chromium."""
+    """Draw an HTML page with Chromium, without a network: textual's SVG names fonts of a server."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         raise FileNotFoundError("chromium")
@@ -80,9 +93,10 @@ def _draw(page: Path, to: Path, width: int, height: int) -> None:
             [
                 browser, "--headless", "--no-sandbox", "--hide-scrollbars", "--disable-gpu",
                 f"--user-data-dir={folder}/profile", f"--window-size={width},{height}",
-                "--virtual-time-budget=5000", f"--screenshot={to}", page.as_uri(),
+                "--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=5000",
+                f"--screenshot={to}", page.as_uri(),
             ],
-            check=True, timeout=120, capture_output=True,
+            check=True, timeout=SECONDS, stdout=DEVNULL, stderr=DEVNULL,
         )  # fmt: skip
 
 

@@ -117,18 +117,24 @@ class RowView(CursorView):
         return 0 <= line - self.scroll_offset.y <= self.size.height
 
     def _texts(self, numbers: Numbers) -> list[Text]:
-        """Lines of rows; columns outside of the screen are blank."""
+        """Lines of rows; columns outside of the screen are blank.
+
+        Numbers that are partly outside are an ellipsis: a part looks like another number.
+        """
         lines = [Text(no_wrap=True) for _ in numbers]
-        left, right = self.scroll_offset.x, self.scroll_offset.x + self.size.width
+        left, right = self.scroll_offset.x, self.scroll_offset.x + self.visible_width
         at = 0
         for name, width in zip(self._names, self._widths, strict=True):
             if at + width < left or at > right:
                 for line in lines:
                     line.append(" " * (width + GAP))
             else:
+                is_number = name in self._of_numbers
+                is_cut = is_number and not left <= at <= right - width
                 for line, cell in zip(lines, self._cells(name, numbers), strict=True):
-                    cell.truncate(width, overflow="ellipsis")
-                    before = width - cell.cell_len if name in self._of_numbers else 0
+                    cell.truncate(1 if is_cut else width, overflow="ellipsis")
+                    is_right = at < left if is_cut else is_number
+                    before = width - cell.cell_len if is_right else 0
                     line.append(" " * before).append_text(cell)
                     line.append(" " * (width + GAP - before - cell.cell_len))
             at += width + GAP

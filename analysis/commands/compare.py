@@ -141,9 +141,19 @@ def _write(comparison: Comparison, source: Input, output: Output, by: tuple[str,
     if output.form == TABLE and output.file is None:
         terminal.write(_heading(comparison, source.captures))
         if not len(rows):
-            click.echo("No change.")
+            click.echo(_no_change(comparison))
             return
     write(rows.to_batches(), rows.schema, output, (*by, *ESSENTIAL.split()), USEFUL.split())
+
+
+def _no_change(comparison: Comparison) -> str:
+    from analysis.comparison.run import LEAST_REQUESTS
+
+    if not (comparison.before.requests and comparison.after.requests):
+        return "There is no request to compare."
+    if not comparison.measured:
+        return f"Nothing to compare: no group has {LEAST_REQUESTS} requests."
+    return "No change."
 
 
 def _write_json(comparison: Comparison, rows: pa.Table, source: Input, output: Output) -> None:

@@ -45,12 +45,13 @@ def command(
     has a packet comment, which Wireshark shows.
     """
     check(Output("pcapng", file, overwrite), source)
-    from analysis.cutting.driver import cut
+    from analysis.cutting.driver import check_output, cut
     from analysis.input.passes import check_files
     from dissector.pipeline import collected
 
     with source.options() as options:
         check_files(source.captures)
+        check_output(file)
     with source.opened() as capture:
         exchanges = collected(capture.stream(["exchanges"]), ["exchanges"])["exchanges"]
     if not len(exchanges):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from analysis.commands.choice import Choice
+from analysis.commands.choice import Choice, Number
 from analysis.commands.common import NOTHING, Input, on_capture, on_pager
 from analysis.commands.filter_options import on_filter
 from analysis.commands.sections import named_command, output_option
@@ -36,10 +36,10 @@ def _thresholds(
     for text in given:
         key, _, number = text.partition("=")
         try:
-            values[key] = float(number)
-        except ValueError:
+            values[key] = Number(0).convert(number, parameter, context)
+        except click.BadParameter as error:
             raise click.BadParameter(
-                f"{text!r} is not RULE=NUMBER or RULE.THRESHOLD=NUMBER"
+                f"{text!r} is not RULE=NUMBER or RULE.THRESHOLD=NUMBER: {error.message}"
             ) from None
     try:
         return limits(values)

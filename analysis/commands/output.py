@@ -27,6 +27,8 @@ def check(output: Output, source: Input) -> None:
     """Raises click.UsageError if the output cannot be written; call it before reading."""
     if to_terminal(output) and output.form in BINARY_FORMATS:
         raise click.UsageError(f"cannot write {output.form} to a terminal: use -o FILE or a pipe")
+    if output.file == Path("-"):
+        raise click.UsageError("standard output is not a file: choose a file, not -")
     if output.file is not None and output.file.is_dir():
         raise click.UsageError(f"{output.file} is a folder: choose a file")
     if output.file is not None and not (folder := output.file.absolute().parent).is_dir():

@@ -34,7 +34,7 @@ def logarithms(group: Group, measure: Measure, drawn: Array, seconds: float) -> 
     if measure.quantile is not None:
         return _quantiles(drawn @ group.bins, measure.quantile)
     top = drawn @ group.sums[measure.numerator] + 0.5
-    if measure.denominator == "seconds":
+    if measure.is_rate:
         return np.log(top / seconds)
     return np.log(top / (drawn @ group.sums[measure.denominator] + 1))
 

@@ -24,6 +24,11 @@ class Measure:
     worse_if: int = 0
     """1: an increase is worse, 0: neither is."""
 
+    @property
+    def is_rate(self) -> bool:
+        """Whether it is a number per second."""
+        return self.quantile is None and self.denominator == "seconds"
+
 
 MEASURES: Final = (
     Measure(

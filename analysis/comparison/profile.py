@@ -84,7 +84,7 @@ def profile(tables: duckdb.DuckDBPyConnection, by: Sequence[str]) -> Profile:
       span as (select min(epoch_ns(request_time)) as first, max(epoch_ns(request_time)) as last
         from rows)
       select rows.*, first, last,
-        ({SLICES} * (epoch_ns(request_time) - first) // (last - first + 1))::int as slice,
+        ({SLICES}::hugeint * (epoch_ns(request_time) - first) // (last - first + 1))::int as slice,
         case when net_ms is not null then least(greatest(
           floor((log10(greatest(net_ms, 1e-3)) - {LOWEST}) * {BINS_PER_DECADE}), 0), {BINS - 1})
           ::int end as bin

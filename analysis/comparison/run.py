@@ -51,6 +51,8 @@ class Comparison:
     changes: pd.DataFrame
     before: Profile
     after: Profile
+    measured: int
+    """Measures of groups that were compared, changed or not."""
 
 
 def compare(
@@ -93,18 +95,16 @@ def compared(
     from analysis.sql.query import no_rows, shaped
 
     names = column_names(by)
-    rows = [
-        *_measured(before, after, names, least_percent, confidence),
-        *_texts(before, after, names),
-        *_present(before, after),
-    ]
+    measured = list(_measured(before, after, names, least_percent, confidence))
+    rows = [*measured, *_texts(before, after, names), *_present(before, after)]
     if not unchanged:
         rows = [row for row in rows if row["change"] != "none"]
     rows.sort(key=lambda row: (NAMES.index(row["measure"]), -row["size"]))
     table = pd.DataFrame(rows, columns=[*names, *(column.name for column in COLUMNS)])
     for name in names:  # only texts and numbers as text: rows of all kinds share the column
         table[name] = table[name].astype(no_rows(resolved((Column(name, "string"),)))[name].dtype)
-    return Comparison(shaped(table, resolved(COLUMNS), names), before, after)
+    changes = shaped(table, resolved(COLUMNS), names)
+    return Comparison(changes, before, after, len(measured))
 
 
 def _measured(
@@ -160,10 +160,11 @@ def _comparable(
     from analysis.comparison.profile import BINS, SLICES, SUMS, Group
 
     empty = Group({name: np.zeros(SLICES) for name in SUMS}, np.zeros((SLICES, BINS)), {})
+    has_time = before.seconds > 0 and after.seconds > 0
     for key in dict.fromkeys([*before.groups, *after.groups]):
         groups = before.groups.get(key, empty), after.groups.get(key, empty)
         for measure in MEASURES:
-            if _is_enough(measure, *groups):
+            if (has_time or not measure.is_rate) and _is_enough(measure, *groups):
                 yield key, measure, groups
 
 
@@ -190,7 +191,7 @@ def _is_of_one_side(key: dict[str, Any], before: Profile, after: Profile) -> boo
 def _value(group: Group, measure: Measure, seconds: float) -> float:
     if measure.quantile is not None:
         return group.quantiles[measure.name] or 0.0
-    bottom = seconds if measure.denominator == "seconds" else group.total(measure.denominator)
+    bottom = seconds if measure.is_rate else group.total(measure.denominator)
     return measure.factor * group.total(measure.numerator) / bottom if bottom else 0.0
 
 
@@ -199,8 +200,8 @@ def _log_of(group: Group, measure: Measure, seconds: float) -> float:
     if measure.quantile is not None:
         return math.log(max(group.quantiles[measure.name] or 0.0, 1e-3))
     top = group.total(measure.numerator) + 0.5
-    if measure.denominator == "seconds":
-        return math.log(top / max(seconds, 1e-9))
+    if measure.is_rate:
+        return math.log(top / seconds)
     return math.log(top / (group.total(measure.denominator) + 1))
 
 

@@ -75,9 +75,11 @@ def cut(
     `keylog`, `memory`: as in `open_capture`; use the same ones for the rows.
 
     Raises CaptureError if a path is not a file, DissectorError if a row is not in the captures or
-    there is none, FileExistsError if `output` exists and `overwrite` is False.
+    there is none, or `output` is a device or a pipe, FileExistsError if `output` exists and
+    `overwrite` is False.
     """
     files = check_files(paths)
+    check_output(Path(output))
     options: dict[str, Any] = {"ports": ports, "keylog": keylog, "memory": memory}
     located = open_pass(files, **options)
     exchanges = _arrow(exchanges)
@@ -99,6 +101,14 @@ def cut(
     closed = cutter.write(gaps, overwrite=True)
     improved = {each for each in gaps if closed.lost[each] < first.lost[each]}
     return cutter.result(closed if improved == gaps else cutter.write(improved, overwrite=True))
+
+
+def check_output(output: Path) -> None:
+    """Raises DissectorError if `cut` could not read what it has written to `output`."""
+    if output.exists() and not output.is_file():
+        raise DissectorError(
+            f"{output} is not a regular file: choose a file, which cut reads again"
+        )
 
 
 @dataclass(frozen=True, slots=True)

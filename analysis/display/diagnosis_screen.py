@@ -44,7 +44,10 @@ def screen(diagnosis: Diagnosis, name: str, command: Command) -> Iterator[Render
     if findings or diagnosis.requests:
         yield verdict(findings, diagnosis.rules)
     for finding in findings:
-        yield from block(finding, command)
+        yield from block(finding)
+        if line := command(finding["command"]):  # in one piece, so that it can be copied
+            label = f"  {'more':<{LABELS}}  "
+            yield Text.assemble((label, "dim"), (printable(line), "cyan"), no_wrap=True)
     yield from _time(diagnosis)
 
 
@@ -68,8 +71,8 @@ def verdict(findings: Sequence[Row], rules: int) -> Text:
     return Text.assemble(*parts)
 
 
-def block(finding: Row, command: Command) -> Iterator[RenderableType]:
-    """A finding: its sentence, evidence, cause, and what to change."""
+def block(finding: Row, command: Command | None = None) -> Iterator[RenderableType]:
+    """A finding: its sentence, evidence, cause, what to change, and the command if there is one."""
     severity = finding["severity"]
     yield Text.assemble(
         "\n", (severity, STYLES[severity]), (f"[{finding['rule']}]: ", "dim"),
@@ -85,7 +88,7 @@ def block(finding: Row, command: Command) -> Iterator[RenderableType]:
         ("cause", sentence(finding["cause"]), ""),
         ("change", f"{where}{setting}: {finding['change']}", ""),
         ("see", finding["reference"], ""),
-        ("more", command(finding["command"]), "cyan"),
+        ("more", command(finding["command"]) if command else "", "cyan"),
     ):
         if text:
             lines.add_row(label, Text(printable(text), style))

@@ -18,6 +18,8 @@ GAP: Final = 2
 """Spaces between columns."""
 FOLDED: Final = 20
 """Width to which an important text is folded before a less important column is hidden."""
+LEAST: Final = FOLDED // 2
+"""Smallest width to which a text is folded."""
 
 ALWAYS: Final = 0
 OPTIONAL: Final = 1000
@@ -32,8 +34,8 @@ class Column:
     number: bool = False
     """Aligned to the right, never broken."""
     rank: int = ALWAYS
-    """Columns with a higher rank are hidden first. `ALWAYS`: never. `OPTIONAL`: also if the column
-    fits only with folded text."""
+    """Columns with a higher rank are hidden first. `OPTIONAL`: also if the column fits only with
+    folded text. `ALWAYS`: only if it does not fit with text folded as far as possible."""
     is_whole: bool = False
     """Never broken."""
 
@@ -68,7 +70,7 @@ class Listing:
                 justify="right" if column.number else "left",
                 no_wrap=is_whole,
                 overflow="fold",
-                min_width=width if is_whole else min(width, FOLDED // 2),
+                min_width=width if is_whole else min(width, LEAST),
             )
         for row in self._rows:
             table.add_row(*(row[index] for index in shown))
@@ -91,16 +93,14 @@ class Listing:
         shown: list[int] = []
         for index in sorted(places, key=lambda index: self._columns[index].rank):
             rank = self._columns[index].rank
+            folded = LEAST if rank == ALWAYS else FOLDED if rank < OPTIONAL else room
             needed = [
-                widths[each] + GAP if rank >= OPTIONAL else self._least(widths, each) + GAP
+                (min(widths[each], folded) if self._is_text(each) else widths[each]) + GAP
                 for each in (*shown, index)
             ]
-            if rank == ALWAYS or sum(needed) - GAP <= room:
+            if not shown or sum(needed) - GAP <= room:
                 shown.append(index)
         return sorted(shown)
-
-    def _least(self, widths: Sequence[int], index: int) -> int:
-        return min(widths[index], FOLDED) if self._is_text(index) else widths[index]
 
     def _is_text(self, index: int) -> bool:
         return not (self._columns[index].number or self._columns[index].is_whole)

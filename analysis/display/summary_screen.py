@@ -290,13 +290,13 @@ def _requests(summary: Summary) -> Iterator[RenderableType]:
     yield Listing(
         (
             Column("API"),
-            Column("version", number=True),
-            Column("requests", number=True),
-            Column("errors", number=True),
+            Column("version", number=True, rank=5),
+            Column("requests", number=True, rank=1),
+            Column("errors", number=True, rank=3),
             Column("throttled", number=True, rank=OPTIONAL),
-            Column("p50 ms", number=True),
-            Column("p99 ms", number=True),
-            Column("max ms", number=True),
+            Column("p50 ms", number=True, rank=2),
+            Column("p99 ms", number=True, rank=4),
+            Column("max ms", number=True, rank=6),
         ),
         [
             (

@@ -206,7 +206,8 @@ def lag(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
 
 def transactions(connection: duckdb.DuckDBPyConnection) -> Rows:
     """row (a producer), start_time, end_time, duration_ms, outcome, client_id, partitions, records,
-    bytes; the longest transactions of the busiest producers."""
+    bytes; the longest transactions of the busiest producers. An open one lasts until the capture
+    ends, and has no duration."""
     return _rows(
         connection,
         f"""
@@ -216,11 +217,13 @@ def transactions(connection: duckdb.DuckDBPyConnection) -> Rows:
         longest as (
           from named where row in (
             select row from named group by all order by count(*) desc, row limit {LINES})
-          order by duration_ms desc, place limit {SPANS})
-        select row, epoch_ns(start_time) / {_MS} as start_time, epoch_ns(end_time) / {_MS}
-          as end_time, duration_ms, outcome, client_id, partitions, records::bigint as records,
+          order by duration_ms desc nulls first, place limit {SPANS}),
+        whole as (select max(coalesce(response_time, request_time)) as last from exchanges)
+        select row, epoch_ns(start_time) / {_MS} as start_time,
+          epoch_ns(coalesce(end_time, last)) / {_MS} as end_time, duration_ms, outcome, client_id,
+          partitions, records::bigint as records,
           bytes::bigint as bytes
-        from longest order by place
+        from longest, whole order by place
         """,
     )
 

@@ -44,6 +44,7 @@ _ROWS: Final = f"""(
   select *, client_ip as {CLIENT.name}, {endpoint("broker")} as {BROKER.name} from batch)"""
 _REFERENCE: Final = re.compile(r'"column_names":\[(?:"[^"]*",)*"([^"]*)"\]')
 """A column in the JSON of a parsed condition; the last name is that of the column."""
+_EXPECTED: Final = "expected one condition, such as \"api = 'Fetch'\""
 _ABSENT: Final = re.compile(r'Referenced column "(.+?)" not found')
 
 
@@ -114,6 +115,8 @@ class Condition:
 
         Raises DissectorError unless the text is one expression without a subquery.
         """
+        if not self._condition.strip():
+            raise self._error(_EXPECTED)
         query = f"select {self._condition}\n"
         ((text,),) = self._connection.execute(
             "select json_serialize_sql(?::varchar)", [query]
@@ -124,7 +127,7 @@ class Condition:
         nodes = [statement["node"] for statement in parsed.get("statements", ())]
         is_expression = len(nodes) == 1 and nodes[0]["from_table"]["type"] == "EMPTY"
         if not is_expression or len(nodes[0]["select_list"]) != 1:
-            raise self._error("expected one condition, such as \"api = 'Fetch'\"")
+            raise self._error(_EXPECTED)
         compact = text.replace(" ", "")
         if '"class":"SUBQUERY"' in compact:
             raise self._error("a condition cannot contain a subquery; use the command sql")

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from analysis.answers import ANSWERS
+from analysis.display.listing import Column, Listing
 from analysis.display.row_table import screen
 from tests.analysis.answering import capture
 
@@ -113,3 +115,19 @@ def test_columns_without_values_are_hidden_first() -> None:
     lines = captured.get().splitlines()
     assert lines[0].split() == ["name", "time_ms"]
     assert hidden_columns(lines) == ["message"]
+
+
+@pytest.mark.parametrize(("width", "numbers"), [(22, 1), (30, 2), (40, 2), (60, 3)])
+def test_a_number_is_never_cut(width: int, numbers: int) -> None:
+    columns = [
+        Column("API"),
+        *(Column(name, number=True) for name in ("requests", "p50 ms", "p99")),
+    ]
+    row = [Text(each) for each in ("ConsumerGroupHeartbeat", "1,234,567", "3.125", "123,456.789")]
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(Listing(columns, [row]))
+    head, first, *_ = captured.get().splitlines()
+    assert head.startswith("API")
+    cells = first.split()[1:]
+    assert cells == [each.plain for each in row[1:]][:numbers]

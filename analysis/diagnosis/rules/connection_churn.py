@@ -54,11 +54,9 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
             cause="the application creates a client object for each operation, restarts all the "
             "time, or a proxy or firewall closes its connections",
             side=CLIENT,
-            setting="reconnect.backoff.max.ms",
             change="Create one producer or consumer, and reuse it. If connections end with a "
-            "reset, "
-            "look at timeouts of proxies and firewalls, and at the logs of the client.",
-            reference="KIP-144; Kafka documentation: Producer Configs",
+            "reset, look at timeouts of proxies and firewalls, and at the logs of the client.",
+            reference="Kafka documentation: Producer Configs, connections.max.idle.ms",
             command="leadership --show clients",
             requests=requests,
         )

@@ -104,18 +104,18 @@ def _cause(row: Row, fetching: Row | None) -> tuple[str, str, str | None, str]:
     if (row["position_lag"] or 0) * 2 < row["lag"]:
         return (
             "the consumer fetches in time, but works slowly on its records or commits late",
-            CLIENT, "max.poll.records",
+            CLIENT, None,
             "Speed up the work on records, or add members up to the number of partitions.",
         )  # fmt: skip
     if fetching and share(fetching["fetch_ms"], fetching["span_ms"]) < 50:
         return (
             "the consumer is the bottleneck: most of the time it asks for nothing",
-            CLIENT, "max.poll.records",
+            CLIENT, None,
             "Speed up the work on records, or add members up to the number of partitions.",
         )  # fmt: skip
     return (
         "the consumer always waits for a Fetch: the broker, the network or a quota limits it",
-        BROKER, "max.partition.fetch.bytes",
+        BROKER, None,
         "Look at the other findings of this client. Larger fetches (fetch.min.bytes, "
         "max.partition.fetch.bytes) need fewer round trips.",
     )  # fmt: skip

@@ -58,7 +58,6 @@ def queueing(case: Case, limits: Limits) -> Iterator[Finding]:
             numbers={n: row[n] for n in names},
             cause="the client sends requests on a connection with a long poll or a slow request",
             side=CLIENT,
-            setting="max.in.flight.requests.per.connection",
             change="Use another client instance, and so another connection, for requests that must "
             "not wait. Send larger batches, so that fewer requests are in flight.",
             reference="Kafka documentation: Protocol Guide, Network",

@@ -73,8 +73,8 @@ def _open(row: Row, age: float) -> Finding:
         "else "
         "inside the transaction",
         change="Commit or abort in each path of the application. Until then, read_committed "
-        "consumers of these partitions wait. kafka-transactions.sh aborts a transaction that "
-        "hangs.",
+        "consumers of these partitions wait, usually for transaction.timeout.ms at most (1 minute "
+        "by default). kafka-transactions.sh aborts a transaction that hangs.",
         reference="KIP-98, KIP-664",
         **_common([row]),
     )  # fmt: skip

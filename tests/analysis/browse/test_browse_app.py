@@ -200,6 +200,30 @@ def test_each_width_shows_marks_and_whole_lines_of_bytes(columns: int) -> None:
     drive(steps, first="api = 'Produce'", size=(columns, 24))
 
 
+@pytest.mark.parametrize("columns", [70, 84, 90])
+def test_a_number_at_the_edge_is_whole_or_an_ellipsis(columns: int) -> None:
+    def edges(view: RowView) -> list[str]:
+        """The cells of numbers that are partly outside of the screen."""
+        left, line, at = view.scroll_offset.x, view.text(0).plain, 0
+        right, cells = left + view.visible_width, []
+        for name, width in zip(view._names, view._widths, strict=True):
+            inside = max(at, left) < min(at + width, right)
+            if name in view._of_numbers and inside and not left <= at <= right - width:
+                cells.append(line[max(at, left) : min(at + width, right)].strip())
+            at += width + 2
+        return cells
+
+    async def steps(app: Browser, pilot: Pilot[Exception]) -> None:
+        view, cut = app.query_one("#list", RowView), set()
+        for _ in view.rows.columns:
+            cut.update(edges(view))
+            await press(app, pilot, "right")
+        assert "…" in cut
+        assert {len(cell) for cell in cut} == {1}  # a number of one digit is whole
+
+    drive(steps, size=(columns, 24))
+
+
 def test_tabs_have_the_packets_findings_and_answers_of_the_filter() -> None:
     async def steps(app: Browser, pilot: Pilot[Exception]) -> None:
         view = app.query_one("#list", RowView)

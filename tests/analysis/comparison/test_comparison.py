@@ -77,6 +77,27 @@ def test_a_quota_comes_first() -> None:
     )
 
 
+def test_a_slower_disk_comes_first() -> None:
+    """The request log has the same latencies, without the time in the kernel."""
+    names = ("kafka-4-disk", "kafka-4-disk-slow")
+    tables = [capture(name, COMPARED_TABLES) for name in names]
+    rows = compare(*tables)
+    assert list(rows["measure"]) == ["net_p50_ms", "net_p95_ms"]
+    assert set(zip(rows["client_id"], rows["api"], strict=True)) == {("shop", "Produce")}
+    assert rows["is_worse"].all()
+    logs = [broker_log(name) for name in names]
+    logged = [log.loc[log["api"] == "PRODUCE", "total_ms"] for log in logs]
+    for row, quantile in zip(rows.itertuples(), (0.5, 0.95), strict=True):
+        before, after = (each.quantile(quantile) for each in logged)
+        assert row.before == pytest.approx(before, abs=2, rel=0.01)
+        assert row.after == pytest.approx(after, abs=2, rel=0.01)
+    assert not compare(*reversed(tables))["is_worse"].any()
+    everything = compare(*tables, unchanged=True)
+    fetches = everything[everything["api"] == "Fetch"]
+    assert {"net_p50_ms", "net_p95_ms", "requests_per_s"} <= set(fetches["measure"])
+    assert set(fetches["change"]) == {"none"}
+
+
 def test_a_change_is_inside_its_interval() -> None:
     rows = quota().dropna(subset=["low_percent"])
     assert len(rows) > 3
@@ -120,6 +141,29 @@ def test_empty_captures_have_no_change() -> None:
     assert "topic" in compare(NEVER, NEVER, by="topic")
     with pytest.raises(DissectorError, match="no column colour to group by"):
         compare(NEVER, NEVER, by="colour")
+
+
+def at(*times: int) -> Tables:
+    """A request at each time, in ns."""
+    rows = [
+        exchange(correlation_id=n, request_time=time, request_end_time=time)
+        for n, time in enumerate(times)
+    ]
+    return made(exchanges=rows)
+
+
+def test_a_capture_of_decades() -> None:
+    years = at(*(n * SECOND * 86_400 * 365 for n in range(50)))
+    rows = compare(years, years, unchanged=True)
+    assert "requests_per_s" in set(rows["measure"])
+    assert set(rows["change"]) == {"none"}
+
+
+def test_a_capture_without_time_has_no_rates() -> None:
+    moment = at(*[START] * 60)
+    rows = compare(moment, errors(0), unchanged=True)
+    assert "net_p50_ms" in set(rows["measure"])
+    assert not set(rows["measure"]) & {"requests_per_s", "bytes_per_s", "throttled_ms_per_s"}
 
 
 def errors(count: int) -> Tables:
@@ -191,6 +235,21 @@ def test_the_command_writes_the_rows(capsys: pytest.CaptureFixture[str]) -> None
     assert lines[4].split()[:3] == ["shop", "Produce", "throttled_ms_per_s"]
 
 
+@pytest.mark.parametrize(
+    ("client", "text"),
+    [
+        ("nobody", "There is no request to compare."),
+        ("1", "Nothing to compare: no group has 50 requests."),
+        ("shop", "No change."),
+    ],
+)
+def test_no_change_is_not_too_few_requests(
+    client: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", STEADY, STEADY, "--client", client]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == text
+
+
 def test_json_is_one_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "changes.json"
     arguments = ["compare", STEADY, QUOTA, "--by", "topic", "--format", "json"]
@@ -222,6 +281,7 @@ def test_a_table_has_no_empty_columns(capsys: pytest.CaptureFixture[str]) -> Non
         ([STEADY, QUOTA, "--by", "colour"], "no column colour to group by"),
         ([STEADY, QUOTA, "--columns", "colour"], "no column 'colour'"),
         ([STEADY, QUOTA, "--confidence", "100"], "--confidence"),
+        ([STEADY, QUOTA, "--threshold", "nan"], "'nan' is not a valid number"),
     ],
 )
 def test_wrong_command_lines(

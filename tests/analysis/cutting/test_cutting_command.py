@@ -56,3 +56,14 @@ def test_errors(
     assert main(["cut", *arguments, "-o", str(output)]) == status
     assert message in capsys.readouterr().err
     assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("output", "status", "message"),
+    [("/dev/null", 1, "not a regular file"), ("-", 2, "choose a file, not -")],
+)
+def test_the_output_is_a_file_that_can_be_read_again(
+    capsys: pytest.CaptureFixture[str], output: str, status: int, message: str
+) -> None:
+    assert main(["cut", QUOTAS, "--client", "maker", "-o", output]) == status
+    assert message in capsys.readouterr().err

@@ -59,7 +59,12 @@ def test_no_findings_are_reported_as_such(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize(
     ("threshold", "message"),
-    [("throttling", "is not RULE=NUMBER"), ("nothing=1", "there is no rule 'nothing'")],
+    [
+        ("throttling", "is not RULE=NUMBER"),
+        ("throttling=nan", "'nan' is not a valid number"),
+        ("throttling=-1", "not in the range"),
+        ("nothing=1", "there is no rule 'nothing'"),
+    ],
 )
 def test_wrong_thresholds(threshold: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", QUOTAS, "--threshold", threshold]) == 2
@@ -69,11 +74,15 @@ def test_wrong_thresholds(threshold: str, message: str, capsys: pytest.CaptureFi
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_screen_fits_the_terminal(width: int) -> None:
     tables = capture("kafka-4-misused", DIAGNOSIS_TABLES)
+    diagnosis = diagnosed(tables, limits({}))
     console = Console(width=width, markup=False, highlight=False, emoji=False)
     with console.capture() as captured:
-        for part in screen(diagnosed(tables, limits({})), "x.pcap", lambda command: command):
-            console.print(part)
+        for part in screen(diagnosis, "x.pcap", lambda command: command):
+            console.print(part, soft_wrap=getattr(part, "no_wrap", False) is True)
     lines = captured.get().splitlines()
-    assert max(len(line.rstrip()) for line in lines) <= width
+    # A command is in one piece, so that it can be copied.
+    commands = [line[13:].rstrip() for line in lines if line.startswith("  more  ")]
+    assert commands == list(diagnosis.findings["command"])
+    assert max(len(line.rstrip()) for line in lines if not line.startswith("  more  ")) <= width
     first = next(line for line in lines if "[" in line)
     assert first.startswith("critical[stuck_transactions]: A transaction of client")

@@ -47,7 +47,7 @@ FIRES = {
 HEALTHY = (
     "kafka-4-java", "kafka-4-librdkafka", "kafka-4-franz-go", "kafka-4-group-eager",
     "kafka-4-group-consumer", "kafka-4-group-streams", "kafka-4-cut", "kafka-4-steady",
-    "kafka-3-java-3-5", "bulk-tansu",
+    "kafka-4-disk", "kafka-3-java-3-5", "bulk-tansu",
 )  # fmt: skip
 
 
@@ -60,13 +60,11 @@ def test_a_rule_reports_what_happens(rule: str) -> None:
     assert rule in {row["rule"] for row in findings(FIRES[rule])}
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", HEALTHY)
 def test_healthy_captures_have_notes_only(name: str) -> None:
     assert [row["sentence"] for row in findings(name) if row["severity"] != "note"] == []
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", sorted({*FIRES.values()}))
 def test_numbers_are_in_a_row_of_the_command(name: str) -> None:
     for finding in findings(name):
@@ -134,6 +132,16 @@ def test_the_slow_broker_is_the_stopped_one() -> None:
     finding = finding_of("kafka-4-paused", "no_response")
     assert finding["numbers"]["broker"] == "127.0.0.1:9093"
     assert finding["clients"] == ("hasty",)
+
+
+def test_a_slow_disk_is_in_the_log_of_the_broker() -> None:
+    log = broker_log("kafka-4-disk-slow")
+    logged = log[log["api"] == "PRODUCE"]
+    assert logged["local_ms"].sum() > 0.9 * logged["total_ms"].sum()
+    numbers = finding_of("kafka-4-disk-slow", "slow_broker")["numbers"]
+    assert (numbers["api"], numbers["count"]) == ("Produce", len(logged))
+    assert numbers["net_p50_ms"] == pytest.approx(logged["total_ms"].median(), rel=0.01)
+    assert numbers["net_p95_ms"] == pytest.approx(logged["total_ms"].quantile(0.95), rel=0.01)
 
 
 def test_the_controllers_of_a_cluster_are_not_compared_with_its_brokers() -> None:

@@ -173,6 +173,7 @@ def test_the_time_distinguishes_exchanges_with_the_same_ids() -> None:
         ({"where": ['api = "Fetch"']}, "for text use single quotes: 'Fetch'"),
         ({"where": ["latency_ms > (select 1)"]}, "cannot contain a subquery"),
         ({"where": ["true) or (true"]}, "syntax error"),
+        ({"where": [""]}, "expected one condition"),
         ({"where": ["true, false"]}, "expected one condition"),
         ({"where": ["true from exchanges"]}, "expected one condition"),
         ({"where": ["true; drop table x"]}, "expected one condition"),

@@ -139,7 +139,7 @@ def test_the_first_tab_stop_skips_to_the_answers() -> None:
     chromium().until("return document.activeElement.id === 'main'")
 
 
-@pytest.mark.parametrize("name", [GROUPS, "kafka-4-transactions"])
+@pytest.mark.parametrize("name", [GROUPS, "kafka-4-transactions", "kafka-4-misused"])
 def test_charts_are_drawn_without_console_messages(name: str) -> None:
     chromium().open(report_of(name))
     assert chromium().console() == []
@@ -172,3 +172,31 @@ def test_the_page_fits_a_phone() -> None:
     assert chromium().run("return document.documentElement.scrollWidth") == 390
     wide = "return [...document.querySelectorAll('svg')].filter((e) => e.clientWidth > 390).length"
     assert chromium().run(wide) == 0
+
+
+def test_a_note_has_no_colour_of_an_alarm() -> None:
+    chromium().open(report_of("kafka-4-misused"), draw=False)
+    grounds = (
+        "return ['critical', 'warning', 'note'].map((severity) => getComputedStyle("
+        "document.querySelector(`.finding.${severity}`)).backgroundColor)"
+    )
+    assert len(set(chromium().run(grounds))) == 1
+
+
+def test_a_printed_table_fits_the_page_and_breaks_no_number() -> None:
+    page = 1032  # A4, landscape, without margins, in CSS pixels
+    chromium().open(report_of("kafka-4-misused"), wide=page)
+    chromium().driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        widest = "return Math.max(...[...document.querySelectorAll('table')].map((e) => %s))"
+        assert chromium().run(widest % "e.scrollWidth") <= page
+        broken = (
+            "return [...document.querySelectorAll('td.number')].map((cell) => {"
+            " const range = document.createRange(); range.selectNodeContents(cell);"
+            " return new Set([...range.getClientRects()].map((each) => each.top)).size })"
+            ".filter((lines) => lines > 1).length"
+        )
+        assert chromium().run("return document.querySelectorAll('td.number').length") > 500
+        assert chromium().run(broken) == 0
+    finally:
+        chromium().driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

@@ -61,6 +61,8 @@ class Node:
     disks: int = 1
     host: str = ""
     """Address of its listeners; default: that of the cluster."""
+    data: Path | None = None
+    """Folder of its log directories; default: in its own folder."""
 
     @property
     def name(self) -> str:
@@ -211,7 +213,8 @@ class Cluster:
         node, folder = self.nodes[number], self._folder(number)
         settings = COMMON | self._addresses(node) | self._settings | dict(node.settings)
         settings |= {name.replace("_", "."): value for name, value in changed.items()}
-        disks = (str(folder / "data" / f"{disk}") for disk in range(node.disks))
+        data = node.data or folder / "data"
+        disks = (str(data / f"{disk}") for disk in range(node.disks))
         settings["log.dirs"] = ",".join(disks)
         lines = (f"{key}={value}\n" for key, value in settings.items())
         (folder / "properties").write_text("".join(lines))

@@ -133,10 +133,21 @@ def regular() -> None:
     producer.flush(60)
 
 
+def paced() -> None:
+    """Sends a batch, and waits for its acknowledgement, at a constant rate."""
+    producer = Producer({"linger.ms": 50} | common)
+    start = time.monotonic()
+    for number in counts(0):
+        for part in range(80):
+            producer.produce("orders", f"{number} {part} {'x' * 150}")
+        producer.flush(30)
+        time.sleep(max(start + (number + 1) * 0.4 - time.monotonic(), 0))
+
+
 {
     each.__name__: each
     for each in (
         querying, hurried, verbose, impatient, reconnecting, overworked, steady, slow, forgetful,
-        regular,
+        regular, paced,
     )
 }[role]()  # fmt: skip

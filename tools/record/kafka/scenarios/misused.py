@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from tools.record.kafka import artifacts, clients
 from tools.record.kafka.artifacts import KAFKA_4
 from tools.record.kafka.cluster import Cluster, Node
+from tools.record.kafka.disk import Disk
 from tools.record.kafka.recording import Recording
 from tools.record.kafka.scenarios import scenario
 
@@ -117,3 +118,27 @@ def kafka_4_steady_quota() -> None:
     """The same with a quota."""
     about = "kafka-4-steady with a quota of 10 kB/s for the producer"
     steadily("kafka-4-steady-quota", about, "10000")
+
+
+def on_disk(name: str, about: str, bytes_per_s: int) -> None:
+    """A producer and a consumer of a topic that the broker flushes to its own disk."""
+    java = artifacts.client(KAFKA_4)
+    with Recording(name, about) as recording, Disk(recording.work) as disk:
+        node = Node(1, settings={"log.flush.interval.messages": "1"}, data=disk.mount)
+        broker = artifacts.broker(KAFKA_4)
+        with Cluster(recording, KAFKA_4, broker, (node,), SETTINGS) as cluster:
+            clients.java(recording, java, "Topics", cluster.bootstrap, "orders:1:1")
+            disk.limit(cluster.process(1).pid, bytes_per_s)
+            run(recording, cluster, "paced shop 46", "steady reader 46 group=readers")
+
+
+@scenario
+def kafka_4_disk() -> None:
+    """Each batch is written to the disk before it is acknowledged."""
+    on_disk("kafka-4-disk", "a producer whose batches are flushed to the broker's disk", 0)
+
+
+@scenario
+def kafka_4_disk_slow() -> None:
+    """The same with a slower disk."""
+    on_disk("kafka-4-disk-slow", "kafka-4-disk with a disk that writes 100 kB/s", 100_000)
