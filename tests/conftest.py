@@ -84,6 +84,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()  # a garbage collection of a command skips the thousands of tests
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # DuckDB reports its objects that are not freed at the end
+
+
 def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
     """The items that the marker `sampled` keeps: each step-th parameter."""
     kept = []
