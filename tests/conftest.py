@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +46,10 @@ LONG: Final = (
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None, max_examples=1_000)
 settings.load_profile("repeatable")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell does this for processes in the background; commands that tests interrupt inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if not _native.COMPILED:
     os.environ["KAFKA_DISSECTOR_PURE"] = "1"  # else each command reports it
@@ -82,6 +87,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     gc.freeze()  # a garbage collection of a command skips the thousands of tests
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # DuckDB reports its objects that are not freed at the end
 
 
 def sampled(items: list[pytest.Item]) -> list[pytest.Item]:

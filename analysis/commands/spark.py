@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from functools import partial
 
@@ -92,6 +93,8 @@ def command(
             keylog=source.keylog, show_secrets=show_secrets, memory=source.memory << 20,
         )  # fmt: skip
         with Output(path, options, mode).opened() as output:
+            # After Ctrl-C, Py4J logs the exceptions that it raises, with tracebacks.
+            logging.getLogger().disabled = True
             bar = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
             spark = session(
                 master or on_this_machine(source.jobs or processors()), bar | properties
@@ -102,6 +105,10 @@ def command(
                 job.check(spark, output)
                 for name, rows, folder in job.run(spark, options, output):
                     click.echo(f"{name}: {rows:,} rows in {folder}")
+            except KeyboardInterrupt:
+                spark.sparkContext.setLogLevel("OFF")  # tasks that end now are no errors
+                click.echo("The same command continues from the completed runs.", err=True)
+                raise
             finally:
                 spark.stop()
     except DissectorError as error:

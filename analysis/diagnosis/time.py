@@ -3,7 +3,9 @@
 The network and the broker are the parts of the net latency, as in the answer `network`; the queue
 and the polls are its other parts (`analysis.sql.latency_breakdown`). Requests of one client
 overlap, so the parts may exceed the time between its first and last packet. The quota is the time
-for which the client sent nothing on a connection because of a throttle time.
+for which the client sent nothing on a connection because of a throttle time. Meanwhile the broker
+reads no request of the connection, not even one that was sent before (KIP-219): such a wait is no
+time of the broker.
 """
 
 from __future__ import annotations
@@ -54,13 +56,23 @@ def time_of_clients(rows: Callable[[str], pd.DataFrame]) -> pd.DataFrame:
 
 def _query() -> str:
     return f"""
-      with requests as (
+      with throttled as (
+        select connection_id, response_end_time as muted_time, throttle_time_ms as muted_ms
+        from exchanges where throttle_time_ms > 0),
+      parts as (
+        select parts.* exclude (net_ms), {not_negative("net_ms - unread_ms")} as net_ms
+        from (
+          select parts.*, greatest(least({ms_between("muted_time", "response_time")}, muted_ms)
+            - greatest({ms_between("muted_time", "request_end_time")}, 0), 0) as unread_ms
+          from {exchanges_with_parts()} as parts asof left join throttled
+            on parts.connection_id = throttled.connection_id and response_time > muted_time
+          where latency_ms is not null) as parts),
+      requests as (
         select parts.*, {not_negative("net_ms - broker_rtt_ms")} as broker_ms,
           net_ms - broker_ms + coalesce(client_rtt_ms, 0) as network_ms
-        from {exchanges_with_parts()} as parts
+        from parts
           left join (select connection_id, broker_rtt_ms, client_rtt_ms from {LINKS}) as links
-            using (connection_id)
-        where latency_ms is not null)
+            using (connection_id))
       select requests.*, coalesce(quota_ms, 0)::double as quota_ms from (
         select client_id, count(*) as requests, sum(broker_ms) as broker_ms,
           sum(network_ms) as network_ms, coalesce(sum(queue_ms), 0) as queue_ms,

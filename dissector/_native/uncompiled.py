@@ -22,7 +22,7 @@ class _Type:
         return self
 
 
-char = uchar = short = ushort = int = uint = longlong = ulonglong = bint = const = _Type()
+char = schar = uchar = short = ushort = int = uint = longlong = ulonglong = bint = const = _Type()
 
 
 class _NoLock(nullcontext[None]):

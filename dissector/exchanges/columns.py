@@ -44,10 +44,11 @@ def masked(values: NDArray[Any], is_null: NDArray[np.bool_] | None) -> pa.Array:
 def unmasked(column: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
     """The numbers of a column, also those under nulls, and which are null; None if none is."""
     valid, data = column.buffers()
-    end = column.offset + len(column)
-    values = np.frombuffer(data, column.type.to_pandas_dtype(), end)[column.offset :]
+    whole = pa.Array.from_buffers(column.type, len(column), [None, data], offset=column.offset)
+    values = whole.to_numpy()
     if not column.null_count:
         return values, None
+    end = column.offset + len(column)
     bits = np.unpackbits(np.frombuffer(valid, np.uint8), bitorder="little", count=end)
     return values, bits[column.offset :] == 0
 

@@ -46,6 +46,7 @@ def test_bounds_are_checked(name: str) -> None:
 WITHOUT_COMPILED_LOOPS = """
 import importlib.machinery, importlib.util, sys
 import multiprocessing, numpy, dissector._native
+sys.modules["cython"] = None  # nor is the package installed
 sources = importlib.machinery.SourceFileLoader, [".py"]
 python_only = importlib.machinery.FileFinder.path_hook(sources)
 sys.path_hooks[:] = [python_only]

@@ -3,7 +3,8 @@
 Growth and shutdown rebalance a group a few times. A loop is different: members leave or time out,
 so that each rebalance is followed by the next one. In a classic group with an eager assignor, no
 member reads meanwhile. A member that leaves and joins again on the same connection did not restart:
-its client left on its own, because the application did not poll for `max.poll.interval.ms`.
+its client left on its own, because the application did not poll for `max.poll.interval.ms`. Java
+clients from 3.2 on report this as the reason for which they leave: one such report is a finding.
 """
 
 from __future__ import annotations
@@ -88,19 +89,20 @@ def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
     returns = {row["group_id"]: row["returns"] for row in case.rows(RETURNS)}
     for group, rows in by_group.items():
         returned = returns.get(group, 0)
-        broken = [row for row in rows if row["trigger"] in DISRUPTIONS]
-        if max(len(broken), returned) >= limits["disruptions"]:
+        broken = sum(row["trigger"] in DISRUPTIONS for row in rows)
+        if max(broken, returned) >= limits["disruptions"] or any(map(_is_overdue, rows)):
             yield _finding(case, group, rows, returned, limits["critical_percent"])
 
 
 def _finding(case: Case, group: str, rows: list[Row], returned: int, critical: float) -> Finding:
     triggers = Counter(row["trigger"] for row in rows)
-    clients = Counter(row["trigger_client_id"] for row in rows if row["trigger_client_id"])
-    reasons = list(dict.fromkeys(row["reason"] for row in rows if row["reason"]))
+    causes = [row for row in rows if row["trigger"] in DISRUPTIONS] or rows
+    clients = Counter(row["trigger_client_id"] for row in causes if row["trigger_client_id"])
+    reasons = list(dict.fromkeys(row["reason"].rstrip(".") for row in causes if row["reason"]))
     spent = sum(row["duration_ms"] or 0 for row in rows)
     first, last = rows[0]["start_time"], rows[-1]["end_time"] or rows[-1]["start_time"]
     part = share(spent, (last - first).total_seconds() * 1000)
-    cause = _cause(triggers, reasons, returned)
+    cause = _cause(triggers, rows, returned)
     counts = ", ".join(f"{count:,} {trigger}" for trigger, count in triggers.most_common())
     names = ("group_id", "trigger", "trigger_client_id", "generation", "duration_ms")
     longest = max(rows, key=lambda row: row["duration_ms"] or 0)
@@ -131,7 +133,12 @@ def _finding(case: Case, group: str, rows: list[Row], returned: int, critical: f
     )
 
 
-def _cause(triggers: Counter[str], reasons: list[str], returned: int) -> Cause:
-    if returned > 1 or any("poll timeout" in reason for reason in reasons):
+def _is_overdue(row: Row) -> bool:
+    """Whether the member itself reports that it left because it did not poll (KIP-800)."""
+    return "poll timeout" in (row["reason"] or "")
+
+
+def _cause(triggers: Counter[str], rows: list[Row], returned: int) -> Cause:
+    if returned > 1 or any(map(_is_overdue, rows)):
         return SLOW
     return SILENT if triggers["timed out"] > triggers["left"] else RESTARTED

@@ -1,5 +1,9 @@
 -- The modules of this file. Each part below fills one of these tables.
-local kafkad = Proto("kafkad", "Kafka (kafka-dissector)")
+local is_first, kafkad = pcall(Proto, "kafkad", "Kafka (kafka-dissector)")
+if not is_first then
+    io.stderr:write("kafka.lua: the plugin is already installed; this file is not loaded\n")
+    return
+end
 local wire, fields, facts, walker, layouts, batches = {}, {}, {}, {}, {}, {}
 local conversations, messages = {}, {}
 local SECRET_BYTES = {secret = true, envelope_request = true, envelope_response = true}

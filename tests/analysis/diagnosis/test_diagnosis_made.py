@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import analysis
-from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
+from analysis.diagnosis.catalog import limits
+from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose, diagnosed
 from analysis.sql.query import no_tables
 from dissector.errors import DissectorError
 from tests.analysis.answering import capture, made
@@ -157,3 +158,28 @@ def test_an_unknown_threshold_is_an_error(key: str, message: str) -> None:
 def test_a_missing_table_is_named() -> None:
     with pytest.raises(DissectorError, match="the table partitions is missing"):
         analysis.diagnose(capture("kafka-4-quotas"))
+
+
+@pytest.mark.parametrize("reason", ["consumer poll timeout has expired.", "the consumer is closed"])
+def test_one_member_that_did_not_poll_in_time(reason: str) -> None:
+    """The reason is that of Kafka's class ConsumerCoordinator (KIP-800)."""
+    group = {"group_id": "g", "group_type": "classic", "client_id": "c"}
+    done = group | {"error_code": 0, "error": "NONE", "response_time": START + SECOND}
+    left = done | {"api": "LeaveGroup", "time": START, "member_id": "m", "reason": reason}
+    joined = done | {"api": "JoinGroup", "time": START + 1, "member_id": "n", "generation": 2}
+    findings = diagnose(made(exchanges=[exchange()], memberships=[left, joined]))
+    assert list(findings["setting"]) == ["max.poll.interval.ms"] * ("poll" in reason)
+
+
+def test_a_request_that_a_quota_leaves_unread_takes_no_time_of_the_broker() -> None:
+    """The second request is sent before the response that begins the wait of 500 ms (KIP-219)."""
+    end = START + SECOND // 2 + 7_000_000
+    waiting = exchange(
+        correlation_id=8, request_time=START + 1_000_000, request_end_time=START + 1_000_000,
+        response_time=end, response_end_time=end, latency_ms=506.0, in_flight=2,
+    )  # fmt: skip
+    link = connection() | {"client_rtt_ms": 0.5, "broker_rtt_ms": 0.0}
+    rows = made(exchanges=[exchange(throttle_time_ms=500), waiting], connections=[link])
+    (client,) = diagnosed(rows, limits({})).clients.to_dict("records")
+    assert client["broker_ms"] == pytest.approx(2 + 5)
+    assert client["queue_ms"] == pytest.approx(1)

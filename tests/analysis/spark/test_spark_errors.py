@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import venv
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +24,22 @@ from analysis.spark.dissection import Task
 from tests.analysis.spark.sharding import CAPTURES
 
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
+
+
+@pytest.mark.parametrize("line", ["Setting default log level", "Setting Spark log level"])
+def test_an_interrupt_ends_spark(tmp_path: Path, line: str) -> None:
+    """The first line is of Java, before it connects to this process; the second of the session.
+    Standard error stays open while Java runs."""
+    command = [sys.executable, "-m", "kafka_dissector", "spark", str(QUOTAS)]
+    with subprocess.Popen(
+        [*command, "-o", str(tmp_path / "tables")], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        before = next(each for each in process.stderr if each.startswith(line))
+        process.send_signal(signal.SIGINT)
+        _, after = process.communicate(timeout=60)
+    assert process.returncode == 130, (before, after)
+    assert "Traceback" not in after
 
 
 def test_missing_packages_of_executors_are_named(

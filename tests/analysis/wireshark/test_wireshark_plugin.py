@@ -339,6 +339,13 @@ def test_the_page_shows_current_output(script: Path) -> None:
     tshark(script, CAPTURES / "aiokafka-tansu.pcap", "-Y", " || ".join(f"({f})" for f in filters))
 
 
+def test_a_second_copy_is_not_loaded(script: Path, tmp_path: Path) -> None:
+    copy = shutil.copy(script, tmp_path)
+    options = ["-X", f"lua_script:{copy}", "-Y", "kafkad", "-T", "fields", "-e", "kafkad.api_key"]
+    capture = CAPTURES / "librdkafka-mock-produce.pcap"
+    assert tshark(script, capture, *options) == tshark(script, capture, *options[2:]) != ""
+
+
 @pytest.mark.parametrize("capture", OTHER, ids=lambda path: path.name)
 def test_traffic_that_is_not_kafka(script: Path, capture: Path) -> None:
     assert tshark(script, capture, "-Y", "kafkad") == ""
