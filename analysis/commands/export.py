@@ -124,6 +124,7 @@ def write_tables(source: Input, names: Sequence[str], output: Output) -> None:
         from analysis.sql.stored import TableFiles
         from dissector.tables import TABLES
 
+        is_new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         files = {name: partial(folder / f"{name}.parquet") for name in names}
         try:
@@ -133,6 +134,8 @@ def write_tables(source: Input, names: Sequence[str], output: Output) -> None:
         except BaseException:  # incomplete Parquet files are not readable
             for file in files.values():
                 file.unlink(missing_ok=True)
+            if is_new:
+                folder.rmdir()
             raise
         for file in files.values():
             file.replace(file.with_suffix(""))

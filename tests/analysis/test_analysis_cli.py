@@ -382,6 +382,7 @@ def test_an_interrupt_leaves_no_unreadable_files(
 
     monkeypatch.setattr(dissector.Capture, "stream", interrupted)
     assert main(["export", CAPTURE, "--table", "all", "-o", str(tmp_path)]) == 130
+    assert main(["export", CAPTURE, "--table", "all", "-o", str(tmp_path / "new")]) == 130
     assert not list(tmp_path.iterdir())
 
 
