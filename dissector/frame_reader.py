@@ -21,8 +21,9 @@ from dissector.exchanges.correlator import RESPONSE_WAIT
 from dissector.packets.block import LAST_PORT, Int64, PacketBlock, PacketSource
 from dissector.problems import Problem
 from dissector.protocol import registry
+from dissector.protocol.body_end import body_end
 from dissector.protocol.evidence import evidence
-from dissector.protocol.message import body_end, refusal
+from dissector.protocol.message import refusal
 from dissector.streams import Streams
 from dissector.streams.frames import FrameBlock
 from dissector.streams.table import OPEN

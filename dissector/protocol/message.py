@@ -20,18 +20,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-import numpy as np
-
-from dissector import _native
-from dissector.errors import DecodeError
-from dissector.protocol.decoder_program import program
-from dissector.protocol.element_limits import most_elements
 from dissector.protocol.explain import BodyReader, Explanation
 from dissector.protocol.notation import Direction, Field, Layout
 from dissector.protocol.registry import api_name, layout
 from dissector.protocol.surplus import is_accepted
 from dissector.protocol.tree_decoder import decode, decode_fields
-from dissector.protocol.wire import Prefix
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -145,28 +138,6 @@ def response_header(reader: BodyReader, api_key: int, api_version: int) -> Layou
     if body_layout.header_version >= 1:
         reader.tags({}, _PREFIX)
     return body_layout
-
-
-def body_end(data: bytes, size: int, request: tuple[int, int] | None = None) -> int:
-    """Offset of the end of the body in a message of `size` bytes that begins with `data`.
-
-    `request`: for a response, API key and version of its request. Returns `size` if the end cannot
-    be known without further bytes. Raises UnknownVersion, or DecodeError if it is not a message.
-    """
-    reader = BodyReader(Prefix(data, size))
-    try:
-        body_layout = (
-            request_header(reader) if request is None else response_header(reader, *request)
-        )
-    except IndexError:
-        return size
-    end = _native.find_body_end(
-        np.frombuffer(data, np.uint8), program(body_layout, frozenset()).nodes,
-        body_layout.flexible, reader.at, size, most_elements(size - reader.at),
-    )  # fmt: skip
-    if end < 0:
-        raise DecodeError("an impossible body", offset=reader.at)
-    return end
 
 
 def _body(reader: BodyReader, body_layout: Layout) -> None:

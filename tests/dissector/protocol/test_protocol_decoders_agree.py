@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.errors import DecodeError, TooManyElements
+from dissector.protocol.body_end import body_end
 from dissector.protocol.explain import BodyReader, Explained, explain
-from dissector.protocol.message import body_end, response_header
+from dissector.protocol.message import response_header
 from dissector.protocol.notation import Direction, Layout
 from dissector.protocol.registry import apis, layout, versions
 from dissector.protocol.tree_decoder import decode

@@ -22,7 +22,7 @@ import numpy as np
 from dissector.errors import UnknownVersion
 from dissector.packets.block import ACK, FIN, PAD, RST, SYN, PacketBlock
 from dissector.problems import Problem
-from dissector.protocol import message
+from dissector.protocol import body_end as message_end
 from dissector.streams import Streams
 from dissector.streams.frames import FrameBlock
 
@@ -247,7 +247,7 @@ def body_end(data: bytes, size: int, request: tuple[int, int] | None) -> int:
     api = int.from_bytes(data[:2], "big") if request is None else request[0]
     if api != SASL_AUTHENTICATE:
         raise UnknownVersion("any body", offset=0)
-    return message.body_end(data, size, request)
+    return message_end.body_end(data, size, request)
 
 
 def dissect(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dissector.errors import DecodeError, UnknownVersion
-from dissector.protocol.message import body_end
+from dissector.protocol.body_end import body_end
 from dissector.streams.bodies import LOG_ENTRIES, RequestLog
 from tests.dissector.streams.dialogue import Dialogue, dissect, request, response
 
