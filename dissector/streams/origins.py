@@ -63,7 +63,8 @@ class OriginFinder:
         seq[joined] = _without_outliers(block, assignment, slot[joined], seq[joined])
         streams.flat("origin")[stream] = np.where(isn == NEVER, seq, _behind(isn))
         streams.flat("has_origin")[stream] = True
-        streams.flat("origin_time")[stream] = block.time[packet]
+        # A damaged time in the future must not delay the start of a stream.
+        streams.flat("origin_time")[stream] = np.minimum(block.time[packet], block.time[-1:])
 
     def _correct(
         self, block: PacketBlock, assignment: Assignment, packet: Int64, seq: UInt32

@@ -309,7 +309,8 @@ class Search:
             elif node.state == YES and gain + COMPLETE_BODY > 0 and not node.is_checked:
                 likely.append(node)
         at = entry[0]
-        if is_message and value.get(begin, 0) >= best[0]:
+        # A message that covers the first one may have been confirmed.
+        if is_message and begin in value and value[begin] >= best[0]:
             at = begin
         path = []
         while at >= 0:

@@ -29,6 +29,7 @@ FOUND = (
     ("kafka-4-cut-list-topics.pcap.zst", "lost", 2),
     ("kafka-4-cut-midway.pcap.zst", "flipped", 611),
     ("kafka-4-cut-midway.pcap.zst", "flipped", 612),
+    ("kafka-4-cut-midway.pcap.zst", "flipped", 3091),
     ("kafka-4-cut-requests.pcap.zst", "flipped", 78),
     ("kafka-4-cut-requests.pcap.zst", "flipped", 1496),
     ("kafka-4-cut-requests.pcap.zst", "shuffled", 1),
@@ -82,3 +83,10 @@ def test_damage_touches_little(name: str) -> None:
     for kind, most in (("lost", 0.3), ("shuffled", 0), ("doubled", 0)):
         for damage in damaged(whole, kind, PLACES):
             assert intact.untouched(damage).total() >= (1 - most) * len(intact.rows)
+
+
+def test_a_doubtful_message_that_a_confirmed_one_covers() -> None:
+    """It once was a KeyError."""
+    whole = recording(CAPTURES / "kafka-4-quorum.pcap.zst")
+    intact, damage = truth(whole), KINDS["lost"][0](whole, 6434)
+    assert (intact.untouched(damage) - intact.remaining(damage)).total() <= 1
