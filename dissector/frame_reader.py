@@ -45,8 +45,8 @@ class FrameBatch:
     ended: NDArray[np.bool_]
     """Whether each connection was closed, and its last packet is `RESPONSE_WAIT` ago."""
     client_held_since: Int64
-    """By connection: when the first byte of its client arrived that is in no frame yet, in ns; very
-    late if there is none."""
+    """By connection: when the first byte of its client arrived that is in no frame yet, in ns;
+    LAST_TIME if there is none."""
     is_last: bool = False
     problems: list[Problem] = field(default_factory=list)
     """Problems apart from those of `frames`."""

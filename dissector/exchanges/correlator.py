@@ -7,8 +7,8 @@ They are kept in columns until the response arrives, which may be in a later blo
 
 All waits are limited. A request is unanswered if its connection has ended, or after `REQUEST_WAIT`.
 A response is unmatched if its request does not arrive within `RESPONSE_WAIT`. A request may arrive
-after its response if reassembly waited for a lost packet. As long as bytes of the client wait that
-arrived before the response, its request may be among them.
+after its response if reassembly waited for a lost packet. While older bytes of the client wait for
+reassembly, a response waits too: its request may be among them.
 """
 
 from __future__ import annotations

@@ -164,8 +164,8 @@ class Streams:
 
     @property
     def client_held_since(self) -> Int64:
-        """By connection: when the first carried byte of its client arrived, in ns; LAST_TIME if it
-        has none."""
+        """By connection: when the first carried byte of its client arrived, in ns; LAST_TIME if the
+        client has none."""
         since = np.full(self.connections.count, LAST_TIME)
         carried = self._framer.carry.segments
         carried = carried[self.connections.is_client(carried.stream)]

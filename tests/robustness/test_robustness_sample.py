@@ -86,7 +86,7 @@ def test_damage_touches_little(name: str) -> None:
 
 
 def test_a_doubtful_message_that_a_confirmed_one_covers() -> None:
-    """It once was a KeyError."""
+    """It raised a KeyError. One exchange is still missing: a known defect of the search."""
     whole = recording(CAPTURES / "kafka-4-quorum.pcap.zst")
     intact, damage = truth(whole), KINDS["lost"][0](whole, 6434)
     assert (intact.untouched(damage) - intact.remaining(damage)).total() <= 1
