@@ -212,14 +212,11 @@ class Doubts:
         stream, is_client = self._stream[index], self._table.is_client(self._stream[index])
         at, owner = segment_starts(self._chains, index, self._chains.first[index])
         segments = weighed_chains(self._chains, self._scorer, at, index[owner], stream[owner])
-        is_late = ~self._table.opened[stream >> 1]
-        columns = (index, stream, is_client, is_late)
-        for each, number, is_request, late in zip(
-            *(column.tolist() for column in columns), strict=True
-        ):
+        columns = (index, stream, is_client)
+        for each, number, is_request in zip(*(column.tolist() for column in columns), strict=True):
             self._searches[each] = Search(
                 self._chains, each, number, self._scorer, self._bodies, segments,
-                is_request=is_request, is_late=late,
+                is_request=is_request,
             )  # fmt: skip
 
 

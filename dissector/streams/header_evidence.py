@@ -64,6 +64,9 @@ SLACK = 256
 LONGEST_STEP = 1 << 16
 """Largest difference between the correlation ids of two successive responses, or of requests and
 responses. A client numbers requests when it creates them, and may send them in another order."""
+SWAPPED_FIRST = 2
+"""`id_regression` of a client whose first request is lost: a Java client numbers its first request
+before ApiVersions, and sends it behind."""
 
 NO, UNCLEAR, YES = range(3)
 
@@ -112,14 +115,18 @@ class HeaderScorer:
         streams.flat("correlation_before")[stream] = streams.flat("correlation")[stream]
 
     def record_requests(
-        self, stream: Int64, least: Int64, most: Int64, id_regression: Int64
+        self, stream: Int64, least: Int64, most: Int64, id_regression: Int64, is_head: Bools
     ) -> None:
         """Record the range of the correlation ids of requests, and their `id_regression` (see
-        `StreamTable`): 0 if they ascend."""
+        `StreamTable`): 0 if they ascend.
+
+        `is_head`: whether the first of these requests directly follows earlier ones, or the SYN.
+        """
         streams = self._streams
         low, high = streams.flat("correlation_before"), streams.flat("correlation")
         new = ~streams.flat("has_correlation")[stream]
-        id_regression = np.maximum(id_regression, np.where(new, 0, high[stream] + 1 - least))
+        known = np.where(is_head, 0, SWAPPED_FIRST)
+        id_regression = np.maximum(id_regression, np.where(new, known, high[stream] + 1 - least))
         streams.flat("id_regression")[stream] = np.maximum(
             streams.flat("id_regression")[stream], id_regression
         )

@@ -89,17 +89,15 @@ class Search:
 
     def __init__(
         self, chains: FrameChains, index: int, stream: int, scorer: HeaderScorer, bodies: BodyCheck,
-        segments: Columns, *, is_request: bool, is_late: bool,
+        segments: Columns, *, is_request: bool,
     ) -> None:  # fmt: skip
-        """`segments`: the places at and behind the starts of its segments; see `places`. `is_late`:
-        the capture does not contain the start of the connection."""
+        """`segments`: the places at and behind the starts of its segments; see `places`."""
         self._chains = chains
         self._index = index
         self._stream = stream
         self._scorer = scorer
         self._bodies = bodies
         self._is_request = is_request
-        self._is_late = is_late
         self._id_regression = int(scorer.id_regression(np.array([stream]))[0])
         self._end = int(chains.end[index])
         self._nodes: dict[int, Node] = {}
@@ -351,9 +349,7 @@ class Search:
         """Whether the second of two responses belongs to an earlier request than the first."""
         if self._is_request or max(node.correlation, following.correlation) >= RESERVED:
             return False
-        # A Java client numbers its first request before ApiVersions, and sends it behind.
-        is_swapped = self._is_late and following.correlation == node.correlation - 1
-        return following.correlation <= node.correlation - self._id_regression and not is_swapped
+        return following.correlation <= node.correlation - self._id_regression
 
     def _check(self, node: Node) -> None:
         """Read the body of a message, and adjust its bits: does the body fit the size?"""
