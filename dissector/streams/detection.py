@@ -18,7 +18,7 @@ import numpy as np
 from dissector.packets.block import Int64
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.header_evidence import NO, UNCLEAR, YES, HeaderScorer
-from dissector.streams.limits import SEEK_BYTES
+from dissector.streams.limits import SEEK_BYTES, WAITING_BYTES
 from dissector.streams.places import segment_starts, verdicts
 from dissector.streams.request_evidence import DECISION, Evidence, RequestScorer
 from dissector.streams.rows import chosen
@@ -245,16 +245,17 @@ class ProtocolDetector:
         self._scorer.brokers.update(self.servers(row[accepted]))
 
     def move_on(
-        self, chains: FrameChains, index: Int64, stream: Int64, missed: Int64, pending: Int64
-    ) -> None:
+        self, chains: FrameChains, index: Int64, stream: Int64, missed: Int64, pending: Int64,
+        peer_waits: Bools,
+    ) -> None:  # fmt: skip
         """Where no frame was found: move the boundary to the first bytes that may become a frame,
-        at most SEEK_BYTES before the end.
+        at most SEEK_BYTES before the end, or WAITING_BYTES where `peer_waits`; see `seek`.
 
         Boundaries go to the starts of segments, since these are evidence.
         """
         end = chains.end[index[missed]]
         keep = np.where(pending[missed] < 0, end, pending[missed])
-        keep = np.maximum(keep, end - SEEK_BYTES)
+        keep = np.maximum(keep, end - np.where(peer_waits[missed], WAITING_BYTES, SEEK_BYTES))
         kept = chains.address[chains.piece_of(np.minimum(keep, end - 1))]
         kept = np.where(keep >= end, end, kept)
         position = chains.position_of(index[missed], kept)

@@ -171,11 +171,12 @@ class FrameParser:
         streams, chains, stream = self._streams, self._chains, self._stream[index]
         begin = chains.address_of(index, streams.flat("boundary")[stream])
         pending, place = begin.copy(), np.full(len(index), -1)
-        undecided = np.flatnonzero(streams.protocol[stream >> 1] == UNDECIDED)
-        if len(undecided):
-            chain = index[undecided]
-            waits = self._peer_waits[chain]
-            pending[undecided] = self._detector.seek(chains, chain, stream[undecided], waits)
+        is_undecided = streams.protocol[stream >> 1] == UNDECIDED
+        waits = self._peer_waits[index] & is_undecided
+        if is_undecided.any():
+            pending[is_undecided] = self._detector.seek(
+                chains, index[is_undecided], stream[is_undecided], waits[is_undecided]
+            )
         # If a connection was just decided, its responses wait for all of its requests.
         is_kafka = streams.protocol[stream >> 1] == KAFKA
         is_searched = is_kafka & (self._scorer.may_be_client(self._stream[index]) == of_clients)
@@ -183,7 +184,7 @@ class FrameParser:
         pending[searched] = begin[searched]
         place[searched] = self._doubts.entries(index[searched], begin[searched])
         missed = np.flatnonzero((place < 0) & (is_searched | ~is_kafka))
-        self._detector.move_on(chains, index, stream, missed, pending)
+        self._detector.move_on(chains, index, stream, missed, pending, waits)
         self._resume(index, stream, place)
 
     def _resume(self, index: Int64, stream: Int64, place: Int64) -> None:

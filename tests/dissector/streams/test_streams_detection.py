@@ -43,6 +43,22 @@ def test_a_capture_that_begins_in_the_middle_of_a_frame():
     assert [each.bytes for each in skipped] == [700, 700]
 
 
+def test_a_large_response_behind_the_first_request_of_a_late_capture():
+    """The stream of the client begins 64 packets after its first one, because an earlier one may
+    follow. The response has more bytes than are kept where no request waits."""
+    dialogue, large = Dialogue(), response(10, bytes(200_000))
+    connection = join_midway(dialogue)
+    for _ in range(200):
+        connection.broker(random.Random(2).randbytes(100))
+    connection.client(request(3, 1, 10))
+    for at in range(0, len(large), 8000):
+        connection.broker(large[at : at + 8000])
+    out = dissect(dialogue.packets)
+    assert out.messages() == ([request(3, 1, 10)[4:]], [large[4:]])
+    skipped = [each.bytes for each in out.problems if each.kind == "resync"]
+    assert skipped == [20_000]
+
+
 def test_requests_are_found_at_any_offset():
     dialogue = Dialogue()
     connection = dialogue.connect()
