@@ -189,9 +189,39 @@ class ProtocolDetector:
         tls = row[owner[looks_like_tls(chains.space.number(at, "i4"))]]
         self._states.decide(tls[self._streams.protocol[tls] == UNDECIDED], TLS)
         pending = _first(len(index), owner[unclear], at[unclear])
-        # Requests that cannot be read yet may show that these bytes are responses.
-        pending[peer_waits] = chains.address[chains.first[index[peer_waits]]]
+        at_broker = self._scorer.is_broker(row)[np.arange(len(row)), 1 - (stream & 1)]
+        at_broker &= (table.client[row] == stream & 1) & (self._streams.protocol[row] == UNDECIDED)
+        left = np.flatnonzero(at_broker)
+        bits = self._answered(chains, index[left], stream[left], boundary[left])
+        self._accept(stream[left], bits)
+        # Responses may show that messages of these streams are requests; and requests that cannot
+        # be read yet, that they are responses.
+        waits = at_broker | peer_waits
+        pending[waits] = chains.address[chains.first[index[waits]]]
         return pending
+
+    def _answered(self, chains: FrameChains, index: Int64, stream: Int64, begin: Int64) -> Int64:
+        """Bits of the first request of each stream, anywhere behind `begin`, that the other end has
+        answered; -1 if there is none.
+
+        A client whose window was closed sends requests in segments that begin inside of them.
+        """
+        bits = np.full(len(index), -1)
+        for each, chain in enumerate(index.tolist()):
+            if begin[each] == chains.end[chain]:
+                continue
+            window, address = chains.bytes_between(chain, int(begin[each]), int(chains.end[chain]))
+            at = address(self._scorer.candidate_requests(window))
+            verdict = verdicts(
+                chains, self._scorer, at, np.full_like(at, chain), np.full_like(at, stream[each])
+            )
+            for place in at[verdict == YES][:READINGS].tolist():
+                if self._requests.is_answered(chains, chain, place):
+                    score = self._requests.bits(chains, chain, int(stream[each]), place)
+                    if score >= DECISION:
+                        bits[each] = score
+                        break
+        return bits
 
     def _weighed(self, chains: FrameChains, index: Int64, stream: Int64, at: Int64) -> Int64:
         """Bits of each of these candidates, up to the first one in each stream that decides;

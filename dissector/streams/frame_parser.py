@@ -254,8 +254,9 @@ class FrameParser:
             last = last_of_each(clients)
             first = np.append(0, last[:-1] + 1)
             id_regression = running_maximum(slot[is_request], ids, -POSITION_LIMIT) + 1 - ids
-            heads = frames.start[is_request][first]
-            begin = self._chains.position_of(np.searchsorted(self._chains.end, heads, "right"), heads)
+            start = frames.start[is_request][first]
+            index = self._chains.end.searchsorted(start, "right")
+            begin = self._chains.position_of(index, start)
             is_head = begin == self._streams.flat("framed_until")[clients[first]]
             self._scorer.record_requests(
                 clients[last], np.minimum.reduceat(ids, first), np.maximum.reduceat(ids, first),

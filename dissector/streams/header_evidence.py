@@ -287,7 +287,7 @@ class HeaderScorer:
 
     def candidate_requests(self, window: UInt8) -> Int64:
         """Offsets where the bytes that hardly vary between requests have their usual values."""
-        count = len(window) - REQUEST_HEAD + 1
+        count = max(len(window) - REQUEST_HEAD + 1, 0)
         is_candidate = window[:count] <= FRAME_LIMIT >> 24
         is_candidate &= window[4 : count + 4] == 0
         is_candidate &= window[5 : count + 5] < len(self._newest)

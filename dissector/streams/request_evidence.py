@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from dissector.packets.block import Int64
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.header_evidence import (
     BORDER_BITS,
@@ -26,7 +27,7 @@ from dissector.streams.header_evidence import (
     HeaderScorer,
 )
 from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES
-from dissector.streams.table import HEAD, ConnectionTable, StreamTable
+from dissector.streams.table import HEAD, Bools, ConnectionTable, StreamTable
 
 Evidence: TypeAlias = Callable[[bytes, int], int]
 """Returns the bits of a request. Takes its first bytes, without the size, and the size.
@@ -70,8 +71,7 @@ class RequestScorer:
         self._evidence = evidence
 
     def bits(self, chains: FrameChains, index: int, stream: int, at: int) -> int:
-        """Bits of a request with a valid header, at the start of a segment; negative if it is not
-        a request.
+        """Bits of a request with a valid header; negative if it is not a request.
 
         `stream`: the stream of the chain at `index`.
         """
@@ -84,7 +84,8 @@ class RequestScorer:
         if body_bits <= IMPOSSIBLE:
             return IMPOSSIBLE
         is_head = bool(self._streams.flat("state")[stream] == HEAD)
-        bits = REQUEST_BITS + BORDER_BITS + body_bits + HEAD_BITS * is_head
+        bits = REQUEST_BITS + body_bits + HEAD_BITS * is_head
+        bits += BORDER_BITS * bool(chains.is_border(address)[0])
         bits += self._response_bits(chains, index, correlation, is_head)
         if is_head and body + size > end:
             bits += EARLY_BITS * bool(self._table.bytes.reshape(-1)[stream ^ 1])
@@ -95,18 +96,16 @@ class RequestScorer:
         self, chains: FrameChains, index: int, correlation: int, is_head: bool
     ) -> int:
         """Bits for the opposite stream: whether a segment of it begins the response."""
-        slot = int(chains.stream[index]) ^ 1
-        opposite = int(np.searchsorted(chains.stream, slot))
-        if opposite == len(chains.stream) or chains.stream[opposite] != slot:
-            return 0
-        at = chains.address[chains.first[opposite] : chains.first[opposite + 1]]
-        at = at[at + SMALLEST_RESPONSE + 4 <= chains.end[opposite]]
-        size = chains.space.number(at, "i4")
-        number = chains.space.number(at + 4, "i4")
-        is_response = (size >= SMALLEST_RESPONSE) & (size <= FRAME_LIMIT) & (number >= 0)
+        number, is_response = _responses(chains, index)
         if (is_response & (number == correlation)).any():
             return RESPONSE_BITS
-        return NO_RESPONSE_BITS if is_head and len(at) and not is_response[0] else 0
+        return NO_RESPONSE_BITS if is_head and len(number) and not is_response[0] else 0
+
+    def is_answered(self, chains: FrameChains, index: int, at: int) -> bool:
+        """Whether a segment of the opposite stream begins the response to a request."""
+        number, is_response = _responses(chains, index)
+        correlation = chains.space.number(np.array([at + 8]), "i4")
+        return bool((is_response & (number == correlation)).any())
 
     def _endpoint_bits(self, row: int, sender: int) -> int:
         """Bits for the two endpoints: their other connections, and their port numbers."""
@@ -128,3 +127,16 @@ class RequestScorer:
         same &= table.low[used] == table.low[row, end]
         same &= table.high[used] == table.high[row, end]
         return int(np.count_nonzero(same))
+
+
+def _responses(chains: FrameChains, index: int) -> tuple[Int64, Bools]:
+    """For each segment of the opposite stream: the correlation id with which it would begin, and
+    whether it may begin a response."""
+    slot = int(chains.stream[index]) ^ 1
+    opposite = int(np.searchsorted(chains.stream, slot))
+    if opposite == len(chains.stream) or chains.stream[opposite] != slot:
+        return np.zeros(0, np.int64), np.zeros(0, np.bool_)
+    at = chains.address[chains.first[opposite] : chains.first[opposite + 1]]
+    at = at[at + SMALLEST_RESPONSE + 4 <= chains.end[opposite]]
+    size, number = chains.space.number(at, "i4"), chains.space.number(at + 4, "i4")
+    return number, (size >= SMALLEST_RESPONSE) & (size <= FRAME_LIMIT) & (number >= 0)

@@ -59,6 +59,33 @@ def test_a_large_response_behind_the_first_request_of_a_late_capture():
     assert skipped == [20_000]
 
 
+@pytest.mark.parametrize("packets_per_block", [1, 3, 100])
+def test_segments_that_begin_inside_requests(packets_per_block):
+    """The window of a client was closed: it sends its requests with the next segment, which begins
+    inside of one. Only the responses begin segments."""
+    dialogue = Dialogue()
+    connection = join_midway(dialogue)
+    requests = [request(3, 1, number, bytes(60)) for number in range(10, 16)]
+    sent = random.Random(1).randbytes(300) + b"".join(requests)
+    for at in range(0, len(sent), 250):
+        connection.client(sent[at : at + 250])
+    for number in range(9, 16):
+        connection.broker(response(number, bytes(40)))
+    out = dissect(dialogue.packets, cuts=range(0, len(dialogue.packets), packets_per_block))
+    assert out.messages()[0] == [each[4:] for each in requests]
+    assert len(out.messages()[1]) == 7
+
+
+def test_unanswered_bytes_inside_a_segment_decide_nothing():
+    dialogue = Dialogue()
+    connection = join_midway(dialogue)
+    topic = b"".join(request(3, 1, number, bytes(60)) for number in range(10, 16))
+    connection.client(random.Random(1).randbytes(300) + topic + bytes(1000))
+    connection.broker(response(9, bytes(40)))
+    out = dissect(dialogue.packets)
+    assert not out.frames
+
+
 def test_requests_are_found_at_any_offset():
     dialogue = Dialogue()
     connection = dialogue.connect()
