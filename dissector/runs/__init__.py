@@ -1,13 +1,14 @@
 """Runs: ranges of a capture that are dissected independently, and joined to the same rows.
 
-    run 1: warm-up, rows ──┐
-    run 2: warm-up, rows ──┼──> parent: joins in order ──> rows
+    run 1: parent
+    run 2: warm-up, rows ──┬──> parent: joins in order ──> rows
     run 3: warm-up, rows ──┘
 
-A run is dissected by the one pipeline, in a process that does not know the runs before it. It
-learns the state of connections from the bytes before the run. The parent compares this state with
-the state that the run before left. Where both are equal, all rows of the connection in the run are
-those of one process. Where they are not, the parent dissects the connection again.
+The parent dissects the first run. Each other run is dissected by the same pipeline, in a process
+that does not know the runs before it. It learns the state of connections from the bytes before the
+run. The parent compares this state with the state that the run before left. Where both are equal,
+all rows of the connection in the run are those of one process. Where they are not, the parent
+dissects the connection again.
 
 plan       the runs of a capture
 sources    the packets of a run
@@ -80,10 +81,11 @@ class Plan:
 
         with Workers() as workers:
             results = workers.map(
-                work, len(self.runs), self.jobs, AHEAD * self.jobs,
+                work, range(1, len(self.runs)), self.jobs, AHEAD * self.jobs,
                 lambda: set(reader.streams.brokers),
             )  # fmt: skip
-            for run, (result, stored) in zip(self.runs, results, strict=True):
+            yield from joiner.read(self.runs[0])
+            for run, (result, stored) in zip(self.runs[1:], results, strict=True):
                 joined = joiner.join(run, result)
                 yield from (
                     joiner.read(run) if joined is None else joiner.merged(joined, result, stored)

@@ -15,6 +15,7 @@ import pickle
 import signal
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -65,30 +66,38 @@ class Workers:
         self._members.append((process, failures))
 
     def map(
-        self, work: Callable[[int, Known], tuple[Result, IO[bytes]]], count: int, jobs: int,
+        self, work: Callable[[int, Known], tuple[Result, IO[bytes]]], numbers: range, jobs: int,
         ahead: int, known: Callable[[], Known],
     ) -> Iterator[tuple[Result, pa.Buffer]]:  # fmt: skip
-        """``work(number, known())`` of the numbers below `count`, in order, by `jobs` processes.
+        """``work(number, known())`` of these numbers, in order.
 
         `work` also returns a file; its content is not copied. `known` is called in this process. At
-        most `ahead` results are computed before their turn.
+        most `ahead` results are computed before their turn. Work begins at once, by ``jobs - 1``
+        processes; by `jobs` when the first result is taken.
         """
-        tasks = [self._fork.Pipe() for _ in range(jobs)]
+        tasks = [self._fork.Pipe() for _ in range(min(jobs, len(numbers)))]
         for _, channel in tasks:
             self.start(partial(_work_off, work, channel), "dissects packets")
         channels = [channel for channel, _ in tasks]
-        idle, results = list(channels), dict[int, tuple[Result, pa.Buffer]]()
-        given = 0
-        for number in range(count):
-            while number not in results:
-                while idle and given < min(count, number + ahead):
-                    idle.pop().send((given, known()))
-                    given += 1
-                for ready in self.ready(channels):
-                    done, result = pickle.loads(ready.recv_bytes())
-                    results[done] = result, _mapped(reduction.recv_handle(ready))
-                    idle.append(ready)
-            yield results.pop(number)
+        idle, waiting = list(channels), deque(numbers)
+
+        def give(until: int, spare: int = 0) -> None:
+            while len(idle) > spare and waiting and waiting[0] < until:
+                idle.pop().send((waiting.popleft(), known()))
+
+        def taken() -> Iterator[tuple[Result, pa.Buffer]]:
+            results = dict[int, tuple[Result, pa.Buffer]]()
+            for number in numbers:
+                while number not in results:
+                    give(number + ahead)
+                    for ready in self.ready(channels):
+                        done, result = pickle.loads(ready.recv_bytes())
+                        results[done] = result, _mapped(reduction.recv_handle(ready))
+                        idle.append(ready)
+                yield results.pop(number)
+
+        give(numbers.start + ahead, max(len(channels) - jobs + 1, 0))
+        return taken()
 
     def ready(self, channels: Sequence[Connection]) -> list[Connection]:
         """The channels with a message; raises DissectorError if a worker failed."""

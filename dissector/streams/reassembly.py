@@ -96,6 +96,8 @@ class Reassembler:
         self._origins = OriginFinder(table, streams, states)
         self._recent = np.full(REORDER_PACKETS, FIRST_TIME)
         """Times of the latest packets of the capture; ns."""
+        self.is_guessing = False
+        """Whether streams begin with their first block. Set it if all states will be verified."""
 
     def feed(
         self, block: PacketBlock, assignment: Assignment, held: Segments, now: int, give_up: Bools
@@ -112,7 +114,8 @@ class Reassembler:
         np.add.at(count, held.stream, 1)
         np.minimum.at(lowest, held.stream, held.at)
         origin_time = self._streams.flat("origin_time")[stream_ids]
-        self._origins.begin(stream_ids, lowest, give_up | self._is_overdue(origin_time, now))
+        is_due = give_up | self.is_guessing | self._is_overdue(origin_time, now)
+        self._origins.begin(stream_ids, lowest, is_due)
         table, is_sorted = self._placed(block, assignment, held, at, count)
         if not is_sorted or (table[_LENGTH] < table[_SPAN]).any():
             table = self._sorted(stream_ids, table, len(held))

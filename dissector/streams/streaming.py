@@ -205,8 +205,9 @@ class Streams:
         return self._flows
 
     def guess(self, is_guessing: bool) -> None:
-        """Let the first valid headers decide, for states that will be verified; or not."""
-        self._detector.is_guessing = is_guessing
+        """Let the first bytes and the first valid headers decide, for states that will be verified;
+        or not."""
+        self._reassembler.is_guessing = self._detector.is_guessing = is_guessing
 
     @property
     def brokers(self) -> set[tuple[int, int, int]]:

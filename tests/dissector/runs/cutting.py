@@ -54,11 +54,11 @@ def cut(paths: Sequence[Path], count: int, generator: random.Random) -> list[Run
 
 
 def in_this_process(
-    self: Workers, work: Callable[[int, Any], tuple[Any, IO[bytes]]], count: int, jobs: int,
+    self: Workers, work: Callable[[int, Any], tuple[Any, IO[bytes]]], numbers: range, jobs: int,
     ahead: int, known: Callable[[], Any],
 ) -> Iterator[tuple[Any, pa.Buffer]]:  # fmt: skip
     """`Workers.map` without processes."""
-    for number in range(count):
+    for number in numbers:
         result, file = work(number, known())
         with file:
             file.seek(0)

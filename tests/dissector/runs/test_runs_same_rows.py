@@ -87,6 +87,18 @@ def test_an_idle_connection_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("alone")
+def test_the_bytes_before_a_run_last_less_than_a_millisecond(tmp_path: Path) -> None:
+    """Streams without SYN begin at once, so that connections go on even at a high rate."""
+    packets = recorded.read(CHATTER.name)
+    fast = [replace(each, time=recorded.BEGINNING + 100 * n) for n, each in enumerate(packets)]
+    capture = recorded.write(tmp_path / "fast.pcap", fast)
+    parts = cut([capture], 2, random.Random(7))
+    actual, counts = joined([capture], parts, warm_up=200_000)
+    assert not differences(tables([capture]), actual)
+    assert counts.continued > counts.repeated
+
+
+@pytest.mark.usefixtures("alone")
 def test_dictionaries(tmp_path: Path) -> None:
     """Texts of `exchanges` are dictionaries, as in one process."""
     capture = plain(CHATTER, tmp_path)
