@@ -232,7 +232,7 @@ def _deviation(
         if node.at != at:
             return at, node.at
         at = node.end
-        if is_bad and node.at == chain[-1] and at < doubtful:
+        if node.at == chain[-1] and at < doubtful:
             return doubtful, at  # its size is too large, and it contains the next message
         if doubtful == (at if is_bad else node.at):
             break

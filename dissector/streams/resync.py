@@ -30,7 +30,7 @@ from dissector.streams.header_evidence import (
     YES,
     HeaderScorer,
 )
-from dissector.streams.limits import SEEK_BYTES
+from dissector.streams.limits import CERTAINTY, SEEK_BYTES
 from dissector.streams.places import AT, CONFIRMED, ENTRY, HOPS, STATE, Columns, weighed
 
 UNALIGNED_RESPONSE: Final = 5
@@ -370,19 +370,29 @@ class Search:
         elif verdict == SURPLUS:
             is_doubtful = node.end - end > ACCEPTED_SURPLUS and not self._is_request
             node.bits += SURPLUS_BODY * (is_doubtful and node.end <= self._end)
-            if self._is_request and self._is_impossible(node.end):
-                node.end = end
-                self._weigh([end])
+            if not is_doubtful:
+                self._shorten(node, end)
         elif verdict != UNKNOWN:
             node.bits += WRONG_BODY if node.end <= self._end else WRONG_PART
             if end < self._end:
                 self._weigh([end])
+        elif node.end <= self._end:
+            # The body is not captured, or cannot be read. Most messages begin a segment.
+            start = self._places[bisect_left(self._places, node.end) - 1]
+            if max(node.at, node.end - ACCEPTED_SURPLUS - 1) < start:
+                self._shorten(node, int(start))
 
-    def _is_impossible(self, at: int) -> bool:
-        """Whether no message can begin at an address, behind which there are bytes."""
-        self._weigh([at])
-        node = self._nodes.get(at)
-        return node is not None and node.end < 0 and node.state != UNCLEAR
+    def _shorten(self, node: Node, end: int) -> None:
+        """Let a message end a few bytes before its size says, if no message can begin behind it, or
+        if the next one begins at `end`."""
+        self._weigh([end, node.end])
+        behind, inner = self._nodes.get(node.end), self._nodes.get(end)
+        if behind is None:
+            return
+        is_impossible = self._is_request and behind.end < 0 and behind.state != UNCLEAR
+        gain = inner.bits - behind.bits if inner is not None and inner.state == YES else 0.0
+        if is_impossible or gain >= CERTAINTY:
+            node.end = end
 
     def _is_open(self, at: int) -> bool:
         """Whether a message may begin at an address: not inside a complete message."""

@@ -198,6 +198,26 @@ def test_a_size_that_covers_the_last_response() -> None:
     assert out.kinds() == ["bad_size"]
 
 
+@pytest.mark.parametrize("surplus", [1, 2, 3])
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_a_size_that_covers_the_first_bytes_of_the_last_response(
+    surplus: int, is_readable: bool
+) -> None:
+    """The bytes behind it are the size of a message that never arrives."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    requests = [sasl_request(each, b"x") if is_readable else REQUESTS[each] for each in range(2)]
+    last = sasl_response(1, bytes(70)) if is_readable else response(1, bytes(70))
+    for number, answer in enumerate((sasl_response(0, bytes(40)), last)):
+        connection.client(requests[number])
+        wrong = len(answer) - 4 + surplus * (number == 0)
+        connection.broker(wrong.to_bytes(4, "big") + answer[4:])
+    connection.fin()
+    received = dissect(dialogue.packets).messages()[1]
+    assert len(received) == 2
+    assert received[1] == last[4:]
+
+
 @pytest.mark.parametrize("cut", [5, 40, 1_000])
 def test_an_incomplete_last_message_is_one_problem(cut: int) -> None:
     dialogue = dialogue_of([*RESPONSES[:-1], response(11, b"\0\0\0\1" * 1_000)])
