@@ -2,7 +2,8 @@
 
 Each copy of a capture is damaged in one place. Exchanges outside of this place must have the same
 rows as before. `--places` sets the number of copies. `--exhaustive` damages all places, the
-smallest captures first, and `--seconds` limits the time. Exit status 1 if an exchange is missing.
+smallest captures first, many copies in one capture (`bundles`). `--seconds` limits the time. Exit
+status 1 if an exchange is missing.
 """
 
 from __future__ import annotations
@@ -14,19 +15,21 @@ import sys
 import time
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tests.robustness.bundled_survey import BundledSurvey, can_bundle
 from tests.robustness.robustness_damage import (
     KINDS,
     Recording,
-    damaged,
+    places_in,
     places_of,
     recording,
     recordings,
 )
-from tests.robustness.robustness_truth import truth
+from tests.robustness.robustness_truth import Truth, truth
 
 
 @dataclass(slots=True)
@@ -56,22 +59,43 @@ def survey(
     """Missing exchanges of damaged copies, by kind of damage; stop at the time `until`."""
     intact = truth(whole)
     figures = {kind: Figures(places=places_of(whole, kind)) for kind in KINDS}
+    bundled = None
+    if places is None:
+        with suppress(ValueError):
+            bundled = BundledSurvey(whole, intact)
     for kind in KINDS:
-        for damage in damaged(whole, kind, places, shift):
+        alone = list(places_in(whole, kind, places, shift))
+        if bundled is not None:
+            together = [where for where in alone if can_bundle(whole, kind, where)]
+            alone = [where for where in alone if not can_bundle(whole, kind, where)]
+            for where, untouched, missing in bundled.missing(kind, together):
+                figures[kind].add(Figures(1, 0, untouched, missing))
+                if missing:
+                    print(f"{whole.name} {kind} {where}: {missing} missing, bundled", flush=True)
+                    _alone(whole, intact, kind, where, verbose)
+                if time.monotonic() > until:
+                    return figures
+        for where in alone:
             if time.monotonic() > until:
-                break
-            expected = intact.untouched(damage)
-            try:
-                missing = expected - intact.remaining(damage)
-            except Exception as error:  # noqa: BLE001 - the other copies are still read
-                print(f"{whole.name} {kind} {damage.where}: {error!r}", flush=True)
-                missing = expected
-            figures[kind].add(Figures(1, 0, expected.total(), missing.total()))
-            if missing and verbose:
-                print(f"{whole.name} {kind} {damage.where}: {missing.total()} missing", flush=True)
-                for row in list(missing)[:3]:
-                    print("   ", row)
+                return figures
+            figures[kind].add(_alone(whole, intact, kind, where, verbose))
     return figures
+
+
+def _alone(whole: Recording, intact: Truth, kind: str, where: int, verbose: bool) -> Figures:
+    """The figures of one copy."""
+    damage = KINDS[kind][0](whole, where)
+    expected = intact.untouched(damage)
+    try:
+        missing = expected - intact.remaining(damage)
+    except Exception as error:  # noqa: BLE001 - the other copies are still read
+        print(f"{whole.name} {kind} {where}: {error!r}", flush=True)
+        missing = expected
+    if missing and verbose:
+        print(f"{whole.name} {kind} {where}: {missing.total()} missing", flush=True)
+        for row in list(missing)[:3]:
+            print("   ", row)
+    return Figures(1, 0, expected.total(), missing.total())
 
 
 def survey_of(

@@ -156,13 +156,17 @@ def places_of(whole: Recording, kind: str) -> int:
     return end - begin
 
 
-def damaged(whole: Recording, kind: str, places: int | None, shift: int = 0) -> Iterator[Damage]:
-    """Copies of a recording, each damaged at one place; `places` of them, or all if None.
+def places_in(whole: Recording, kind: str, places: int | None, shift: int = 0) -> range:
+    """`places` of the places of a kind of damage, or all if None.
 
-    The places are spread evenly, beginning at another one for each `shift`.
+    They are spread evenly, beginning at another one for each `shift`.
     """
-    damage, borders = KINDS[kind]
-    begin, end = borders(whole)
+    begin, end = KINDS[kind][1](whole)
     stride = 1 if places is None else max(1, (end - begin) // places)
-    for where in range(begin + shift % stride, end, stride):
-        yield damage(whole, where)
+    return range(begin + shift % stride, end, stride)
+
+
+def damaged(whole: Recording, kind: str, places: int | None, shift: int = 0) -> Iterator[Damage]:
+    """Copies of a recording, each damaged at one of these places; see `places_in`."""
+    for where in places_in(whole, kind, places, shift):
+        yield KINDS[kind][0](whole, where)

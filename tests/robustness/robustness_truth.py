@@ -17,7 +17,7 @@ from __future__ import annotations
 import ipaddress
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,9 @@ class Truth:
 
     name: str
     connections: list[Row]
+    exchanges: pa.Table
     rows: list[Exchange]
+    """Those of `exchanges`."""
     needed: list[NDArray[np.int64]]
     """Which packets each needs, from 0 on."""
     packets: Packets
@@ -64,7 +66,7 @@ class Truth:
         touched = damage.touched
         if damage.kind == "flipped":
             with capture_file(damage.data) as path, suppress(CaptureError):
-                touched = touched | self.packets.under(_packets(path), touched)
+                touched = touched | self.packets.under(packets_of(path), touched)
         return self._counted(
             (
                 row
@@ -118,7 +120,7 @@ def truth(whole: Recording) -> Truth:
     """The exchanges of an undamaged recording."""
     with capture_file(whole.data) as path:
         tables = read(whole.name, path, "exchanges", "connections")
-        packets = _packets(path)
+        packets = packets_of(path)
     table = tables["exchanges"]
     connections = tables["connections"].to_pylist()
     tls = {row["connection_id"] for row in connections if row["tls_version"]}
@@ -131,7 +133,7 @@ def truth(whole: Recording) -> Truth:
                 np.concatenate([packets.of(row, "client", "request"),
                                 packets.of(row, "broker", "response")])
             )  # fmt: skip
-    return Truth(whole.name, connections, rows(table), needed, packets)
+    return Truth(whole.name, connections, table, rows(table), needed, packets)
 
 
 class Packets:
@@ -150,34 +152,47 @@ class Packets:
         """Whether packets share sequence numbers with those of `others`; shape (packets,)."""
         is_under = np.zeros(len(which), np.bool_)
         for row in others._rows(which):
-            sent, ahead, length, size = self._beside(others, row)
-            under = (length > 0) & (ahead < size) & (ahead + length > 0)
-            is_under[self._column["number"][sent[under]] - 1] = True
+            is_under[self.sharing(others.fields(row))] = True
         return is_under
+
+    def sharing(self, packet: Mapping[str, int]) -> NDArray[np.int64]:
+        """The packets, from 0 on, that share sequence numbers with one that has these `fields`."""
+        sent, ahead, length = self._beside(packet)
+        is_shared = (length > 0) & (ahead < packet["length"]) & (ahead + length > 0)
+        shared: NDArray[np.int64] = self._column["number"][sent[is_shared]] - 1
+        return shared
 
     def go_in_order(self, which: NDArray[np.bool_]) -> bool:
         """Whether no byte of these packets came twice, or behind bytes that follow it."""
         for row in self._rows(which):
-            sent, ahead, length, size = self._beside(self, row)
-            later = (ahead < size) | (sent < row)
+            packet = self.fields(row)
+            sent, ahead, length = self._beside(packet)
+            later = (ahead < packet["length"]) | (sent < row)
             if ((length > 0) & (sent != row) & (ahead + length > 0) & later).any():
                 return False
         return True
+
+    def row_of(self, number: int) -> int | None:
+        """The row of the packet with this number, if it is a TCP packet."""
+        row = int(self._column["number"].searchsorted(number))
+        is_there = row < len(self._column["number"]) and self._column["number"][row] == number
+        return row if is_there else None
+
+    def fields(self, row: int) -> dict[str, int]:
+        """Sender, receiver and sequence numbers of a packet."""
+        return {name: int(self._column[name][row]) for name in (*_SENDER, *_RANGE)}
 
     def _rows(self, which: NDArray[np.bool_]) -> list[int]:
         """The positions of these packets."""
         return np.flatnonzero(np.isin(self._column["number"] - 1, np.flatnonzero(which))).tolist()
 
     def _beside(
-        self, others: Packets, row: int
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], int]:
-        """What the sender of a packet of `others` sent: where, how far ahead, and how long; and how
-        long that one is."""
-        packet = {name: int(others._column[name][row]) for name in (*_SENDER, *_RANGE)}
-        key = tuple(packet[name] for name in _SENDER)
-        sent = self._sent.get(key, np.empty(0, np.int64))
+        self, packet: Mapping[str, int]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """What the sender of a packet sent: where, how far ahead of the packet, and how long."""
+        sent = self._sent.get(tuple(packet[name] for name in _SENDER), np.empty(0, np.int64))
         seq, length = (self._column[name][sent].astype(np.int64) for name in _RANGE)
-        return sent, _ahead(seq, packet["seq"]), length, packet["length"]
+        return sent, _ahead(seq, packet["seq"]), length
 
     def between(self, row: Row) -> NDArray[np.int64]:
         """All packets of both ends of an exchange."""
@@ -226,7 +241,8 @@ def _low(address: str) -> int:
     return (int(ip) | (0xFFFF << 32 if ip.version == 4 else 0)) & (1 << 64) - 1
 
 
-def _packets(path: str | Path) -> Packets:
+def packets_of(path: str | Path) -> Packets:
+    """The packets of a file."""
     source = open_packets([path])
     parts: dict[str, list[NDArray[Any]]] = {name: [] for name in _PACKETS}
     while (block := source.read(0)) is not None:
