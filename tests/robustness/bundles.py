@@ -71,9 +71,9 @@ class Copies:
         )  # fmt: skip
         self._place = place
         self._origin = {
-            _text(each, place[len(each)], number): (number, _folded(each))
+            _text(each, place[len(each)], number): (number, _text(each, 0, -1))
             for each in known
-            for number in range(-1, self.size)
+            for number in range(-1, COPIES)
         }
 
     def _seconds(self, data: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -103,6 +103,10 @@ class Copies:
                 fields[name] ^= number + 1 << 8 * shift
         return fields
 
+    def origin(self, address: str) -> tuple[int, str]:
+        """The number of the copy with an address (see `digests`), and that of the recording."""
+        return self._origin.get(address, (-3, ""))
+
     def digests(self, exchanges: pa.Table) -> tuple[NDArray[np.int64], Digests, Digests]:
         """By exchange: the number of its copy, -1 for the recording itself, -2 if its addresses are
         damaged; a digest without times; and one with times."""
@@ -125,11 +129,11 @@ class Copies:
     def _origins(self, addresses: pa.ChunkedArray) -> tuple[NDArray[np.int64], Digests]:
         """The number of the copy, and the address of the recording, of each address."""
         encoded = addresses.combine_chunks().dictionary_encode()
-        pairs = [self._origin.get(each, (-3, 0)) for each in encoded.dictionary.to_pylist()]
+        pairs = [self.origin(each) for each in encoded.dictionary.to_pylist()]
         index = encoded.indices.to_numpy()
         return (
             np.array([number for number, _ in pairs], np.int64)[index],
-            np.array([address for _, address in pairs], np.uint64)[index],
+            np.array([_folded(address.encode()) for _, address in pairs], np.uint64)[index],
         )
 
 

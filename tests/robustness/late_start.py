@@ -1,9 +1,9 @@
 """`python -m tests.robustness.late_start [CAPTURE...]`: captures that begin late.
 
 A copy of a capture lacks the first N packets and ends `--window` packets later; N goes from 1 to
-`--packets` in steps of `--step`. Each copy is read twice. Without the ports of brokers, no row may
-have a broker as the client. With the ports, each exchange inside the copy must have a row. Exit
-status 1 if a row is wrong or missing.
+`--packets` in steps of `--step`. Many copies are read together (`bundles`), and twice. Without the
+ports of brokers, no row may have a broker as the client. With the ports, each exchange inside the
+copy must have a row. Exit status 1 if a row is wrong or missing.
 """
 
 from __future__ import annotations
@@ -12,14 +12,19 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from tests.robustness.bundles import COPIES, Copies, missing
 from tests.robustness.robustness_damage import Recording, recording, recordings
 from tests.robustness.robustness_truth import SAME, Exchange, capture_file, read, rows, truth
 
@@ -62,9 +67,12 @@ class Reference:
 
     brokers: frozenset[Endpoint]
     """Addresses of brokers, by the handshakes."""
-    exchanges: list[tuple[Exchange, int, int]]
-    """For each exchange: its row, and the indices of the first and the last packet that it
-    needs."""
+    rows: list[Exchange]
+    first: NDArray[np.int64]
+    """By exchange: the indices of the first and the last packet that it needs."""
+    last: NDArray[np.int64]
+    exchanges: pa.Table
+    """The same rows, with all columns."""
     times: bool
     """Whether exchanges keep their times: no byte occurs twice, or behind later ones. A copy may
     lack the first one of two packets with the same bytes."""
@@ -78,13 +86,17 @@ def reference_of(whole: Recording) -> Reference:
         for row in intact.connections
         if row["protocol"] == "kafka"
     }
-    exchanges = [
-        (row, int(needed.min()), int(needed.max()))
-        for row, needed in zip(intact.rows, intact.needed, strict=True)
+    answered = [
+        (index, int(needed.min()), int(needed.max()))
+        for index, (row, needed) in enumerate(zip(intact.rows, intact.needed, strict=True))
         if row[SAME.index("status")] == "answered"
     ]
+    index, first, last = np.array(answered, np.int64).reshape(-1, 3).T
     every_packet = np.ones(len(whole.begin), np.bool_)
-    return Reference(frozenset(brokers), exchanges, intact.packets.go_in_order(every_packet))
+    return Reference(
+        frozenset(brokers), [intact.rows[each] for each in index.tolist()], first, last,
+        intact.exchanges.take(index), intact.packets.go_in_order(every_packet),
+    )  # fmt: skip
 
 
 def late_start(whole: Recording, start: int, window: int, reference: Reference) -> Figures:
@@ -101,9 +113,8 @@ def late_start(whole: Recording, start: int, window: int, reference: Reference) 
         and (row["client_ip"], row["client_port"]) in reference.brokers
     ]
     columns = slice(None if reference.times else SAME.index("request_time"))
-    expected = Counter(
-        row[columns] for row, first, last in reference.exchanges if start <= first and last < end
-    )
+    inside = np.flatnonzero((start <= reference.first) & (reference.last < end))
+    expected = Counter(reference.rows[each][columns] for each in inside.tolist())
     missing = expected - Counter(row[columns] for row in rows(known["exchanges"]))
     skipped = [row for row in known["problems"].to_pylist() if row["kind"] == "resync"]
     return Figures(
@@ -112,16 +123,62 @@ def late_start(whole: Recording, start: int, window: int, reference: Reference) 
     )  # fmt: skip
 
 
+def bundled(
+    whole: Recording, starts: Sequence[int], window: int, reference: Reference, copies: Copies
+) -> tuple[Figures, list[int]]:
+    """The figures of copies that begin at `starts`, and those with a wrong or missing row."""
+    ends = [min(start + window, len(whole.begin)) for start in starts]
+    bodies = [
+        copies.copy(number)[whole.begin[start] : whole.end[end - 1]]
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+    ports = {port for _, port in reference.brokers}
+    with capture_file(copies.bundle(bodies)) as path:
+        tables = read(whole.name, path, "connections", "exchanges", ports=NO_BROKER)
+        known = read(whole.name, path, "exchanges", "problems", ports=ports)
+    swapped = [
+        number
+        for row in tables["connections"].to_pylist()
+        if row["protocol"] == "kafka"
+        for number, client in [copies.origin(row["client_ip"])]
+        if (client, row["client_port"]) in reference.brokers
+    ]
+    _, *intact = copies.digests(reference.exchanges)
+    number, *digests = copies.digests(known["exchanges"])
+    figures, wrong = Figures(swapped=len(swapped)), set(swapped)
+    for index, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        is_inside = (start <= reference.first) & (reference.last < end)
+        inside = intact[reference.times][is_inside]
+        lost = missing(inside, digests[reference.times][number == index])
+        figures.add(Figures(1, expected=len(inside), missing=lost))
+        wrong |= {index} if lost else set()
+    figures.exchanges, figures.known = len(tables["exchanges"]), len(known["exchanges"])
+    skipped = pc.equal(known["problems"]["kind"], "resync")
+    figures.skipped = pc.sum(known["problems"].filter(skipped)["bytes"], min_count=0).as_py()
+    return figures, [starts[index] for index in sorted(wrong)]
+
+
 def survey(path: Path, starts: Iterable[int], window: int, verbose: bool) -> Figures:
     """The figures of the copies of one capture."""
     whole, total = recording(path), Figures()
     reference = reference_of(whole)
-    for start in starts:
-        if start < len(whole.begin):
-            figures = late_start(whole, start, window, reference)
-            total.add(figures)
-            if (figures.swapped or figures.missing) and verbose:
-                print(f"{whole.name} from packet {start}: {figures}")
+    alone = [start for start in starts if start < len(whole.begin)]
+    if len(alone) > 1:
+        with suppress(ValueError):
+            copies, together, alone = Copies(whole), alone, []
+            for begin in range(0, len(together), COPIES):
+                figures, wrong = bundled(
+                    whole, together[begin : begin + COPIES], window, reference, copies
+                )
+                total.add(figures)
+                for start in wrong if verbose else ():
+                    print(f"{whole.name} from packet {start}, bundled")
+                    print("  alone:", late_start(whole, start, window, reference))
+    for start in alone:
+        figures = late_start(whole, start, window, reference)
+        total.add(figures)
+        if (figures.swapped or figures.missing) and verbose:
+            print(f"{whole.name} from packet {start}: {figures}")
     return total
 
 
