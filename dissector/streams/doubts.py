@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dissector.packets.block import Int64
-from dissector.streams.bodies import CONSISTENT, BodyCheck
+from dissector.streams.bodies import CONSISTENT, UNKNOWN, BodyCheck
 from dissector.streams.frame_chain import BAD, CUT, ChainFrames, FrameChains
 from dissector.streams.header_evidence import HeaderScorer
 from dissector.streams.limits import SEEK_BYTES
@@ -80,13 +80,14 @@ class Doubts:
         chains, stream, end = self._chains, self._stream[index], self._chains.end[index]
         sure, impossible = self._scorer.is_sure(chains, at, stream, end)
         # A message begins where the walk began, and where a segment begins. After a search, the
-        # start of a segment is not sufficient evidence.
+        # start of a segment is not sufficient evidence, unless the bytes of the body are missing.
         is_border = chains.is_border(at)
-        is_border &= self._streams.flat("state")[stream] != RESUMED
-        begins = (at == begin) | is_border
+        is_unreadable = is_border & (chains.gap_after(at) < end)
+        begins = (at == begin) | (is_border & (self._streams.flat("state")[stream] != RESUMED))
         for each in np.flatnonzero(sure & ~begins).tolist():
             place = int(stream[each]), int(at[each]), int(end[each])
-            sure[each] = self._bodies.check(chains, *place)[0] == CONSISTENT
+            verdict = self._bodies.check(chains, *place)[0]
+            sure[each] = verdict == CONSISTENT or (verdict == UNKNOWN and is_unreadable[each])
         return np.flatnonzero(impossible | ~(sure | begins))
 
     def _repeated_ends(self, index: Int64, at: Int64, frames: ChainFrames) -> Int64:

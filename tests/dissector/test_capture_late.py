@@ -47,6 +47,21 @@ def test_late_starts_lose_no_exchange() -> None:
         assert figures.exchanges == figures.known > 100
 
 
+@pytest.mark.parametrize(
+    ("name", "starts"),
+    [
+        ("kafka-4-cut-snaplen.pcap.zst", range(70, 90)),  # bodies of responses are not captured
+        ("kafka-4-net-delay.pcap.zst", range(276, 290)),  # a response of 70 kB comes first
+        ("kafka-4-steady-quota.pcap.zst", range(8280, 8300)),  # segments begin inside requests
+    ],
+)
+def test_exchanges_behind_a_late_start(name: str, starts: range) -> None:
+    """The ports of brokers are known."""
+    figures = survey(CAPTURES / name, starts, window=300, verbose=False)
+    assert figures.missing == 0
+    assert figures.expected > 250
+
+
 FETCH_RESPONSE = bytes.fromhex("0000000e 00000001 0006") + b"plain2"
 """Correlation id 14, one topic: reads as Produce v14 with correlation id 1 and client id plain2."""
 

@@ -124,7 +124,9 @@ def main() -> int:
         "--places", type=int, default=10, help="copies per kind of damage and capture"
     )
     parser.add_argument("--shift", type=int, default=0, help="damage other places")
-    parser.add_argument("--exhaustive", action="store_true", help="damage all places; takes about an hour")
+    parser.add_argument(
+        "--exhaustive", action="store_true", help="damage all places; takes about an hour"
+    )
     parser.add_argument("--seconds", type=int, default=None, help="time limit")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="captures read at a time")
     parser.add_argument("--verbose", action="store_true", help="print missing exchanges")
