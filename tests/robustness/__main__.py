@@ -125,7 +125,7 @@ def main() -> int:
     )
     parser.add_argument("--shift", type=int, default=0, help="damage other places")
     parser.add_argument(
-        "--exhaustive", action="store_true", help="damage all places; takes about an hour"
+        "--exhaustive", action="store_true", help="damage all places; about an hour"
     )
     parser.add_argument("--seconds", type=int, default=None, help="time limit")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="captures read at a time")
