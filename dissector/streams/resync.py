@@ -378,9 +378,10 @@ class Search:
                 self._weigh([end])
         elif node.end <= self._end:
             # The body is not captured, or cannot be read. Most messages begin a segment.
-            start = self._places[bisect_left(self._places, node.end) - 1]
-            if max(node.at, node.end - ACCEPTED_SURPLUS - 1) < start:
-                self._shorten(node, int(start))
+            low = max(node.at, node.end - ACCEPTED_SURPLUS - 1)
+            first = bisect_right(self._places, low)
+            if first < bisect_left(self._places, node.end):
+                self._shorten(node, int(self._places[first]))
 
     def _shorten(self, node: Node, end: int) -> None:
         """Let a message end a few bytes before its size says, if no message can begin behind it, or
