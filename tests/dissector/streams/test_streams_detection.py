@@ -76,6 +76,28 @@ def test_segments_that_begin_inside_requests(packets_per_block):
     assert len(out.messages()[1]) == 7
 
 
+def test_all_requests_are_in_a_segment_that_begins_inside_of_one():
+    dialogue = Dialogue()
+    connection = join_midway(dialogue)
+    requests = [request(3, 1, number, b"\xff" * 60) for number in range(10, 16)]
+    connection.client(b"\xff" * 300 + b"".join(requests))
+    for number in range(10, 16):
+        connection.broker(response(number, bytes(40)))
+    assert dissect(dialogue.packets).messages()[0] == [each[4:] for each in requests]
+
+
+def test_no_segment_of_a_late_capture_can_begin_a_response():
+    """The bytes of an earlier one look like a response that ends with the first segment."""
+    dialogue = Dialogue()
+    connection = join_midway(dialogue)
+    for number in (10, 11):
+        connection.client(request(3, 1, number))
+    connection.broker(bytes.fromhex("00000000 0000000b 00000040 00000000") + b"\x80" * 60)
+    connection.broker(bytes.fromhex("00000000 01000000") + b"\x80" * 32)
+    requests = [request(3, 1, number)[4:] for number in (10, 11)]
+    assert dissect(dialogue.packets).messages()[0] == requests
+
+
 def test_unanswered_bytes_inside_a_segment_decide_nothing():
     dialogue = Dialogue()
     connection = join_midway(dialogue)
