@@ -38,6 +38,7 @@ from dissector.streams.table import (
     FIN_SEEN,
     FIRST_TIME,
     IGNORED,
+    LAST_TIME,
     NEVER,
     NEW,
     OPEN,
@@ -496,9 +497,12 @@ class FlowTracker:
         if len(closing):
             self._record_closes(block, closing, rows[row[closing]])
         # A connection that one end has closed may go on (RFC 9293, section 3.6): it is over when it
-        # is idle.
+        # is idle. If packets follow a RST beyond its deadline, the RST was damaged.
+        deadline = self._streams.close_deadline
         idle = rows[(table.closed[rows] == FIN_SEEN) & ~table.replaced[rows]]
-        self._streams.close_deadline[idle] = table.last_time[idle, None] + PATIENCE
+        deadline[idle] = table.last_time[idle, None] + PATIENCE
+        reset = rows[(table.closed[rows] == RST_SEEN) & ~table.replaced[rows]]
+        deadline[reset[deadline[reset].min(axis=1) < table.last_time[reset]]] = LAST_TIME
         if (table.handshake[rows] == NEVER).any():
             self._measure_handshakes(block, assignment)
 

@@ -76,6 +76,22 @@ def test_times_separate_connections_if_a_file_is_in_any_order():
         assert not out.problems
 
 
+def test_a_connection_goes_on_after_a_damaged_rst():
+    """The flags of its SYN-ACK are damaged. Each message is in two blocks."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    dialogue.packets[1] = replace(dialogue.packets[1], flags=FIN | RST)
+    for number in range(20):
+        dialogue.wait(400)
+        connection.client(request(3, 1, number))
+        whole = response(number, bytes(100))
+        connection.broker(whole[:50])
+        connection.broker(whole[50:])
+    out = dissect(dialogue.packets, cuts=range(5, len(dialogue.packets), 3))
+    assert out.messages()[1] == [response(number, bytes(100))[4:] for number in range(20)]
+    assert not out.problems
+
+
 def test_an_end_may_go_on_after_the_fin_of_the_other():
     """RFC 9293, section 3.6: the broker sends for a minute."""
     dialogue = Dialogue()
