@@ -77,9 +77,9 @@ class Copies:
         }
 
     def _seconds(self, data: NDArray[np.uint8]) -> NDArray[np.int64]:
-        seconds: NDArray[np.int64] = (data[self._time].astype(np.int64) << np.arange(0, 32, 8)).sum(
-            1
-        )
+        """The seconds of each packet's time."""
+        digits = data[self._time].astype(np.int64)
+        seconds: NDArray[np.int64] = (digits << np.arange(0, 32, 8)).sum(axis=1)
         return seconds
 
     def copy(self, number: int) -> NDArray[np.uint8]:

@@ -99,13 +99,22 @@ def reference_of(whole: Recording) -> Reference:
     )  # fmt: skip
 
 
+def _read_twice(
+    whole: Recording, data: bytes, reference: Reference
+) -> tuple[dict[str, pa.Table], dict[str, pa.Table]]:
+    """Tables of a file where the ports of brokers are not known, and where they are."""
+    ports = {port for _, port in reference.brokers}
+    with capture_file(data) as path:
+        return (
+            read(whole.name, path, "connections", "exchanges", ports=NO_BROKER),
+            read(whole.name, path, "exchanges", "problems", ports=ports),
+        )
+
+
 def late_start(whole: Recording, start: int, window: int, reference: Reference) -> Figures:
     """The figures of the copy that begins with the packet at index `start`."""
     end = min(start + window, len(whole.begin))
-    ports = {port for _, port in reference.brokers}
-    with capture_file(whole.made_of(range(start, end))) as path:
-        tables = read(whole.name, path, "connections", "exchanges", ports=NO_BROKER)
-        known = read(whole.name, path, "exchanges", "problems", ports=ports)
+    tables, known = _read_twice(whole, whole.made_of(range(start, end)), reference)
     swapped = [
         row
         for row in tables["connections"].to_pylist()
@@ -132,10 +141,7 @@ def bundled(
         copies.copy(number)[whole.begin[start] : whole.end[end - 1]]
         for number, (start, end) in enumerate(zip(starts, ends, strict=True))
     ]
-    ports = {port for _, port in reference.brokers}
-    with capture_file(copies.bundle(bodies)) as path:
-        tables = read(whole.name, path, "connections", "exchanges", ports=NO_BROKER)
-        known = read(whole.name, path, "exchanges", "problems", ports=ports)
+    tables, known = _read_twice(whole, copies.bundle(bodies), reference)
     swapped = [
         number
         for row in tables["connections"].to_pylist()
