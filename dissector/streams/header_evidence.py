@@ -68,6 +68,9 @@ SWAPPED_FIRST = 2
 """`id_regression` of a client whose first request is lost: a Java client numbers its first request
 before ApiVersions, and sends it behind."""
 
+SEVERAL = -2
+"""Instead of the only correlation id of a client: it has sent different ones."""
+
 NO, UNCLEAR, YES = range(3)
 
 
@@ -242,17 +245,24 @@ class HeaderScorer:
     def implausible_responses(self, stream: Int64, correlation: Int64, before: Int64) -> Bools:
         """Whether responses have impossible correlation ids: negative, far from all ids of the
         client, too far below the id `before` of the previous response (NEVER: no previous), or the
-        same as that although the ids of the client differ."""
+        same as that although the client has sent other ids."""
         lowest = before - self.id_regression(stream)
-        low, high, has_requests = (
-            self._streams.flat(name)[stream ^ 1]
-            for name in ("correlation_before", "correlation", "has_correlation")
-        )
         implausible: Bools = (correlation < 0) | self.is_implausible(stream, correlation)
         implausible |= (before != NEVER) & (correlation <= lowest) & (before < RESERVED)
-        implausible |= (correlation == before) & has_requests & (low < high)
+        sole = self.sole_id(stream)
+        implausible |= (correlation == before) & (correlation != sole) & (sole != NEVER)
         implausible &= correlation < RESERVED
         return implausible
+
+    def sole_id(self, stream: Int64) -> Int64:
+        """The id that all requests of each stream's client have, which may repeat: some clients
+        always send 0. SEVERAL if its ids differ; NEVER if no request is known."""
+        client = stream ^ 1
+        low, high, has_requests = (
+            self._streams.flat(name)[client]
+            for name in ("correlation_before", "correlation", "has_correlation")
+        )
+        return np.where(has_requests, np.where(low < high, SEVERAL, high), NEVER)
 
     def id_regression(self, stream: Int64) -> Int64:
         """Largest distance by which correlation ids of responses may fall: 0 if they ascend. The

@@ -32,6 +32,7 @@ from dissector.streams.header_evidence import (
 )
 from dissector.streams.limits import CERTAINTY, SEEK_BYTES
 from dissector.streams.places import AT, CONFIRMED, ENTRY, HOPS, STATE, Columns, weighed
+from dissector.streams.table import NEVER
 
 UNALIGNED_RESPONSE: Final = 5
 """Additional cost of a response that does not begin a segment: it has small numbers, and these are
@@ -99,6 +100,7 @@ class Search:
         self._bodies = bodies
         self._is_request = is_request
         self._id_regression = int(scorer.id_regression(np.array([stream]))[0])
+        self._sole_id = int(scorer.sole_id(np.array([stream]))[0])
         self._end = int(chains.end[index])
         self._nodes: dict[int, Node] = {}
         self._order: list[int] = []
@@ -346,9 +348,12 @@ class Search:
         return node.bits + skipped, entry[rank]
 
     def _is_out_of_order(self, node: Node, following: Node) -> bool:
-        """Whether the second of two responses belongs to an earlier request than the first."""
+        """Whether the second of two responses belongs to the same request as the first, or to an
+        earlier one."""
         if self._is_request or max(node.correlation, following.correlation) >= RESERVED:
             return False
+        if following.correlation == node.correlation:
+            return self._sole_id not in (NEVER, node.correlation)
         return following.correlation <= node.correlation - self._id_regression
 
     def _check(self, node: Node) -> None:

@@ -98,6 +98,17 @@ def test_no_segment_of_a_late_capture_can_begin_a_response():
     assert dissect(dialogue.packets).messages()[0] == requests
 
 
+def test_bytes_of_a_late_capture_that_look_like_two_responses_with_the_same_id():
+    """Zeros are frequent, and 0 is a possible id. A client that sends other ids sends it once."""
+    dialogue = Dialogue()
+    connection = join_midway(dialogue)
+    connection.client(request(3, 1, 108))
+    lookalike = bytes.fromhex("00000010 00000000") + b"\xff" * 12
+    connection.broker(b"\xff" * 11 + lookalike + bytes.fromhex("01000010 00000000") + b"\xff" * 30)
+    connection.broker(response(108, bytes(40)))
+    assert dissect(dialogue.packets).messages()[1] == [response(108, bytes(40))[4:]]
+
+
 def test_unanswered_bytes_inside_a_segment_decide_nothing():
     dialogue = Dialogue()
     connection = join_midway(dialogue)
