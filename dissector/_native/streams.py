@@ -70,7 +70,7 @@ class _Chain:
     @cython.boundscheck(False)
     def number(self, piece: Int, at: Int, width: Int) -> Int:
         """The big-endian number at an address, which `piece` has or comes before. Lost bytes are
-        0, and set `is_lost`."""
+        0, and set `is_lost`. `walk` has checked that there is such a piece."""
         number: Int = 0
         inside: Int = at - self.address[piece]
         place: Int
@@ -166,6 +166,8 @@ def walk_frames(
 ) -> int:  # fmt: skip
     chain: _Chain = _Chain()
     stream: Int = begin
+    if address.shape[0] != position.shape[0] or address.shape[0] != length.shape[0]:
+        raise IndexError("columns of pieces have different lengths")
     chain.data, chain.address, chain.position, chain.length = data, address, position, length
     chain.limit = limit
     with cython.nogil:

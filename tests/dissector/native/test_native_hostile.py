@@ -49,3 +49,19 @@ def test_arrays_that_are_not_contiguous_are_refused(both: str) -> None:
     data, at = np.zeros(64, np.uint8), np.zeros(8, np.int64)[::2]
     with pytest.raises((ValueError, BufferError)):
         _native.hash_words(data, at, at, _native.HASH_KEY, np.zeros(4, np.uint64))
+
+
+@pytest.mark.parametrize("short", [1, 2, 3])
+def test_columns_of_pieces_with_different_lengths_are_refused(short: int, both: str) -> None:
+    """A size is read without a check of each index. It is too large here, so nothing else is read,
+    and the items behind the short column are valid."""
+    address, position, length = np.array([[0, 8], [0, 8], [8, 8]], np.int64)
+    columns = [address, position, length]
+    columns[short - 1] = columns[short - 1][:1]
+    first, end = np.array([[1], [16]], np.int64)
+    at, ended, behind, total = np.array([[8], [0], [0], [0]], np.int64)
+    data, frames = np.full(32, 0x7F, np.uint8), np.zeros(60, np.int64)
+    with pytest.raises(IndexError):
+        _native.walk_frames(
+            data, *columns, first, end, 100, 0, at, ended, behind, frames, total
+        )  # fmt: skip
