@@ -42,7 +42,7 @@ from dissector.packets.paths import find, open_reader
 from dissector.problems import Problem
 
 BLOCK_BYTES = 48 << 20
-PACKETS = 100_000
+PACKETS = 64_000
 """Limits of a block: bytes, and approximate number of packets. Smaller blocks cost time in each
 later stage, larger blocks cost memory."""
 _PACKET_BYTES = 160.0
