@@ -317,7 +317,7 @@ class _Bodies(_Space):
     @cython.cfunc
     @cython.inline
     @cython.nogil
-    @cython.exceptval(-2, check=False)
+    @cython.exceptval(-2)
     def keep(self, column: Int, row: Int, at: Int, value: Int) -> Int:
         """Keep a field. Returns `at`, or -1 if there is no room."""
         count: Int = self.count[column]
@@ -334,7 +334,7 @@ class _Bodies(_Space):
     @cython.cfunc
     @cython.inline
     @cython.nogil
-    @cython.exceptval(-2, check=False)
+    @cython.exceptval(-2)
     def add_element(self, level: Int, row: Int, ordinal: Int) -> Int:
         """Keep an element. Returns its row, or -1 if there is no room."""
         index: Int = self.columns + level
@@ -351,7 +351,7 @@ class _Bodies(_Space):
     @cython.cfunc
     @cython.inline
     @cython.nogil
-    @cython.exceptval(-2, check=False)
+    @cython.exceptval(-2)
     def varint(self, at: Int, end: Int) -> Int:
         """An unsigned varint (KIP-482), of five bytes at most, as `value`."""
         byte: Int
@@ -370,7 +370,7 @@ class _Bodies(_Space):
     @cython.cfunc
     @cython.inline
     @cython.nogil
-    @cython.exceptval(-2, check=False)
+    @cython.exceptval(-2)
     def read_length(self, node: Int, at: Int, end: Int, width: Int) -> Int:
         """A length or count as `value`: -1 for null, never more than the bytes that follow."""
         if self.is_flexible:
@@ -389,7 +389,7 @@ class _Bodies(_Space):
 
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(-2, check=False)
+    @cython.exceptval(-2)
     def walk_tags(self, owner: Int, row: Int, at: Int, end: Int) -> Int:
         """Tagged fields (KIP-482): known ones must fill their size, others are skipped."""
         left: Int
@@ -431,7 +431,7 @@ class _Bodies(_Space):
     @cython.cfunc
     @cython.inline
     @cython.nogil
-    @cython.exceptval(-2, check=False)
+    @cython.exceptval(-2)
     def body_after(self, at: Int, end: Int, is_tagged: cython.bint) -> Int:
         """The address behind a header: behind `end` if its tagged section is impossible."""
         at = min(at, end)
@@ -535,7 +535,7 @@ class _Bodies(_Space):
 
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(-2, check=False)
+    @cython.exceptval(-2)
     def walk_struct(self, owner: Int, row: Int, at: Int, end: Int) -> Int:
         node: Int = NODE * self.nodes[owner + CHILD]
         stop: Int = node + NODE * self.nodes[owner + CHILDREN]
@@ -547,7 +547,7 @@ class _Bodies(_Space):
 
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(-2, check=False)
+    @cython.exceptval(-2)
     def walk_array(self, node: Int, row: Int, at: Int, end: Int) -> Int:
         element: Int = NODE * self.nodes[node + CHILD]
         level: Int = self.nodes[node + LEVEL]
@@ -576,7 +576,7 @@ class _Bodies(_Space):
 
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(-2, check=False)
+    @cython.exceptval(-2)
     def walk_nullable(self, node: Int, row: Int, at: Int, end: Int) -> Int:
         """A struct behind a marker, which is a varint for a tagged one (KIP-893)."""
         if self.nodes[node + TAG] >= 0:
@@ -594,7 +594,7 @@ class _Bodies(_Space):
 
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(-2, check=False)
+    @cython.exceptval(-2)
     def walk_value(self, node: Int, row: Int, at: Int, end: Int) -> Int:
         kind: Int = self.nodes[node + KIND]
         width: Int = self.nodes[node + WIDTH]

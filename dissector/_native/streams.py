@@ -260,7 +260,7 @@ class _Frames:
 
     @cython.cfunc
     @cython.nogil
-    @cython.exceptval(-1, check=False)
+    @cython.exceptval(-1)
     def span(self, body: Int, behind: Int) -> Int:
         """Find the pieces of a frame that begins in `last`. Returns the address of its first
         missing byte, or its end."""

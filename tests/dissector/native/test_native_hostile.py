@@ -65,3 +65,15 @@ def test_columns_of_pieces_with_different_lengths_are_refused(short: int, both: 
         _native.walk_frames(
             data, *columns, first, end, 100, 0, at, ended, behind, frames, total
         )  # fmt: skip
+
+
+def test_a_frame_that_is_missing_from_address_minus_1_on(both: str) -> None:
+    """-1 is also what a compiled function returns if it raises an error."""
+    address, length, start, size, end = np.array([[-2], [1], [-5], [9], [99]], np.int64)
+    zero = np.zeros(1, np.int64)
+    until, count, gaps, frames = (np.zeros(6, np.int64) for _ in range(4))
+    _native.describe_frames(
+        address, zero, length, zero, zero, zero, end, start, size, zero, until, count, gaps, frames
+    )
+    readable = 1
+    assert frames[readable] == 0
