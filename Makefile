@@ -83,6 +83,7 @@ site: $(READY)
 fuzz: $(READY)
 	-$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements.lock --group fuzz
 	$(BIN)/python -m tests.fuzz
+	SLOW=1 $(BIN)/pytest tests/dissector/native/test_native_hostile.py
 	$(BIN)/pytest -n auto -m hypothesis --hypothesis-profile random
 
 robustness: $(READY)
