@@ -54,9 +54,9 @@ REQUEST_WAIT = 900 * 10**9
 RESPONSE_WAIT = 5 * 10**9
 """ns of capture time. Reassembly waits less than this for a byte that was acknowledged."""
 
-NO_REPLY_WAIT = 5 * 10**9
+NO_REPLY_WAIT = 10 * 10**9
 """ns of capture time for which a request that expects no response (acks=0) is kept. Kafka sends no
-response to it, but other brokers do: Tansu after 3.3 s. Brokers respond in order, so the time
+response to it, but other brokers do: Tansu after up to 3.3 s. Brokers respond in order, so the time
 starts when earlier requests of the connection have their responses."""
 
 CUT = "…"

@@ -25,6 +25,9 @@ SEGMENTS = {
     "mixed": lambda chance: int(chance.lognormvariate(5, 2)) % 9000 + 1,
 }
 """Bytes of the next segment."""
+LONGEST_MERGE = 200_000 * MICROSECOND
+"""A sender waits for more bytes until the earlier ones are acknowledged (RFC 9293, section 3.7.4),
+and a receiver acknowledges them after a fraction of a second."""
 ACKNOWLEDGEMENTS = ("all", "some", "none", "stale")
 TUNNELS: dict[str, Callable[[bytes], bytes]] = {}
 
@@ -125,6 +128,11 @@ def packets(whole: Recording, options: Options, chance: random.Random) -> list[P
     return frames
 
 
+def _is_over(held: Chunk, now: int) -> bool:
+    """Whether a chunk is sent, although another one may follow."""
+    return now - held.time > LONGEST_MERGE
+
+
 def _disordered(frames: list[Packet], places: int, chance: random.Random) -> list[Packet]:
     """Delay packets by fewer places than the limit, at most 50 microseconds a place."""
     moved = sorted(
@@ -173,12 +181,15 @@ class _Wire:
             self._close(flow)
 
     def _runs(self) -> Iterator[Chunk]:
-        """The chunks; with `merges`, joined with those that follow in the same direction."""
+        """The chunks; with `merges`, joined with those that follow in the same direction within
+        `LONGEST_MERGE`."""
         if not self._options.merges:
             yield from self._whole.chunks
             return
         waiting: dict[int, Chunk] = {}
         for each in self._whole.chunks:
+            for flow in [flow for flow, held in waiting.items() if _is_over(held, each.time)]:
+                yield waiting.pop(flow)
             held = waiting.get(each.flow)
             if held is not None and held.end == each.end:
                 data = held.data + each.data
