@@ -19,7 +19,7 @@ from dissector.errors import DecodeError, UnknownVersion
 from dissector.packets.block import Int32, Int64
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.rows import places, streams_of
-from dissector.streams.table import ConnectionTable
+from dissector.streams.table import Bools, ConnectionTable
 
 BodyEnd: TypeAlias = Callable[[bytes, int, tuple[int, int] | None], int]
 """Returns where the body of a message ends, counted from the first byte behind the size.
@@ -79,6 +79,14 @@ class RequestLog:
             if rank >= 0 and keys[order[rank]] == key:
                 return divmod(int(self._kinds[chunk][order[rank]]), 1 << 16)
         return None
+
+    def has(self, stream: Int64, correlation: Int64) -> Bools:
+        """Whether requests with these correlation ids were sent in these streams."""
+        key = _key(stream, correlation)
+        has = np.zeros(len(key), np.bool_)
+        for keys in self._keys:
+            has |= np.isin(key, keys)
+        return has
 
     def forget(self, rows: Int64) -> None:
         """Remove the requests of these connections."""

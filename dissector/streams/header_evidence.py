@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Int64, UInt8
+from dissector.streams.bodies import RequestLog
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES
 from dissector.streams.table import KAFKA, NEVER, Bools, ConnectionTable, StreamTable
@@ -75,14 +76,16 @@ NO, UNCLEAR, YES = range(3)
 
 
 class HeaderScorer:
-    """Scores places in the streams of a block. `newest`: newest known version by API key."""
+    """Scores places in the streams of a block. `newest`: newest known version by API key.
+    `log`: the latest requests."""
 
     def __init__(
         self, table: ConnectionTable, streams: StreamTable, ports: Collection[int],
-        newest: Mapping[int, int],
+        newest: Mapping[int, int], log: RequestLog,
     ) -> None:  # fmt: skip
         self.brokers: set[tuple[int, int, int]] = set()
         """Addresses and ports of brokers: from Kafka connections, and named in responses."""
+        self._log = log
         self._table = table
         self._streams = streams
         self._is_port = _port_table(ports)
@@ -246,13 +249,30 @@ class HeaderScorer:
         """Whether responses have impossible correlation ids: negative, far from all ids of the
         client, too far below the id `before` of the previous response (NEVER: no previous), or the
         same as that although the client has sent other ids."""
-        lowest = before - self.id_regression(stream)
         implausible: Bools = (correlation < 0) | self.is_implausible(stream, correlation)
-        implausible |= (before != NEVER) & (correlation <= lowest) & (before < RESERVED)
+        implausible |= (before != NEVER) & self.is_late(stream, correlation, before)
         sole = self.sole_id(stream)
         implausible |= (correlation == before) & (correlation != sole) & (sole != NEVER)
         implausible &= correlation < RESERVED
         return implausible
+
+    def is_late(self, stream: Int64, correlation: Int64, before: Int64) -> Bools:
+        """Whether responses have too low ids to follow those with the ids `before`.
+
+        If no request behind that of `before` is known, the request may come later in the capture:
+        then only the id of a known request is too low.
+        """
+        is_late: Bools = (correlation <= before - self.id_regression(stream)) & (before < RESERVED)
+        is_open = is_late & (before >= self.newest_id(stream))
+        early = np.flatnonzero(is_open & (correlation > before - LONGEST_STEP))
+        if len(early):
+            is_late[early] = self._log.has(stream[early] ^ 1, correlation[early])
+        return is_late
+
+    def newest_id(self, stream: Int64) -> Int64:
+        """The highest id of the known requests of each stream's client."""
+        newest: Int64 = self._streams.flat("correlation")[stream ^ 1]
+        return newest
 
     def sole_id(self, stream: Int64) -> Int64:
         """The id that all requests of each stream's client have, which may repeat: some clients

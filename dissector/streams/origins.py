@@ -6,8 +6,8 @@ byte can no longer arrive.
 A damaged SYN-ACK would misplace all bytes of the broker. So it is ignored if the broker's first
 payload has another number, and the client acknowledged that number before it sent any payload. (A
 damaged SYN of a client does not fit the SYN-ACK: see `flows`.) If the capture has only one end, its
-SYN is ignored if the ACK that ends the handshake has the number of the first payload, and not the
-one behind the SYN.
+SYN is ignored if the last ACK before the first payload has the number of that payload, and not the
+one behind the SYN: a stream that begins so waits for an earlier byte or a packet of the other end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dissector import _native
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt32
 from dissector.streams import sequence
 from dissector.streams.flows import Assignment
-from dissector.streams.limits import WINDOW_AHEAD
+from dissector.streams.limits import REORDER_BYTES, WINDOW_AHEAD
 from dissector.streams.state import States
 from dissector.streams.table import (
     FIRST_TIME,
@@ -57,19 +57,47 @@ class OriginFinder:
         slot = np.flatnonzero(first >= 0)
         packet, stream = first[slot], stream_ids[slot]
         seq = block.seq[packet] + (block.flags[packet] & SYN != 0)
+        self._anchor(block, assignment, first)
         self._correct(block, assignment, packet, seq)
         isn = self._table.isn.reshape(-1)[stream]
         joined = np.flatnonzero(isn == NEVER)
         seq[joined] = _without_outliers(block, assignment, slot[joined], seq[joined])
-        streams.flat("origin")[stream] = np.where(isn == NEVER, seq, _behind(isn))
+        is_far = np.abs(sequence.ahead(seq, _behind(isn))) > REORDER_BYTES
+        is_far &= self._may_lack_syn(stream, seq)
+        streams.flat("origin")[stream] = np.where((isn == NEVER) | is_far, seq, _behind(isn))
         streams.flat("has_origin")[stream] = True
         # A damaged time in the future must not delay the start of a stream.
         streams.flat("origin_time")[stream] = np.minimum(block.time[packet], block.time[-1:])
 
+    def _anchor(self, block: PacketBlock, assignment: Assignment, first: Int64) -> None:
+        """Make the last ACK before the first payload the anchor of a stream with a SYN.
+
+        `first`: the first packet with payload or FIN of each new stream; -1 without one.
+        """
+        stream = assignment.streams[assignment.slot]
+        is_ack = (block.flags & (SYN | ACK | FIN | RST) == ACK) & (block.length == 0)
+        is_ack &= ~self._streams.flat("has_origin")[stream]
+        is_ack &= self._table.isn.reshape(-1)[stream] != NEVER
+        ack = np.flatnonzero(is_ack)
+        ack = ack[(ack < first[assignment.slot[ack]]) | (first[assignment.slot[ack]] < 0)]
+        self._streams.flat("anchor")[stream[ack]] = block.seq[ack]
+        self._streams.flat("has_anchor")[stream[ack]] = True
+
+    def _may_lack_syn(self, stream: Int64, seq: UInt32) -> Bools:
+        """Whether the only end in the capture may have a damaged SYN.
+
+        `seq`: the lowest sequence number of payload of each stream.
+        """
+        is_one_way = self._table.packets.reshape(-1)[stream ^ 1] == 0
+        isn, streams = self._table.isn.reshape(-1)[stream], self._streams
+        is_anchored = streams.flat("has_anchor")[stream] & (streams.flat("anchor")[stream] == seq)
+        result: Bools = is_one_way & is_anchored & (isn != NEVER) & (seq != _behind(isn))
+        return result
+
     def _correct(
         self, block: PacketBlock, assignment: Assignment, packet: Int64, seq: UInt32
     ) -> None:
-        """Correct initial sequence numbers taken from damaged SYN or SYN-ACK packets.
+        """Correct initial sequence numbers taken from damaged SYN-ACK packets.
 
         `packet`: index of each stream's first packet with payload or FIN; `seq`: its sequence
         number.
@@ -78,27 +106,19 @@ class OriginFinder:
         slot = assignment.slot[packet]
         own, peer = isn[stream_ids[slot]], isn[stream_ids[slot ^ 1]]
         is_client = self._table.client[stream_ids[slot] >> 1] == slot & 1
-        is_one_way = self._table.packets.reshape(-1)[stream_ids[slot ^ 1]] == 0
         differs = (own != NEVER) & (seq != _behind(own))
-        doubtful = np.flatnonzero(differs & (is_one_way | (peer != NEVER) & ~is_client))
+        doubtful = np.flatnonzero(differs & (peer != NEVER) & ~is_client)
         if not len(doubtful):
             return
-        # The ACK that confirms `seq` comes from the peer, or in a one-way capture from the sender.
         confirms = np.full(len(stream_ids), -1)
-        confirms[slot[doubtful] ^ ~is_one_way[doubtful]] = doubtful
+        confirms[slot[doubtful] ^ 1] = doubtful
         candidate = confirms[assignment.slot]
         is_ack = (block.flags & (SYN | ACK | FIN | RST) == ACK) & (block.length == 0)
         ack = np.flatnonzero((candidate >= 0) & is_ack)
         ack = ack[ack < packet[candidate[ack]]]
         damaged = candidate[ack]
         fits = (block.ack[ack] == seq[damaged]) & (block.seq[ack] == _behind(peer[damaged]))
-        fits = np.where(is_one_way[damaged], block.seq[ack] == seq[damaged], fits)
         damaged = damaged[fits]
-        if is_one_way[damaged].any():
-            # A packet that begins behind the SYN confirms the SYN, whenever it arrives.
-            index = np.flatnonzero((candidate >= 0) & (block.flags & SYN == 0))
-            confirmed = candidate[index[block.seq[index] == _behind(own)[candidate[index]]]]
-            damaged = np.setdiff1d(damaged, confirmed[is_one_way[confirmed]])
         isn[stream_ids[slot[damaged]]] = (seq[damaged] - np.uint32(1)).astype(np.int64)
 
     def _positions(self, assignment: Assignment, packet: Int64, number: UInt32) -> Int64:
@@ -149,10 +169,17 @@ class OriginFinder:
         new = streams.flat("state")[stream_ids] == NEW
         if not new.any():
             return
-        isn = self._table.isn.reshape(-1)[stream_ids]
-        slot = np.flatnonzero(new & (lowest != LAST_TIME) & (is_due | (isn != NEVER)))
-        stream, known = stream_ids[slot], isn[slot] != NEVER
-        first = _behind(isn[slot])
+        isn = self._table.isn.reshape(-1)
+        origin = streams.flat("origin")[stream_ids]
+        damaged = new & (lowest != LAST_TIME)
+        seq = sequence.numbers(np.where(damaged, lowest, 0), origin)
+        damaged &= self._may_lack_syn(stream_ids, seq)
+        over = np.flatnonzero(damaged & is_due)
+        isn[stream_ids[over]] = (seq[over] - np.uint32(1)).astype(np.int64)
+        known = (isn[stream_ids] != NEVER) & ~damaged
+        slot = np.flatnonzero(new & (lowest != LAST_TIME) & (is_due | known))
+        stream, known = stream_ids[slot], isn[stream_ids[slot]] != NEVER
+        first = _behind(isn[stream])
         zero = np.zeros(len(slot), np.int64)
         exact = sequence.positions(first, streams.flat("origin")[stream], zero)
         begin = np.where(known, exact, lowest[slot])

@@ -100,6 +100,7 @@ class Search:
         self._bodies = bodies
         self._is_request = is_request
         self._id_regression = int(scorer.id_regression(np.array([stream]))[0])
+        self._newest_id = int(scorer.newest_id(np.array([stream]))[0])
         self._sole_id = int(scorer.sole_id(np.array([stream]))[0])
         self._end = int(chains.end[index])
         self._nodes: dict[int, Node] = {}
@@ -354,7 +355,12 @@ class Search:
             return False
         if following.correlation == node.correlation:
             return self._sole_id not in (NEVER, node.correlation)
-        return following.correlation <= node.correlation - self._id_regression
+        if following.correlation > node.correlation - self._id_regression:
+            return False
+        if node.correlation < self._newest_id:
+            return True
+        pair = (np.array([each]) for each in (following.correlation, node.correlation))
+        return bool(self._scorer.is_late(np.array([self._stream]), *pair)[0])
 
     def _check(self, node: Node) -> None:
         """Read the body of a message, and adjust its bits: does the body fit the size?"""

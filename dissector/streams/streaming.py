@@ -97,12 +97,14 @@ class Streams:
         self._recent = np.zeros(0, np.int64)  # rows of the last block
         self._states = States(self.connections, self._streams)
         self._reassembler = Reassembler(self.connections, self._streams, self._states)
-        self._scorer = HeaderScorer(self.connections, self._streams, ports, newest)
+        self._bodies = BodyCheck(self.connections, body_end)
+        self._scorer = HeaderScorer(
+            self.connections, self._streams, ports, newest, self._bodies.log
+        )
         self._detector = ProtocolDetector(
             self.connections, self._streams, self._states, self._scorer, evidence
         )
         self.declared = DeclaredConnections(self.connections, self._streams, self._states)
-        self._bodies = BodyCheck(self.connections, body_end)
         self._framer = Framer(
             self.connections,
             self._streams,

@@ -58,12 +58,12 @@ class TlsStreams:
         """Facts of the handshakes, by connection."""
         self._table = table
         self._streams = StreamTable()
-        scorer = HeaderScorer(table, self._streams, ports, newest)
+        self._bodies = BodyCheck(table, body_end)
+        scorer = HeaderScorer(table, self._streams, ports, newest, self._bodies.log)
         scorer.brokers = brokers
         self._states = States(table, self._streams)
         detector = ProtocolDetector(table, self._streams, self._states, scorer, evidence)
         self._detector = detector
-        self._bodies = BodyCheck(table, body_end)
         self._framer = Framer(table, self._streams, self._states, scorer, detector, self._bodies)
         self._budget = budget
         self._encrypted_size = 0
