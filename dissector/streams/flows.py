@@ -5,11 +5,9 @@ Python takes a step per pair only for pairs that have several connections in one
 
 If a port pair is reused, a new incarnation of it begins (RFC 9293, section 3.4.1). Its sign is a
 SYN with another initial sequence number; a retransmitted SYN has the same one. The SYN of either
-end counts, since a capture may have one direction only. If two incarnations are in one block,
-packets are assigned by arrival, but by sequence number and time if they are out of order: bytes
-before the new SYN belong to the old connection, although they arrived later. If the SYN is not in
-the capture, a jump of the sequence numbers is the sign, after the old connection was closed or long
-silent.
+end counts, since a capture may have one direction only. If the SYN is not in the capture, a jump of
+the sequence numbers is the sign, after the old connection was closed or long silent. Packets of two
+incarnations may be mixed: see `incarnations`.
 """
 
 from __future__ import annotations
@@ -24,11 +22,16 @@ from dissector import _native
 from dissector.arrays import arrays
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt16, UInt32, UInt64
 from dissector.streams import sequence
+from dissector.streams.incarnations import (
+    Begin,
+    Incarnation,
+    RecentIncarnations,
+    incarnations_of,
+)
 from dissector.streams.limits import (
     GRACE,
     PATIENCE,
     REORDER_BYTES,
-    REORDER_PACKETS,
     SYN_BYTES,
     WINDOW_AHEAD,
     WINDOW_BEHIND,
@@ -79,27 +82,6 @@ class Assignment:
 
 
 @dataclass(slots=True)
-class _Incarnation:
-    """One of the connections of a port pair in a block. Lists are by end."""
-
-    row: int
-    begin: int
-    """Index of its first packet; -1 if it is older than the block."""
-    isn: list[int | None]
-    anchor: list[int | None]
-    """A sequence number near its first one; see `StreamTable.anchor`."""
-
-    def owns(self, end: int, isn: int, acknowledged: int | None) -> bool:
-        """Whether a SYN belongs to this connection."""
-        own, peer, anchor = self.isn[end], self.isn[1 - end], self.anchor[end]
-        if own is not None:
-            return own == isn
-        if acknowledged is not None and peer is not None:
-            return (acknowledged - peer - 1) % _MODULO < SYN_BYTES
-        return anchor is None or (anchor - isn - 1) % _MODULO <= REORDER_BYTES
-
-
-@dataclass(slots=True)
 class _Pairs:
     """The port pairs of a block."""
 
@@ -113,7 +95,7 @@ class _Pairs:
     """Connection of each pair at the start of the block, or the one of its first packet."""
     first: Int64
     """Index of the first packet of each pair."""
-    incarnations: dict[int, list[_Incarnation]] = field(default_factory=dict)
+    incarnations: dict[int, list[Incarnation]] = field(default_factory=dict)
     """Incarnations of pairs with events in this block, oldest first."""
 
 
@@ -129,6 +111,7 @@ class FlowTracker:
         self._table = table
         self._streams = streams
         self._current = PairIndex()
+        self._recent = RecentIncarnations()
         self._new: list[Int64] = []  # rows of connections that have no number yet
 
     @property
@@ -144,6 +127,7 @@ class FlowTracker:
     def forget(self, rows: Int64) -> None:
         """Drop these connections; a later packet of one of them begins another connection."""
         self._current.forget(rows)
+        self._recent.forget(rows)
 
     def keys(self, rows: Int64) -> UInt64:
         """The key of the pair of each of these connections."""
@@ -182,6 +166,7 @@ class FlowTracker:
         is_known = self._current.find(keys) >= 0
         self._current.replace(keys[is_known], rows[is_known])
         self._current.add(keys[~is_known], rows[~is_known])
+        self._recent.drop(keys)
 
     def assign(self, block: PacketBlock, also: Int64) -> Assignment:
         """Assign the packets of a block to streams. `also`: additional rows that get slots."""
@@ -195,8 +180,11 @@ class FlowTracker:
         rows = np.unique(np.concatenate([pairs.row, np.array(later, np.int64), also]))
         slot = (2 * np.searchsorted(rows, pairs.row))[pairs.code] + pairs.end
         if several:
-            index, row = self._by_incarnation(block, pairs, several)
+            index = np.flatnonzero(np.isin(pairs.code, list(several)))
+            numbers = index, pairs.code[index], pairs.end[index]
+            row = incarnations_of(block, *numbers, several, self._table, self._streams)
             slot[index] = 2 * np.searchsorted(rows, row) + pairs.end[index]
+        self._recent.record(block, {int(pairs.key[code]): each for code, each in several.items()})
         assignment = Assignment(rows, slot)
         self._count(block, assignment)
         return assignment
@@ -244,17 +232,18 @@ class FlowTracker:
         """Add the connections that begin in this block on pairs with an earlier connection."""
         is_syn = block.flags & SYN != 0
         event = np.union1d(np.flatnonzero(is_syn), self._find_jumps(block, pairs))
-        if not len(event):
+        reused = self._recent.index_of(pairs.key)
+        if not len(event) and not len(reused):
             return
         followed, opened = self._follow_syns(block, pairs, event, is_syn)
         event = event[~followed]
-        self._load_incarnations(pairs, event)
-        added: list[tuple[int, _Incarnation]] = []
+        self._load_incarnations(pairs, np.union1d(pairs.code[event], reused))
+        added: list[tuple[int, Incarnation]] = []
         columns = (
             event, pairs.code[event], pairs.end[event], is_syn[event],
             block.flags[event] & ACK != 0, block.seq[event], block.ack[event],
         )  # fmt: skip
-        syns: list[tuple[int, _Incarnation]] = []
+        syns: list[tuple[int, Incarnation]] = []
         for index, code, end, syn, has_ack, isn, ack in zip(
             *(each.tolist() for each in columns), strict=True
         ):
@@ -264,7 +253,8 @@ class FlowTracker:
                 if owner.owns(end, isn, acknowledged) if syn else owner.begin >= 0:
                     break
             else:
-                owner = _Incarnation(-1, index, [None, None], [None, None])
+                time = int(block.time[index])
+                owner = Incarnation(-1, index, time, [None, None], [None, None])
                 incarnations.append(owner)
                 added.append((code, owner))
             if syn:
@@ -287,7 +277,7 @@ class FlowTracker:
         """Follow the SYNs of pairs with one connection in this block, mostly a SYN and its SYN-ACK.
         Returns which events were followed, and their packets.
 
-        The rules are those of `_Incarnation.owns`, for all pairs at once.
+        The rules are those of `Incarnation.owns`, for all pairs at once.
         """
         code = pairs.code[event]
         _, slot, count = np.unique(code, return_inverse=True, return_counts=True)
@@ -334,21 +324,28 @@ class FlowTracker:
         outside: Int64 = packet[has_position & is_outside]
         return outside
 
-    def _load_incarnations(self, pairs: _Pairs, event: Int64) -> None:
-        """Create the incarnations of pairs with events from the rows of their connections."""
-        codes = np.unique(pairs.code[event])
-        rows = pairs.row[codes]
-        isn, streams = self._table.isn[rows], self._streams
-        columns = (codes, rows, isn != NEVER, isn, streams.has_anchor[rows], streams.anchor[rows])
-        for code, row, has_isn, isns, has_anchor, anchor in zip(
-            *(each.tolist() for each in columns), strict=True
+    def _load_incarnations(self, pairs: _Pairs, codes: Int64) -> None:
+        """Create the incarnations of these pairs from the rows of their connections."""
+        known: dict[int, list[Begin]] = {}
+        for code, key, row in zip(
+            *(each.tolist() for each in (codes, pairs.key[codes], pairs.row[codes])), strict=True
         ):
-            pairs.incarnations[code] = [
-                _Incarnation(row, -1, _optional(has_isn, isns), _optional(has_anchor, anchor))
-            ]
+            known[code] = self._recent.of(key) or [Begin(row)]
+        rows = np.array([each.row for begins in known.values() for each in begins], np.int64)
+        self._restore(rows)
+        isn, streams = self._table.isn[rows], self._streams
+        columns = isn != NEVER, isn, streams.has_anchor[rows], streams.anchor[rows]
+        states = zip(*(each.tolist() for each in columns), strict=True)
+        for code, begins in known.items():
+            pairs.incarnations[code] = []
+            for begin in begins:
+                has_isn, isns, has_anchor, anchor = next(states)
+                isns, anchors = _optional(has_isn, isns), _optional(has_anchor, anchor)
+                each = Incarnation(begin.row, begin.packet, begin.time, isns, anchors)
+                pairs.incarnations[code].append(each)
 
     def _add_incarnations(
-        self, block: PacketBlock, pairs: _Pairs, added: list[tuple[int, _Incarnation]]
+        self, block: PacketBlock, pairs: _Pairs, added: list[tuple[int, Incarnation]]
     ) -> None:
         """Add rows for new connections; the earlier connections of their pairs end."""
         begin = np.array([each.begin for _, each in added], np.int64)
@@ -403,49 +400,6 @@ class FlowTracker:
         )
         shows: Bools = after_acknowledged & ~(after_syn & (syn != NEVER))
         return shows
-
-    def _by_incarnation(
-        self, block: PacketBlock, pairs: _Pairs, several: dict[int, list[_Incarnation]]
-    ) -> tuple[Int64, Int64]:
-        """The packets of pairs with several incarnations, and the connection of each packet."""
-        flat = [(code, each.begin, each.row) for code in sorted(several) for each in several[code]]
-        owner, begin, row = np.array(flat, np.int64).T
-        has_several = np.zeros(len(pairs.row), np.bool_)
-        has_several[owner] = True
-        index = np.flatnonzero(has_several[pairs.code])
-        code, end, seq = pairs.code[index], pairs.end[index], block.seq[index]
-        width = len(block) + 1
-        current = np.searchsorted(owner * width + begin + 1, code * width + index + 1, "right") - 1
-        no_syn = block.flags[index] & SYN == 0
-        isn = self._table.isn[row]
-
-        def distance_from_syn(incarnation: Int64) -> tuple[Bools, Int64, Bools]:
-            """Whether the SYN is known, the distance of each packet from it, and whether the
-            distance is that of reordering."""
-            first = isn[incarnation, end] + 1
-            distance = sequence.ahead(seq, first.astype(np.uint32))
-            known = first > 0
-            return known, distance, known & (distance >= 0) & (distance <= REORDER_BYTES)
-
-        known, distance, fits = distance_from_syn(current)
-        before = np.maximum(current - 1, 0)
-        late = (owner[before] == code) & (before < current) & no_syn & ~fits
-        # A file may be in another order than any network makes: then times count.
-        is_near = known & (index - begin[current] <= REORDER_PACKETS)
-        late &= is_near | (block.time[index] < block.time[begin[current]])
-        after = np.minimum(current + 1, len(row) - 1)
-        _, next_distance, early = distance_from_syn(after)
-        early &= (owner[after] == code) & (after > current) & no_syn
-        is_near = begin[after] - index <= REORDER_PACKETS
-        early &= is_near | (block.time[index] > block.time[begin[after]])
-        stream = 2 * row[current] + end
-        has_begun = self._streams.flat("state")[stream] != NEW
-        next_seq = sequence.numbers(
-            self._streams.flat("next_position")[stream], self._streams.flat("origin")[stream]
-        )
-        own = np.abs(np.where(has_begun, sequence.ahead(seq, next_seq), distance))
-        early &= (next_distance < own) | ~(known | has_begun)
-        return index, row[np.where(early, after, np.where(late, before, current))]
 
     def _number(self, pairs: _Pairs) -> None:
         """Number this block's new connections by their first packets.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -99,10 +100,13 @@ def test_a_damaged_initial_sequence_number(wrong: int, end: int, ahead: int) -> 
 
 @pytest.mark.parametrize("wrong", [1 << 24, 1 << 8, 1])
 @pytest.mark.parametrize("ahead", [1, -1])
-def test_a_damaged_initial_sequence_number_in_a_one_way_capture(wrong: int, ahead: int) -> None:
+@pytest.mark.parametrize("block", [1, 100])
+def test_a_damaged_initial_sequence_number_in_a_one_way_capture(
+    wrong: int, ahead: int, block: int
+) -> None:
     syn, *later = (each for each in dialogue_of(RESPONSES).packets if each.source[1] == 40001)
     damaged = replace(syn, seq=(syn.seq + ahead * wrong) % 2**32)
-    out = dissect([damaged, *later])
+    out = dissect([damaged, *later], cuts=range(block, len(later), block))
     assert out.messages() == ([each[4:] for each in REQUESTS], [])
     assert out.problems == []
 
@@ -120,6 +124,25 @@ def test_reordered_packets_do_not_look_like_a_damaged_syn() -> None:
     syn, handshake_ack, first, acknowledgement, second, *later = packets
     out = dissect([syn, acknowledgement, second, first, handshake_ack, *later])
     assert out.messages()[0] == [each[4:] for each in REQUESTS]
+
+
+@pytest.mark.parametrize("cuts", [(), *((cut,) for cut in range(1, 12)), range(12)])
+@pytest.mark.parametrize("moved", [0, 2])
+def test_packets_before_the_syn_do_not_make_it_look_damaged(
+    moved: int, cuts: Iterable[int]
+) -> None:
+    """`moved`: packets of the client that arrive before its SYN: an ACK, an ACK and a request."""
+    packets = dialogue_of(RESPONSES).packets
+    client = [each for each in packets if each.source[1] == 40001]
+    broker = [each for each in packets if each.source[1] != 40001]
+    syn, _, first, second, *_ = client
+    early = [replace(second, payload=b""), second][: moved or 1]
+    order = [*early, syn, *([] if moved else [second]), first, *broker, *client]
+    packets = list(dict.fromkeys(order))
+    out = dissect(packets, cuts=cuts)
+    assert out.streams.connections.count == 1
+    assert out.messages() == ([each[4:] for each in REQUESTS], [each[4:] for each in RESPONSES])
+    assert out.problems == []
 
 
 def test_a_lost_first_request_does_not_look_like_a_damaged_syn() -> None:
@@ -425,6 +448,23 @@ def test_small_numbers_behind_a_hole_if_correlation_ids_are_swapped() -> None:
     connection.broker(response(numbers[-1], NO_ERROR))
     received = dissect(dialogue.packets).messages()[1]
     assert received == [response(each, NO_ERROR)[4:] for each in numbers if each != numbers[-2]]
+
+
+@pytest.mark.parametrize("cut", range(1, 17))
+def test_a_response_that_arrives_before_its_request_with_a_lower_id(cut: int) -> None:
+    """A client may send requests in another order than that of their ids. The clock of the broker
+    is ahead, and the body contains zeros: those are no response with the id 0."""
+    zeros = bytes(139) + (260).to_bytes(4, "big") + (1).to_bytes(4, "big") + bytes(61)
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(request(3, 1, 140))
+    both = response(140, NO_ERROR) + response(139, zeros)
+    for at in range(0, len(both), 20):
+        connection.broker(both[at : at + 20])
+    connection.client(request(3, 1, 139))
+    out = dissect(dialogue.packets, cuts=[cut])
+    assert out.messages()[1] == [response(140, NO_ERROR)[4:], response(139, zeros)[4:]]
+    assert out.problems == []
 
 
 @pytest.mark.parametrize("handshake", [True, False])

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dissector.packets.block import ACK, FIN, RST, SYN
 from dissector.streams import Streams
+from dissector.streams.table import OPEN, RST_SEEN
 from dissector.tls import KeyLog
 from tests.dissector.streams.dialogue import (
     BEGINNING,
@@ -140,6 +141,33 @@ def test_connection_numbers_do_not_depend_on_blocks():
     for cut in range(len(dialogue.packets)):
         table = dissect(dialogue.packets, cuts=[cut]).streams.connections
         assert table.port[: table.count].max(axis=1).tolist() == ports
+
+
+def test_a_port_pair_that_is_reused_in_time_wait():
+    """The broker answers the new SYN with an ACK of the old connection, and the client with a RST
+    (RFC 5961, section 4.2; RFC 9293, section 3.10.7.3). The next SYN is accepted."""
+    dialogue = Dialogue()
+    old = dialogue.connect(port=41000)
+    old.client(ONE)
+    old.fin()
+    dialogue.wait(20_000)
+    new = dialogue.connect(port=41000, isn=(90_000, 70_000), handshake=False)
+    new.seq = [90_000, 70_000]
+    new.packet(0, flags=SYN, ack=0)
+    old.packet(1)
+    old.packet(0, flags=RST)
+    new.seq[0] = 90_000
+    new.packet(0, flags=SYN, ack=0)
+    new.packet(1, flags=SYN | ACK)
+    new.packet(0)
+    new.client(TWO)
+    for cuts in ([], *([cut] for cut in range(14)), range(14)):
+        out = dissect(dialogue.packets, cuts=cuts)
+        table = out.streams.connections
+        assert table.count == 2
+        assert table.closed[:2].tolist() == [RST_SEEN, OPEN]
+        assert table.packets[:2].sum(axis=1).tolist() == [9, 5]
+        assert out.messages(1)[0] == [TWO[4:]]
 
 
 def test_a_retransmitted_syn_is_the_same_connection():

@@ -1,0 +1,159 @@
+"""Incarnations: the connections of a port pair that follow each other within a short time.
+
+Packets of two incarnations may be mixed. They are assigned by arrival, but by sequence number and
+time if they are out of order: bytes before the new SYN belong to the old connection, although they
+arrived later. So does the RST that ends an old connection in TIME-WAIT (RFC 9293, section 3.10.7.4,
+RFC 5961, section 4.2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dissector.packets.block import ACK, RST, SYN, Int64, PacketBlock, UInt64
+from dissector.streams import sequence
+from dissector.streams.limits import GRACE, REORDER_BYTES, REORDER_PACKETS, SYN_BYTES
+from dissector.streams.table import FIRST_TIME, NEVER, NEW, Bools, ConnectionTable, StreamTable
+
+_MODULO = 1 << 32
+
+
+class Begin(NamedTuple):
+    """Where a connection began: the index of its first packet in the block, negative before it; and
+    the time in ns."""
+
+    row: int
+    packet: int = -REORDER_PACKETS - 1
+    time: int = FIRST_TIME
+
+
+@dataclass(slots=True)
+class Incarnation:
+    """One of the connections of a port pair. Lists are by end."""
+
+    row: int
+    begin: int
+    """Index of its first packet in the block; negative before the block."""
+    time: int
+    """Time of its first packet; ns."""
+    isn: list[int | None]
+    anchor: list[int | None]
+    """A sequence number near its first one; see `StreamTable.anchor`."""
+
+    def owns(self, end: int, isn: int, acknowledged: int | None) -> bool:
+        """Whether a SYN belongs to this connection."""
+        own, peer, anchor = self.isn[end], self.isn[1 - end], self.anchor[end]
+        if own is not None:
+            return own == isn
+        if acknowledged is not None and peer is not None:
+            return (acknowledged - peer - 1) % _MODULO < SYN_BYTES
+        return anchor is None or (anchor - isn - 1) % _MODULO <= REORDER_BYTES
+
+
+class RecentIncarnations:
+    """The connections of reused port pairs, as long as packets of the old one may arrive."""
+
+    def __init__(self) -> None:
+        self._begins: dict[int, list[Begin]] = {}
+        """By key of the pair, oldest first. `packet` counts all packets."""
+        self._seen = 0
+        """Packets of all blocks so far."""
+
+    def of(self, key: int) -> list[Begin]:
+        """The connections of a pair, oldest first; an empty list if none is recent."""
+        begins = self._begins.get(key, [])
+        return [each._replace(packet=each.packet - self._seen) for each in begins]
+
+    def index_of(self, keys: UInt64) -> Int64:
+        """Index of the pairs that were reused a short time ago."""
+        if not self._begins:
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(np.isin(keys, np.array(list(self._begins), np.uint64)))
+
+    def record(self, block: PacketBlock, several: dict[int, list[Incarnation]]) -> None:
+        """Record the connections of reused pairs at the end of a block, and remove old ones."""
+        for key, incarnations in several.items():
+            self._begins[key] = [
+                Begin(each.row, each.begin + self._seen, each.time) for each in incarnations
+            ]
+        self._seen += len(block)
+        now = int(block.time[-1])
+        for key, begins in list(self._begins.items()):
+            old = sum(
+                each.packet < self._seen - REORDER_PACKETS and each.time < now - GRACE
+                for each in begins[1:]
+            )
+            self._begins[key] = begins[old:]
+            if old == len(begins) - 1:
+                del self._begins[key]
+
+    def forget(self, rows: Int64) -> None:
+        """Remove the pairs with these connections."""
+        forgotten = set(rows.tolist()) if self._begins else set()
+        for key, begins in list(self._begins.items()):
+            if not forgotten.isdisjoint(each.row for each in begins):
+                del self._begins[key]
+
+    def drop(self, keys: UInt64) -> None:
+        """Remove these pairs."""
+        if self._begins:
+            for key in keys.tolist():
+                self._begins.pop(key, None)
+
+
+def incarnations_of(
+    block: PacketBlock, index: Int64, code: Int64, end: Int64,
+    several: dict[int, list[Incarnation]], table: ConnectionTable, streams: StreamTable,
+) -> Int64:  # fmt: skip
+    """The connection of each packet of reused pairs.
+
+    `index`, `code` and `end`: the packets, their pairs and their senders; shape (n,).
+    """
+    flat = [
+        (code, each.begin, each.time, each.row)
+        for code in sorted(several)
+        for each in several[code]
+    ]
+    owner, begin, time, row = np.array(flat, np.int64).T
+    seq, arrival = block.seq[index], block.time[index]
+    flags = block.flags[index]
+    width = len(block) + 1
+    first = owner * width + np.maximum(begin, -1) + 1
+    current = np.searchsorted(first, code * width + index + 1, "right") - 1
+    isn = table.isn[row]
+
+    def distance_from_syn(incarnation: Int64) -> tuple[Bools, Int64, Bools]:
+        """Whether the SYN is known, the distance of each packet from it, and whether the distance
+        is that of reordering. Without a SYN of the sender, the SYN that it acknowledges counts."""
+        own, peer = isn[incarnation, end], isn[incarnation, 1 - end]
+        acknowledges = (own == NEVER) & (peer != NEVER) & (flags & (ACK | RST) == ACK)
+        number = np.where(acknowledges, block.ack[index], seq)
+        syn = np.where(acknowledges, peer, own)
+        distance = sequence.ahead(number, (syn + 1).astype(np.uint32))
+        known = syn != NEVER
+        return known, distance, known & (distance >= 0) & (distance <= REORDER_BYTES)
+
+    no_syn = flags & SYN == 0
+    known, distance, fits = distance_from_syn(current)
+    before = np.maximum(current - 1, 0)
+    late = (owner[before] == code) & (before < current) & no_syn & ~fits
+    # A file may be in another order than any network makes: then times count.
+    is_near = known & (index - begin[current] <= REORDER_PACKETS)
+    late &= is_near | (arrival < time[current])
+    after = np.minimum(current + 1, len(row) - 1)
+    _, next_distance, early = distance_from_syn(after)
+    early &= (owner[after] == code) & (after > current) & no_syn
+    is_near = begin[after] - index <= REORDER_PACKETS
+    early &= is_near | (arrival > time[after])
+    stream = 2 * row[current] + end
+    has_begun = streams.flat("state")[stream] != NEW
+    next_seq = sequence.numbers(
+        streams.flat("next_position")[stream], streams.flat("origin")[stream]
+    )
+    own = np.abs(np.where(has_begun, sequence.ahead(seq, next_seq), distance))
+    early &= (next_distance < own) | ~(known | has_begun)
+    owners: Int64 = row[np.where(early, after, np.where(late, before, current))]
+    return owners
