@@ -269,7 +269,10 @@ class Reassembler:
         is_full = (waiting > WAITING_BYTES) | (segments > WAITING_SEGMENTS)
         is_old = (time < now - PATIENCE) | give_up[slot]
         is_stray = is_old & ~acknowledged & ~is_full
-        is_stray &= streams.flat("readable_time")[stream] > time + GRACE
+        age = np.clip(now - kept.time, -POSITION_LIMIT, POSITION_LIMIT)
+        latest_before = now + running_maximum(kept.stream, -age, -POSITION_LIMIT)[hole]
+        latest = np.maximum(streams.flat("readable_time")[stream], latest_before)
+        is_stray &= latest > time + GRACE
         if is_stray.any():
             cluster = np.cumsum((gap > 0) | np.append(True, np.diff(kept.stream) != 0))
             removed = np.isin(cluster, cluster[hole[is_stray]])

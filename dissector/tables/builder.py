@@ -183,8 +183,9 @@ class TableBuilder:
             frames = batch.frames.popleft()
             is_last_block = not batch.frames
             last = batch.is_last and is_last_block
+            now = batch.now if is_last_block else 0  # all frames come before any request expires
             block = self._correlator.feed(
-                frames, batch.now, batch.ended & is_last_block, batch.client_held_since, last=last
+                frames, now, batch.ended & is_last_block, batch.client_held_since, last=last
             )
             for messages in (block.request, block.response):
                 self.names.learn(messages.fields)

@@ -393,3 +393,22 @@ def test_invalid_flags_do_no_harm(flags):
     )
     dialogue.packets += [reply, replace(reply, payload=b"x" * 9)]
     dissect(dialogue.packets, cuts=[2, 4])
+
+
+def test_a_stray_segment_far_ahead_does_not_end_a_stream_that_goes_on() -> None:
+    """Its sequence number is damaged. The block ends when its wait is over."""
+    requests = [request(3, 1, number) for number in range(40)]
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for number, each in enumerate(requests):
+        connection.client(each)
+        if number == 2:
+            damaged = dialogue.packets[-1]
+            dialogue.packets[-1] = replace(damaged, seq=damaged.seq + 10_000)
+        connection.packet(1)
+        dialogue.wait(1500)
+    for cut in range(5, len(dialogue.packets), 5):
+        received = dissect(dialogue.packets, cuts=[cut]).messages()[0]
+        assert [
+            each[4:] for each in [*requests[:2], *requests[3:]] if each[4:] not in received
+        ] == []
