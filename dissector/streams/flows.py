@@ -96,7 +96,8 @@ class _Pairs:
     first: Int64
     """Index of the first packet of each pair."""
     incarnations: dict[int, list[Incarnation]] = field(default_factory=dict)
-    """Incarnations of pairs with events in this block, oldest first."""
+    """Incarnations of pairs with events in this block, and of recently reused pairs; oldest
+    first."""
 
 
 class FlowTracker:

@@ -2,8 +2,8 @@
 
 Packets of two incarnations may be mixed. They are assigned by arrival, but by sequence number and
 time if they are out of order: bytes before the new SYN belong to the old connection, although they
-arrived later. So does the RST that ends an old connection in TIME-WAIT (RFC 9293, section 3.10.7.4,
-RFC 5961, section 4.2).
+arrived later. So does the RST with which a client answers an ACK of the old connection (RFC 9293,
+section 3.10.7.3).
 """
 
 from __future__ import annotations
