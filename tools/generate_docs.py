@@ -222,7 +222,7 @@ def _answer(answer: Answer) -> str:
         f"# {answer.name}", "", answer.question, "",
         f"    kafka-dissector {answer.name} CAPTURE...{options}", "",
         f"In Python, `analysis.{answer.name}(tables)`, where `tables` needs "
-        f"{', '.join(f'[{name}](../tables/{name}.md)' for name in answer.tables)}.", "",
+        f"{_links(answer.tables)}.", "",
         f"In SQL, `select * from {name_of(answer)}`"
         f"{', with the default options' if answer.options else ''}.", "",
         head, "",
@@ -236,12 +236,21 @@ def _answer(answer: Answer) -> str:
     lines += [*_markdown(("column", "type", "unit", "meaning"), columns), ""]
     needed = {f"--{v.option} {v.value}": v.tables for v in answer.variants}
     for option, others in answer.other_columns.items():
-        tables = ", ".join(f"[{name}](../tables/{name}.md)" for name in needed[option])
-        also = f"{tables} is needed, too, and " if tables else ""
-        lines += [f"With `{option}`, {also}the columns are:", ""]
+        lines += [f"The columns with `{option}`{_also_needed(needed[option])}:", ""]
         columns = [_column(column) for column in others]
         lines += [*_markdown(("column", "type", "unit", "meaning"), columns), ""]
     return "\n".join(lines)
+
+
+def _also_needed(tables: Sequence[str]) -> str:
+    """A remark on the tables that a variant of an answer needs beside those of the answer."""
+    return f" (`tables` also needs {_links(tables)})" if tables else ""
+
+
+def _links(tables: Sequence[str]) -> str:
+    """Links to the pages of tables: `a, b and c`."""
+    *others, last = (f"[{name}](../tables/{name}.md)" for name in tables)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _column(column: TableColumn) -> tuple[str, ...]:
