@@ -221,8 +221,8 @@ class FlowTracker:
         table.packet[rows] = block.number[packet]
         flags = block.flags[packet]
         is_valid = flags & RST == 0  # a RST may have any number
-        streams.anchor[rows, end] = block.seq[packet] + (flags & SYN != 0)
-        streams.has_anchor[rows, end] = is_valid
+        streams.anchor[rows, end] = block.seq[packet]
+        streams.has_anchor[rows, end] = is_valid & (flags & SYN == 0)
         streams.anchor[rows, end ^ 1] = block.ack[packet]
         streams.has_anchor[rows, end ^ 1] = is_valid & (flags & ACK != 0)
         return rows

@@ -70,7 +70,8 @@ class OriginFinder:
         streams.flat("origin_time")[stream] = np.minimum(block.time[packet], block.time[-1:])
 
     def _anchor(self, block: PacketBlock, assignment: Assignment, first: Int64) -> None:
-        """Make the last ACK before the first payload the anchor of a stream with a SYN.
+        """Make the last ACK before the first payload the anchor of a stream with a SYN; but one
+        that begins behind the SYN, if there is any.
 
         `first`: the first packet with payload or FIN of each new stream; -1 without one.
         """
@@ -80,8 +81,13 @@ class OriginFinder:
         is_ack &= self._table.isn.reshape(-1)[stream] != NEVER
         ack = np.flatnonzero(is_ack)
         ack = ack[(ack < first[assignment.slot[ack]]) | (first[assignment.slot[ack]] < 0)]
-        self._streams.flat("anchor")[stream[ack]] = block.seq[ack]
-        self._streams.flat("has_anchor")[stream[ack]] = True
+        anchor, has_anchor = self._streams.flat("anchor"), self._streams.flat("has_anchor")
+        behind_syn = _behind(self._table.isn.reshape(-1)[stream[ack]])
+        is_confirmed = has_anchor[stream[ack]] & (anchor[stream[ack]] == behind_syn)
+        confirms = block.seq[ack] == behind_syn
+        ack = np.append(ack[~is_confirmed & ~confirms], ack[confirms])  # the last assignment wins
+        anchor[stream[ack]] = block.seq[ack]
+        has_anchor[stream[ack]] = True
 
     def _may_lack_syn(self, stream: Int64, seq: UInt32) -> Bools:
         """Whether the only end in the capture may have a damaged SYN.

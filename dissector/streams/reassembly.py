@@ -269,10 +269,9 @@ class Reassembler:
         is_full = (waiting > WAITING_BYTES) | (segments > WAITING_SEGMENTS)
         is_old = (time < now - PATIENCE) | give_up[slot]
         is_stray = is_old & ~acknowledged & ~is_full
-        age = np.clip(now - kept.time, -POSITION_LIMIT, POSITION_LIMIT)
-        latest_before = now + running_maximum(kept.stream, -age, -POSITION_LIMIT)[hole]
-        latest = np.maximum(streams.flat("readable_time")[stream], latest_before)
-        is_stray &= latest > time + GRACE
+        if is_stray.any():
+            latest = np.maximum(streams.flat("readable_time")[stream], _latest_before(kept)[hole])
+            is_stray &= latest > time + GRACE
         if is_stray.any():
             cluster = np.cumsum((gap > 0) | np.append(True, np.diff(kept.stream) != 0))
             removed = np.isin(cluster, cluster[hole[is_stray]])
@@ -319,6 +318,16 @@ class Reassembler:
         )
         position[stream_ids], readable[stream_ids] = end, np.maximum(readable_before, latest)
         return replace(ready, time=time)
+
+
+def _latest_before(segments: Segments) -> Int64:
+    """The latest time of the segments before each segment in its stream."""
+    order = segments.time.argsort(kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    latest = running_maximum(segments.stream, rank, -1)  # -1: no segment is before it
+    times: Int64 = np.append(segments.time[order], FIRST_TIME)[latest]
+    return times
 
 
 def _segments(table: Int64) -> Segments:

@@ -242,8 +242,8 @@ class StreamTable(_ByEnd):
     """The first bytes of the client did not decide the protocol, or decided against Kafka."""
     has_anchor: Bools = _column(np.bool_, 2)
     anchor: UInt32 = _column(np.uint32, 2)
-    """Sequence or acknowledgement number of the first packet; behind a SYN, the number of the last
-    ACK before the first payload."""
+    """Sequence or acknowledgement number of the first packet. Of a stream with a SYN: the number of
+    an ACK before the first payload, see `origins`."""
     # Reassembly.
     has_origin: Bools = _column(np.bool_, 2)
     """`origin` is set."""

@@ -145,12 +145,17 @@ def test_packets_before_the_syn_do_not_make_it_look_damaged(
     assert out.problems == []
 
 
-def test_a_lost_first_request_does_not_look_like_a_damaged_syn() -> None:
+@pytest.mark.parametrize("block", [1, 2, 100])
+@pytest.mark.parametrize("lost", [1, 2])
+def test_lost_first_requests_do_not_look_like_a_damaged_syn(lost: int, block: int) -> None:
+    """The last ACK before the first payload begins where the payload does."""
     packets = [each for each in dialogue_of(RESPONSES).packets if each.source[1] == 40001]
-    assert packets[2].payload == REQUESTS[0]
-    out = dissect([*packets[:2], *packets[3:]])
-    assert out.messages()[0] == [each[4:] for each in REQUESTS[1:]]
-    assert int(out.streams.connections.lost.sum()) == len(REQUESTS[0])
+    packets = [each for each in packets if each.payload not in REQUESTS[:lost]]
+    first = next(index for index, each in enumerate(packets) if each.payload)
+    packets.insert(first, replace(packets[first], payload=b""))
+    out = dissect(packets, cuts=range(block, len(packets), block))
+    assert out.messages()[0] == [each[4:] for each in REQUESTS[lost:]]
+    assert int(out.streams.connections.lost.sum()) == len(b"".join(REQUESTS[:lost]))
 
 
 def test_a_lost_first_response_does_not_look_like_a_damaged_syn() -> None:

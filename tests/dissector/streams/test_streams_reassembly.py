@@ -412,3 +412,23 @@ def test_a_stray_segment_far_ahead_does_not_end_a_stream_that_goes_on() -> None:
         assert [
             each[4:] for each in [*requests[:2], *requests[3:]] if each[4:] not in received
         ] == []
+
+
+def test_bytes_behind_a_lost_packet_are_not_stray_in_a_block_of_hours() -> None:
+    """The capture has one direction only, so that nothing shows whether they arrived."""
+    requests = [request(3, 1, number) for number in range(20)]
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for each in requests:
+        connection.client(each)
+        dialogue.wait(1500)
+    dialogue.wait(7_200_000)
+    dialogue.connect()
+    client, _ = dialogue.packets[0].source
+    packets = [
+        each
+        for each in dialogue.packets
+        if each.source[0] == client and each.payload != requests[5]
+    ]
+    received = dissect(packets).messages()[0]
+    assert received == [each[4:] for each in [*requests[:5], *requests[6:]]]
