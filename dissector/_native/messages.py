@@ -311,6 +311,8 @@ class _Bodies(_Space):
     value: Int
     """The length or count that was read last."""
     is_full: cython.bint
+    stops_at_loss: cython.bint
+    """Whether a walk ends at the first lost byte: only its end is of interest."""
     header_versions: HeaderVersions
     """See `read_request_headers`."""
 
@@ -401,6 +403,8 @@ class _Bodies(_Space):
         while at >= 0 and left > 0:
             at = self.varint(at, end)
             tag = self.value
+            if self.is_lost and self.stops_at_loss:
+                return -1
             if at >= 0:
                 at = self.varint(at, end)
             if at < 0 or self.value > end - at:
@@ -572,6 +576,8 @@ class _Bodies(_Space):
             at = self.walk_value(element, inner, at, end)
             if at < 0:
                 break
+            if self.is_lost and self.stops_at_loss:
+                return -1
         return at
 
     @cython.cfunc
@@ -719,7 +725,7 @@ def _headers(
     data: Bytes, address: Ints, position: Ints, length: Ints, versions: HeaderVersions
 ) -> _Bodies:
     bodies: _Bodies = _Bodies()
-    bodies.value = 0
+    bodies.value, bodies.stops_at_loss = 0, False
     _space(bodies, data, address, position, length)
     # A struct without fields: no tag of a header is known.
     bodies.nodes = memoryview(bytearray(4 * NODE)).cast("i")
@@ -764,7 +770,7 @@ def walk_bodies(
     count: IntsOut,
 ) -> int:  # fmt: skip
     bodies: _Bodies = _Bodies()
-    bodies.value = 0  # as in C, where attributes begin as 0
+    bodies.value, bodies.stops_at_loss = 0, False  # as in C, where attributes begin as 0
     largest: Int = limit
     fraction: Int = part
     least_elements: Int = least
@@ -797,7 +803,7 @@ def find_body_end(
     begin: Int = start
     end: Int = size
     at: Int
-    bodies.value = 0
+    bodies.value, bodies.stops_at_loss = 0, True
     single = memoryview(bytearray(24)).cast("q")
     single[2] = len(data)
     _space(bodies, data, single[0:1], single[1:2], single[2:3])

@@ -83,3 +83,13 @@ def test_no_program_reads_outside(nodes: list[list[int]], spans: list[tuple[int,
         return
     assert len(columns) == 15
     assert all(start <= end for (start, end), right in zip(spans, good, strict=True) if right)
+
+
+def test_the_end_of_a_body_is_found_without_reading_on_behind_the_available_bytes() -> None:
+    """A count of 2**32 - 1 tagged fields (KIP-482), of which none is available: without the rule,
+    the loop reads on for minutes.
+    """
+    tags = np.array([0xFF, 0xFF, 0xFF, 0xFF, 0x0F], np.uint8)
+    empty = np.array([STRUCT, 0, 0, 0, -1, -1, -1, -1, 1, 0], np.int32)
+    size, elements = 1 << 40, 1 << 40
+    assert _native.find_body_end(tags, empty, True, 0, size, elements) == size
