@@ -1,12 +1,12 @@
-"""The work of Python for a capture: it counts calls, because times differ from run to run.
+"""The number of Python calls for a capture. Calls are counted, because times differ between runs.
 
-A stage takes a step for each kind of thing in a block, never for each thing. So the calls of one
-block hardly depend on how much is in it, and a loop over messages that slips in shows at once, as
-does one more pass over arrays. Counted are the functions of the project that are called, and the
-calls that they make of anything else (NumPy, Arrow, builtins), by room; what libraries do inside
-themselves is not, so that the numbers hold for other versions of them, and of Python.
+The number of calls for a block depends little on the number of its messages: each stage processes
+whole columns. So a new loop over messages, or one more pass over arrays, changes the counts. The
+counts include calls of the project's functions, and calls that these make of other functions (NumPy,
+Arrow, builtins), by package. They exclude calls inside libraries, so that they are valid for other
+versions of the libraries and of Python.
 
-`python -m tests.dissector.test_work_guard` writes the numbers anew, where more is meant.
+`python -m tests.dissector.test_work_guard` updates the expected counts after an intended change.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from dissector.pipeline import Pipeline
 ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = ROOT / "tests" / "data" / "work.json"
 OWN = str(Path(dissector.__file__).parent)
-ROOM = 1.1
-"""A tenth more is let pass."""
-FEW = 20
-"""As many more, where a tenth is next to nothing."""
+TOLERANCE = 1.1
+"""Counts may exceed the expected ones by 10 %,"""
+MARGIN = 20
+"""and by this number, for packages with few calls."""
 
 RUNS = {
     "chatter, 1 block": ("chatter-mock.pcap.zst", 1 << 26),
@@ -41,32 +41,32 @@ RUNS = {
 
 
 class Counter:
-    """A profiler that only counts: by room, whose modules call."""
+    """A profile function that counts calls by the package that makes them."""
 
     def __init__(self) -> None:
         self.calls: Counts[str] = Counts()
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        room = room_of(frame)
+        package = package_of(frame)
         if event == "call":
             # Python 3.12 has comprehensions without a call (PEP 709).
-            if room and frame.f_code.co_name.startswith("<"):
+            if package and frame.f_code.co_name.startswith("<"):
                 return
             is_loop = "/_native/" in frame.f_code.co_filename  # not compiled
-            room = room or (None if is_loop else frame.f_back and room_of(frame.f_back))
-        if room and event in ("call", "c_call"):
-            self.calls[room] += 1
+            package = package or (None if is_loop else frame.f_back and package_of(frame.f_back))
+        if package and event in ("call", "c_call"):
+            self.calls[package] += 1
 
 
-def room_of(frame: FrameType) -> str | None:
+def package_of(frame: FrameType) -> str | None:
     """The package or module of `dissector` that the code is in; None for other code."""
     path = frame.f_code.co_filename
-    room = path[len(OWN) :].split("/")[1].removesuffix(".py") if path.startswith(OWN) else None
-    return None if room == "_native" else room
+    package = path[len(OWN) :].split("/")[1].removesuffix(".py") if path.startswith(OWN) else None
+    return None if package == "_native" else package
 
 
 def read(name: str, block: int) -> int:
-    """Blocks that the recording has; its exchanges are made."""
+    """Build the exchanges of a recording. Returns its number of blocks."""
     steps: list[int] = []
     source = open_packets([ROOT / "captures" / name], block_bytes=block)
     capture = Pipeline(source, [], progress=lambda read, total: steps.append(read))
@@ -76,7 +76,7 @@ def read(name: str, block: int) -> int:
 
 
 def counted(name: str, block: int) -> dict[str, int]:
-    read(name, block)  # what is kept from one capture to the next is made once
+    read(name, block)  # fills the caches that all captures share
     counter = Counter()
     before = sys.getprofile()
     sys.setprofile(counter)
@@ -90,17 +90,17 @@ def counted(name: str, block: int) -> dict[str, int]:
 @pytest.mark.parametrize("run", RUNS)
 def test_no_more_work_than_before(run: str) -> None:
     expected = json.loads(NUMBERS.read_text())[run]
-    for room, calls in counted(*RUNS[run]).items():
-        most = ROOM * expected.get(room, 0) + FEW
-        assert calls <= most, f"{run}: {calls:,} calls in {room}, at most {most:,.0f}"
+    for package, calls in counted(*RUNS[run]).items():
+        most = TOLERANCE * expected.get(package, 0) + MARGIN
+        assert calls <= most, f"{run}: {calls:,} calls in {package}, at most {most:,.0f}"
 
 
-def test_the_runs_are_what_they_are_called() -> None:
+def test_each_run_has_the_number_of_blocks_in_its_name() -> None:
     blocks = {run: read(*parts) for run, parts in RUNS.items()}
     assert all((count == 1) == run.endswith("1 block") for run, count in blocks.items()), blocks
 
 
-def test_a_loop_over_messages_would_show(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_over_messages_fails_the_guard(monkeypatch: pytest.MonkeyPatch) -> None:
     from dissector.tables import exchanges
 
     def slow(*arguments: Any, **options: Any) -> Any:
