@@ -2,9 +2,9 @@
 
 The number of calls for a block depends little on the number of its messages: each stage processes
 whole columns. So a new loop over messages, or one more pass over arrays, changes the counts. The
-counts include calls of the project's functions, and calls that these make of other functions (NumPy,
-Arrow, builtins), by package. They exclude calls inside libraries, so that they are valid for other
-versions of the libraries and of Python.
+counts include calls of the project's functions, and calls that these make of other functions
+(NumPy, Arrow, builtins), by package. They exclude calls inside libraries, so that they are valid
+for other versions of the libraries and of Python.
 
 `python -m tests.dissector.test_work_guard` updates the expected counts after an intended change.
 """
