@@ -138,8 +138,9 @@ class _Runs:
             if joined is None:
                 joined = Joined((), np.zeros(0, np.int64), 0, 0)
             else:
-                row = joined.row_of
-                joined = replace(joined, own=(), row_of=np.where(row < 0, row, final.number[row]))
+                row_of = joined.row_of.copy()
+                row_of[row_of >= 0] = final.number[row_of[row_of >= 0]]
+                joined = replace(joined, own=(), row_of=row_of)
             unresolved = result.names.unresolved
             completion = Completion(file, blocks, own, joined, unresolved)
             task.job.write(f"{name}.join", packed(completion))

@@ -26,7 +26,15 @@ from dissector.runs.blocks import chosen, compact, latest_before, together
 from dissector.runs.joined import DROPPED, Joined
 from dissector.runs.plan import AnyRun, TimeRun
 from dissector.runs.sources import Position, RunSource, TimeSource, opened
-from dissector.runs.states import States, continues, join, put, shift_packets, take_border
+from dissector.runs.states import (
+    States,
+    continues,
+    is_normal,
+    join,
+    put,
+    shift_packets,
+    take_border,
+)
 from dissector.runs.worker import Border, RunResult
 from dissector.streams.limits import GRACE, PATIENCE
 from dissector.streams.table import NEVER, Bools
@@ -206,6 +214,7 @@ class Joiner:
         keys = result.keys[index]
         present = self._streams.flows.find(keys)
         goes_on = np.flatnonzero((present >= 0) & ~np.isin(keys, verdict.again))
+        goes_on = goes_on[is_normal(self._table, self._streams.states, present[goes_on])]
         left = take_border(self._reader, self._builder, present[goes_on])
         states = border.states.select(goes_on)
         same = np.flatnonzero(continues(left, states, result.reserved[index[goes_on]]))

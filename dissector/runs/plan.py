@@ -140,11 +140,12 @@ def _time_runs(source: FileSource, run_bytes: int) -> list[TimeRun] | None:
     sequence = source.sequence or ()
     cuts, size = [BEFORE_ALL], 0
     sums = [0]
+    first = sequence[0][1]  # start of the first file of the latest range, which must contain it
     for index, start in sequence:
-        if size >= run_bytes and start > cuts[-1]:
+        if size >= run_bytes and start > first:
             cuts.append(start)
             sums.append(0)
-            size = 0
+            size, first = 0, start
         size += source.sizes[index]
         sums[-1] += source.sizes[index]
     latest = _latest_times(source)

@@ -27,6 +27,8 @@ from tests.analysis.spark.sharding import (
     write_with_one_process,
     write_with_spark,
 )
+from tests.captures import recorded
+from tests.captures.recorded import Packet
 
 KEYS = str(CAPTURES / "kafka-4-tls.keys.log")
 DIFFICULT = [
@@ -74,6 +76,21 @@ def test_a_large_file(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_key_log(spark: SparkSession, tmp_path: Path) -> None:
     paths = split_capture(CAPTURES / "kafka-4-tls.pcap.zst", tmp_path, 2)
     compare(spark, tmp_path / "rows", paths, TEST_TABLES, keylog=KEYS)
+
+
+def test_runs_before_the_first_connection(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows without a connection are joined while the table of connections is empty."""
+    packets = recorded.read("kafka-4-kafkajs.pcap.zst")
+    udp = bytes([17])  # in place of TCP in the IPv4 header
+    datagrams = [
+        Packet(each.time - 10**12, each.frame[:23] + udp + each.frame[24:])
+        for each in packets[:100]
+    ]
+    paths = [
+        str(recorded.write(tmp_path / name, part))
+        for name, part in (("a.pcap", datagrams), ("b.pcap", datagrams), ("c.pcap", packets))
+    ]
+    compare(spark, tmp_path / "rows", paths, run_bytes=5_000)
 
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["rotated", "shuffled"])

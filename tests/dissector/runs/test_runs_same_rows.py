@@ -87,6 +87,19 @@ def test_an_idle_connection_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("alone")
+def test_a_client_that_is_known_behind_the_border(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a SYN, the parent does not know the client before the border; the run learns it."""
+    monkeypatch.setattr(worker, "LEAST_PACKETS", 1)
+    capture = plain(recorded.CAPTURES / "kafka-4-cut-list-topics.pcap.zst", tmp_path)
+    expected = tables([capture])
+    for seed in range(5):
+        actual, _ = joined([capture], cut([capture], 2, random.Random(seed)), warm_up=0)
+        assert not differences(expected, actual), seed
+
+
+@pytest.mark.usefixtures("alone")
 def test_the_bytes_before_a_run_last_less_than_a_millisecond(tmp_path: Path) -> None:
     """Streams without SYN begin at once, so that connections go on even at a high rate."""
     packets = recorded.read(CHATTER.name)
@@ -301,6 +314,22 @@ def test_damage_in_a_file_of_two_runs(tmp_path: Path) -> None:
         for number, each in enumerate(bounds)
     ]
     actual, _ = joined(paths, parts, warm_up=0)
+    assert not differences(tables(paths), actual)
+
+
+@pytest.mark.usefixtures("alone")
+def test_files_that_begin_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range of time begins with a file that is in it, however small the runs are."""
+    monkeypatch.setattr(planning, "MOST_REPEATED", 10)
+    packets = recorded.read("kafka-4-kafkajs.pcap.zst")
+    third = len(packets) // 3
+    first = packets[:third]
+    parts = (first[::2], [first[0], *first[1::2]], packets[third:])
+    paths = [recorded.write(tmp_path / f"{n}.pcap", part) for n, part in enumerate(parts)]
+    runs = planning.plan(open_packets(paths), 1)
+    assert runs
+    assert len(runs) == 2
+    actual, _ = joined(paths, [*runs], warm_up=0)
     assert not differences(tables(paths), actual)
 
 
