@@ -114,11 +114,10 @@ class RunResult:
 class Learner:
     """Learns the state of connections from their packets, without rows."""
 
-    def __init__(self, make: Make, hash_key: UInt64, brokers: Collection[Broker]) -> None:
-        """`brokers`, `hash_key`: see `dissect`."""
+    def __init__(self, make: Make, hash_key: UInt64) -> None:
+        """`hash_key`: see `dissect`."""
         self._make = make
         self._hash_key = hash_key
-        self._brokers = brokers
         self._stages: tuple[FrameReader, TableBuilder] | None = None
         self._waiting: list[PacketBlock] = []
 
@@ -135,10 +134,11 @@ class Learner:
         if self._stages is None:
             self._stages = self._make()
             self._stages[0].streams.flows.hash_key = self._hash_key
-            self._stages[0].learn_brokers(self._brokers)
             self._stages[0].streams.guess(True)
             names = self._stages[1].names  # of rows that will move
             names.names, names.unresolved = builder.names.names, builder.names.unresolved
+        # What is learned will be verified, so the brokers need not be those of one process.
+        self._stages[0].learn_brokers(reader.streams.brokers)
         _learn(together(self._waiting), *self._stages)
         self._waiting.clear()
         before, _ = _select(*self._stages)
@@ -257,7 +257,7 @@ def dissect(
     reader.streams.forget_brokers()  # those that were guessed
     reader.learn_brokers({*brokers, *reader.streams.servers(rows)})
     brokers_before = set(reader.streams.brokers)
-    learner = None if run.is_first else Learner(make, hash_key, brokers)
+    learner = None if run.is_first else Learner(make, hash_key)
     pairs = PairFilter(reader, builder, known, unknown, learner)
     dissection = _Dissection(reader, builder, pairs, file)
     source = opened(names, run, block_bytes)
