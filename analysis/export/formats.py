@@ -75,17 +75,19 @@ def parquet(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
         stored = base64.b64encode(pa.schema(plain).serialize())
         writer.add_key_value_metadata({"ARROW:schema": stored})
 
-        def encode(group: pa.Table) -> None:
-            group = group.cast(schema).unify_dictionaries()
-            writer.write_table(group, row_group_size=len(group))
-
         writing: Future[None] | None = None
         for group in _groups(batches):
             if writing:
                 writing.result()
-            writing = encoder.submit(encode, group)
+            writing = encoder.submit(_encode, writer, schema, group)
         if writing:
             writing.result()
+
+
+def _encode(writer: Any, schema: pa.Schema, group: pa.Table) -> None:
+    """Write a row group to a ParquetWriter."""
+    group = group.cast(schema).unify_dictionaries()
+    writer.write_table(group, row_group_size=len(group))
 
 
 def arrow(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:

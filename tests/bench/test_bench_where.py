@@ -15,7 +15,7 @@ def test_functions_of_stages_exist(place: str) -> None:
 
 def test_a_stage_pauses_the_one_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(100))
-    monkeypatch.setattr("time.process_time", lambda: next(now))
+    monkeypatch.setattr("time.thread_time", lambda: next(now))
     monkeypatch.setitem(globals(), "outer", outer)  # restored after the test
     monkeypatch.setitem(globals(), "inner", inner)
     clock = Clock()
