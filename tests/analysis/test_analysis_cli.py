@@ -34,7 +34,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "FOR
 
 def run(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [*COMMAND, *arguments], input=stdin, capture_output=True, check=False, timeout=60,
+        [*COMMAND, *arguments], input=stdin, capture_output=True, check=False, timeout=180,
         cwd=ROOT, env=ENVIRONMENT,
     )  # fmt: skip
 
@@ -360,11 +360,11 @@ def test_an_interrupt_keeps_what_was_written(tmp_path: Path) -> None:
     assert process.stdin is not None
     process.stdin.write(Path(CAPTURE).read_bytes())
     process.stdin.flush()
-    until = time.monotonic() + 60
+    until = time.monotonic() + 180
     while not list(tmp_path.iterdir()) and time.monotonic() < until:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, output = process.communicate(timeout=60)
+    _, output = process.communicate(timeout=180)
     assert process.returncode == 130
     assert output.decode() == f"{tmp_path / 'rows.partial'} contains the rows read so far.\n"
     assert [each.name for each in tmp_path.iterdir()] == ["rows.partial"]

@@ -65,7 +65,7 @@ def test_equal_to_what_tshark_decrypts() -> None:
     command += ["-o", f"tls.keylog_file:{KEYS}", "-o", "tcp.reassemble_out_of_order:TRUE"]
     command += ["-d", "tls.port==9092,kafka", "-T", "fields"]
     command += [word for field in fields for word in ("-e", field)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180).stdout
     theirs = Counter()
     for line in text.splitlines():
         source, target, correlations, sizes = line.split("\t")

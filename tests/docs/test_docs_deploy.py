@@ -47,14 +47,14 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     path = tmp_path / UNIT.name
     path.write_text(UNIT.read_text().replace(unit_command()[0], "/bin/true"))
     command = ["systemd-analyze", "verify", "--man=no", str(path)]
-    verified = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    verified = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert (verified.returncode, verified.stderr) == (0, "")
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_kustomize_builds_the_objects() -> None:
     command = ["kubectl", "kustomize", str(DEPLOY / "kubernetes")]
-    objects = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    objects = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180).stdout
     assert re.findall(r"^kind: (\w+)", objects, re.MULTILINE) == ["Namespace", "DaemonSet"]
     assert "image: registry.example.com/kafka-dissector:" in objects
 

@@ -15,7 +15,7 @@ from tools.shown_output import ROOT
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
-    built = run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    built = run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert built.returncode == 0, built.stderr
     return folder
 

@@ -16,7 +16,7 @@ from tools.share_files import ROOT, manual_page, share_files
 @pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
 def test_the_manual_page_has_all_commands_and_no_warnings() -> None:
     command = ["groff", "-man", "-Tascii", "-ww", "-P", "-cbou"]
-    run = subprocess.run(command, input=manual_page().encode(), capture_output=True, timeout=60)
+    run = subprocess.run(command, input=manual_page().encode(), capture_output=True, timeout=180)
     assert (run.returncode, run.stderr) == (0, b"")
     lines = run.stdout.decode().splitlines()
     assert {f"   {name}" for name in (*COMMANDS, *ANSWERS)} <= set(lines)

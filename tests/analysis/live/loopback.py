@@ -56,12 +56,12 @@ def main(folder: Path, traffic: str, tool: str, arguments: list[str]) -> int:
         hold_dialogue(DIALOGUES[traffic]()[0])
     time.sleep(2 if writer else 0.5)  # the last packets may still be in buffers
     (writer or sniffer).send_signal(signal.SIGINT)
-    return sniffer.wait(30)
+    return sniffer.wait(180)
 
 
 def wait_for_sniffer(log: Path, sniffer: subprocess.Popen[bytes]) -> None:
     """Wait until it reports that it captures."""
-    for _ in range(600):
+    for _ in range(3600):
         if "capturing" in log.read_text():
             return
         if sniffer.poll() is not None:

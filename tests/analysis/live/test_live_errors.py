@@ -35,7 +35,7 @@ def run(
     with (stdin or Path(os.devnull)).open("rb") as packets:
         return subprocess.run(
             [*before, *SNIFF, *arguments], stdin=packets, capture_output=True, check=False,
-            timeout=60, cwd=ROOT, text=True,
+            timeout=180, cwd=ROOT, text=True,
         )  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def sniffing(*arguments: str, before: Sequence[str] = ()) -> Iterator[subprocess
         [*before, *SNIFF, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, cwd=ROOT,
     )  # fmt: skip
-    watchdog = threading.Timer(40, process.kill)  # then its output ends
+    watchdog = threading.Timer(200, process.kill)  # then its output ends
     watchdog.start()
     try:
         yield process
@@ -139,7 +139,7 @@ def test_an_interface_that_disappears_and_returns() -> None:
             pair()
             line_with(process.stderr, "is up again")
             process.send_signal(signal.SIGINT)
-            summary, errors = process.communicate(timeout=30)
+            summary, errors = process.communicate(timeout=180)
         assert process.returncode == 0
         assert errors == b""
         expected = open_capture([PLAIN], ports=()).tables(["exchanges"])["exchanges"]
@@ -199,7 +199,7 @@ def test_a_closed_pipe_ends_the_session(tmp_path: Path) -> None:
             process.stdin.close()
         except BrokenPipeError:
             pass
-        assert process.wait(30) == 141
+        assert process.wait(180) == 141
     assert packet_problems(kept) == []
 
 
@@ -213,7 +213,7 @@ class SlowStream:
 
     def write(self, text: bytes) -> int:
         self.started.set()
-        self.reads.wait(30)
+        self.reads.wait(180)
         self.text += text[:3]
         return len(text[:3])
 
@@ -222,7 +222,7 @@ def test_lines_for_a_slow_reader_are_dropped_and_counted() -> None:
     stream, dropped = SlowStream(), []
     writer = NonblockingWriter(stream, dropped.append)  # type: ignore[arg-type]
     writer.put(b"0\n")
-    stream.started.wait(30)
+    stream.started.wait(180)
     for number in range(1, QUEUE + 51):
         writer.put(b"%d\n" % number)
     stream.reads.set()
@@ -242,7 +242,7 @@ def test_sigterm_ends_a_session_like_the_end_of_a_file() -> None:
         line_with(process.stdout, "Produce")
         process.send_signal(signal.SIGTERM)
         assert "exchanges" in line_with(process.stdout, "connections")
-        assert process.wait(30) == 0
+        assert process.wait(180) == 0
 
 
 def test_unanswered_requests_are_shown_while_it_runs() -> None:
@@ -277,7 +277,7 @@ def test_under_sudo_it_switches_to_the_caller() -> None:
         assert fields["Groups"].split() == ["65534"]
         process.send_signal(signal.SIGINT)
         line_with(process.stdout, "packets")
-        assert process.wait(30) == 0
+        assert process.wait(180) == 0
 
 
 def test_the_summary_recommends_commands_for_kept_packets(tmp_path: Path) -> None:

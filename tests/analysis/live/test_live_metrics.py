@@ -46,7 +46,7 @@ def page(metrics: Metrics) -> str:
         port = unused.getsockname()[1]
     end = serve(metrics, "127.0.0.1", port)
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as response:
             text: str = response.read().decode()
     finally:
         end()

@@ -48,7 +48,7 @@ def screen(decode: Decode | None = None) -> LiveBrowser:
     source = LiveSource(origin.feeds(), interval=0.01)
     recent, kept, packets = RecentExchanges(), KeptExchanges(), KeptPackets()
     source.tap = packets.record
-    pipeline = open_pipeline(source, origin, keylog=None, timeout=60)
+    pipeline = open_pipeline(source, origin, keylog=None, timeout=180)
     session = Session(source, pipeline, [], [recent, kept])
     snapshot = partial(Snapshot, packets, Filter(), {"keylog": None, "memory": DEFAULT_MEMORY})
     return LiveBrowser(recent, kept, snapshot, session, lambda: "all well", "pipe", decode)
@@ -104,7 +104,7 @@ def test_records_are_decoded_by_their_schema() -> None:
     async def drive() -> None:
         async with app.run_test(size=(100, 60)) as pilot:
             await pilot.pause()
-            app._ended.result(timeout=30)
+            app._ended.result(timeout=180)
             find, source = app.source.exchange, app.source
 
             def with_framing(row: pa.RecordBatch) -> Exchange | None:
@@ -135,7 +135,7 @@ def test_tabs_rest_on_the_kept_packets(app: LiveBrowser) -> None:
     async def drive() -> None:
         async with app.run_test(size=(100, 30)) as pilot:
             await pilot.pause()
-            app._ended.result(timeout=30)
+            app._ended.result(timeout=180)
             await press(app, pilot, "2")
             app.action_filter_by("--client producer")
             await idle(app, pilot)

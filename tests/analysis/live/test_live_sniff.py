@@ -27,7 +27,7 @@ def run_with_traffic(folder: Path, traffic: str, tool: str, *arguments: str) -> 
     """Run traffic and `sniff`, which reads the pipe of `tool` if there is one; see `loopback`."""
     result = subprocess.run(
         [sys.executable, LOOPBACK, folder, traffic, tool, *arguments],
-        check=False, timeout=120, cwd=ROOT,
+        check=False, timeout=300, cwd=ROOT,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
     )  # fmt: skip
     return result.returncode

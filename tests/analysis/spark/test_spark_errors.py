@@ -37,7 +37,7 @@ def test_an_interrupt_ends_spark(tmp_path: Path, line: str) -> None:
         assert process.stderr is not None
         before = next(each for each in process.stderr if each.startswith(line))
         process.send_signal(signal.SIGINT)
-        _, after = process.communicate(timeout=60)
+        _, after = process.communicate(timeout=180)
     assert process.returncode == 130, (before, after)
     assert "Traceback" not in after
 

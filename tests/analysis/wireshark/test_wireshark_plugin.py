@@ -76,7 +76,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tshark(script: Path, capture: Path, *options: str) -> str:
     command = ["tshark", "-n", "-X", f"lua_script:{script}", "-r", str(capture)]
     command += ["-o", f"tls.keylog_file:{KEYS}", *options]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     assert "Lua" not in run.stderr
     assert "_ws.lua.error" not in run.stdout
     assert "Internal error" not in run.stdout

@@ -243,11 +243,11 @@ def test_standard_input_of_a_process(tmp_path):
     )
     with path.open("rb") as file:
         command = [sys.executable, "-c", program]
-        out = subprocess.run(command, stdin=file, capture_output=True, check=True, timeout=60)
+        out = subprocess.run(command, stdin=file, capture_output=True, check=True, timeout=180)
         assert out.stdout == b"3000\n"
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         time.sleep(0.3)
-        output, _ = process.communicate(CONTENT, timeout=60)
+        output, _ = process.communicate(CONTENT, timeout=180)
     assert output == b"3000\n"
 
 

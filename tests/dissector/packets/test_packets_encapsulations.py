@@ -273,7 +273,7 @@ def tshark(path: Path) -> list[tuple[int, int, int, int, int, bytes]]:
     command = ["tshark", "-n", "-r", str(path), "-Y", "tcp", "-T", "fields", "-E", "occurrence=l"]
     command += ["-o", "tcp.desegment_tcp_streams:FALSE", "-o", "wlan.ignore_wep:No"]
     command += [word for name in names for word in ("-e", name)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
     rows = []
     for line in text.splitlines():
         *numbers, payload = line.split("\t")

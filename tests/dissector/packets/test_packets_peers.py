@@ -21,7 +21,7 @@ def tool(name: str) -> pytest.MarkDecorator:
 
 
 def run(*command: str | Path) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
     return done.stdout
 
 

@@ -324,7 +324,7 @@ def test_equal_to_tshark(tmp_path):
     command = ["tshark", "-n", "-r", tmp_path / "capture", "-Y", "tcp", "-T", "fields"]
     command += ["-o", "tcp.desegment_tcp_streams:FALSE"]
     command += [word for field in fields for word in ("-e", field)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180).stdout
     expected = []
     for line in text.splitlines():
         *numbers, payload = line.split("\t")
