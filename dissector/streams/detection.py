@@ -60,7 +60,8 @@ class ProtocolDetector:
         self._scorer = scorer
         self._requests = RequestScorer(table, streams, scorer, evidence)
         self.is_guessing = False
-        """Whether the first valid header decides. Set it if all decisions will be verified."""
+        """Whether a request decides that is not refuted, without evidence for it. Set it if all
+        decisions will be verified."""
         self._rejected: dict[int, set[int]] = {}
         """Positions of rejected candidates, by stream."""
 
@@ -238,13 +239,11 @@ class ProtocolDetector:
                 if position in rejected or len(rejected) == READINGS:
                     bits[each] = -1
                     continue
-                bits[each] = (
-                    DECISION
-                    if self.is_guessing
-                    else self._requests.bits(
-                        chains, int(index[each]), candidate_stream, int(place[0])
-                    )
+                bits[each] = self._requests.bits(
+                    chains, int(index[each]), candidate_stream, int(place[0])
                 )
+                if self.is_guessing and bits[each] >= 0:
+                    bits[each] = max(int(bits[each]), DECISION)
                 if bits[each] >= DECISION:
                     break
                 if bits[each] < 0:

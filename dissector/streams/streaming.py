@@ -207,8 +207,8 @@ class Streams:
         return self._flows
 
     def guess(self, is_guessing: bool) -> None:
-        """Let the first bytes and the first valid headers decide, for states that will be verified;
-        or not."""
+        """Let streams begin with their first bytes, and requests decide that are not refuted, for
+        states that will be verified; or not."""
         self._reassembler.is_guessing = self._detector.is_guessing = is_guessing
 
     @property

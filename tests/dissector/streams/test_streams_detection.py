@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import random
 import struct
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from dissector.frame_reader import FrameReader
+from dissector.packets import open_packets
 from dissector.streams import Streams
 from dissector.streams.declared import comment
 from dissector.streams.limits import SHORT_GRACE
+from dissector.streams.streaming import DEFAULT_MEMORY
+from dissector.streams.table import KAFKA
+from tests.captures import recorded
 from tests.dissector.streams.dialogue import (
     MS,
     NEWEST,
@@ -309,3 +316,24 @@ def test_a_declared_connection_needs_no_evidence(cuts):
     assert out.messages(0) == ([], [])
     assert out.messages(1) == ([], [alone[4:]])
     assert streams.connections.client[1] == 0
+
+
+@pytest.mark.parametrize("name", ["kafka-3-librdkafka-1-0", "kafka-3-java-2-0", "kafka-3-pykafka"])
+def test_a_guess_does_not_take_a_response_for_a_request(name: str, tmp_path: Path) -> None:
+    """The port of the broker is not known. A wrong client makes all its messages impossible."""
+    packets = recorded.read(f"{name}.pcap.zst")
+    sides = []
+    for part in (packets, packets[len(packets) // 3 :]):
+        source = open_packets([recorded.write(tmp_path / f"{len(part)}.pcap", part)])
+        reader = FrameReader(source, ports=(1,), keylog=None, memory=DEFAULT_MEMORY)
+        reader.streams.guess(len(part) < len(packets))
+        for _ in reader.batches():
+            pass
+        table = reader.streams.connections
+        rows = np.flatnonzero(table.protocol[: table.count] == KAFKA)
+        ports = map(tuple, table.port[rows].tolist())
+        sides.append(dict(zip(ports, table.client[rows].tolist(), strict=True)))
+    whole, late = sides
+    known = whole.keys() & late.keys()
+    assert len(known) > 2
+    assert {ports: whole[ports] for ports in known} == {ports: late[ports] for ports in known}
