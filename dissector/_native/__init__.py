@@ -47,6 +47,7 @@ FUNCTIONS = {
         "find_body_end",
     ),
     "matching": ("count_in_flight",),
+    "rows": ("gather", "list_words"),
     "records": ("walk_records", "read_records", "read_record_headers", "make_views"),
     "words": ("number_words", "hash_words", "number_pairs"),
 }

@@ -65,3 +65,8 @@ def declare(kind: _Type, value: _Value) -> _Value:
 def typedef(kind: _Type) -> _Type:
     """A name for a type."""
     return kind
+
+
+def fused_type(*kinds: _Type) -> _Type:
+    """A name for any one of these types."""
+    return kinds[0]

@@ -8,7 +8,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dissector import _native
 from dissector.packets.block import Int64
+
+_NO_BITS = np.zeros(0, np.uint8)
 
 
 def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -59,15 +62,21 @@ def dictionary_codes(text: pa.DictionaryArray) -> NDArray[np.int32]:
     return codes if is_null is None else np.where(is_null, np.int32(-1), codes)
 
 
-def take_rows(column: pa.Array, row: Int64, is_missing: NDArray[np.bool_] | None) -> pa.Array:
-    """The values at these rows; null where `is_missing`. Fast for integers and dictionaries."""
+def take_rows(column: pa.Array, row: Int64) -> pa.Array:
+    """The values at these rows; null for a negative row. Fast for integers of 2, 4 and 8 bytes,
+    and for dictionaries."""
+    if column.null_count == len(column):
+        return pa.nulls(len(row), column.type)
     if pa.types.is_dictionary(column.type):
-        codes = take_rows(column.indices, row, is_missing)
+        codes = take_rows(column.indices, row)
         return pa.DictionaryArray.from_arrays(codes, column.dictionary, safe=False)
     if not pa.types.is_integer(column.type):
-        return column.take(masked(row, is_missing))
-    values, is_null = unmasked(column)
-    if is_null is not None:
-        is_null = is_null.take(row)
-        is_missing = is_null if is_missing is None else is_null | is_missing
-    return masked(values.take(row), is_missing)
+        return column.take(masked(row, row < 0))
+    valid, data = column.buffers()
+    values = np.frombuffer(data, f"i{column.type.byte_width}")
+    values = values[column.offset : column.offset + len(column)]
+    bits = np.frombuffer(valid, np.uint8) if column.null_count else _NO_BITS
+    chosen, has_value = np.zeros(len(row), values.dtype), np.zeros(len(row) + 7 >> 3, np.uint8)
+    missing = _native.gather(values, row, bits, column.offset, chosen, has_value)
+    buffers = [pa.py_buffer(has_value) if missing else None, pa.py_buffer(chosen)]
+    return pa.Array.from_buffers(column.type, len(row), buffers, missing)

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dissector.exchanges import decoded_fields, matching
-from dissector.exchanges.columns import bool_column, int_column
+from dissector.exchanges.columns import as_array, bool_column, int_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import Messages
 from dissector.exchanges.decoded_messages import DecodedMessages
@@ -394,7 +394,7 @@ class Correlator:
             int_column(table, name)[ended] for name in ("connection", "ordinal", "end_time")
         )
         answers, before = self._answers, self._connections.last_answered
-        counts = np.zeros(len(table), np.int64)
+        counts = np.zeros(len(table), np.int32)
         counts[ended] = matching.in_flight(
             connection, ordinal, end_time, answers[0], answers[1], answers[2], before
         )
@@ -415,8 +415,7 @@ class Correlator:
     ) -> DecodedMessages:
         """Decode the bodies of the matched responses."""
         api_key, version = (
-            int_column(table, "api_key")[answered],
-            int_column(table, "version")[answered],
+            int_column(table, name)[answered].astype(np.int64) for name in ("api_key", "version")
         )
         is_token = bool_column(table, "is_token")[answered]
         version, body = response_bodies(headers, spaces, api_key, version)
@@ -488,9 +487,16 @@ def _take_rows(table: pa.Table, row: Int64) -> pa.Table:
     """These rows, with dictionaries that contain only the words of these rows."""
     if not len(row):
         return table.schema.empty_table()
-    table = table.take(pa.array(row)).combine_chunks()
-    for index, column in enumerate(table.columns):
-        if pa.types.is_dictionary(column.type):
-            compact = column.cast(pa.string()).dictionary_encode()
-            table = table.set_column(index, table.field(index).name, compact)
-    return table
+    table = table.take(pa.array(row))
+    columns = [_compact(as_array(column)) for column in table.columns]
+    return pa.table(columns, schema=table.schema)
+
+
+def _compact(column: pa.Array) -> pa.Array:
+    """The column with a dictionary that contains only its words."""
+    if pa.types.is_list(column.type):
+        values, is_null = _compact(column.values), column.is_null()
+        return pa.ListArray.from_arrays(column.offsets, values, mask=is_null)
+    if pa.types.is_dictionary(column.type):
+        return column.cast(pa.string()).dictionary_encode()
+    return column

@@ -3,17 +3,20 @@
 The columns (n rows; null if the request does not contain the value):
 
     id: int64, running number of the request
-    key, connection, correlation_id, api_key, version, capture, packet, time, end_time, bytes: int64
+    key, connection, packet, time, end_time, bytes: int64
+    api_key, version: int16
+    correlation_id, capture: int32
     ordinal: int64, number among the connection's requests that expect a response, from 1; else 0
     run, acknowledged: int64, see `FrameBlock`
     end: int64, sequence number after the last byte
     repeats: bool, see `repeated_ids.Requests`
-    in_flight: int64, known once the request has its response
+    in_flight: int32, known once the request has its response
     known, decoded, is_token: bool, see `DecodedMessages`
     client_id, group_id, member_id, transactional_id, client_rack: strings, in a dictionary
-    acks, max_wait_ms, min_bytes, max_bytes, isolation_level, replica_id, partition_count,
-    record_count, record_bytes: int64
-    topics: list<string>
+    acks, isolation_level: int16
+    max_wait_ms, min_bytes, max_bytes, partition_count: int32
+    replica_id, record_count, record_bytes: int64
+    topics: lists of strings, in a dictionary
 """
 
 from __future__ import annotations
@@ -22,13 +25,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dissector.exchanges.columns import masked, unmasked
+from dissector import _native
+from dissector.exchanges.columns import dictionary_codes, masked
 from dissector.exchanges.decoded_fields import DecodedFields
 from dissector.exchanges.decoded_messages import DecodedMessages
 from dissector.exchanges.ordering import ordered
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.records.batch_headers import record_counts
+
+
+NUMBERS = {
+    "acks": np.int16, "max_wait_ms": np.int32, "min_bytes": np.int32, "max_bytes": np.int32,
+    "isolation_level": np.int16, "replica_id": np.int64,
+}  # fmt: skip
+TOPICS = pa.list_(pa.dictionary(pa.int32(), pa.string()))
 
 
 def request_table(
@@ -40,10 +51,10 @@ def request_table(
     columns: dict[str, pa.Array | NDArray[np.generic]] = {
         "key": key,
         "connection": headers.connection,
-        "correlation_id": headers.correlation_id,
-        "api_key": requests.messages.api_key,
-        "version": requests.messages.version,
-        "capture": headers.capture,
+        "correlation_id": headers.correlation_id.astype(np.int32),
+        "api_key": requests.messages.api_key.astype(np.int16),
+        "version": requests.messages.version.astype(np.int16),
+        "capture": headers.capture.astype(np.int32),
         "packet": headers.packet,
         "time": headers.time,
         "end_time": headers.end_time,
@@ -53,7 +64,7 @@ def request_table(
         "acknowledged": headers.acknowledged,
         "end": (headers.sequence + headers.bytes) % (1 << 32),
         "repeats": repeats,
-        "in_flight": np.zeros(len(headers), np.int64),
+        "in_flight": np.zeros(len(headers), np.int32),
         "known": requests.known,
         "decoded": requests.decoded,
         "is_token": requests.is_token,
@@ -61,11 +72,9 @@ def request_table(
     }
     for role in ("group_id", "member_id", "transactional_id", "client_rack"):
         columns[role] = fields.texts(role)
-    for role in (
-        "acks", "max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "replica_id",
-    ):  # fmt: skip
+    for role, dtype in NUMBERS.items():
         value, known = fields.numbers(role)
-        columns[role] = masked(value, ~known)
+        columns[role] = masked(value.astype(dtype), ~known)
     columns |= partitions(fields, names)
     return pa.table({name: pa.array(column) for name, column in columns.items()})
 
@@ -94,7 +103,7 @@ def partitions(
         is_counted[message[field[number < 0]]] = False
     return {
         "topics": topic_lists(fields, names, wanted),
-        "partition_count": masked(count, count == 0),
+        "partition_count": masked(count.astype(np.int32), count == 0),
         "record_count": masked(records, ~has_records | ~is_counted),
         "record_bytes": masked(size, ~has_records),
     }
@@ -103,7 +112,7 @@ def partitions(
 def topic_lists(
     fields: DecodedFields, names: TopicNames, wanted: NDArray[np.bool_] | None = None
 ) -> pa.Array:
-    """The distinct topics of each message, in order; null if it has none. list<string>."""
+    """The distinct topics of each message, in order; null if it has none. Of type `TOPICS`."""
     count = len(fields.messages)
     message, address, encoded = fields.all_texts("topic", wanted)
     messages, addresses, words = [message], [address], [encoded]
@@ -118,19 +127,15 @@ def topic_lists(
         encoded = pa.chunked_array(words).unify_dictionaries().combine_chunks()
         message, address = np.concatenate(messages), np.concatenate(addresses)
     if not len(message):
-        return pa.nulls(count, pa.list_(pa.string()))
-    code, is_null = unmasked(encoded.indices)
-    if is_null is not None:
-        code, message, address = code[~is_null], message[~is_null], address[~is_null]
-    chosen = ordered(message)
-    if (message[chosen[1:]] == message[chosen[:-1]]).any():
-        order = np.lexsort((address, message))
-        _, first = np.unique((message << 32 | code)[order], return_index=True)
-        chosen = order[np.sort(first)]
-    offsets = np.zeros(count + 1, np.int32)
-    np.cumsum(np.bincount(message[chosen], minlength=count), out=offsets[1:])
+        return pa.nulls(count, TOPICS)
+    code, words = dictionary_codes(encoded), encoded.dictionary
+    begin, listed = np.empty(count + 1, np.int32), np.empty(len(code), np.int32)
+    size = _native.list_words(message, address, code, len(words), begin, listed)
+    if size < 0:
+        order = ordered(message, address)
+        message, address, code = message[order], address[order], code[order]
+        size = _native.list_words(message, address, code, len(words), begin, listed)
+    values = pa.DictionaryArray.from_arrays(pa.array(listed[:size]), words, safe=False)
     return pa.ListArray.from_arrays(
-        pa.array(offsets),
-        encoded.dictionary.take(pa.array(code[chosen])),
-        mask=pa.array(offsets[1:] == offsets[:-1]),
+        pa.array(begin), values, mask=pa.array(begin[1:] == begin[:-1])
     )

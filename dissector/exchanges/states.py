@@ -65,6 +65,6 @@ class ExchangeStates:
         )
 
 
-def with_column(table: pa.Table, name: str, values: Int64) -> pa.Table:
+def with_column(table: pa.Table, name: str, values: NDArray[np.integer]) -> pa.Table:
     """The table with other values in a column."""
     return table.set_column(table.schema.get_field_index(name), name, pa.array(values))

@@ -80,20 +80,12 @@ class SelectedRows:
     def __init__(self, table: pa.Table, row: Int64) -> None:
         """`row`: index of each row, -1 for a row of nulls."""
         self._table = table
-        is_missing = row < 0
-        self._missing = is_missing if is_missing.any() else None
-        self._row = row if self._missing is None else np.where(is_missing, 0, row)
+        self._row = row
         self._columns: dict[str, pa.Array] = {}
 
     def __getitem__(self, name: str) -> pa.Array:
         if name not in self._columns:
-            column = as_array(self._table[name])
-            is_empty = column.null_count == len(column)
-            self._columns[name] = (
-                pa.nulls(len(self._row), column.type)
-                if is_empty
-                else take_rows(column, self._row, self._missing)
-            )
+            self._columns[name] = take_rows(as_array(self._table[name]), self._row)
         return self._columns[name]
 
 
@@ -136,9 +128,9 @@ def encode(
         encoded = code.dictionary_encode()
         values, is_null = unmasked(encoded.indices)
         numbers = [*map(number, encoded.dictionary.to_pylist()), -1]
-    index = np.array(numbers, np.int32)[values]
+    index = np.array(numbers, np.int32).take(values)
     if is_null is not None:
-        index[is_null] = -1
+        index = np.where(is_null, np.int32(-1), index)
     return take_words(pa.array([*words], type), index)
 
 

@@ -45,7 +45,7 @@ def brokers(block: CorrelatedBlock) -> pa.RecordBatch:
         "connection_id": request["connection"],
         "correlation_id": request["correlation_id"],
         "time": table["time"],
-        "api": api_of(request),
+        "api": api_of(request["api_key"], request["is_token"]),
         "broker_id": table["broker_id"],
         "host": table["host"],
         "port": table["port"],

@@ -55,7 +55,7 @@ def errors(block: CorrelatedBlock, names: TopicNames, endpoints: Endpoints) -> p
         "time": table["time"],
         **endpoints.columns(request["connection"].to_numpy()),
         "client_id": request["client_id"],
-        "api": api_of(request),
+        "api": api_of(request["api_key"], request["is_token"]),
         "api_version": request["version"],
         "path": table["path"],
         "topic": table["topic"],

@@ -8,8 +8,16 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from dissector.exchanges.columns import as_array, dictionary_codes, int_column, masked
+from dissector.exchanges.columns import (
+    as_array,
+    bool_column,
+    dictionary_codes,
+    int_column,
+    masked,
+    unmasked,
+)
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.ordering import ordered
 from dissector.exchanges.request_table import partitions
@@ -62,24 +70,26 @@ def exchanges(
     def unless_token(column: pa.Array) -> pa.Array:
         return column if is_token is None else pc.if_else(is_token, None, column)
 
-    connection, is_token = either("connection"), _tokens(request)
-    latency = pc.subtract(response["time"], request["end_time"])
-    topics = _lists(block.requests["topics"], request_row, responses["topics"], response_row)
+    connection, is_token = either("connection"), _tokens(block, request_row)
+    start, end = (unmasked(column)[0] for column in (response["time"], request["end_time"]))
+    topics = _lists(
+        as_array(block.requests["topics"]), request_row, as_array(responses["topics"]), response_row
+    )
     columns = {
         "capture": take_words(pa.array(captures, pa.string()), either("capture").to_numpy()),
         "connection_id": connection,
         **endpoints.columns(connection.to_numpy()),
         "api_key": unless_token(request["api_key"]),
-        "api": api_of(request),
+        "api": api_of(request["api_key"], is_token),
         "api_version": unless_token(request["version"]),
         "correlation_id": unless_token(either("correlation_id")),
         "client_id": request["client_id"],
-        "status": take_words(STATUS, _status(kind, request, response)),
+        "status": take_words(STATUS, _status(block, request_row, response_row, kind)),
         "request_time": request["time"],
         "request_end_time": request["end_time"],
         "response_time": response["time"],
         "response_end_time": response["end_time"],
-        "latency_ms": pc.divide(pc.cast(latency, pa.float64(), safe=False), 1e6),
+        "latency_ms": masked((start - end) / 1e6, kind != ANSWERED),
         "request_packet": request["packet"],
         "response_packet": response["packet"],
         "request_bytes": request["bytes"],
@@ -150,10 +160,11 @@ def _responses(block: CorrelatedBlock, names: TopicNames) -> pa.Table:
     unnamed = block.requests["topics"].is_null().to_numpy()[block.answered]
     columns = {
         # In an incomplete message, an error code may follow the last captured byte.
-        "error_code": masked(error_code, ~responses.fields.good & (error_code == 0)),
-        "error_count": masked(error_count, ~responses.fields.good),
-        "throttle_time_ms": masked(throttle, ~has_throttle),
-        "decoded": pa.array(responses.decoded),
+        "error_code": masked(
+            error_code.astype(np.int16), ~responses.fields.good & (error_code == 0)
+        ),
+        "error_count": masked(error_count.astype(np.int32), ~responses.fields.good),
+        "throttle_time_ms": masked(throttle.astype(np.int32), ~has_throttle),
         "member_id": responses.fields.texts("member_id"),
         **partitions(responses.fields, names, unnamed),
     }
@@ -161,8 +172,8 @@ def _responses(block: CorrelatedBlock, names: TopicNames) -> pa.Table:
     return pa.table(
         {
             "connection": headers.connection,
-            "correlation_id": headers.correlation_id,
-            "capture": headers.capture,
+            "correlation_id": headers.correlation_id.astype(np.int32),
+            "capture": headers.capture.astype(np.int32),
             "packet": headers.packet,
             "time": headers.time,
             "end_time": headers.end_time,
@@ -178,39 +189,42 @@ def _responses(block: CorrelatedBlock, names: TopicNames) -> pa.Table:
     )
 
 
-def _status(kind: Int64, request: SelectedRows, response: SelectedRows) -> Int64:
-    decoded = request["decoded"], response["decoded"]
-    if all(pc.all(column, min_count=0).as_py() for column in decoded):
+def _status(
+    block: CorrelatedBlock, request: Int64, response: Int64, kind: Int64
+) -> NDArray[np.integer]:
+    """The status of each exchange. `request`, `response`, `kind`: see `_ended`."""
+    requests, responses = bool_column(block.requests, "decoded"), block.response.decoded
+    if requests.all() and responses.all():
         return kind
-    good = pc.and_(*(pc.fill_null(column, True) for column in decoded))
+    missing = np.ones(len(block.unmatched_responses) + 1, np.bool_)  # also at the index -1
+    good = np.append(requests, True)[request] & np.concatenate([responses, missing])[response]
     # A request is known to be unanswered without its fields.
-    return np.where(np.asarray(good) | (kind == UNANSWERED), kind, UNDECODED)
+    return np.where(good | (kind == UNANSWERED), kind, UNDECODED)
 
 
-def _lists(
-    requests: pa.ChunkedArray, request: Int64, responses: pa.ChunkedArray, response: Int64
-) -> pa.Array:
+def _lists(requests: pa.Array, request: Int64, responses: pa.Array, response: Int64) -> pa.Array:
     """The list of each request, or where it is missing or null, of its response; list<string>.
 
-    `request`, `response`: rows of both columns, -1 for a missing one.
+    `requests`, `responses`: of type `request_table.TOPICS`, without empty lists. `request`,
+    `response`: rows of them, -1 for a missing one.
     """
-    first, second = as_array(requests), as_array(responses)
-    if second.null_count == len(second):
-        return first.take(masked(request, request < 0))
-    lists = pa.concat_arrays([first, second])
-    offsets = lists.offsets.to_numpy()
-    chosen = np.where(request < 0, len(lists), request)
-    is_null = np.append(np.asarray(lists.is_null()), True)
-    fallback = np.where(response < 0, len(lists), len(first) + response)
-    chosen = np.where(is_null[chosen], fallback, chosen)
-    is_null = is_null[chosen]
-    chosen = np.where(is_null, 0, chosen)
-    length = np.where(is_null, 0, np.diff(offsets, append=0)[chosen])
-    position, border = ranges(offsets[chosen].astype(np.int64), length)
+    size = len(requests)
+    begin = requests.offsets.to_numpy()
+    values, row, length = requests.values, request, np.append(np.diff(begin), 0)
+    if responses.null_count < len(responses):
+        offsets = responses.offsets.to_numpy() + np.int32(len(values))
+        values = pa.concat_arrays([values, responses.values])
+        begin = np.concatenate([begin[:-1], offsets])
+        length = np.concatenate([length[:-1], np.diff(offsets), [0]])
+        fallback = np.where(response < 0, -1, size + response)
+        row = np.where(length[np.where(request < 0, -1, request)] > 0, request, fallback)
+    count = length[row]
+    codes = dictionary_codes(values)
+    chosen, borders = ranges(begin[row].astype(np.int64), count)
     return pa.ListArray.from_arrays(
-        pa.array(border.astype(np.int32)),
-        lists.values.take(pa.array(position)),
-        mask=pa.array(is_null),
+        pa.array(borders.astype(np.int32)),
+        values.dictionary.take(pa.array(codes[chosen])),
+        mask=pa.array(count == 0),
     )
 
 
@@ -226,7 +240,7 @@ def _members(request: pa.DictionaryArray, response: pa.DictionaryArray) -> pa.Ar
     return take_words(words.dictionary, number[np.where(code < 0, response_code, code)])
 
 
-def _tokens(request: SelectedRows) -> pa.Array | None:
+def _tokens(block: CorrelatedBlock, request: Int64) -> pa.Array | None:
     """Which exchanges are SASL tokens, whose request has no header; None if there are none."""
-    is_token = request["is_token"]
-    return pc.fill_null(is_token, False) if pc.any(is_token).as_py() else None
+    is_token = bool_column(block.requests, "is_token")
+    return pa.array(np.append(is_token, False)[request]) if is_token.any() else None

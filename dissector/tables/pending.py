@@ -114,7 +114,7 @@ def exchange_columns(block: CorrelatedBlock, request: Int64) -> Mapping[str, Any
         "correlation_id": requests["correlation_id"],
         "time": requests["time"],
         "response_time": time.take(pa.array(row_response, mask=row_response < 0)),
-        "api": without_dictionary(api_of(requests)),
+        "api": without_dictionary(api_of(requests["api_key"], requests["is_token"])),
         "api_version": requests["version"],
         "client_id": without_dictionary(requests["client_id"]),
     }

@@ -117,7 +117,7 @@ def message_columns(
         "connection_id": request["connection"],
         "correlation_id": request["correlation_id"],
         "time": carried.messages.headers.time[message],
-        "api": api_of(request),
+        "api": api_of(request["api_key"], request["is_token"]),
         "client_id": without_dictionary(request["client_id"]),
         "topic": pc.coalesce(topic, names.resolve(topic_id).cast(pa.string())),
         "topic_id": map_codes(topic_id, uuid_text, pa.string()),

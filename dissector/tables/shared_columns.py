@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,9 @@ from dissector.exchanges.sasl import SASL_TOKEN
 from dissector.packets.block import Int64
 from dissector.protocol import registry
 from dissector.protocol.field_columns import FieldColumn
-from dissector.tables.arrow import SelectedRows, encode, without_dictionary
+from dissector.tables.arrow import encode, without_dictionary
+
+Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 IN_ORDER = [("time", "ascending"), ("connection_id", "ascending")]
 """Sort keys of the rows of most tables."""
@@ -26,11 +28,10 @@ class Endpoints(Protocol):
         """client_ip, client_port, broker_ip and broker_port of each of n connections."""
 
 
-def api_of(request: SelectedRows | pa.Table) -> pa.Array:
+def api_of(api_key: Column, is_token: Column | None) -> pa.Array:
     """API name of each request; null if no API has its key, or the request is missing."""
-    name = encode(request["api_key"], registry.api_name)
-    is_token = request["is_token"]
-    if not pc.any(is_token).as_py():
+    name = encode(api_key, registry.api_name)
+    if is_token is None or not pc.any(is_token).as_py():
         return name
     return pc.if_else(as_array(is_token), SASL_TOKEN, without_dictionary(name))
 
