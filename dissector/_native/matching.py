@@ -69,9 +69,19 @@ class _Responses:
         high: Int
         middle: Int
         highest: Int
+        before: Int = -1
+        low = 0
         for index in range(connection.shape[0]):
             row = connection[index]
-            low, high = self.begin[row], self.end[row]
+            high = self.end[row]
+            if row == before and time[index - 1] <= time[index]:
+                # Mostly the next one: a search by halves from the first one would cost more.
+                while low < high and self.time[low] <= time[index]:
+                    low += 1
+                high = low
+            else:
+                low = self.begin[row]
+            before = row
             while low < high:
                 middle = (low + high) >> 1
                 if self.time[middle] <= time[index]:

@@ -89,7 +89,9 @@ class _PerConnection:
             column[connections] = 0
 
     def grow(self, count: int) -> None:
-        missing = np.zeros(max(count - len(self.sent), 0), np.int64)
+        if count <= len(self.sent):
+            return
+        missing = np.zeros(count - len(self.sent), np.int64)
         self.sent = np.concatenate([self.sent, missing])
         self.last_answered = np.concatenate([self.last_answered, missing])
         self.last_response_time = np.concatenate([self.last_response_time, missing])

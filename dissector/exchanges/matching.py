@@ -75,9 +75,9 @@ class Matcher:
     def repeats(self, connection: Int64, correlation: Int64) -> Bools:
         """Whether an earlier request may have had each correlation id: it is not higher than all
         earlier ids of its connection."""
-        kind = (correlation >= RESERVED).astype(np.int64)
-        repeats: Bools = correlation < self._next[connection, kind]
-        np.maximum.at(self._next, (connection, kind), correlation + 1)
+        place = 2 * connection + (correlation >= RESERVED)
+        repeats: Bools = correlation < self._next.take(place)
+        np.maximum.at(self._next.reshape(-1), place, correlation + 1)
         return repeats
 
     def match(self, requests: Requests, responses: Responses) -> tuple[Int64, Int64]:
@@ -85,7 +85,7 @@ class Matcher:
         if not (len(requests) and len(responses)):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         by_request = np.argsort(requests.key, kind="stable")  # mostly sorted already
-        sorted_keys = requests.key[by_request]
+        sorted_keys = requests.key.take(by_request)
         first = np.searchsorted(sorted_keys, responses.key, side="left")
         is_known = first < len(sorted_keys)
         is_known[is_known] = sorted_keys[first[is_known]] == responses.key[is_known]
@@ -94,7 +94,7 @@ class Matcher:
         if len(repeated):
             is_ambiguous = is_known & np.isin(responses.key, repeated)
         response = np.flatnonzero(is_known & ~is_ambiguous)
-        request = by_request[first[response]]
+        request = by_request.take(first.take(response))
         if is_ambiguous.any():
             pairs = self._by_order(
                 requests, responses, request, response, np.flatnonzero(is_ambiguous)
@@ -102,21 +102,21 @@ class Matcher:
             request = np.concatenate([request, pairs[0]])
             response = np.concatenate([response, pairs[1]])
         order = np.argsort(request, kind="stable")
-        request, response = request[order], response[order]
+        request, response = request.take(order), response.take(order)
         self._keep_anchors(requests, responses, request, response)
         return request, response
 
     def _keep_anchors(
         self, requests: Requests, responses: Responses, request: Int64, response: Int64
     ) -> None:
-        wanted = requests.ordinal[request] > 0
+        wanted = requests.ordinal.take(request) > 0
         request, response = request[wanted], response[wanted]
         # Responses of a connection are in order of rank; the last assignment stays.
         request_of = np.full(len(responses), -1)
         request_of[response] = request
         response = np.flatnonzero(request_of >= 0)
         last = np.full(len(self._anchors), -1)
-        last[responses.connection[response]] = response
+        last[responses.connection.take(response)] = response
         response = last[last >= 0]
         request = request_of[response]
         self._anchors[responses.connection[response]] = np.stack(

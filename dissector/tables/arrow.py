@@ -142,6 +142,8 @@ def unless_empty(text: pa.Array | pa.ChunkedArray) -> pa.Array:
     empty = pc.index(text.dictionary, "").as_py()
     if empty < 0:
         return text
+    if len(text.dictionary) == 1:
+        return pa.nulls(len(text), text.type)
     codes = dictionary_codes(text)
     return take_words(text.dictionary, np.where(codes == empty, -1, codes))
 

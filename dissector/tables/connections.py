@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector.exchanges.columns import dictionary_codes
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import distinct_pairs
 from dissector.packets.block import Int64, UInt64
@@ -77,10 +78,10 @@ class Connections:
         for role, info in self._client_info.items():
             for group, column in block.request.fields.columns(role):
                 connection = block.request.headers.connection[group.message(column)].tolist()
-                index = np.arange(len(column.row), dtype=np.int64)
-                info |= zip(
-                    connection, group.sibling_texts(column, role, index).to_pylist(), strict=True
-                )
+                texts = group.sibling_texts(column, role, np.arange(len(column.row)))
+                last = dict(zip(connection, dictionary_codes(texts).tolist(), strict=True))
+                words = [*texts.dictionary.to_pylist(), None]  # also at the index -1
+                info |= {row: words[code] for row, code in last.items()}
         return self._brokers(block)
 
     def take(self, rows: Int64) -> MessageStats:
@@ -119,10 +120,12 @@ class Connections:
         rows, index = np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[connection]
         client = np.where(table.client[rows] < 0, 0, table.client[rows]).astype(np.int64)
         columns = {}
+        texts = _texts(table.high[rows].reshape(-1), table.low[rows].reshape(-1))
         for name, end in (("client", client), ("broker", 1 - client)):
-            texts = _texts(table.high[rows, end], table.low[rows, end]).dictionary_encode()
-            columns[f"{name}_ip"] = take_words(texts.dictionary, texts.indices.to_numpy()[index])
-            columns[f"{name}_port"] = pa.array(table.port[rows, end].astype(np.int32)[index])
+            of_end = texts.take(pa.array(2 * np.arange(len(rows)) + end)).dictionary_encode()
+            code, port = of_end.indices.to_numpy(), table.port[rows, end].astype(np.int32)
+            columns[f"{name}_ip"] = take_words(of_end.dictionary, code.take(index))
+            columns[f"{name}_port"] = pa.array(port.take(index))
         return columns
 
     def forget(self, rows: Int64) -> None:

@@ -143,7 +143,7 @@ def _ended(block: CorrelatedBlock) -> tuple[Int64, Int64, Int64]:
     times = [int_column(block.requests, "time"), block.unmatched_responses.time]
     connections = [int_column(block.requests, "connection"), block.unmatched_responses.connection]
     time, connection = (
-        np.concatenate([column[block.completed], of_unmatched])
+        np.concatenate([column.take(block.completed), of_unmatched])
         for column, of_unmatched in (times, connections)
     )
     order = ordered(time, connection)
@@ -218,12 +218,11 @@ def _lists(requests: pa.Array, request: Int64, responses: pa.Array, response: In
         length = np.concatenate([length[:-1], np.diff(offsets), [0]])
         fallback = np.where(response < 0, -1, size + response)
         row = np.where(length[np.where(request < 0, -1, request)] > 0, request, fallback)
-    count = length[row]
-    codes = dictionary_codes(values)
-    chosen, borders = ranges(begin[row].astype(np.int64), count)
+    count = length.take(row, mode="wrap")
+    chosen, borders = ranges(begin.take(row, mode="wrap").astype(np.int64), count)
     return pa.ListArray.from_arrays(
         pa.array(borders.astype(np.int32)),
-        values.dictionary.take(pa.array(codes[chosen])),
+        values.dictionary.take(pa.array(dictionary_codes(values).take(chosen))),
         mask=pa.array(count == 0),
     )
 
