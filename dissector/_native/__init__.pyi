@@ -17,6 +17,7 @@ Int64: TypeAlias = NDArray[np.int64]
 UInt64: TypeAlias = NDArray[np.uint64]
 UInt16: TypeAlias = NDArray[np.uint16]
 Bools: TypeAlias = NDArray[np.bool_]
+Numbers: TypeAlias = NDArray[np.int16] | NDArray[np.int32] | NDArray[np.int64]
 
 HASH_KEY: Final[UInt64]
 """Key of the hash tables. It is random in each process, so that no capture can be written whose
@@ -243,6 +244,29 @@ def count_in_flight(
 ) -> bool:  # fmt: skip
     """See `exchanges.matching.in_flight`. Returns whether the responses of each connection are in
     order of time; if not, `counts` is not filled.
+    """
+
+# rows
+
+def gather(
+    values: Numbers, rows: Int64, is_valid: Bytes, offset: int, chosen: Numbers, has_value: Bytes
+) -> int:
+    """The values of an Arrow array at these rows: both of the same type; null for the row -1.
+    Returns the number of nulls.
+
+    `is_valid`: the bits of the array's values, from the bit `offset` on; empty if none is null.
+    `has_value`: those of the chosen values. They are set before.
+    """
+
+def list_words(
+    message: Int64, address: Int64, code: NDArray[np.int32], words: int, begin: NDArray[np.int32],
+    listed: NDArray[np.int32],
+) -> int:  # fmt: skip
+    """The codes of each message, without repetitions and without -1. Returns their number, or -1 if
+    the words of a message are not in order of address.
+
+    `words`: number of codes. `begin`: where the list of each message begins, and the end of the
+    last one.
     """
 
 # records

@@ -26,33 +26,33 @@ def gather(
     index: Int
     row: Int
     first: Int
-    byte: cython.uint
-    bit: cython.uint
+    byte: cython.int
+    bit: cython.int
     count: Int = rows.shape[0]
-    present: Int = 0
+    missing: Int = 0
     with cython.nogil:
-        if is_valid.shape[0] == 0:
-            for index in range(count):
-                row = rows[index]
-                if row >= 0:
-                    present += 1
-                    chosen[index] = values[row]
-        if present < count:
-            present = 0
+        for index in range(count):
+            row = rows[index]
+            if row >= 0:
+                chosen[index] = values[row]
+            else:
+                chosen[index] = 0
+                has_value[index >> 3] &= ~(1 << (index & 7)) & 0xFF
+                missing += 1
+        if is_valid.shape[0]:
+            missing = 0
             for first in range(0, count, 8):
                 byte = 0
                 for index in range(first, min(first + 8, count)):
                     row = rows[index]
                     if row >= 0:
-                        chosen[index] = values[row]
-                        bit = 1
-                        if is_valid.shape[0]:
-                            row += offset
-                            bit = is_valid[row >> 3] >> (row & 7) & 1
+                        row += offset
+                        bit = is_valid[row >> 3] >> (row & 7) & 1
                         byte |= bit << (index & 7)
-                        present += bit
+                        missing -= bit
                 has_value[first >> 3] = byte
-    return count - present
+            missing += count
+    return missing
 
 
 @cython.final
@@ -120,7 +120,8 @@ def list_words(
     messages = max(len(begin) - 1, 0)
     lists.end = memoryview(bytearray(8 * messages + 8)).cast("q")[:messages]
     lists.order = memoryview(bytearray(8 * len(message) + 8)).cast("q")
-    lists.last = memoryview(bytearray(8 * max(words, 0) + 8)).cast("q")
+    words = max(words, 0)
+    lists.last = memoryview(bytearray(8 * words + 8)).cast("q")[:words]
     count: Int
     with cython.nogil:
         lists.sort(message)

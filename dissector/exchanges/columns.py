@@ -76,7 +76,8 @@ def take_rows(column: pa.Array, row: Int64) -> pa.Array:
     values = np.frombuffer(data, f"i{column.type.byte_width}")
     values = values[column.offset : column.offset + len(column)]
     bits = np.frombuffer(valid, np.uint8) if column.null_count else _NO_BITS
-    chosen, has_value = np.zeros(len(row), values.dtype), np.zeros(len(row) + 7 >> 3, np.uint8)
+    chosen = np.empty(len(row), values.dtype)
+    has_value = np.full(len(row) + 7 >> 3, 0xFF, np.uint8)
     missing = _native.gather(values, row, bits, column.offset, chosen, has_value)
     buffers = [pa.py_buffer(has_value) if missing else None, pa.py_buffer(chosen)]
     return pa.Array.from_buffers(column.type, len(row), buffers, missing)

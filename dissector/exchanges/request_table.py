@@ -34,7 +34,6 @@ from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.records.batch_headers import record_counts
 
-
 NUMBERS = {
     "acks": np.int16, "max_wait_ms": np.int32, "min_bytes": np.int32, "max_bytes": np.int32,
     "isolation_level": np.int16, "replica_id": np.int64,
@@ -136,6 +135,4 @@ def topic_lists(
         message, address, code = message[order], address[order], code[order]
         size = _native.list_words(message, address, code, len(words), begin, listed)
     values = pa.DictionaryArray.from_arrays(pa.array(listed[:size]), words, safe=False)
-    return pa.ListArray.from_arrays(
-        pa.array(begin), values, mask=pa.array(begin[1:] == begin[:-1])
-    )
+    return pa.ListArray.from_arrays(pa.array(begin), values, mask=pa.array(begin[1:] == begin[:-1]))

@@ -56,7 +56,7 @@ def exchanges(
 
     `dictionaries`: see `to_batch`.
     """
-    request_row, response_row, kind = _ended(block)
+    request_row, response_row, kind, connection = _ended(block)
     responses = _responses(block, names)
     request, response = (
         SelectedRows(block.requests, request_row),
@@ -70,7 +70,7 @@ def exchanges(
     def unless_token(column: pa.Array) -> pa.Array:
         return column if is_token is None else pc.if_else(is_token, None, column)
 
-    connection, is_token = either("connection"), _tokens(block, request_row)
+    is_token = _tokens(block, request_row)
     start, end = (unmasked(column)[0] for column in (response["time"], request["end_time"]))
     topics = _lists(
         as_array(block.requests["topics"]), request_row, as_array(responses["topics"]), response_row
@@ -78,7 +78,7 @@ def exchanges(
     columns = {
         "capture": take_words(pa.array(captures, pa.string()), either("capture").to_numpy()),
         "connection_id": connection,
-        **endpoints.columns(connection.to_numpy()),
+        **endpoints.columns(connection),
         "api_key": unless_token(request["api_key"]),
         "api": api_of(request["api_key"], is_token),
         "api_version": unless_token(request["version"]),
@@ -127,11 +127,11 @@ def exchanges(
     return rows.append_column("response_frame", frames)
 
 
-def _ended(block: CorrelatedBlock) -> tuple[Int64, Int64, Int64]:
+def _ended(block: CorrelatedBlock) -> tuple[Int64, Int64, Int64, Int64]:
     """The exchanges that ended in this block, in order of their first byte.
 
-    Returns the row of each request, the index of each response, with -1 for a missing one, and the
-    status, apart from undecoded. Unmatched responses follow the others.
+    Returns the row of each request, the index of each response, with -1 for a missing one, the
+    status, apart from undecoded, and the connection. Unmatched responses follow the others.
     """
     answered, unmatched = len(block.answered), len(block.unmatched_responses)
     missing = np.full(unmatched, -1)
@@ -147,7 +147,7 @@ def _ended(block: CorrelatedBlock) -> tuple[Int64, Int64, Int64]:
         for column, of_unmatched in (times, connections)
     )
     order = ordered(time, connection)
-    return request.take(order), response.take(order), kind.take(order)
+    return request.take(order), response.take(order), kind.take(order), connection.take(order)
 
 
 def _responses(block: CorrelatedBlock, names: TopicNames) -> pa.Table:
@@ -171,7 +171,6 @@ def _responses(block: CorrelatedBlock, names: TopicNames) -> pa.Table:
     unmatched = total - count
     return pa.table(
         {
-            "connection": headers.connection,
             "correlation_id": headers.correlation_id.astype(np.int32),
             "capture": headers.capture.astype(np.int32),
             "packet": headers.packet,

@@ -40,6 +40,7 @@ _TYPES = {
     "UInt16": np.uint16,
     "Bools": np.bool_,
     "NDArray[np.int32]": np.int32,
+    "Numbers": np.int32,
     "NDArray[np.uint32]": np.uint32,
 }
 _TABLES = [1 << 16, 1 << 8, 1 << 8, 72, 72]
