@@ -128,7 +128,7 @@ def encode(
         encoded = code.dictionary_encode()
         values, is_null = unmasked(encoded.indices)
         numbers = [*map(number, encoded.dictionary.to_pylist()), -1]
-    index = np.array(numbers, np.int32).take(values)
+    index = np.array(numbers, np.int32)[values]
     if is_null is not None:
         index = np.where(is_null, np.int32(-1), index)
     return take_words(pa.array([*words], type), index)
