@@ -36,7 +36,14 @@ FUNCTIONS = {
         "trim_segments",
         "read_segments",
     ),
-    "streams": ("lay_out", "walk_frames", "describe_frames"),
+    "streams": (
+        "lay_out",
+        "walk_frames",
+        "find_unusual",
+        "read_request_ids",
+        "read_response_ids",
+        "describe_frames",
+    ),
     "messages": (
         "read_numbers",
         "copy_ranges",

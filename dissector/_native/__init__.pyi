@@ -142,27 +142,59 @@ def lay_out(
 
 def walk_frames(
     data: Bytes, address: Int64, position: Int64, length: Int64, first: Int64, end: Int64,
-    limit: int, begin: int, at: Int64, ended: Int64, behind: Int64, frames: Int64, total: Int64,
+    limit: int, begin: int, at: Int64, ended: Int64, behind: Int64, until: Int64, frames: Int64,
+    count: int,
 ) -> int:  # fmt: skip
     """Walk the frames of streams: `FrameChains.walk`, from the stream `begin` on.
 
     `address`, `position`, `length`: the pieces. `first`: the first piece of each stream. `limit`:
-    the largest size. `at`: where each stream begins, and then where its walk ended. `frames`: the
-    columns of `frame_chain.ChainFrames`, in six parts; `total`: number of frames. Returns the
-    stream at which there was no more room.
+    the largest size. `at`: where each stream begins, and then where its walk ended. `until`: number
+    of frames up to the last one of each stream. `frames`: the columns of `frame_chain.ChainFrames`,
+    in six parts, of which the first `count` rows are kept. Returns the stream at which there was no
+    more room.
     """
 
-def describe_frames(
-    address: Int64, position: Int64, length: Int64, stream: Int64, at: Int64, time: Int64,
-    end: Int64, start: Int64, size: Int64, first: Int64, until: Int64, count: Int64, gaps: Int64,
-    frames: Int64,
-) -> None:  # fmt: skip
-    """Where frames are: `frames.frame_block`.
+def find_unusual(
+    until: Int64, is_client: Bytes, newest: Int64, lowest: Int64, highest: Int64, size: Int64,
+    first: Int64, third: Int64, rows: Int64,
+) -> int:  # fmt: skip
+    """The rows of the frames whose headers may be implausible: `doubts` decides. Returns their
+    number.
 
-    `address` to `time`: the pieces. `end`: address behind the last byte of each slot. `start`,
-    `size` and `first` piece of each frame, in order. By slot: `until`: position behind the last
-    frame, `count` of frames, and of `gaps` between them. `frames`, in six parts: position in the
-    data, readable bytes, time of the last byte, position in the stream, rank and run.
+    By stream: `until`: number of frames up to its last one, `lowest` and `highest` correlation id of
+    responses, which ascend. `newest`: highest version by API key.
+    """
+
+def read_request_ids(
+    piece: Int64, first: Int64, second: Int64, slot: Int64, client: Int64, limit: int,
+    least: Int64, most: Int64, fall: Int64, earliest: Int64, key: Int64, kind: NDArray[np.int32],
+) -> int:  # fmt: skip
+    """The key of each request in `bodies.RequestLog`, and its API and version. Returns the number
+    of requests.
+
+    `slot`: that of each piece. By slot: `client`: its stream, -1 if no client sends it; `least` and
+    `most`: lowest and highest correlation id below `limit`; `fall`: how far an id is below the
+    one that follows the highest before; `earliest`: first row, -1 if there is none.
+    """
+
+def read_response_ids(
+    piece: Int64, first: Int64, slot: Int64, lowest: Int64, highest: Int64, latest: Int64
+) -> None:
+    """The latest correlation id of each slot between `lowest` and `highest`; see
+    `read_request_ids`."""
+
+def describe_frames(
+    address: Int64, pieces: list[Int64], end: Int64, origin: Int64, order: Int64, start: Int64,
+    size: Int64, first: Int64, until: Int64, count: Int64, gaps: Int64, frames: Int64,
+    slots: Int64, captures: NDArray[np.int32],
+) -> None:  # fmt: skip
+    """The frames at the indices `order`, as `frames.FrameBlock` has them.
+
+    `pieces`: slot, position in the stream, length, position in the data, time, capture, number and
+    acknowledgement of each piece. `start`, `size` and `first` piece of each frame. By slot: `end`:
+    address behind the last byte, `origin`: sequence number of position 0, `until`: position behind
+    the last frame, `count` of frames, and of `gaps` between them. `frames`, in eleven parts: start,
+    position, size, readable, packet, time, end_time, sequence, acknowledged, rank and run.
     """
 
 # messages

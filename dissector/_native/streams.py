@@ -27,6 +27,11 @@ SIGN_16 = cython.declare(cython.longlong, 1 << 15)
 SIGN_32 = cython.declare(cython.longlong, 1 << 31)
 AHEAD = cython.declare(cython.longlong, 16)
 """Pieces whose memory is asked for before it is read."""
+MIN = cython.declare(cython.longlong, -(1 << 63))
+ALL_32 = cython.declare(cython.longlong, 0xFFFF_FFFF)
+LEAST_REQUEST = cython.declare(cython.longlong, 10)
+"""Bytes of a request without its client id."""
+LEAST_RESPONSE = cython.declare(cython.longlong, 4)
 MAX_ADDRESS = cython.declare(cython.longlong, 1 << 62)
 """So that the sum of an address and the size of a frame does not overflow."""
 
@@ -123,11 +128,10 @@ class _Chain:
     @cython.exceptval(-1, check=False)
     def walk(
         self, first: Ints, end: Ints, begin: Int, at: IntsOut, ended: IntsOut, behind: IntsOut,
-        frames: IntsOut, total: IntsOut,
+        until: IntsOut, frames: IntsOut, count: Int,
     ) -> Int:  # fmt: skip
         """`walk_frames`."""
         room: Int = frames.shape[0] // 6
-        count: Int = 0
         pieces: Int = self.address.shape[0]
         stream: Int
         piece: Int
@@ -146,7 +150,7 @@ class _Chain:
                     if piece + AHEAD < pieces:
                         touch(self.data, self.position[piece + AHEAD])
                 if count == room:
-                    at[stream], total[0] = place, count
+                    at[stream], until[stream] = place, count
                     return stream
                 how = self.read_size(piece, place, end[stream])
                 if how == WHOLE:
@@ -155,24 +159,149 @@ class _Chain:
                     place += 4 + self.size
                 elif how == CUT and place + 4 <= end[stream]:
                     behind[stream] = place + 4 + self.size
-            ended[stream], at[stream] = how, place
-        total[0] = count
+            ended[stream], at[stream], until[stream] = how, place, count
         return at.shape[0]
 
 
 def walk_frames(
     data: Bytes, address: Ints, position: Ints, length: Ints, first: Ints, end: Ints, limit: int,
-    begin: int, at: IntsOut, ended: IntsOut, behind: IntsOut, frames: IntsOut, total: IntsOut,
+    begin: int, at: IntsOut, ended: IntsOut, behind: IntsOut, until: IntsOut, frames: IntsOut,
+    count: int,
 ) -> int:  # fmt: skip
     chain: _Chain = _Chain()
     stream: Int = begin
+    walked: Int = count
     if address.shape[0] != position.shape[0] or address.shape[0] != length.shape[0]:
         raise IndexError("columns of pieces have different lengths")
     chain.data, chain.address, chain.position, chain.length = data, address, position, length
     chain.limit = limit
     with cython.nogil:
-        stream = chain.walk(first, end, stream, at, ended, behind, frames, total)
+        stream = chain.walk(first, end, stream, at, ended, behind, until, frames, walked)
     return stream
+
+
+@cython.final
+@cython.cclass
+class _Headers:
+    """The numbers in the headers of frames."""
+
+    first: Ints
+    second: Ints
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def unusual(
+        self, until: Ints, is_client: Bytes, newest: Ints, lowest: Ints, highest: Ints, size: Ints,
+        third: Ints, rows: IntsOut,
+    ) -> Int:  # fmt: skip
+        """`find_unusual`."""
+        count: Int = 0
+        row: Int = 0
+        before: Int
+        number: Int
+        api: Int
+        stream: Int
+        usual: cython.bint
+        for stream in range(until.shape[0]):
+            before = MIN
+            while row < until[stream]:
+                number = self.first[row]
+                if is_client[stream]:
+                    api = number >> 16
+                    usual = number != 0 and 0 <= api < newest.shape[0]
+                    usual = usual and number & 0xFFFF <= newest[api]
+                    usual = usual and -1 <= third[row] <= size[row] - LEAST_REQUEST
+                else:
+                    usual = lowest[stream] <= number <= highest[stream] and number > before
+                    usual = usual and size[row] >= LEAST_RESPONSE
+                    before = number
+                if not usual:
+                    rows[count] = row
+                    count += 1
+                row += 1
+        return count
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def requests(
+        self, piece: Ints, slot: Ints, client: Ints, limit: Int, least: IntsOut, most: IntsOut,
+        fall: IntsOut, earliest: IntsOut, key: IntsOut, kind: cython.int[::1],
+    ) -> Int:  # fmt: skip
+        """`read_request_ids`."""
+        count: Int = 0
+        row: Int
+        each: Int
+        number: Int
+        for row in range(piece.shape[0]):
+            each = slot[piece[row]]
+            if client[each] < 0:
+                continue
+            number = self.second[row]
+            key[count] = client[each] << 32 | (number & ALL_32)
+            kind[count] = self.first[row]
+            count += 1
+            if number >= limit:
+                continue
+            if earliest[each] < 0:
+                earliest[each] = row
+                least[each] = most[each] = number
+            else:
+                fall[each] = max(fall[each], most[each] + 1 - number)
+                least[each], most[each] = min(least[each], number), max(most[each], number)
+        return count
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def responses(
+        self, piece: Ints, slot: Ints, lowest: Ints, highest: Ints, latest: IntsOut
+    ) -> cython.int:
+        """`read_response_ids`."""
+        row: Int
+        each: Int
+        for row in range(piece.shape[0]):
+            each = slot[piece[row]]
+            if lowest[each] <= self.first[row] <= highest[each]:
+                latest[each] = self.first[row]
+        return 0
+
+
+def find_unusual(
+    until: Ints, is_client: Bytes, newest: Ints, lowest: Ints, highest: Ints, size: Ints,
+    first: Ints, third: Ints, rows: IntsOut,
+) -> int:  # fmt: skip
+    headers: _Headers = _Headers()
+    count: Int
+    headers.first = first
+    with cython.nogil:
+        count = headers.unusual(until, is_client, newest, lowest, highest, size, third, rows)
+    return count
+
+
+def read_request_ids(
+    piece: Ints, first: Ints, second: Ints, slot: Ints, client: Ints, limit: int, least: IntsOut,
+    most: IntsOut, fall: IntsOut, earliest: IntsOut, key: IntsOut, kind: cython.int[::1],
+) -> int:  # fmt: skip
+    headers: _Headers = _Headers()
+    highest: Int = limit
+    count: Int
+    headers.first, headers.second = first, second
+    with cython.nogil:
+        count = headers.requests(
+            piece, slot, client, highest, least, most, fall, earliest, key, kind
+        )
+    return count
+
+
+def read_response_ids(
+    piece: Ints, first: Ints, slot: Ints, lowest: Ints, highest: Ints, latest: IntsOut
+) -> None:
+    headers: _Headers = _Headers()
+    headers.first = first
+    with cython.nogil:
+        headers.responses(piece, slot, lowest, highest, latest)
 
 
 @cython.final
@@ -249,8 +378,13 @@ class _Frames:
     stream: Ints
     at: Ints
     time: Ints
+    capture: Ints
+    number: Ints
+    acknowledged: Ints
     end: Ints
     """Address behind the last byte of each slot."""
+    origin: Ints
+    """Sequence number of the first byte of each slot."""
     until: IntsOut
     count: IntsOut
     gaps: IntsOut
@@ -283,47 +417,62 @@ class _Frames:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def run(self, start: Ints, size: Ints, first: Ints, frames: IntsOut) -> cython.int:
+    def run(
+        self, order: Ints, start: Ints, sizes: Ints, first: Ints, frames: IntsOut,
+        slots: IntsOut, captures: cython.int[::1],
+    ) -> cython.int:  # fmt: skip
         """`describe_frames`."""
-        rows: Int = start.shape[0]
+        rows: Int = order.shape[0]
         row: Int
+        frame: Int
         piece: Int
         slot: Int
+        size: Int
         body: Int
         readable: Int
         inside: Int
         position: Int
         for row in range(rows):
-            piece = self.holder = self.last = first[row]
+            frame = order[row]
+            size = sizes[frame]
+            piece = self.holder = self.last = first[frame]
             slot = self.stream[piece]
-            body = start[row] + 4
-            readable = body + size[row]
+            body = start[frame] + 4
+            readable = body + size
             if readable > self.address[piece] + self.length[piece]:
                 readable = self.span(body, min(readable, self.end[slot]))
             inside = body - self.address[self.holder]
-            frames[row] = -1
-            if inside + size[row] <= self.length[self.holder]:
-                frames[row] = self.position[self.holder] + inside
-            position = self.at[piece] + start[row] - self.address[piece]
+            position = self.at[piece] + start[frame] - self.address[piece]
             self.count[slot] += 1
             self.gaps[slot] += position != self.until[slot]
-            self.until[slot] = position + 4 + size[row]
-            frames[rows + row] = min(max(readable - body, 0), size[row])
-            frames[2 * rows + row] = self.time[self.last]
-            frames[3 * rows + row] = position
-            frames[4 * rows + row] = self.count[slot]
-            frames[5 * rows + row] = self.gaps[slot]
+            self.until[slot] = position + 4 + size
+            slots[row] = slot
+            captures[row] = self.capture[piece]
+            frames[row] = body
+            frames[rows + row] = -1
+            if inside + size <= self.length[self.holder]:
+                frames[rows + row] = self.position[self.holder] + inside
+            frames[2 * rows + row] = size
+            frames[3 * rows + row] = min(max(readable - body, 0), size)
+            frames[4 * rows + row] = self.number[piece]
+            frames[5 * rows + row] = self.time[piece]
+            frames[6 * rows + row] = self.time[self.last]
+            frames[7 * rows + row] = (self.origin[slot] + position) & ALL_32
+            frames[8 * rows + row] = self.acknowledged[piece]
+            frames[9 * rows + row] = self.count[slot]
+            frames[10 * rows + row] = self.gaps[slot]
         return 0
 
 
 def describe_frames(
-    address: Ints, position: Ints, length: Ints, stream: Ints, at: Ints, time: Ints, end: Ints,
-    start: Ints, size: Ints, first: Ints, until: IntsOut, count: IntsOut, gaps: IntsOut,
-    frames: IntsOut,
+    address: Ints, pieces: list, end: Ints, origin: Ints, order: Ints, start: Ints,
+    size: Ints, first: Ints, until: IntsOut, count: IntsOut, gaps: IntsOut, frames: IntsOut,
+    slots: IntsOut, captures: cython.int[::1],
 ) -> None:  # fmt: skip
     described: _Frames = _Frames()
-    described.address, described.position, described.length = address, position, length
-    described.stream, described.at, described.time, described.end = stream, at, time, end
+    described.address, described.end, described.origin = address, end, origin
+    described.stream, described.at, described.length, described.position = pieces[:4]
+    described.time, described.capture, described.number, described.acknowledged = pieces[4:]
     described.until, described.count, described.gaps = until, count, gaps
     with cython.nogil:
-        described.run(start, size, first, frames)
+        described.run(order, start, size, first, frames, slots, captures)

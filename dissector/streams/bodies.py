@@ -58,10 +58,14 @@ class RequestLog:
 
     def add(self, stream: Int64, correlation: Int64, kind: Int64) -> None:
         """Add requests. `kind`: API key and version, as one number of the header."""
-        if not len(stream):
+        self.add_keys(_key(stream, correlation), kind.astype(np.int32))
+
+    def add_keys(self, keys: Int64, kinds: Int32) -> None:
+        """Add requests. `keys`: stream and correlation id of each, as one number."""
+        if not len(keys):
             return
-        self._keys.append(_key(stream, correlation))
-        self._kinds.append(kind.astype(np.int32))
+        self._keys.append(keys)
+        self._kinds.append(kinds)
         self._orders.append(None)
         if len(self._keys) > _CHUNKS:
             self._keys = [np.concatenate(self._keys)[-LOG_ENTRIES:]]

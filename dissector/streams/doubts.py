@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dissector import _native
 from dissector.packets.block import Int64
 from dissector.streams.bodies import CONSISTENT, UNKNOWN, BodyCheck
 from dissector.streams.frame_chain import BAD, CUT, ChainFrames, FrameChains
@@ -15,14 +16,14 @@ from dissector.streams.header_evidence import HeaderScorer
 from dissector.streams.limits import SEEK_BYTES
 from dissector.streams.places import are_confirmed, segment_starts, weighed_chains
 from dissector.streams.resync import Node, Search
-from dissector.streams.table import NEVER, RESUMED, Bools, ConnectionTable, StreamTable
+from dissector.streams.table import NEVER, RESUMED, ConnectionTable, StreamTable
 
 MAX_DOUBTFUL = 64
 """Most doubtful places of a stream that one walk examines. SASL tokens are such places."""
 MAX_BACKTRACK = 64
 """Messages before a doubtful place among which the wrong size is searched."""
-_HEADERS = 4, 8
-"""Bytes of the smallest header of a response: correlation id; and of a request: API, version."""
+_HEADERS = 8, 4
+"""Bytes of the smallest header of a request: API, version, correlation id; and of a response."""
 
 
 class Doubts:
@@ -47,24 +48,23 @@ class Doubts:
         self._is_examined = np.zeros(len(stream), np.bool_)
 
     def find(
-        self, index: Int64, frames: ChainFrames, begin: Int64, at: Int64, ended: Int64
-    ) -> dict[int, list[int]]:
+        self, index: Int64, frames: ChainFrames, until: Int64, begin: Int64, at: Int64,
+        ended: Int64,
+    ) -> dict[int, list[int]]:  # fmt: skip
         """Doubtful addresses of the chains, by the place of their stream in `index`.
 
-        `begin` and `at`: where the walk of each stream began and ended. `ended`: why it ended.
+        `until`: number of frames up to the last one of each stream. `begin` and `at`: where its
+        walk began and ended. `ended`: why it ended.
         """
-        chains = self._chains
-        owner = np.searchsorted(chains.end[index], frames.start, side="right")
-        stream = self._stream[index]
-        is_client = self._table.is_client(stream)
-        implausible = np.flatnonzero(self._implausible_headers(frames, owner, stream, is_client))
+        implausible = self._implausible_headers(frames, until, self._stream[index])
+        owner = until.searchsorted(implausible, "right")
         cut = np.flatnonzero(ended == CUT)
         doubtful = self._doubtful_ends(index[cut], begin[cut], at[cut])
         doubtful = np.union1d(doubtful, self._repeated_ends(index[cut], at[cut], frames))
         last = np.union1d(cut[doubtful], np.flatnonzero(ended == BAD))
         doubtful_places: dict[int, list[int]] = {}
         starts = frames.start[implausible].tolist()
-        for each, address in zip(owner[implausible].tolist(), starts, strict=True):
+        for each, address in zip(owner.tolist(), starts, strict=True):
             doubtful_places.setdefault(each, []).append(address)
         for each in last.tolist():
             doubtful_places.setdefault(each, []).append(int(at[each]))
@@ -93,6 +93,8 @@ class Doubts:
     def _repeated_ends(self, index: Int64, at: Int64, frames: ChainFrames) -> Int64:
         """Which of these incomplete last messages are responses with impossible ids, compared with
         the previous responses. `frames`: those of all chains."""
+        if not len(index):
+            return index
         chains, stream = self._chains, self._stream[index]
         previous = frames.start.searchsorted(at) - 1  # -1: none
         is_first = np.append(frames.start, NEVER)[previous] < chains.address[chains.first[index]]
@@ -102,26 +104,34 @@ class Doubts:
         implausible = self._scorer.implausible_responses(stream, number, before)
         return np.flatnonzero(implausible & has_number & ~self._table.is_client(stream))
 
-    def _implausible_headers(
-        self, frames: ChainFrames, owner: Int64, stream: Int64, is_client: Bools
-    ) -> Bools:
-        """Whether each frame is smaller than a header, or has an impossible header.
+    def _implausible_headers(self, frames: ChainFrames, until: Int64, stream: Int64) -> Int64:
+        """The frames that are smaller than a header, or have an impossible header.
 
-        `owner`: index of the frame's stream in `stream` and `is_client`.
+        `stream`: the streams of the frames. `until`: number of frames up to the last one of each.
         """
-        implausible = frames.size < np.array(_HEADERS)[is_client[owner].astype(np.int64)]
-        number = frames.first
-        request = np.flatnonzero(is_client[owner])
+        is_client = self._table.is_client(stream)
+        lowest, highest = self._scorer.plausible_ids(stream)
+        unusual = np.empty(len(frames.start), np.int64)
+        count = _native.find_unusual(
+            until, is_client.view(np.uint8), self._scorer.newest, np.maximum(lowest, 0), highest,
+            frames.size, frames.first, frames.third, unusual,
+        )  # fmt: skip
+        row = unusual[:count]
+        if not count:
+            return row
+        owner, number, size = until.searchsorted(row, "right"), frames.first[row], frames.size[row]
+        is_first = row == np.append(0, until)[owner]
+        before = np.where(is_first, NEVER, frames.first[row - 1])
+        is_request = is_client[owner]
+        implausible = size < np.where(is_request, *_HEADERS)
+        request, response = np.flatnonzero(is_request), np.flatnonzero(~is_request)
         implausible[request] |= self._scorer.implausible_requests(
-            number[request], frames.third[request], frames.size[request]
+            number[request], frames.third[row[request]], size[request]
         )
-        response = np.flatnonzero(~is_client[owner])
-        before = np.append(NEVER, number[:-1])[: len(number)]
-        before[1:][np.diff(owner) > 0] = NEVER
         implausible[response] |= self._scorer.implausible_responses(
             stream[owner[response]], number[response], before[response]
         )
-        return implausible
+        return row[implausible]
 
     def resolve(
         self,

@@ -49,8 +49,8 @@ class ChainFrames:
 
     @classmethod
     def joined(cls, parts: Sequence[ChainFrames]) -> ChainFrames:
-        """The frames of all parts, in order of address."""
-        if len(parts) == 1 and (parts[0].start[1:] > parts[0].start[:-1]).all():
+        """The frames of all parts, each in order of address, in order of address."""
+        if len(parts) == 1:
             return parts[0]
         columns = [[getattr(each, name.name) for each in parts] for name in fields(cls)]
         start, *others = (np.concatenate([*each, np.zeros(0, np.int64)]) for each in columns)
@@ -168,24 +168,24 @@ class FrameChains:
 
         return np.concatenate(parts), address
 
-    def walk(self, index: Int64, at: Int64) -> tuple[ChainFrames, Int64, Int64, Int64]:
-        """Walk the chains of these streams from the addresses `at` on.
+    def walk(self, index: Int64, at: Int64) -> tuple[ChainFrames, Int64, Int64, Int64, Int64]:
+        """Walk the chains of these streams, in order, from the addresses `at` on.
 
-        Returns the frames; then for each stream the address where its walk ended, the reason
-        (WHOLE, CUT, LOST, BAD), and the end of an incomplete frame, or -1 if its size is incomplete
-        too.
+        Returns the frames; then for each stream the number of frames up to its last one; the
+        address where its walk ended, the reason (WHOLE, CUT, LOST, BAD), and the end of an
+        incomplete frame, or -1 if its size is incomplete too.
         """
-        at, space, pieces = at.copy(), self.space, len(self.pieces)
+        at, space = at.copy(), self.space
         first, end = self.first[index], self.end[index]
-        ended, behind = np.full((2, len(index)), -1)
-        parts: list[ChainFrames] = []
-        walked, room = 0, pieces + len(index)  # mostly, a piece is a frame
+        until, ended, behind = np.full((3, len(index)), -1)
+        walked = count = 0
+        frames = np.empty((6, len(self.pieces) + len(index)), np.int64)  # mostly, a piece is one
         while walked < len(index):
-            frames, count = np.empty((6, room), np.int64), np.zeros(1, np.int64)
             walked = _native.walk_frames(
-                *space.pieces, first, end, FRAME_LIMIT, walked, at, ended, behind,
+                *space.pieces, first, end, FRAME_LIMIT, walked, at, ended, behind, until,
                 frames.reshape(-1), count,
             )  # fmt: skip
-            parts.append(ChainFrames(*frames[:, : count[0]]))
-            room *= 2
-        return ChainFrames.joined(parts), at, ended, behind
+            count = int(until[min(walked, len(index) - 1)])
+            if walked < len(index):
+                frames = np.hstack([frames, np.empty_like(frames)])
+        return ChainFrames(*frames[:, :count]), until, at, ended, behind

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dissector import _native
 from dissector.packets.block import Int64
 from dissector.streams.block_problems import BlockProblems
 from dissector.streams.bodies import CONSISTENT, SURPLUS, UNKNOWN, BodyCheck
@@ -27,11 +28,12 @@ from dissector.streams.frames import FrameBlock, frame_block
 from dissector.streams.header_evidence import RESERVED, YES, HeaderScorer
 from dissector.streams.limits import CLOCK_SKEW, RESYNCS, SEEK_BYTES, WAITING_BYTES
 from dissector.streams.places import segment_starts
-from dissector.streams.segments import POSITION_LIMIT, last_of_each, running_maximum
 from dissector.streams.state import ALIGNED, BROKEN, FOUND, HEAD_LOST, States
 from dissector.streams.table import (
+    FIRST_TIME,
     HEAD,
     KAFKA,
+    LAST_TIME,
     NEVER,
     NEW,
     RESUMED,
@@ -91,8 +93,8 @@ class FrameParser:
         self._finish_streams(np.flatnonzero(finished))
         self._record_ids()
         return frame_block(
-            self._chains, ChainFrames.joined(self._chain_frames), self._stream_ids, self._table,
-            self._streams, self._block_problems.problems,
+            self._chains, self._chain_frames, self._stream_ids, self._table, self._streams,
+            self._block_problems.problems,
         )  # fmt: skip
 
     def _parse(self, index: Int64, *, of_clients: bool) -> None:
@@ -115,10 +117,12 @@ class FrameParser:
         index = index[streams.is_framed(stream)]
         stream = self._stream[index]
         begin = chains.address_of(index, streams.flat("boundary")[stream])
-        frames, at, ended, behind = chains.walk(index, begin)
+        frames, until, at, ended, behind = chains.walk(index, begin)
         kept = np.ones(len(frames.start), np.bool_)
         resumed = []
-        for each, places in self._doubts.find(index, frames, begin, at, ended).items():
+        for each, places in self._doubts.find(
+            index, frames, until, begin, at, ended
+        ).items():
             low, high = np.searchsorted(frames.start, [begin[each], chains.end[index[each]]])
             drop, at[each], goes_on = self._doubts.resolve(
                 int(index[each]), frames.start[low:high], places, int(at[each]), int(ended[each]),
@@ -239,34 +243,39 @@ class FrameParser:
 
     def _record_ids(self) -> None:
         """Record the correlation ids of the frames that were found since the last call."""
-        frames = ChainFrames.joined(self._chain_frames[self._recorded_count :])
-        self._recorded_count = len(self._chain_frames)
-        slot = self._chains.pieces.stream[frames.piece]
-        stream = self._stream_ids[slot]
-        client = self._table.client[stream >> 1]
-        is_request, is_response = client == stream & 1, client == 1 - (stream & 1)
-        number = np.where(is_request, frames.second, frames.first)
-        self._bodies.log.add(stream[is_request], number[is_request], frames.first[is_request])
-        is_request &= number < RESERVED
-        is_response &= number < RESERVED
-        if is_request.any():
-            clients, ids = stream[is_request], number[is_request]
-            last = last_of_each(clients)
-            first = np.append(0, last[:-1] + 1)
-            id_regression = running_maximum(slot[is_request], ids, -POSITION_LIMIT) + 1 - ids
-            start = frames.start[is_request][first]
-            index = self._chains.end.searchsorted(start, "right")
-            begin = self._chains.position_of(index, start)
-            is_head = begin == self._streams.flat("framed_until")[clients[first]]
-            self._scorer.record_requests(
-                clients[last], np.minimum.reduceat(ids, first), np.maximum.reduceat(ids, first),
-                np.maximum.reduceat(id_regression, first), is_head,
-            )  # fmt: skip
-        plausible = np.flatnonzero(is_response)
-        plausible = plausible[~self._scorer.is_implausible(stream[plausible], number[plausible])]
-        if len(plausible):
-            last = plausible[last_of_each(stream[plausible])]
-            self._scorer.record_responses(stream[last], number[last])
+        new, self._recorded_count = self._recorded_count, len(self._chain_frames)
+        frames = ChainFrames.joined(self._chain_frames[new:])
+        if not len(frames.start):
+            return
+        self._record_requests(frames)
+        stream, slot = self._stream_ids, self._chains.pieces.stream
+        is_broker = self._table.client[stream >> 1] == 1 - (stream & 1)
+        lowest, highest = self._scorer.plausible_ids(stream)
+        lowest[~is_broker] = LAST_TIME  # nobody responds in these streams
+        latest = np.full(len(stream), FIRST_TIME)
+        _native.read_response_ids(
+            frames.piece, frames.first, slot, lowest, np.minimum(highest, RESERVED - 1), latest
+        )
+        has_latest = latest != FIRST_TIME
+        self._scorer.record_responses(stream[has_latest], latest[has_latest])
+
+    def _record_requests(self, frames: ChainFrames) -> None:
+        """Record the correlation ids of requests."""
+        chains, stream = self._chains, self._stream_ids
+        client = np.where(self._table.is_client(stream), stream, -1)
+        least, most, fall = np.zeros((3, len(stream)), np.int64)
+        earliest = np.full(len(stream), -1)
+        key, kind = np.empty(len(frames.start), np.int64), np.empty(len(frames.start), np.int32)
+        count = _native.read_request_ids(
+            frames.piece, frames.first, frames.second, chains.pieces.stream, client, RESERVED,
+            least, most, fall, earliest, key, kind,
+        )  # fmt: skip
+        self._bodies.log.add_keys(key[:count], kind[:count])
+        slot = np.flatnonzero(earliest >= 0)
+        index, stream = chains.stream.searchsorted(slot), stream[slot]
+        begin = chains.position_of(index, frames.start[earliest[slot]])
+        is_head = begin == self._streams.flat("framed_until")[stream]
+        self._scorer.record_requests(stream, least[slot], most[slot], fall[slot], is_head)
 
     # Incomplete messages
 

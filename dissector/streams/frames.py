@@ -18,7 +18,6 @@ from dissector.packets.block import Bytes, Int32, Int64
 from dissector.problems import Problem
 from dissector.streams.byteview import ByteView
 from dissector.streams.frame_chain import ChainFrames, FrameChains
-from dissector.streams.sequence import numbers
 from dissector.streams.table import ConnectionTable, StreamTable
 
 
@@ -67,39 +66,51 @@ class FrameBlock:
 
 
 def frame_block(
-    chains: FrameChains, frames: ChainFrames, stream_ids: Int64, table: ConnectionTable,
+    chains: FrameChains, parts: list[ChainFrames], stream_ids: Int64, table: ConnectionTable,
     streams: StreamTable, problems: list[Problem],
 ) -> FrameBlock:  # fmt: skip
-    """The frames of a block. `stream_ids`: the stream of each slot."""
-    pieces, start, size, first = chains.pieces, frames.start, frames.size, frames.piece
-    end = np.zeros(len(stream_ids), np.int64)
+    """The frames of a block, in parts. `stream_ids`: the stream of each slot."""
+    start, size, first = (
+        np.concatenate([np.zeros(0, np.int64), *(getattr(part, name) for part in parts)])
+        for name in ("start", "size", "piece")
+    )
+    pieces, end = chains.pieces, np.zeros(len(stream_ids), np.int64)
     end[chains.stream] = chains.end
     names = "framed_until", "frame_count", "gap_count"
     until, count, gaps = (streams.flat(name)[stream_ids] for name in names)
-    described = np.empty((6, len(start)), np.int64)
+    origin = streams.flat("origin")[stream_ids].astype(np.int64)
+    described, slot = np.empty((11, len(start)), np.int64), np.empty(len(start), np.int64)
+    capture = np.empty(len(start), np.int32)
     _native.describe_frames(
-        chains.address, pieces.source, pieces.length, pieces.stream, pieces.at, pieces.time, end,
-        start, size, first, until, count, gaps, described.reshape(-1),
+        chains.address,
+        [
+            pieces.stream, pieces.at, pieces.length, pieces.source, pieces.time, pieces.capture,
+            pieces.number, pieces.acknowledged,
+        ],
+        end, origin, start.argsort(kind="stable"), start, size, first, until, count, gaps,
+        described.reshape(-1), slot, capture,
     )  # fmt: skip
     for name, column in zip(names, (until, count, gaps), strict=True):
         streams.flat(name)[stream_ids] = column
-    place, readable, end_time, position, rank, run = described
-    stream = stream_ids[pieces.stream[first]]
+    start, place, size, readable, packet, time, end_time, sequence, acknowledged, rank, run = (
+        described
+    )
+    connection = (stream_ids >> 1).astype(np.int32)
     return FrameBlock(
         data=chains.data,
         space=chains.space,
-        connection=(stream >> 1).astype(np.int32),
-        is_request=(stream & 1) == table.client[stream >> 1],
-        start=start + 4,
+        connection=connection[slot],
+        is_request=table.is_client(stream_ids)[slot],
+        start=start,
         position=place,
         size=size,
         readable=readable,
-        capture=pieces.capture[first].astype(np.int32),
-        packet=pieces.number[first],
-        time=pieces.time[first],
+        capture=capture,
+        packet=packet,
+        time=time,
         end_time=end_time,
-        sequence=numbers(position, streams.flat("origin")[stream]).astype(np.int64),
-        acknowledged=pieces.acknowledged[first],
+        sequence=sequence,
+        acknowledged=acknowledged,
         rank=rank,
         run=run,
         problems=problems,

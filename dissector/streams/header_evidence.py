@@ -26,7 +26,15 @@ from dissector.packets.block import Int64, UInt8
 from dissector.streams.bodies import RequestLog
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES
-from dissector.streams.table import KAFKA, NEVER, Bools, ConnectionTable, StreamTable
+from dissector.streams.table import (
+    FIRST_TIME,
+    KAFKA,
+    LAST_TIME,
+    NEVER,
+    Bools,
+    ConnectionTable,
+    StreamTable,
+)
 
 REQUEST_BITS = 30
 """Bits of a request: 5 for the size, 9 for the API, 11 for the version, 5 for the client id."""
@@ -89,9 +97,10 @@ class HeaderScorer:
         self._table = table
         self._streams = streams
         self._is_port = _port_table(ports)
-        self._newest = np.full(max(newest, default=0) + NEWER + 1, NEWER, np.int64)
+        self.newest = np.full(max(newest, default=0) + NEWER + 1, NEWER, np.int64)
+        """Highest version of a request that is possible, by API key."""
         for key, version in newest.items():
-            self._newest[key] += version
+            self.newest[key] += version
 
     def is_broker(self, rows: Int64) -> Bools:
         """Whether each end of these connections has the port or the address of a broker."""
@@ -171,7 +180,7 @@ class HeaderScorer:
             _number(chains, at + offset, dtype)
             for offset, dtype in ((0, "i4"), (4, "i2"), (6, "i2"), (8, "i4"), (12, "i2"))
         )
-        newest = self._newest[np.clip(api, 0, len(self._newest) - 1)]
+        newest = self.newest[np.clip(api, 0, len(self.newest) - 1)]
         has_no_client = (api == CONTROLLED_SHUTDOWN) & (version == 0)
         fits = (client >= -1) & (client <= size - SMALLEST_REQUEST)
         # Zeros are frequent. A request that consists of zeros must go to a broker's port.
@@ -179,7 +188,7 @@ class HeaderScorer:
         numbered = np.flatnonzero(blank & (correlation != 0))
         blank[numbered] = ~self.is_broker(row[numbered]).any(1)
         bad = (readable >= 4) & ((size < SMALLEST_REQUEST) | (size > FRAME_LIMIT))
-        known = (api < len(self._newest)) & (version <= newest) | any_api
+        known = (api < len(self.newest)) & (version <= newest) | any_api
         bad |= (readable >= 6) & (api < 0)
         bad |= (readable >= 8) & ((version < 0) | ~known)
         bad |= (readable >= REQUEST_HEAD) & ((~fits & ~has_no_client) | blank)
@@ -238,8 +247,8 @@ class HeaderScorer:
         `kind`: API key and version, as one number of the header. `client`: length of the client id.
         """
         api, version = kind >> 16, kind & 0xFFFF
-        newest = self._newest[np.clip(api, 0, len(self._newest) - 1)]
-        implausible: Bools = (api < 0) | (api >= len(self._newest)) | (version > newest)
+        newest = self.newest[np.clip(api, 0, len(self.newest) - 1)]
+        implausible: Bools = (api < 0) | (api >= len(self.newest)) | (version > newest)
         implausible |= (client < -1) | (client > size - SMALLEST_REQUEST)
         implausible |= (kind == 0) & (client == 0)
         implausible &= kind != CONTROLLED_SHUTDOWN << 16
@@ -304,23 +313,28 @@ class HeaderScorer:
         return np.where(has[stream], next_id, low), high, has[client]
 
     def is_implausible(self, stream: Int64, correlation: Int64) -> Bools:
-        """Whether these correlation ids are far from all ids of the clients' requests.
+        """Whether these correlation ids are far from all ids of the clients' requests."""
+        lowest, highest = self.plausible_ids(stream)
+        implausible: Bools = (correlation < lowest) | (correlation > highest)
+        return implausible
+
+    def plausible_ids(self, stream: Int64) -> tuple[Int64, Int64]:
+        """The lowest and the highest correlation id near the ids of the client's requests.
 
         Near ids may belong to requests that are lost, or come later in the capture.
         """
-        low, high = self._streams.flat("correlation_before"), self._streams.flat("correlation")
-        client = stream ^ 1
-        far = correlation < low[client] - LONGEST_STEP
-        far |= correlation > high[client] + LONGEST_STEP
-        implausible: Bools = self._streams.flat("has_correlation")[client] & far
-        return implausible
+        streams, client = self._streams, stream ^ 1
+        is_known = streams.flat("has_correlation")[client]
+        lowest = streams.flat("correlation_before")[client] - LONGEST_STEP
+        highest = streams.flat("correlation")[client] + LONGEST_STEP
+        return np.where(is_known, lowest, FIRST_TIME), np.where(is_known, highest, LAST_TIME)
 
     def candidate_requests(self, window: UInt8) -> Int64:
         """Offsets where the bytes that hardly vary between requests have their usual values."""
         count = max(len(window) - REQUEST_HEAD + 1, 0)
         is_candidate = window[:count] <= FRAME_LIMIT >> 24
         is_candidate &= window[4 : count + 4] == 0
-        is_candidate &= window[5 : count + 5] < len(self._newest)
+        is_candidate &= window[5 : count + 5] < len(self.newest)
         is_candidate &= window[6 : count + 6] == 0
         return np.flatnonzero(is_candidate)
 
